@@ -54,8 +54,8 @@ def inverse_frequencies(texts: Iterable[str]) -> Weight:
 
 def coverage(wanted: Collection[str], found: Collection[str], weight: Weight) -> float:
     """Return the weighted share of the stems wanted that are found; NaN where none is wanted."""
-    of = sum(weight(stem) for stem in wanted)
-    return sum(weight(stem) for stem in wanted if stem in found) / of if of else math.nan
+    of = math.fsum(weight(stem) for stem in wanted)
+    return math.fsum(weight(stem) for stem in wanted if stem in found) / of if of else math.nan
 
 
 def without_citations(text: str) -> str:
@@ -147,5 +147,5 @@ def support(statement: Said, places: Iterable[Said], weight: Weight) -> float:
         if place.is_negated != statement.is_negated or not statement.numbers <= place.numbers:
             continue
         if statement.names <= place.stems | place.names:
-            best = max(best, sum(value for stem, value in weights.items() if stem in place.stems))
-    return best / sum(weights.values())
+            best = max(best, math.fsum(value for stem, value in weights.items() if stem in place.stems))
+    return best / math.fsum(weights.values())

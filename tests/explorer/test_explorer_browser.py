@@ -178,7 +178,7 @@ def test_rounds_stand_side_by_side_with_what_they_brought(browser: Any, sample: 
 
 def test_who_is_right_where(browser: Any, sample: tuple[Path, list[Path]]) -> None:
     page, paths = sample
-    ems = [[json.loads(row)["answer/em"] for row in (p / "scores.jsonl").open()] for p in paths]
+    ems = [[json.loads(row)["answer/em"] or 0.0 for row in (p / "scores.jsonl").open()] for p in paths]
     only = [sum(a > b for a, b in zip(*pair, strict=True)) for pair in (ems, ems[::-1])]
     opened(browser, page, "#view=plots")
     figure = browser.execute_script(
