@@ -28,6 +28,7 @@ from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.documents.merging import brief
 from gnnrag.datasets.documents.report import write_report
+from gnnrag.datasets.placing import document_of
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
@@ -136,7 +137,7 @@ def citations(session: Session, index: Index) -> list[dict[str, Any]]:
 
 def where(passage: Passage) -> str:
     """Return the file of a passage and its place there, `guide.pdf, p. 3`; its id where they are not known."""
-    file = passage.id.rpartition("#")[0] if passage.place else ""
+    file = document_of(passage.id) if passage.place else ""
     return f"{one_line(file)}, {one_line(brief(passage.place))}" if file else one_line(passage.id)
 
 
@@ -153,10 +154,10 @@ def evidence_lines(prediction: Prediction, session: Session, index: Index) -> li
         lines.append(fill(excerpt(passage.text, wanted), 110, initial_indent=PAD, subsequent_indent=PAD))
     if support:
         lines.append("\n * the answer was read from here")
-    doubtful = [f"  - {one_line(each['sentence'])}" for each in answer.get("citations", ()) if not each["supported"]]
+    doubtful = [each["sentence"] for each in answer.get("citations", ()) if not each["supported"]]
     if doubtful:
-        lines += ["\nNot borne out by the passages that they name:", *doubtful]
-    if others := [row for row in rows if not row["supported"] and f"  - {one_line(row['sentence'])}" not in doubtful]:
+        lines += ["\nNot borne out by the passages that they name:", *(f"  - {one_line(each)}" for each in doubtful)]
+    if others := [row for row in rows if not row["supported"] and row["sentence"] not in doubtful]:
         lines += ["\nNamed, but does not bear it out:"]
         lines += [f"  - {row['place']}: {one_line(row['sentence'])}" for row in others]
     return lines

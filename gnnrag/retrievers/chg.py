@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from gnnrag.datasets.placing import document_of
 from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
@@ -193,7 +194,7 @@ def _sections(index: Index) -> np.ndarray:
     found = []
     for passage in index.passages:
         heading, is_path, _ = passage.title.partition(PATH)
-        section = (passage.id.rpartition("#")[0], heading)
+        section = (document_of(passage.id), heading)
         found.append(numbers.setdefault(section, len(numbers) + 1) if is_path else 0)
     return np.array(found, dtype=np.int64)
 

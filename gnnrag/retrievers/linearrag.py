@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import sparse
 
+from gnnrag.datasets.placing import document_of
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.knowledge import Lists
@@ -108,7 +109,7 @@ def neighbours(passages: Sequence[Passage], rule: str) -> np.ndarray:
     """Return neighbouring passages (n, 2), int64, by `rule`: `all`; `document`: of one title or file; `none`."""
 
     def joins(here: Passage, there: Passage) -> bool:
-        is_same_file = bool(here.place) and here.id.rpartition("#")[0] == there.id.rpartition("#")[0]
+        is_same_file = bool(here.place) and document_of(here.id) == document_of(there.id)
         return rule == "all" or (rule == "document" and (is_same_file or here.title == there.title != ""))
 
     pairs = [(i, i + 1) for i, (here, there) in enumerate(pairwise(passages)) if joins(here, there)]
