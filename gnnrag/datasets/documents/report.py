@@ -51,10 +51,10 @@ def write_report(index: Path, reports: Iterable[FileReport], gone: Collection[st
         reports: of the files that were read.
         gone: files that are no longer in the index, others stay; None: `reports` are all there are.
     """
-    rows = {report.file: report.to_json() for report in reports}
+    rows, there = {report.file: report.to_json() for report in reports}, read_report(index)
     if gone is not None:
-        rows = {name: row for name, row in read_report(index).items() if name not in gone} | rows
-    if rows or (index / REPORT).exists():
+        rows = {name: row for name, row in there.items() if name not in gone} | rows
+    if rows != there or (not rows and (index / REPORT).exists()):  # the same again is not written
         write_json(index / REPORT, {"documents": list(rows.values())})
 
 
