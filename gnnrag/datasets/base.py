@@ -147,7 +147,7 @@ def load_dataset(
         if file is not None and is_own(source.kind, file):
             loaded = LOADERS[source.kind].load_questions(file, passages, skips, missing_gold)
         elif file is not None:
-            loaded = _questions(file, passages, skips, popqa_aliases, missing_gold)
+            loaded = _questions(file, passages, skips, popqa_aliases, missing_gold, source.path)
     asked = _chosen(loaded, limit, sample, skips.notes)
     return Dataset(source.name, tuple(passages), tuple(asked), skips.frozen(), tuple(skips.notes), nodes=nodes)
 
@@ -226,8 +226,13 @@ def _nodes(source: Source) -> dict[str, tuple[str, ...]]:
 
 
 def _questions(
-    file: Path, passages: list[Passage], skips: Skips, popqa_aliases: PopqaAliases, missing_gold: MissingGold
+    file: Path,
+    passages: list[Passage],
+    skips: Skips,
+    popqa_aliases: PopqaAliases,
+    missing_gold: MissingGold,
+    corpus: str | Path = "",
 ) -> list[Question]:
     if file.suffix == ".json":
         return hipporag.load_questions(file, file.stem, passages, skips, popqa_aliases, missing_gold)
-    return canonical.load_questions(file, {passage.id for passage in passages})
+    return canonical.load_questions(file, {passage.id for passage in passages}, corpus=corpus)

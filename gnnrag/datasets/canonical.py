@@ -36,9 +36,12 @@ def load_passages(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> list[Pass
 
 
 def load_questions(
-    path: Path, passage_ids: Collection[str] | None = None, max_line_bytes: int = MAX_LINE_BYTES
+    path: Path,
+    passage_ids: Collection[str] | None = None,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    corpus: str | Path = "",
 ) -> list[Question]:
-    """Return questions in file order; `passage_ids` None leaves gold unchecked.
+    """Return questions in file order; `passage_ids` None leaves gold unchecked, `corpus` names theirs in errors.
 
     Raises DataError for a broken or too long line, a repeated id, an unknown gold passage, or no question.
     """
@@ -48,7 +51,7 @@ def load_questions(
     for line, row in read_jsonl(path, max_line_bytes):
         question = _question(path, line, row, _new_id(path, line, row, lines))
         if known is not None:
-            _check_gold(path, line, question, known)
+            _check_gold(path, line, question, known, corpus)
         questions.append(question)
     if not questions:
         raise DataError(path, "holds no questions; each line must be an object with 'id', 'question' and 'answers'")
@@ -103,7 +106,7 @@ def _triple(path: Path, line: int, value: Any) -> tuple[str, str, str]:
     return value[0], value[1], value[2]
 
 
-def _check_gold(path: Path, line: int, question: Question, known: frozenset[str]) -> None:
+def _check_gold(path: Path, line: int, question: Question, known: frozenset[str], corpus: str | Path) -> None:
     hops = (hop.gold for hop in question.decomposition if hop.gold is not None)
     missing = [gold for gold in (*question.gold, *hops) if gold not in known]
     if missing:
@@ -111,7 +114,8 @@ def _check_gold(path: Path, line: int, question: Question, known: frozenset[str]
         candidates = [i for i in known if abs(len(i) - len(missing[0])) <= 1][:50_000]
         close = difflib.get_close_matches(missing[0], sorted(candidates), n=1)
         hint = f"; the nearest id there is {close[0]!r}" if close else ""
-        problem = f"question {question.id!r} has gold passage {missing[0]!r}, which is not in the corpus{hint}"
+        where = f" {corpus}" if str(corpus) else ""
+        problem = f"question {question.id!r} has gold passage {missing[0]!r}, which is not in the corpus{where}{hint}"
         raise DataError(path, problem, line)
 
 

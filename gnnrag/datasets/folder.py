@@ -107,9 +107,11 @@ class _Reader:
                 self._skips.add("end of a long document", f"{relative} ({document.cut}; split it to have all)")
         if all(document.is_blank for document in documents):
             is_pdf = path.suffix.lower() == ".pdf"
-            reason = "PDF without text (scanned? recognise its text first)" if is_pdf else "empty file"
+            has_headings = any(d.blocks or (d.title not in ("", path.stem) and not d.cut) for d in documents)
+            reason = "headings only" if has_headings else "empty file"
+            reason = "PDF without text (scanned? recognise its text first)" if is_pdf else reason
             self._skips.add(reason, relative)
-            report.state, report.why = "empty", [reason]
+            report.state, report.why = "empty", [*report.why, reason]
             report.notes += [note for document in documents for note in document.notes]
             self.documents[relative] = []
             return

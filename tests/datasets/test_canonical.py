@@ -125,12 +125,12 @@ BAD_QUESTIONS = {
     "duplicate": (Q1, ["id 'q1' is already used on line 1"]),
     "gold id": (
         '{"id": "q", "question": "?", "answers": [], "gold": ["p1", "wiki-12O"]}',
-        ["question 'q' has gold passage 'wiki-12O'", "not in the corpus", "nearest id there is 'wiki-120'"],
+        ["passage 'wiki-12O', which is not in the corpus my/docs; the nearest id there is 'wiki-120'"],
     ),
     "gold id of a hop": (
         '{"id": "q", "question": "?", "answers": [], '
         '"decomposition": [{"question": "a", "answer": "b", "gold": "zzz-zzz"}]}',
-        ["gold passage 'zzz-zzz', which is not in the corpus"],
+        ["gold passage 'zzz-zzz', which is not in the corpus my/docs"],
     ),
 }
 
@@ -140,7 +140,7 @@ def test_broken_question_is_named_with_file_and_line(write, case):
     content, parts = BAD_QUESTIONS[case]
     path = write(f"{Q1}\n{content}\n", "questions.dev.jsonl")
     with pytest.raises(DataError) as caught:
-        load_questions(path, {"p1", "wiki-120", "wiki-9"})
+        load_questions(path, {"p1", "wiki-120", "wiki-9"}, corpus="my/docs")
     assert str(caught.value).startswith(f"{path}, line 2: ")
     for part in parts:
         assert part in str(caught.value)

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import zipfile
 from functools import cache
 
 import pytest
@@ -233,3 +234,30 @@ def test_quotation_marks_in_a_table(folder):
     data = load_passages(folder(files))
     assert data.passages[-1].text.endswith('| 9 | She said "one, two", once |')
     assert "close a quotation mark" in data.report[1].why[0]
+
+
+def test_a_quotation_mark_that_is_never_closed_is_told_with_its_line(folder):
+    swallowed = 'a,b\n"one\nline",2\n3,"four\n5,six\n'
+    data = load_passages(folder({"a.csv": swallowed, "b.csv": 'a,b\n1,"two\nlines"', "o.txt": "Fine."}))
+    assert data.report[0].why == ["line 4: a quotation mark that is open there is never closed; close it"]
+    assert data.report[0].state == "skipped" and data.passages[0].text.endswith("| 1 | two lines |")
+
+
+def test_a_chapter_that_is_too_long_is_left_out_and_told(folder, monkeypatch):
+    book = whole()["c.epub"]
+    with zipfile.ZipFile(io.BytesIO(book)) as one:
+        size = one.getinfo("OPS/two.xhtml").file_size
+    monkeypatch.setattr(markup, "MAX_PAGE", size - 1)
+    data = load_passages(folder({"c.epub": book, "o.txt": "Fine."}))
+    assert [p.place for p in data.passages] == ["one.xhtml, paragraph 2", "characters 1-5"]
+    assert data.report[0].why == [f"without two.xhtml: over {size - 1:,} bytes; split it to have all"]
+    assert data.report[0].state == "partly"
+
+
+def test_a_document_of_headings_alone_is_not_called_empty(folder):
+    data = load_passages(folder({"a.md": "# One\n\n## Two\n", "b.md": "", "c.html": "<h1>One</h1>", "o.txt": "Fine."}))
+    assert {row.file: row.why for row in data.report if row.state == "empty"} == {
+        "a.md": ["headings only"],
+        "b.md": ["empty file"],
+        "c.html": ["headings only"],
+    }

@@ -182,7 +182,7 @@ def test_files_that_cannot_be_read_are_counted_and_named(folder):
             "noise.txt": bytes(range(1, 32)) * 9,
             "binary.txt": b"\x7fELF\x00\x01",
             "torn.txt": b"\xff\xfea",
-            "empty.md": "# Only a heading\n",
+            "empty.md": "\n",
             "broken.pdf": pdf_bytes(["x"])[:300],
             "none.pdf": b"",
             "locked.pdf": pdf_bytes(["x"], encrypt=True),

@@ -240,6 +240,7 @@ def read_epub(path: Path, progress: Progress = silent) -> Iterator[Document]:
     """Yield an e-book in the order of its spine; the parts are the files of its chapters."""
     needed("lxml", path)
     document = Document()
+    long: list[str] = []
     with open_archive(path) as (_, archive):
         names = members(path, archive, "META-INF/container.xml")
         container = xml_root(path, archive, "META-INF/container.xml")
@@ -257,6 +258,8 @@ def read_epub(path: Path, progress: Progress = silent) -> Iterator[Document]:
                 document.notes.append(f"chapter {name} is named and not there")
             elif "nav" in (item.get("properties") or "").split():
                 document.dropped["tables of contents"] += 1
+            elif archive.getinfo(name).file_size > MAX_PAGE:
+                long.append(posixpath.basename(name))
             else:
                 text, _ = _page_text(path, archive.read(name))
                 page = parse(path, text, document.notes)
@@ -264,4 +267,6 @@ def read_epub(path: Path, progress: Progress = silent) -> Iterator[Document]:
                 document.blocks += _Walk(page, posixpath.basename(name)).blocks()
     if not spine:
         raise DataError(path, "is a damaged .epub: it names no chapters")
+    if long:
+        document.cut = f"without {', '.join(long[:3])}{' ...' if len(long) > 3 else ''}: over {MAX_PAGE:,} bytes"
     yield document

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -17,6 +18,7 @@ from gnnrag.datasets.documents.text import read_text
 from gnnrag.errors import DataError
 
 SECONDS, MAX_CELLS = 120.0, 5_000_000  # of one file
+_END = "\x00"  # no text has it
 _FAULTS = (ArithmeticError, AttributeError, AssertionError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
@@ -28,14 +30,27 @@ def read_csv(path: Path, progress: Progress = silent) -> Iterator[Document]:
         dialect.doublequote = True  # the sample may have none; a quotation mark in a cell is written twice all the same
     except csv.Error:
         dialect = csv.excel
-    rows = csv.reader(io.StringIO(text, newline=""), dialect)
+    # A line of its own after the last one: a quotation mark that nobody has closed takes it into its cell.
+    rows = csv.reader(chain(io.StringIO(text, newline=""), [_END]), dialect)
     document = Document(path.stem, unit="row", notes=[remark] if remark else [])
     try:
-        document.blocks = list(_tables(path, enumerate(rows, start=1)))
+        document.blocks = list(_tables(path, _closed(path, rows)))
     except csv.Error as error:
         why = f"row {rows.line_num}: {error}; split the cell, or close a quotation mark that is open there"
         raise DataError(path, why) from error
     yield document
+
+
+def _closed(path: Path, rows: Any) -> Iterator[tuple[int, list[str]]]:
+    """Yield numbered rows up to the end mark; DataError: the mark is within a cell, whose row is told by its line."""
+    line = 1
+    for number, row in enumerate(rows, start=1):
+        if row == [_END]:
+            return
+        if row and row[-1].endswith(_END):
+            raise DataError(path, f"line {line:,}: a quotation mark that is open there is never closed; close it")
+        yield number, row
+        line = rows.line_num + 1
 
 
 def read_xlsx(path: Path, progress: Progress = silent) -> Iterator[Document]:
