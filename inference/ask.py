@@ -34,7 +34,7 @@ from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
 from gnnrag.session import Session
-from gnnrag.text.sentences import excerpt
+from gnnrag.text.sentences import excerpt, rows_around
 from gnnrag.types import Passage, Prediction, Query, Question
 from inference.console import IndexProgress, load_corpus, note, refuse_flags, split_arguments, tell
 
@@ -151,7 +151,9 @@ def evidence_lines(prediction: Prediction, session: Session, index: Index) -> li
         is_read = passage.id in support
         wanted = said or f"{prediction.answer if is_read else ''} {asked}"
         lines.append(f" {'*' if is_read else ' '}[{number}] {one_line(passage.title)} ({where(passage)})")
-        lines.append(fill(excerpt(passage.text, wanted), 110, initial_indent=PAD, subsequent_indent=PAD))
+        prose, table = rows_around(passage.text, wanted)
+        shown = [excerpt(prose, wanted), *table]
+        lines += [fill(text, 110, initial_indent=PAD, subsequent_indent=PAD) for text in shown if text]
     if support:
         lines.append("\n * the answer was read from here")
     doubtful = [each["sentence"] for each in answer.get("citations", ()) if not each["supported"]]

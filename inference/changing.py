@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -42,17 +42,30 @@ def add(arguments: Sequence[str]) -> None:
 
 
 def remove(arguments: Sequence[str]) -> None:
-    """Remove passages by id, or all that were cut from a document."""
+    """Remove passages by id, or all that were cut from a document, named as the index does or by its path."""
     names, caller = _caller(arguments)
     if len(names) < 2:
-        raise GnnragError("usage: python inference/index.py remove INDEX ID [ID ...] [CONFIG] [key=value ...]")
+        raise GnnragError("usage: python inference/index.py remove INDEX FILE|ID [...] [CONFIG] [key=value ...]")
     root = Path(names[0])
     store = Store(root)
     before = {passage.id: passage for passage in stored_passages(store)} if store.key("passages") else {}
-    leaving = {id_: before[id_] for name in names[1:] for id_ in before if id_ == name or is_cut_from(id_, {name})}
+    gone = [_known_as(name, before, store) for name in names[1:]]
+    leaving = {id_: before[id_] for name in gone for id_ in before if id_ == name or is_cut_from(id_, {name})}
     back = tuple(given_back(leaving.values(), before.keys() - leaving.keys(), ()))
-    _change(root, add=back, remove=names[1:], caller=caller)
-    write_report(root, (), set(names[1:]))
+    _change(root, add=back, remove=gone, caller=caller)
+    write_report(root, (), set(gone))
+
+
+def _known_as(name: str, ids: Collection[str], store: Store) -> str:
+    """Return the name that an index has for a file: its path within the folder that was read; else the name given."""
+    folder = store.manifest["source"].get("path")
+    if name in ids or not isinstance(folder, str) or any(is_cut_from(id_, {name}) for id_ in ids):
+        return name
+    try:
+        own = Path(name).resolve().relative_to(Path(folder).resolve()).as_posix()
+    except (OSError, RuntimeError, ValueError):  # elsewhere, or a link that leads back to itself
+        return name
+    return own if any(is_cut_from(id_, {own}) for id_ in ids) else name
 
 
 def _caller(arguments: Sequence[str]) -> tuple[list[str], IndexConfig | None]:

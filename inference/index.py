@@ -3,7 +3,7 @@
     python inference/index.py build configs/evaluate/2wiki.yaml [key=value ...]   what a run of that config would read
     python inference/index.py build data.path=FOLDER index.path=INDEX             a folder of your own documents
     python inference/index.py add INDEX PATH [CONFIG] [key=value ...]             documents, or a corpus.jsonl
-    python inference/index.py remove INDEX ID [ID ...] [CONFIG] [key=value ...]   ids of passages, or documents
+    python inference/index.py remove INDEX FILE|ID [...] [CONFIG] [key=value ...] documents, or passages by their ids
     python inference/index.py inspect INDEX [--json]                              counts, sizes, hubs, gaps
     python inference/index.py inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
     python inference/index.py estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction

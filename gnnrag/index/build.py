@@ -15,6 +15,7 @@ from gnnrag.common.records import INDEX, refuse_other
 from gnnrag.common.waiting import moved, waiting
 from gnnrag.common.yaml_config import MARK
 from gnnrag.config import IndexConfig
+from gnnrag.datasets.placing import document_of
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.index.embedder import is_folder, make_embedder
@@ -100,8 +101,8 @@ def refuse_to_undo(store: Store, passages: Sequence[Passage]) -> None:
     if stored_passages(store) != list(passages):
         raise ArtefactError(
             f"index {store.root} was changed by index.py add or remove, and this would undo it. Ask it as it is with "
-            f"ask.py index.path={store.root} and no config, or undo the changes with index.py build, "
-            "or give another index.path"
+            f"ask.py index.path={store.root} and no config, or undo the changes, with the same config or data.path, "
+            f"by: python inference/index.py build data.path=... index.path={store.root}, or give another index.path"
         )
 
 
@@ -126,8 +127,9 @@ def named(root: Path, name: str, passages: Mapping[str, Passage]) -> list[str]:
     """Return the ids of a name: itself, else those of passages cut from that document; DataError without any."""
     found = [name] if name in passages else [id_ for id_ in passages if is_cut_from(id_, {name})]
     if not found:
-        hint = nearest(name, list(passages)[:2000])[:200]
-        raise DataError(root, f"passage {name!r} is not in the index. {hint}")
+        files = dict.fromkeys(document_of(passage.id) for passage in passages.values() if passage.place)
+        hint = nearest(name, list(passages if "#" in name or not files else files)[:2000])[:200]
+        raise DataError(root, f"passage {name!r} is not in the index{', nor a document' if files else ''}. {hint}")
     return found
 
 

@@ -43,7 +43,8 @@ def _end(text: str, start: int, limit: int) -> int:
 
 
 _BLANK_LINE = re.compile(r"\n\s*\n")
-_BREAK = re.compile(r"(?:(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘`(\[]*[^\W_a-zß-öø-ÿ])|(?<=[。！？])\s*(?=\S))")
+# Marks around words may stand there, too: quotation marks, brackets, Markdown's bold.
+_BREAK = re.compile(r"(?:(?<=[.!?…])[\"'”’)\]*]*\s+(?=[\"'“‘`(\[*]*[^\W_a-zß-öø-ÿ])|(?<=[。！？])\s*(?=\S))")
 _LAST_TOKEN = re.compile(r"([^\s(\[\"'“‘]+)$")
 # `U.S.`, `F.W.`, `J.`: dots of initials, not of a sentence's end.
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+$|[^\W\d_]\.$")
@@ -145,6 +146,25 @@ def excerpt(text: str, wanted: str, limit: int = 400) -> str:
         first, last = min(first, nearby[0]), max(last, nearby[0])
     shown = shorten(" ".join(sentences[first : last + 1]), 3 * limit, placeholder=" ...")
     return f"{'... ' if first else ''}{shown}{' ...' if last + 1 < len(sentences) else ''}"
+
+
+def rows_around(text: str, wanted: str, most: int = 5) -> tuple[str, list[str]]:
+    """Return a text without the rows of its table, and the head with the rows that share most words with `wanted`.
+
+    Rows are lines of Markdown, told from text by the bar that they start with; `most` of them stay in their order,
+    dots stand where others were. No table: the text as it is, and no rows.
+    """
+    lines = text.split("\n")
+    rows = [line.strip() for line in lines if line.lstrip().startswith("|")]
+    if len(rows) < 3:  # a head, the rule below it, a row
+        return text, []
+    asked, body = content_words(wanted), rows[2:]
+    best = sorted(range(len(body)), key=lambda i: (-len(asked & content_words(body[i])), i))[:most]
+    shown, before = [rows[0]], -1
+    for at in (*sorted(best), len(body)):
+        shown += ["..."] * (at > before + 1) + body[at : at + 1]
+        before = at
+    return "\n".join(line for line in lines if not line.lstrip().startswith("|")), shown
 
 
 def similarity(a: frozenset[str], b: frozenset[str]) -> float:

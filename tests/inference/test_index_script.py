@@ -184,6 +184,22 @@ class TestChange:
         main(["remove", str(root), "b.txt"])
         assert [(p.id, p.place) for p in Index(root).passages][1:] == [("c.txt#1", "characters 1-101")]
 
+    def test_a_document_may_be_named_by_its_path(self, tmp_path, monkeypatch, capsys):
+        folder, root = tmp_path / "docs", tmp_path / "index"
+        (folder / "deep").mkdir(parents=True)
+        for name in ("a.txt", "deep/a.txt", "b.txt"):
+            (folder / name).write_text(f"The text of {name}.")
+        build(folder, root, "index.stages=lexical")
+        monkeypatch.chdir(tmp_path)
+        (folder / "deep" / "a.txt").unlink()  # gone there before it goes here
+        main(["remove", str(root), "docs/deep/a.txt"])
+        assert Index(root).ids == ["a.txt#1", "b.txt#1"]
+        assert [row["file"] for row in documents(root)] == ["a.txt", "b.txt"]
+        for elsewhere in ("deep/a.txt", "other/a.txt", str(tmp_path / "a.txt")):
+            with pytest.raises(DataError, match=r"nor a document\..* Allowed: a\.txt, b\.txt"):
+                main(["remove", str(root), elsewhere])
+        assert Index(root).ids == ["a.txt#1", "b.txt#1"]
+
     def test_a_document_goes_with_all_its_passages(self, root, tmp_path, capsys):
         folder = tmp_path / "docs"
         folder.mkdir()
@@ -195,7 +211,7 @@ class TestChange:
         assert main(["remove", str(root), "a.txt", "p1", "faq.jsonl"]) == 0
         left = {i.partition("#")[0] for i in Index(root).ids}
         assert left == {"a.txt.md", "aXtxt.txt", *(p.id for p in CORPUS if p.id != "p1")}
-        with pytest.raises(DataError, match=r"passage 'a\.txt' is not in the index"):
+        with pytest.raises(DataError, match=r"'a\.txt' is not in the index, nor a .*\. Did you mean 'a\.txt\.md'"):
             main(["remove", str(root), "a.txt"])
         (tmp_path / "one.txt").write_text("A single document.")
         main(["add", str(root), str(tmp_path / "one.txt")])
@@ -275,7 +291,7 @@ class TestInspect:
         ([], "give a subcommand. Allowed: add, build, draft-schema, estimate, inspect, remove"),
         (["bild"], "give a subcommand. Did you mean 'build'?"),
         (["add", "x"], "usage: python inference/index.py add INDEX PATH"),
-        (["remove", "x"], "usage: python inference/index.py remove INDEX ID"),
+        (["remove", "x"], "usage: python inference/index.py remove INDEX FILE|ID"),
         (["inspect"], "usage: python inference/index.py inspect INDEX"),
         (["build", "a.yaml", "b.yaml"], "one config file at most, got a.yaml, b.yaml"),
         (["build", "none.yaml"], "config file 'none.yaml' does not exist"),

@@ -54,7 +54,7 @@ _LEANING = re.compile(
     r"as a result|at this|at these|after (?:this|that)|during (?:this|these))\b",
     re.IGNORECASE,
 )
-_END = re.compile(r"[.!…。！][\"'”’)\]]*$")
+_END = re.compile(r"[.!…。！][\"'”’)\]*]*$")
 _TRANSITION = re.compile(r"(?<![^\s])([a-z][\w-]*|\([^)]*\)) ([A-Z][a-z]+)(?= [a-z(])")
 _EXPLETIVE = re.compile(r"(?:it is|it['’]s) (?:\w+ )?(?:\w+)(?:,[^,]*,)? (?:that|to|for|you|if|when)\b", re.IGNORECASE)
 _ITEM = re.compile(r"(?<=[a-z)\d]) (?=[A-Z][a-z]+\b)")
@@ -144,7 +144,7 @@ def _is_statement(text: str) -> bool:
     return (
         LEAST_WORDS <= len(words) <= MOST_WORDS
         and bool(_END.search(text))
-        and (text[0].isupper() or text[0].isdigit() or text[0] in "\"'“‘(")
+        and (text[0].isupper() or text[0].isdigit() or text[0] in "\"'“‘(*")
         and bool(_VERB.search(text.lower()))
         and not _POINTER.search(text.lower())
         and (":" in text or sum(m.group(1) not in FUNCTION_WORDS for m in _TRANSITION.finditer(text)) < HEADINGS)
