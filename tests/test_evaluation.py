@@ -81,6 +81,7 @@ def test_the_second_call_predicts_nothing(config: Any) -> None:
     assert same == metrics and read(path) == before
 
 
+@pytest.mark.slow
 def test_scoring_with_other_settings_is_said(config: Any) -> None:
     notes: list[str] = []
     path, first = evaluate(config("method=single", "data.limit=null"), Observer(on_note=notes.append))
@@ -282,6 +283,7 @@ def test_metrics_that_cannot_be_computed_are_refused_before_predicting(config: A
         evaluate(config("data.limit=1", setting), Observer(on_question=lambda p: pytest.fail("predicted")))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_mostly_dense_search_is_refused(config: Any) -> None:
     filtered = ["retriever=hipporag2", "roles.fact_filter=prompted", "llm=scripted", "llm.default=hm"]
     with pytest.raises(GnnragError, match=r"24 of 24 queries fell back .*max_fallback_rate=0\.3"):
@@ -294,6 +296,7 @@ def test_a_run_that_is_mostly_dense_search_is_refused(config: Any) -> None:
     assert evaluate(config("method=single", "retriever=hipporag2", "run.name=all"))[1]["failed"] == 0
 
 
+@pytest.mark.slow
 def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_path: Path) -> None:
     """The `llm` section serves the index too; the same command asks nothing again."""
     reply = '{"named_entities": ["Solaris"], "triples": [["Solaris", "directed by", "Andrei Tarkovsky"]]}'
@@ -321,6 +324,7 @@ def test_concurrency_must_be_positive(config: Any) -> None:
         evaluate(config("data.limit=1", "concurrency=0"))
 
 
+@pytest.mark.slow
 @each(
     "settings, told",
     [

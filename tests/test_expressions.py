@@ -58,6 +58,7 @@ seed: ${concurrency}
 """
 
 
+@pytest.mark.slow
 def test_values_are_used_and_expressions_recorded(tmp_path: Path) -> None:
     config = load(tmp_path, CONFIG)
     llm = config.llm.settings
@@ -111,6 +112,7 @@ def test_only_a_config_is_evaluated() -> None:
     assert settings.model == "${oc.env:T_WORD}"
 
 
+@pytest.mark.slow
 @each("name", ["llm", "method", "retriever"])
 def test_a_part_is_named_and_not_computed(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"{name}\.name=\$\{{oc\.env:T_WORD\}}: write the name out"):
@@ -174,6 +176,7 @@ def files_with(folder: Path, *words: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @each("behaviour", [ok("Kalmar"), status(404)])
 def test_no_record_of_a_run_holds_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviour: Any) -> None:
     (tmp_path / "c.yaml").write_text(RUN.replace("PATH", str(SAMPLE)))
@@ -194,6 +197,7 @@ def test_no_record_of_a_run_holds_a_value(tmp_path: Path, monkeypatch: pytest.Mo
     assert "oc.env:T_WORD" in (tmp_path / "out" / "i" / "manifest.json").read_text()
 
 
+@pytest.mark.slow
 def test_nor_does_that_of_an_audit_or_of_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = RUN.replace("PATH", str(SAMPLE))
     (tmp_path / "c.yaml").write_text(text)
@@ -207,6 +211,7 @@ def test_nor_does_that_of_an_audit_or_of_questions(tmp_path: Path, monkeypatch: 
     assert files_with(tmp_path / "out", "SEKRET", NUMBER) == []
 
 
+@pytest.mark.slow
 def test_an_index_that_was_built_with_one_wants_the_config_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +232,7 @@ def test_an_index_that_was_built_with_one_wants_the_config_again(
     assert Index(root, config.index).config.text.language == str(tmp_path / WORD)
 
 
+@pytest.mark.slow
 def test_jobs_hold_expressions_too(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(RUN.replace("PATH", str(SAMPLE)))
     for job in make_plan([str(tmp_path / "c.yaml")], tmp_path / "jobs").jobs.values():
@@ -236,6 +242,7 @@ def test_jobs_hold_expressions_too(tmp_path: Path) -> None:
     assert len(configs) == 2 and all("model: ${oc.env:T_WORD}" in text for text in configs)
 
 
+@pytest.mark.slow
 @each(
     "text",
     [

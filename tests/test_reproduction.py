@@ -74,6 +74,7 @@ def test_rows_are_runs_and_are_read_again(table: PaperTable, overrides: list[str
     check_overlap_figure_and_json(table, first, tmp_path)
 
 
+@pytest.mark.slow
 def test_recall_after_each_sub_query_is_what_the_metrics_say(tmp_path: Path, overrides: list[str]) -> None:
     path = tmp_path / "steps.yaml"
     columns = "columns: [semantic_recall, relational_recall, "
@@ -89,6 +90,7 @@ def test_recall_after_each_sub_query_is_what_the_metrics_say(tmp_path: Path, ove
     assert result.values["semantic_recall"] == 0.7 and result.values["relational_recall"] is None
 
 
+@pytest.mark.slow
 def test_an_interrupted_row_goes_on(table: PaperTable, overrides: list[str]) -> None:
     def chosen(row: object) -> bool:
         return row is table.rows[0]
@@ -136,6 +138,7 @@ def check_overlap_figure_and_json(table: PaperTable, results: list[Result], tmp_
     assert cell(results[0], em).endswith("(0.400)") and cell(Result(table.rows[1]), em) == "-"
 
 
+@pytest.mark.slow
 def test_split_by_type(table: PaperTable, overrides: list[str], tmp_path: Path) -> None:
     path = tmp_path / "types.yaml"
     path.write_text(table.path.read_text().replace("plot:", "by: type\nplot:"))
@@ -145,6 +148,7 @@ def test_split_by_type(table: PaperTable, overrides: list[str], tmp_path: Path) 
     assert sum(r.questions for r in results[1:]) == 6 and all(": " in r.row.name for r in results[1:])
 
 
+@pytest.mark.slow
 def test_the_last_group_averages_what_is_finished(table: PaperTable, overrides: list[str], tmp_path: Path) -> None:
     path = tmp_path / "averages.yaml"
     more = "average: retriever\ncolumns: [index_prompt_tokens, index_completion_tokens, "
@@ -197,6 +201,7 @@ def test_counted_tables_ask_nothing(tmp_path: Path, overrides: list[str]) -> Non
 
 
 # ------------------------------------------------------------------------------------------------------- the script
+@pytest.mark.slow
 def test_the_script(
     table: PaperTable, overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,6 +225,7 @@ def test_the_script(
     assert json.loads(capsys.readouterr().out)["rows"][1]["name"] == "bm25 / IRCOT"
 
 
+@pytest.mark.slow
 def test_the_outline_tells_rows_apart(table: PaperTable, tmp_path: Path) -> None:
     path = tmp_path / "rows.yaml"
     five = "method.bgec: false, seed: 1, concurrency: 2, llm_cache: null, data.split: dev"
@@ -247,6 +253,7 @@ columns: [em]
     assert "data not here: /no/such" in one
 
 
+@pytest.mark.slow
 def test_the_script_shows_what_has_ended_and_answers_nothing(
     table: PaperTable, overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,6 +285,7 @@ def test_mistakes_on_the_command_line(table: PaperTable, capsys: pytest.CaptureF
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_rows_with_trained_roles_are_cross_validated(
     table: PaperTable, overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

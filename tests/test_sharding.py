@@ -149,6 +149,7 @@ def test_any_division_order_and_number_of_restarts(tmp_path: Path, index: Path, 
     disturb(bench, seed, divisions, cuts=3 * (seed + 1))
 
 
+@pytest.mark.slow
 def test_replies_from_the_cache_are_nobodys_concern(
     bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def test_other_texts_are_refused(text: str) -> None:
 
 
 # ----------------------------------------------------------------------------------------- merging
+@pytest.mark.slow
 def test_what_is_missing_is_named_with_the_command_that_makes_it(toy: Bench) -> None:
     with pytest.raises(GnnragError, match="has no parts to merge, and 7 questions without a row; start them first"):
         toy.run("r", "merge")
@@ -210,6 +212,7 @@ def test_what_is_missing_is_named_with_the_command_that_makes_it(toy: Bench) -> 
     same(toy.run("r", "merge"), toy.run("whole"))
 
 
+@pytest.mark.slow
 def test_more_parts_than_questions(toy: Bench) -> None:
     for number in range(9, 0, -1):
         path = toy.run("r", f"{number}/9")
@@ -224,6 +227,7 @@ def change(path: Path, id_: str, **fields: Any) -> None:
     write_jsonl(path / "predictions.jsonl", [row | fields if row["question_id"] == id_ else row for row in rows])
 
 
+@pytest.mark.slow
 def test_parts_that_contradict_each_other(toy: Bench) -> None:
     one, two = toy.run("r", "1/1"), toy.run("r", "2/2")
     before = toy.run("r", "merge")
@@ -237,6 +241,7 @@ def test_parts_that_contradict_each_other(toy: Bench) -> None:
     assert read_predictions(toy.run("r", "merge"))[3].answer == "something else"
 
 
+@pytest.mark.slow
 def test_an_answer_takes_the_place_of_a_failure(toy: Bench) -> None:
     want, one, two = toy.run("whole"), toy.run("r", "1/1"), toy.run("r", "2/2")
     failed = toy.order[3]
@@ -264,6 +269,7 @@ def test_ordinary_runs_and_parts(toy: Bench) -> None:
     same(toy.run("r", stop_after=0), want)
 
 
+@pytest.mark.slow
 def test_a_part_started_over_gives_its_new_rows_to_the_next_merge(toy: Bench) -> None:
     for shard in ("1/2", "2/2"):
         toy.run("r", shard)
@@ -279,6 +285,7 @@ def test_a_part_started_over_gives_its_new_rows_to_the_next_merge(toy: Bench) ->
     same(toy.run("r", "merge"), toy.run("whole"))
 
 
+@pytest.mark.slow
 def test_parts_with_and_without_traces(toy: Bench) -> None:
     """A mean over those that have a trace would be of other questions than the rest of the figures."""
     toy.run("r", "1/2", traces=False)
@@ -289,6 +296,7 @@ def test_parts_with_and_without_traces(toy: Bench) -> None:
     assert mixed["retrieval/recall@5"] == whole["retrieval/recall@5"]
 
 
+@pytest.mark.slow
 def test_starting_over(toy: Bench) -> None:
     path = toy.run("r", "1/2")
     whole = path.parents[1]
@@ -301,6 +309,7 @@ def test_starting_over(toy: Bench) -> None:
     assert not parts_of(whole)
 
 
+@pytest.mark.slow
 def test_a_part_that_is_being_written_is_not_merged(toy: Bench) -> None:
     path = toy.run("r", "1/1")
     with lock_run(path, "run"), pytest.raises(GnnragError, match="1-of-1 is being written by another process"):
@@ -322,6 +331,7 @@ def test_parts_of_other_settings_or_inputs_are_refused(toy: Bench, bench: Any) -
             toy.run("r", shard)
 
 
+@pytest.mark.slow
 def test_the_record_of_a_merged_run(toy: Bench) -> None:
     parts = [toy.run("r", shard) for shard in ("1/2", "2/2")]
     path = toy.run("r", "merge")
@@ -341,6 +351,7 @@ def test_the_record_of_a_merged_run(toy: Bench) -> None:
     assert metrics["cost/seconds_per_question"] == pytest.approx(sum(seconds.values()) / 7, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_merge_that_is_killed_is_done_again(toy: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It dies at each of the renames in turn, the first time and once there is something to replace."""
     want = toy.run("whole")

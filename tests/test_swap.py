@@ -31,6 +31,8 @@ from tests.helpers.indexes import REPOSITORY
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 from tests.helpers.tuned import LANGUAGE, base_of, kinds, make_tuned
 
+pytestmark = pytest.mark.slow
+
 Pair = tuple[str, str]  # a role and the kind of a checkpoint for it
 BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "llm_cache=null"]
 QUESTIONS = [

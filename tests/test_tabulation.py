@@ -24,6 +24,8 @@ from gnnrag.types import Ranking
 from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 SAMPLE = str(REPOSITORY / "configs/evaluate/sample.yaml")
 
 

@@ -198,6 +198,7 @@ def write_set(folder, passages, questions=()):
     return folder
 
 
+@pytest.mark.slow
 def test_odd_texts_survive(tmp_path):
     rng = random.Random(4)
     letters = "aAeEzZ .'\"\\/\n\t(){}[]$^*+?|%0éÉßİıſǅŒ東京яЯ\u0301\u200d😀-"
@@ -230,6 +231,7 @@ def test_ids_in_other_fields_are_told_from_texts_and_offsets_are_left_out(tmp_pa
     assert record["counts"]["questions without their spans"] == 1
 
 
+@pytest.mark.slow
 def test_the_script_says_what_was_made(tmp_path, capsys):
     assert script.main([f"path={SAMPLE}", f"out={tmp_path / 'x'}", "clones=2"]) == 0
     shown = capsys.readouterr()

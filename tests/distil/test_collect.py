@@ -117,6 +117,7 @@ def test_the_card_says_who_decided_and_what_was_kept(oracle: Path) -> None:
     assert all(parts.get(row.question_id, row.part) == row.part for row in rows_of(oracle)[1])
 
 
+@pytest.mark.slow
 def test_offline_teachers_and_switches(root: Path) -> None:
     every = collected(root, root / "offline", own=("keep.helped=false", "mine=[]", "licence=CC0"))
     filtered = collected(root, root / "offline", own=("keep.precision=0.9", "mine=[]"))  # from the same recording
@@ -150,6 +151,7 @@ class TitleBuilder:
         return [Idea(t, "title") for t in [*self.titles, self.titles[0].upper(), " "]]
 
 
+@pytest.mark.slow
 def test_candidates_are_labelled_with_what_they_would_gain(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(module.CANDIDATES, "titles", f"{__name__}:TitleBuilder")
     meta = collected(root, root / "titles", *ORACLE, own=("candidates=titles",))
@@ -215,6 +217,7 @@ def test_replies_that_failed_are_left_out(root: Path, tmp_path: Path, monkeypatc
     assert read_rows(tmp_path / "thoughts.jsonl", ThoughtsRow)[0].slow is not None
 
 
+@pytest.mark.slow
 def test_failed_questions_are_counted(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Recorder.__getitem__
 
@@ -263,6 +266,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(root: Path, oracle: Path
         assert (tmp_path / "out" / name).read_bytes() == (oracle / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_new_recording_cut_off_before_it_began_is_not_taken_for_it(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,6 +291,7 @@ def test_a_new_recording_cut_off_before_it_began_is_not_taken_for_it(
         collected(root, out, *ORACLE)
 
 
+@pytest.mark.slow
 def test_rows_that_lack_passages_train_no_features(root: Path, tmp_path: Path) -> None:
     collected(root, tmp_path, *ORACLE, own=("negatives=1",))
     cut, _ = rows_of(tmp_path)
@@ -299,6 +304,7 @@ def test_rows_that_lack_passages_train_no_features(root: Path, tmp_path: Path) -
     assert not any("left_out" in row.source for row in rows_of(tmp_path / "all")[0])
 
 
+@pytest.mark.slow
 def test_methods_that_decide_nothing_are_refused(root: Path, oracle: Path, tmp_path: Path) -> None:
     config = load_config(module.EvaluateConfig, None, ["method=ircot"])
     with pytest.raises(ConfigError, match=r"method=ircot asks neither .*multihop \(thoughts\), bdtr \(thoughts, ver"):

@@ -125,6 +125,7 @@ def test_two_processes_equal_one_at_the_same_global_batch(tmp_path: Path) -> Non
         assert mine == pytest.approx(theirs, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_micro_batches_change_no_update(tmp_path: Path) -> None:
     a = train(tmp_path / "a", FitConfig(**SHORT), dropout=0.0)
     b = train(tmp_path / "b", FitConfig(**SHORT, micro_batch=3), dropout=0.0)
@@ -137,6 +138,7 @@ def test_training_stops_when_nothing_improves(tmp_path: Path) -> None:
     assert trainer.progress.step <= 20 and trainer.progress.is_done
 
 
+@pytest.mark.slow
 @each("keep, step", [("best", 10), ("last", 40)])
 def test_the_kept_weights(tmp_path: Path, keep: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([1.0, 0.5, 0.4, 0.3])
@@ -201,6 +203,7 @@ class Scaled(Accelerator):
         self.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
 
 
+@pytest.mark.slow
 def test_the_scale_of_float16_is_resumed(tmp_path: Path) -> None:
     def trainer(scale: float, steps: int) -> Trainer:
         run = TrainingRun(tmp_path / "a", {}, {})
@@ -213,6 +216,7 @@ def test_the_scale_of_float16_is_resumed(tmp_path: Path) -> None:
     assert trainer(8.0, 2).accelerator.scaler.get_scale() == 64.0
 
 
+@pytest.mark.slow
 @each(
     "others, message",
     [

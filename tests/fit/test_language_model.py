@@ -25,6 +25,8 @@ from tests.helpers.each import each
 from tests.helpers.language_rows import settings, thoughts_row, verifier_row, write_rows
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
 from gnnrag.retrievers.minirag import MiniRAGConfig, MiniRAGRetriever
@@ -42,6 +43,7 @@ def graph() -> KnowledgeGraph:
     )
 
 
+@pytest.mark.slow
 @each("number", range(len(golden("minirag.json")["cases"])))
 def test_the_order_of_passages(number: int) -> None:
     case, knowledge = golden("minirag.json")["cases"][number], graph()

@@ -87,6 +87,7 @@ def test_gmm_finds_groups_that_lie_apart():
     assert all(any(set(c) <= g for g in groups) for c in clusters)
 
 
+@pytest.mark.slow
 @each("components", ["coarse", "full"])
 @each("covariance", ["diag", "full"])
 def test_gmm_settings_all_run(components, covariance):

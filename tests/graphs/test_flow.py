@@ -118,6 +118,7 @@ def most_linked(adjacency):
     return np.argsort(-adjacency.degree, kind="stable")[:40].tolist()
 
 
+@pytest.mark.slow
 @each("flow", ["released", "paper"])
 def test_no_path_passes_through_a_hub(flow, hubs):
     seeds = most_linked(hubs)

@@ -237,6 +237,7 @@ def tables(graph: KnowledgeGraph, order: list[int] | None = None):
     return plain, strings
 
 
+@pytest.mark.slow
 @given(CORPORA, EXTRACTIONS, st.integers(0, 5), *SETTINGS.values())
 @settings(max_examples=70, deadline=None)
 def test_d2_adding_and_removing_a_passage_restores_the_tables(corpus, extra, at, match, source) -> None:
@@ -248,6 +249,7 @@ def test_d2_adding_and_removing_a_passage_restores_the_tables(corpus, extra, at,
     assert tables(built(grown[:where] + grown[where + 1 :], match, source)) == before
 
 
+@pytest.mark.slow
 @given(CORPORA.flatmap(lambda c: st.tuples(st.just(c), st.permutations(range(len(c))))), *SETTINGS.values())
 @settings(max_examples=80, deadline=None)
 def test_d2_the_order_of_passages_changes_their_positions_only(drawn, match, source) -> None:
@@ -257,6 +259,7 @@ def test_d2_the_order_of_passages_changes_their_positions_only(drawn, match, sou
     assert tables(other, list(order)) == tables(first)
 
 
+@pytest.mark.slow
 @given(CORPORA, *SETTINGS.values())
 @settings(max_examples=60, deadline=None)
 def test_every_table_points_into_the_others(corpus, match, source) -> None:

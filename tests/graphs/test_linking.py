@@ -76,6 +76,7 @@ def test_stricter_bounds_leave_only_exact_matches():
     assert targets(titles, 4) == {5}
 
 
+@pytest.mark.slow
 def test_prefix_filter_finds_what_a_full_scan_finds(two_wiki_passages):
     graph, titles = make(two_wiki_passages[:400])
     keys = [key for key in graph.phrase_nodes if set(key.split()) - FUNCTION_WORDS][:1500]

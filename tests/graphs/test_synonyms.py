@@ -45,6 +45,7 @@ def test_a_cosine_depends_on_its_pair_alone():
         assert whole[int(keep[i]), int(keep[j])] == cosine
 
 
+@pytest.mark.slow
 @each("exact_up_to", [100_000, 170])
 @each("max_neighbours", [1, 3, 100])
 @each("seed", range(3))
@@ -126,6 +127,7 @@ def test_they_are_the_strongest_pairs_of_directions():
         assert found.tolist() == np.argsort(-sums.ravel(), kind="stable")[: num_probes(16)].tolist()
 
 
+@pytest.mark.slow
 def test_near_vectors_share_a_bucket_and_far_ones_seldom():
     a = unit_rows(3000, 64)
     b = 0.8 * a + 0.6 * _orthogonal(a)

@@ -147,6 +147,7 @@ def test_what_nobody_foresaw_is_shown_and_to_be_reported(capsys: pytest.CaptureF
     assert lines[0].startswith("Traceback") and "please report it" in lines[-1]
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written_is_one_line() -> None:
     with open("/dev/full", "w") as nowhere:
         done = subprocess.run(
@@ -201,6 +202,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return root / "run", dots
 
 
+@pytest.mark.slow
 @each("size", [2000, 20_000])
 def test_a_run_goes_on_after_a_full_disk(
     tmp_path: Path, asked: tuple[Path, list[str]], size: int, capsys: pytest.CaptureFixture[str]

@@ -142,6 +142,7 @@ def test_a_run_that_asks_no_model_goes_on_with_what_one_wrote(tmp_path: Path, ow
     assert Index(root).ids == [p.id for p in CORPUS]
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_config(tmp_path: Path, own: StubServer, capsys: pytest.CaptureFixture[str]) -> None:
     root, (one, two) = tmp_path / "i", (tmp_path / f"{name}.txt" for name in ("one", "two"))
     for path in (one, two):
@@ -185,6 +186,7 @@ def test_no_expression_of_an_index_is_evaluated(tmp_path: Path, monkeypatch: pyt
     assert SECRET not in repr(Index(root).config)
 
 
+@pytest.mark.slow
 @each("language", ["numpy", "spacy.tests", "../numpy", "auto", "spacy", "a folder: 00", [], "/tmp"])
 def test_an_index_has_no_package_imported_and_no_folder_read(language: Any, tmp_path: Path) -> None:
     build_index(tmp_path, CORPUS, HASH, ["hierarchy"])
@@ -195,6 +197,7 @@ def test_an_index_has_no_package_imported_and_no_folder_read(language: Any, tmp_
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_spacy_folder_is_the_caller_s_and_questions_are_analysed_by_it(tmp_path: Path) -> None:
     spacy, folders = pytest.importorskip("spacy"), [tmp_path / name for name in ("one", "two")]
     for folder, name in zip(folders, ("the father of Ada", "a poet"), strict=True):
@@ -270,6 +273,7 @@ class Weighed(HashEmbedder):
         self.identity = f"hash-{self.weights}"
 
 
+@pytest.mark.slow
 def test_an_embedder_in_a_folder_is_the_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = building.make_embedder
 

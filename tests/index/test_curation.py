@@ -65,6 +65,7 @@ def test_every_entity_gets_a_type_of_the_schema(tmp_path):
     assert sum(n for name, n in info.items() if name.startswith("of type ")) == graph.num_entities
 
 
+@pytest.mark.slow
 @each("seed", range(2))
 def test_random_changes_equal_a_rebuild(tmp_path, seed):
     rng = np.random.default_rng(seed)

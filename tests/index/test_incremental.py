@@ -66,6 +66,7 @@ def check(start: list[Passage], changes: list[list[tuple[str, int, Passage]]]) -
         assert files(changed) == files(fresh), "and nothing is left behind"
 
 
+@pytest.mark.slow
 @settings(QUICK, max_examples=5)
 @given(CORPUS, st.lists(CHANGE, min_size=1, max_size=3))
 def test_changing_equals_rebuilding_in_every_stage(start, changes):

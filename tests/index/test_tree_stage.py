@@ -79,6 +79,7 @@ class TestTree:
 
 
 class TestChanges:
+    @pytest.mark.slow
     @each("cluster", ["anchors", "gmm", "kmeans"])
     def test_a_change_equals_a_rebuild(self, tmp_path, cluster):
         settings_ = config(cluster=cluster, covariance="diag")

@@ -133,6 +133,7 @@ def test_a_question_that_fails(arguments: list[str], capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out)["error"].startswith("budget.max_tokens=1")
 
 
+@pytest.mark.slow
 def test_two_folders_of_one_name_do_not_share_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = ["index.embedder.model=hash", "index.text.language=blank:en", f"index.root={tmp_path / 'i'}",
            "retriever=bm25", "method=single"]  # fmt: skip

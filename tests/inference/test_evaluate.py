@@ -190,6 +190,7 @@ def test_a_scheduler_stops_a_run_and_the_same_command_ends_it(
     assert f"{len(rows)} of 4 questions were answered before" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_in_parts(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     for number in (2, 3):
         assert call([*arguments, f"shard={number}/3"]) == 0

@@ -154,6 +154,7 @@ def test_trained_parts_make_one_job_of_a_table(tmp_path: Path) -> None:
     assert list(plan.jobs.values())[-1].command(0)[-1] == "--finished"  # rows have jobs of their own
 
 
+@pytest.mark.slow
 def test_seeds_of_a_training_are_runs_of_their_own(tmp_path: Path) -> None:
     plan = make_plan([str(ROOT / "configs/train/gnn_sample.yaml"), "seed=0,1"], tmp_path / "jobs")
     commands = [job.command(0) for job in plan.jobs.values()]

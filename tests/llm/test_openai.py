@@ -112,6 +112,7 @@ def test_finish_reasons(behaviour, text: str, finish: str) -> None:
     assert (reply.text, reply.finish_reason) == (text, finish)
 
 
+@pytest.mark.slow
 @each(
     "failure",
     [

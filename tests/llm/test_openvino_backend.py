@@ -16,6 +16,8 @@ from tests.helpers.each import each
 from tests.helpers.local_backends import ask, reply_beside_a_cancelled_one, request, texts_from_threads
 from tests.helpers.tiny_model import make_tiny_gguf, make_tiny_model
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["Where was the author born?", "Who wrote it?", "Name the river. " * 12, "1 + 1 ="]
 SCHEMA = {
     "type": "object",

@@ -396,6 +396,7 @@ def graphs(draw: Any) -> tuple[StubIndex, dict[str, Any]]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(case=graphs(), pattern=st.sampled_from(["always", "never"]), drop=st.booleans(), hops=st.integers(1, 4))
 def test_properties(case: Any, pattern: str, drop: bool, hops: int) -> None:

@@ -97,6 +97,7 @@ def test_the_seed_decides_and_the_record_says_how(dots, tmp_path):
     assert about["settings"]["hops"] == 3 and about["graph"] and about["usage"]["llm_calls"] == 0
 
 
+@pytest.mark.slow
 def test_more_paths_and_an_interrupted_run_go_on_to_the_same_file(dots, tmp_path):
     def stop(accepted):
         if accepted == 2:
@@ -138,6 +139,7 @@ def test_nothing_is_written_into_a_folder_of_another_kind(dots, tmp_path, name, 
     assert [(p.name, p.read_text()) for p in (tmp_path / "out").iterdir()] == [(name, text)]
 
 
+@pytest.mark.slow
 def test_a_finished_set_is_not_replaced_by_one_of_other_settings(dots, tmp_path):
     def files():
         return {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
@@ -159,6 +161,7 @@ def test_a_finished_set_is_not_replaced_by_one_of_other_settings(dots, tmp_path)
     assert len(rows_of(tmp_path)) == 15
 
 
+@pytest.mark.slow
 def test_too_few_paths_are_told_and_none_is_an_error(dots, tmp_path):
     notes: list[str] = []
     make_questions(load_config(MakeQuestionsConfig, None, [*dots, "make.paths=500"]), Observer(on_note=notes.append))
@@ -183,6 +186,7 @@ def test_bad_settings_are_refused(dots, dot, message):
         make(dots, dot)
 
 
+@pytest.mark.slow
 def test_the_script(dots, tmp_path, capsys):
     assert run_script(script.main, dots, script.__doc__) == 0
     lines = capsys.readouterr().out.strip().splitlines()
@@ -219,6 +223,7 @@ def good(request):
     )
 
 
+@pytest.mark.slow
 def test_good_replies_become_questions(dots, tmp_path):
     seen = []
 
@@ -240,6 +245,7 @@ def test_good_replies_become_questions(dots, tmp_path):
         make(dots, *PROMPTED, "ask.temperature=0.5", llm=model(write))
 
 
+@pytest.mark.slow
 def test_what_was_spent_does_not_depend_on_how_often_the_command_ran(dots, tmp_path):
     make(dots, *PROMPTED, "make.paths=1", llm=model(good))
     bits, once = (make(dots, *PROMPTED, f"make.out={tmp_path / o}", llm=model(good)) for o in ("out", "once"))
@@ -250,6 +256,7 @@ def test_what_was_spent_does_not_depend_on_how_often_the_command_ran(dots, tmp_p
     assert few["usage"]["llm_calls"] == 1  # of the paths that are written
 
 
+@pytest.mark.slow
 def test_bad_questions_are_repaired_once_and_told_why(dots, tmp_path):
     repairs = []
 
@@ -336,6 +343,7 @@ def test_what_one_step_answers_is_left_out(dots, tmp_path):
     assert about["usage"]["roles"]["reader"]["calls"] == 5  # one of the first path, two of each that was taken
 
 
+@pytest.mark.slow
 def test_a_reader_out_of_reach_lets_no_question_pass(dots, tmp_path):
     reached = []
 

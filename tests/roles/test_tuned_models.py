@@ -44,6 +44,7 @@ def ask(role: Any, *rows: Any) -> list[Any]:
     return asyncio.run(go())
 
 
+@pytest.mark.slow
 def test_both_roles_answer_in_batches(folder: Path, base: Path, tmp_path: Path) -> None:
     rows = [thoughts_row(i) for i in range(3)]
     role = opened(folder, prompted={"max_tokens": 8})

@@ -107,6 +107,7 @@ def test_a_row_that_needs_a_model_names_the_command_to_get_it(monkeypatch):
     assert "pip install 'gnnrag[spacy]'" in missing_inputs(config)
 
 
+@pytest.mark.slow
 def test_a_model_tags_phrases_of_passages_and_questions(monkeypatch):
     """A pipeline made here stands in for a downloaded model: entities from a ruler, tags from a table."""
     import spacy

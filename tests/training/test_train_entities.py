@@ -72,6 +72,7 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text("utf-8"))
 
 
+@pytest.mark.slow
 @each("ranker", ["learned", "idf_topk"])
 def test_passages_are_found_by_the_entities_that_support_them(folder: Path, ranker: str) -> None:
     if ranker != "learned":
@@ -161,6 +162,7 @@ def test_presets_fill_what_is_not_given(tmp_path: Path) -> None:
     assert GNNTraining.load(path, ["gnn.preset=own"]).gnn.dim == 64
 
 
+@pytest.mark.slow
 @each(
     "settings, message",
     [

@@ -97,6 +97,7 @@ def test_a_killed_training_ends_with_the_same_weights(folder: Path, monkeypatch:
     assert all(value.equal(other[name]) for name, value in one.items())
 
 
+@pytest.mark.slow
 @each(
     "given, message",
     [
