@@ -173,3 +173,18 @@ def test_headings_without_their_line_breaks_are_no_names() -> None:
     passage = Passage("a", "", text)
     answer = OfflineReader().read(ReaderTask(Question("q", "What is used?"), (passage,)))
     assert answer.text not in ("Surgery Surgery", "2 Testing", "You're")
+
+
+@each(
+    "question, answer",
+    [
+        ("How long does the course last?", "two to four weeks"),
+        ("How often do members of the club meet?", "3 times a month"),
+        ("How far is the harbour?", "about 20 miles"),
+        ("How many boats are in the harbour?", "12"),
+    ],
+)
+def test_measures_come_with_their_units(question: str, answer: str) -> None:
+    text = "The course lasts two to four weeks. Members of the club meet 3 times a month. "
+    text += "The way to the harbour is about 20 miles. There are 12 boats in the harbour."
+    assert OfflineReader().read(ReaderTask(Question("q", question), (Passage("a", "", text),))).text == answer

@@ -28,6 +28,7 @@ from gnnrag.roles.offline_reader.spans import (
     readable,
     sentences,
     strip_honorific,
+    with_unit,
     words,
 )
 from gnnrag.session import Session
@@ -38,6 +39,7 @@ _KIND_OF: dict[str, AnswerType] = {
     "birth_date": "date", "death_date": "date", "birth_place": "place", "death_place": "place", "burial": "place",
     "country": "country", "cause": "phrase", "educated": "name", "employer": "name", "award": "name",
 }  # fmt: skip
+_MEASURE = re.compile(r"\bhow (?:long|old|far|tall|high|deep|wide|heavy|large|big|often)\b", re.IGNORECASE)
 _ISO_DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _NOT_PERSON = re.compile(
     r"\b(?:of|the|The|Press|Records|University|League|Party|Association|Company|Club|Films?|Award|Album|House|Church|College|"
@@ -86,6 +88,7 @@ class SpanSearch:
             return Finding("yes", (), 0.15, "guess")
         focus = read_focus(question, reading)
         objects = self._objects(focus, reading)
+        is_measure = kind == "number" and bool(_MEASURE.search(question))
         best: Finding | None = None
         for sentence in self._sentences(focus, reading)[:16]:
             for start, end, span in spans_of(kind, sentence.text):
@@ -94,7 +97,8 @@ class SpanSearch:
                 score = sentence.score + self._span_score(sentence, start, end, span, focus, kind)
                 score += self.weights.relation * objects.get((sentence.passage, span), 0.0)
                 if best is None or score > best.confidence:
-                    best = Finding(span, (sentence.passage,), score, f"span: {kind}")
+                    text = with_unit(sentence.text, start, end) if is_measure else span
+                    best = Finding(text, (sentence.passage,), score, f"span: {kind}")
         if best is None:
             return None
         return replace(best, confidence=min(0.65, max(0.02, 0.05 + best.confidence / 4)))

@@ -50,6 +50,15 @@ NUMBER_RE = re.compile(
     r"(?:%| percent| million| billion| thousand)?"
     r"|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|once|twice)\b"
 )
+_PERIOD = r"(?:seconds?|minutes?|hours?|days?|weeks?|months?|years?|decades?|century|centuries)\b"
+_EXTENT = (
+    r"(?:miles?|feet|foot|inch(?:es)?|yards?|acres?|hectares?|(?:kilo|centi|milli)?met(?:er|re)s?|km|cm|mm|mg|kg|"
+    r"pounds?|tons?)\b"
+)
+_RATE = rf" (?:an?|per|each) {_PERIOD}"
+_UNIT_RE = re.compile(
+    rf"(?: (?:to|or) (?:\d+|[a-z]+))?(?: (?:square|cubic|full))?[ -](?:{_PERIOD}|{_EXTENT}|times\b)(?:{_RATE})?|{_RATE}"
+)
 _ABBREVIATION = re.compile(
     r"(?:\b[A-Za-zÀ-Ž]|"
     r"\b(?:Mr|Mrs|Ms|Dr|St|Jr|Sr|ca|vs|No|Lt|Gen|Col|Capt|Sgt|Hon|Rev|Prof|Inc|Co|Ltd|U\.S|aft|bef|Mt|Ste|approx|fl))\.$"
@@ -147,6 +156,12 @@ def name_spans(text: str) -> list[tuple[int, int, str]]:
         if name and first.strip(".,") not in MONTHS and name not in _OPENERS:
             found.append((start, start + len(name), name))
     return found
+
+
+def with_unit(text: str, start: int, end: int) -> str:
+    """Return the number at `start` to `end` of a text with the unit behind it, of time, length, area or weight."""
+    unit = _UNIT_RE.match(text, end)
+    return text[start : unit.end() if unit else end]
 
 
 def date_key(match: re.Match[str]) -> tuple[int, int, int]:
