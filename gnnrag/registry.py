@@ -23,6 +23,7 @@ RETRIEVERS = {
     "pathrag": "gnnrag.retrievers.pathrag:PathRAGRetriever",
     "linearrag": "gnnrag.retrievers.linearrag:LinearRAGRetriever",
     "gfm": "gnnrag.retrievers.gfm:GFMRetriever",
+    "nexthop": "gnnrag.retrievers.nexthop:NextHopRetriever",
 }
 
 METHODS = {
@@ -63,6 +64,7 @@ TRAININGS: dict[str, dict[str, str]] = {
     "train_gnn.py": {"gnn": "gnnrag.training.gnn:GNNTraining"},
     "train_verifier.py": {
         "cross_encoder": "gnnrag.training.verifier:VerifierTraining",
+        "chain": "gnnrag.training.chain_verifier:ChainTraining",
         "causal": "gnnrag.training.language.train:VerifierLanguageTraining",
     },
     "train_thoughts.py": {
@@ -71,6 +73,7 @@ TRAININGS: dict[str, dict[str, str]] = {
         "seq2seq": "gnnrag.training.language.train:ThoughtsSeq2SeqTraining",
     },
     "train_reader.py": {"span": "gnnrag.training.reader:ReaderTraining"},
+    "train_encoder.py": {"encoder": "gnnrag.training.encoder:EncoderTraining"},
 }
 
 ROLES = {

@@ -42,8 +42,8 @@ class Session:
     cost: float = 0.0
     cached_calls: int = 0
     started: float = field(default_factory=time.monotonic)
-    seen: dict[tuple[str | None, ...], str] = field(default_factory=dict)  # queries so far, as first spelt
-    counted: set[tuple[str | None, ...]] = field(default_factory=set)  # those that are in the counts
+    seen: dict[tuple[Hashable, ...], str] = field(default_factory=dict)  # queries so far, as first spelt
+    counted: set[tuple[Hashable, ...]] = field(default_factory=set)  # those that are in the counts
     failed_prompts: set[Hashable] = field(default_factory=set)  # to which no usable reply came, reminded or not
 
     def record(self, event: str, **details: Any) -> None:
@@ -126,8 +126,8 @@ class Session:
         }
 
 
-def _same(query: Query) -> tuple[str | None, ...]:
-    return (normalised(query.text), query.channel, query.scope, query.retriever)
+def _same(query: Query) -> tuple[Hashable, ...]:
+    return (normalised(query.text), query.channel, query.scope, query.retriever, query.vector)
 
 
 async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awaitable[T]]]) -> list[T]:

@@ -61,7 +61,8 @@ class Query:
     """A string sent to a retriever in one round.
 
     `kind` is its origin (`question`, `fast`, `slow`, ...); `scope` restricts the search to a named part of the
-    knowledge base; `retriever` names one of the run's further retrievers, None is its own.
+    knowledge base; `retriever` names one of the run's further retrievers, None is its own. `vector` (dim numbers of a
+    unit vector in the index's space), where there is one, is searched by in place of the text's embedding.
     """
 
     text: str
@@ -70,6 +71,7 @@ class Query:
     kind: str = "question"
     scope: str | None = None
     retriever: str | None = None
+    vector: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,11 +157,12 @@ class MultiHop(Method):
         )
         thoughts = await self.thoughts(task, state.session)
         state.session.flag("thoughts", *thoughts.flags)
+        kind = "fast" if thoughts.fast else "slow"
         text = thoughts.fast or thoughts.slow
         if thoughts.sufficient or not text or text in state.queries:
             state.session.record("stop", sufficient=thoughts.sufficient, query=text)
             return []
-        return [Query(text, top_k=self.config.top_k, kind="fast")]
+        return [Query(text, top_k=self.config.top_k, kind="fast", vector=thoughts.vectors.get(kind))]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Unite, and keep each passage's best score."""

@@ -101,7 +101,7 @@ class BDTR(Method):
             thoughts = await self._think(state, round_)
             wanted = (("fast", thoughts.fast), ("slow", thoughts.slow))
             queries = [
-                Query(text, top_k=top_k, kind=kind)
+                Query(text, top_k=top_k, kind=kind, vector=thoughts.vectors.get(kind))
                 for kind, text in wanted
                 if text and self.config.thoughts in ("both", kind)
             ]

@@ -31,6 +31,7 @@ class Retriever(Part, Protocol):
     channels: frozenset[str] = frozenset({"text"})  # what it can search (`text`, `graph`)
     role_names: tuple[str, ...] = ()  # the roles that it may ask
     asks_roles: bool = False
+    accepts_vectors: bool = False  # a query's vector may stand for its text's embedding; words are read as they are
     explains: ClassVar[bool] = False  # it has `explain`, which tells the paths behind a score
 
     @classmethod
@@ -144,6 +145,13 @@ def query_vectors(embedder: Embedder, rows: Sequence[Sequence[str]]) -> list[lis
     texts = list(dict.fromkeys(text for row in rows for n, text in enumerate(row) if text or not n))
     of = dict(zip(texts, embedder.encode(texts, is_query=True), strict=True)) if texts else {}
     return [[of[text] if text or not n else None for n, text in enumerate(row)] for row in rows]
+
+
+def vectors_of(queries: Sequence[Query], embedder: Embedder) -> np.ndarray:
+    """Return what queries are searched by: their own vectors, else the embeddings of their texts. Shape (n, dim)."""
+    texts = [query.text for query in queries if query.vector is None]
+    found = iter(embedder.encode(texts, is_query=True) if texts else ())
+    return np.stack([next(found) if q.vector is None else np.array(q.vector, dtype=np.float32) for q in queries])
 
 
 def check_choices(config: object, allowed: Mapping[str, Sequence[str | None]]) -> None:

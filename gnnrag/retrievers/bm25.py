@@ -12,7 +12,7 @@ from gnnrag.types import Query, Ranking
 class BM25Retriever(Retriever):
     """Okapi BM25 over title and text (bm25s, Lucene's form, stemmed)."""
 
-    channels = frozenset({"text"})
+    channels, accepts_vectors = frozenset({"text"}), True  # by the words that go with a vector
     stages = ("lexical",)
 
     def __init__(self, index: Index, config: None = None) -> None:

@@ -13,7 +13,7 @@ from gnnrag.datasets.placing import document_of
 from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import Retriever, rank_passages
+from gnnrag.retrievers.base import Retriever, rank_passages, vectors_of
 from gnnrag.text.subjects import PATH
 from gnnrag.types import Query, Ranking
 
@@ -55,7 +55,7 @@ class CHGRetriever(Retriever):
     a document hand mass on to the part that follows, and count more the more of the prior their section holds.
     """
 
-    channels = frozenset({"text"})
+    channels, accepts_vectors = frozenset({"text"}), True
     stages = ("hierarchy", "embeddings", "lexical")
     config_class = CHGConfig
 
@@ -74,7 +74,9 @@ class CHGRetriever(Retriever):
         if not queries or not self._graph.num_passages:
             return [rank_passages(np.zeros(0), (), query.top_k, "ppr") for query in queries]
         texts = [query.text for query in queries]
-        searches = zip(texts, self._index.dense_scores(texts), self._index.bm25_scores(texts), strict=True)
+        # One product a query: the rounding of a matrix product depends on the batch.
+        dense = [self._index.passage_vectors @ vector for vector in vectors_of(queries, self._index.embedder)]
+        searches = zip(texts, dense, self._index.bm25_scores(texts), strict=True)
         seeds = (self._seeds(text, self._prior(dense, lexical)) for text, dense, lexical in searches)
         columns = [sparse.csc_array(seed[:, None]) for seed in seeds]
         reset = sparse.hstack(columns, format="csc")

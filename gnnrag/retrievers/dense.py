@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import Retriever
+from gnnrag.retrievers.base import Retriever, vectors_of
 from gnnrag.types import Query, Ranking
 
 BLOCK = 16  # below 20 queries faiss scores each query by itself, so a result cannot depend on its batch
@@ -27,7 +27,7 @@ class DenseConfig:
 class DenseRetriever(Retriever):
     """Nearest passages by inner product of unit vectors, exact or approximate; ConfigError for an unknown `search`."""
 
-    channels = frozenset({"text"})
+    channels, accepts_vectors = frozenset({"text"}), True
     stages = ("embeddings",)
     config_class = DenseConfig
 
@@ -55,7 +55,7 @@ class DenseRetriever(Retriever):
         """See `Retriever`."""
         if not queries:
             return []
-        vectors = self.index.embedder.encode([q.text for q in queries], is_query=True)
+        vectors = vectors_of(queries, self.index.embedder)
         count = len(self.index.ids)
         out = []
         size = BLOCK if self.config.search == "flat" else 1  # how far hnsw looks depends on how much is asked for

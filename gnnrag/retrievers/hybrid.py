@@ -52,6 +52,7 @@ class HybridRetriever(Retriever):
         self._batchers: list[MicroBatcher[Query, Ranking]] = [MicroBatcher(part.retrieve) for part in self.parts]
         self.channels = frozenset.intersection(*(part.channels for part in self.parts))
         self.asks_roles = any(part.asks_roles for part in self.parts)
+        self.accepts_vectors = all(part.accepts_vectors for part in self.parts)
         self.order = index.position
 
     @staticmethod

@@ -55,6 +55,8 @@ class Thoughts:
     sufficient: bool = False
     chain: str | None = None
     flags: tuple[str, ...] = ()
+    # Unit vectors (dim numbers) to search by in place of the texts' embeddings, of those that have one
+    vectors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # by `fast` and `slow`
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gnnrag.common.untrusted import well_formed
 from gnnrag.common.waiting import MicroBatcher, waiting
-from gnnrag.errors import GnnragError, described
+from gnnrag.errors import ConfigError, GnnragError, described
 from gnnrag.methods.base import Method
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, ReaderTask
@@ -142,7 +142,7 @@ class Loop:
                 result = Ranking((), np.zeros(0))
             # A retriever that silently became another must show in the counts.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))
-            session.record("query", round=round_, **to_dict(query), ranking=_excerpt(result))
+            session.record("query", round=round_, **_told(query), ranking=_excerpt(result))
             rankings.append(result)
         return rankings
 
@@ -169,7 +169,7 @@ class Loop:
         question: shared, counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
-        return (query.text, query.channel, query.top_k, query.scope, query.retriever, owner)
+        return (query.text, query.vector, query.channel, query.top_k, query.scope, query.retriever, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Hand queries to their retrievers in turn (for one order of records), batched unless roles are needed."""
@@ -202,6 +202,18 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
         channels = retrievers[query.retriever].channels
         if query.channel not in channels:
             raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
+        if query.vector is not None and not retrievers[query.retriever].accepts_vectors:
+            raise ConfigError(
+                f"{type(retrievers[query.retriever]).__name__} cannot search by a vector, and these thoughts ask in "
+                "vectors: give retriever=dense, chg, nexthop, bm25 or a hybrid of them, or thoughts that ask in words"
+            )
+
+
+def _told(query: Query) -> dict[str, Any]:
+    """Return a query for the trace, which says whether it had a vector, and not its hundreds of numbers."""
+    fields = to_dict(query)
+    vector = fields.pop("vector")
+    return fields if vector is None else {**fields, "by_vector": True}
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:

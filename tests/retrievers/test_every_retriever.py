@@ -31,7 +31,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "pathrag": PROFILES,
     "linearrag": PROFILES,
 }
-CASES = [(n, s) for n in RETRIEVERS if n != "gfm" for s in SETTINGS.get(n, [{}])]  # gfm needs a checkpoint
+CASES = [(n, s) for n in RETRIEVERS if n not in ("gfm", "nexthop") for s in SETTINGS.get(n, [{}])]  # need checkpoints
 TEXTS = (COMPOSITIONAL, "Who directed Copper Road?", "hm?", "the TROMSO", "", " ", "zzz qqq")
 
 

@@ -1,4 +1,4 @@
-"""Thoughts by a model that was trained here: a selector that ranks candidate next queries, or a language model.
+"""Thoughts by a model trained here: a selector that ranks candidate queries, a next-hop encoder, or a language model.
 
 The selector sees each candidate as features (about in [0, 1]) and all of them as their mean; the slow query is chosen
 with the fast one in view. Candidates are looked up in the index first: the passages near one say more than its words.
@@ -31,6 +31,9 @@ from gnnrag.roles.tuned.checkpoint import (
     role_folder,
     write_tuned,
 )
+from gnnrag.roles.tuned.encoder import KIND as ENCODER
+from gnnrag.roles.tuned.encoder import NextHop
+from gnnrag.roles.tuned.vector_thoughts import VectorThoughts
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
 
@@ -293,19 +296,19 @@ class OptionMaker:
 class TunedThoughtsConfig(LanguageRoleConfig):
     """Settings of `TunedThoughts`."""
 
-    is_guess: bool | None = None  # methods treat its queries as those of rules; null: as its training was told
+    is_guess: bool | None = None  # methods treat its queries as those of rules; null: as its training was told, or no
 
 
 class TunedThoughts(Role[ThoughtsTask, Thoughts]):
     """Writes the next two queries with the model of a checkpoint.
 
-    A selector builds candidates by rules and picks the best, and another beside it, or none. Questions in flight share
-    its batches. ConfigError: no checkpoint is named, and none ships. ArtefactError: the checkpoint is missing, damaged,
-    of another role or kind, or of another embedder.
+    A selector builds candidates by rules and picks the best, and another beside it, or none. A next-hop encoder asks in
+    vectors, of retrievers that search by them. Questions in flight share batches. ConfigError: no checkpoint is named,
+    and none ships. ArtefactError: the checkpoint is missing, damaged, of another role or kind, or of another embedder.
     """
 
     config_class = TunedThoughtsConfig
-    kinds = (KIND, *LANGUAGE_KINDS)
+    kinds = (KIND, ENCODER, *LANGUAGE_KINDS)
     stages = OptionMaker.stages
 
     def __init__(self, index: Index, config: TunedThoughtsConfig | None = None) -> None:
@@ -319,12 +322,16 @@ class TunedThoughts(Role[ThoughtsTask, Thoughts]):
             self._language = open_language_role(folder, record, "thoughts", self.config)
             self.prompters = self._language.prompters
             return
+        self._batcher: MicroBatcher[ThoughtsTask, Thoughts] = MicroBatcher(self.think)
+        self._vectors: VectorThoughts | None = None
+        if record.kind == ENCODER:
+            self._vectors = VectorThoughts(NextHop.open(index, str(folder), self.config.base))
+            return
         self.model = load_selector(folder, record, FEATURES)
         _check_embedder(folder, record.base, index)
         if self.config.is_guess is None:
             self.is_guess = self.model.config.is_guess
         self.options = OptionMaker(index, self.model.config.candidates)
-        self._batcher: MicroBatcher[ThoughtsTask, Thoughts] = MicroBatcher(self.think)
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
         """Return the next two queries; None where no candidate is worth asking."""
@@ -334,7 +341,9 @@ class TunedThoughts(Role[ThoughtsTask, Thoughts]):
         return found
 
     def think(self, tasks: Sequence[ThoughtsTask]) -> list[Thoughts]:
-        """The same for several decisions, synchronously; selector only."""
+        """The same for several decisions, synchronously; not of a language model."""
+        if self._vectors:
+            return self._vectors.think(tasks)
         thoughts = []
         for candidates, options in self.options(tasks):
             fast, slow = (None if i is None else candidates[i].text for i in self.model.pick(options))

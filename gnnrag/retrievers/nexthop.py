@@ -1,0 +1,123 @@
+"""Retrieval hop by hop with the trained next-hop encoder: a beam of chains of passages, ranked by the best chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gnnrag.errors import ConfigError
+from gnnrag.index.index import Index
+from gnnrag.retrievers.base import Retriever, best_positions, rank_order, vectors_of
+from gnnrag.types import Query, Ranking
+
+Chain = tuple[int, ...]  # positions of passages, oldest first
+Follow = Callable[[Sequence[tuple[int, Chain]]], np.ndarray]  # (number of the query, chain) pairs to (n, dim) queries
+
+
+@dataclass
+class NextHopRetrieverConfig:
+    """Settings of `NextHopRetriever`."""
+
+    checkpoint: str | None = None  # folder that training/train_encoder.py wrote; null: the one that comes with gnnrag
+    base: str | None = None  # where the base encoder of the checkpoint lies now, if not embedded
+    hops: int = 2  # passages of a chain; 1: dense retrieval
+    beam: int = 4  # chains that go on after each hop
+    temperature: float = 0.05  # of the softmax over the corpus that makes cosines of different hops comparable
+
+
+class NextHopRetriever(Retriever):
+    """Multi-hop dense retrieval (arXiv 2009.12756) by beam search, with as many hops as are asked for.
+
+    A chain's score is the sum over its hops of log softmax(cosine / temperature) over the corpus. No passage comes
+    twice in a chain, and chains of the same passages are one, with the better score: unlike in the released code, where
+    (a, a), and (a, b) beside (b, a), take up beam. Passages follow in the order of their best chain, then by the first
+    hop's cosines.
+
+    Raises:
+        ConfigError: a setting out of range, or no checkpoint.
+        ArtefactError: the checkpoint is damaged, or trained on vectors of another embedder than the index's.
+    """
+
+    channels, accepts_vectors = frozenset({"text"}), True
+    stages = ("embeddings",)
+    config_class = NextHopRetrieverConfig
+
+    def __init__(self, index: Index, config: NextHopRetrieverConfig | None = None) -> None:
+        from gnnrag.roles.tuned.encoder import NextHop  # torch: only runs of this retriever pay for it
+
+        self.index, self.config = index, config or NextHopRetrieverConfig()
+        for name in ("hops", "beam"):
+            if getattr(self.config, name) < 1:
+                raise ConfigError(f"retriever.{name}={getattr(self.config, name)}: must be at least 1")
+        if self.config.temperature <= 0:
+            raise ConfigError(f"retriever.temperature={self.config.temperature}: must be above 0")
+        self.encoder = NextHop.open(index, self.config.checkpoint, self.config.base)
+
+    @classmethod
+    def checkpoints_for(cls, settings: NextHopRetrieverConfig) -> tuple[Path, ...]:
+        """Return the folder of the encoder."""
+        from gnnrag.roles.tuned.encoder import encoder_folder
+
+        return (encoder_folder(settings.checkpoint),)
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """See `Retriever`; a query's vector takes the place of the first hop's."""
+        if not queries or not self.index.ids:
+            return [rank_order((), self.index.ids, query.top_k, "nexthop") for query in queries]
+        texts = [query.text for query in queries]
+        given = vectors_of(queries, self.index.embedder)
+        own = self.encoder.vectors([(text, ()) for text in texts])
+        firsts = np.stack([v if q.vector else o for q, v, o in zip(queries, given, own, strict=True)])
+        c = self.config
+
+        def follow(asked: Sequence[tuple[int, Chain]]) -> np.ndarray:
+            return self.encoder.vectors([(texts[number], chain) for number, chain in asked])
+
+        found = beam_search(self.index.passage_vectors, firsts, follow, c.hops, c.beam, c.temperature)
+        rows = zip(queries, found, firsts, strict=True)
+        return [in_order(chains, first, self.index, query.top_k) for query, chains, first in rows]
+
+
+def in_order(chains: Sequence[tuple[Chain, float]], first: np.ndarray, index: Index, top_k: int) -> Ranking:
+    """Rank passages by their best chain (chains come best first), then by the cosine with the first hop's query."""
+    order = list(dict.fromkeys(position for chain, _ in chains for position in chain))
+    tail = (index.passage_vectors @ first).astype(np.float64)
+    return rank_order(order, index.ids, top_k, "nexthop", tail)
+
+
+def beam_search(
+    passages: np.ndarray, firsts: np.ndarray, follow: Follow, hops: int, beam: int, temperature: float
+) -> list[list[tuple[Chain, float]]]:
+    """Return the chains of each query that were compared at the last hop, best first, with their scores.
+
+    `passages` (P, dim) and `firsts` (n, dim) are unit rows; `follow` gives the queries after chains. Ties go to the
+    passage that stands earlier in the corpus.
+    """
+    beams = [_extended({(): 0.0}, [first], passages, beam, temperature) for first in firsts]
+    for _ in range(1, min(hops, len(passages))):
+        asked = [(number, chain) for number, one in enumerate(beams) for chain in list(one)[:beam]]
+        vectors = iter(follow(asked))
+        kept = [dict(list(one.items())[:beam]) for one in beams]
+        beams = [_extended(one, [next(vectors) for _ in one], passages, beam, temperature) for one in kept]
+    return [list(one.items()) for one in beams]
+
+
+def _extended(
+    chains: dict[Chain, float], vectors: Sequence[np.ndarray], passages: np.ndarray, beam: int, temperature: float
+) -> dict[Chain, float]:
+    """Return each chain with each of the passages that its query likes best, best first; equal sets are one."""
+    found: dict[frozenset[int], tuple[Chain, float]] = {}
+    for (chain, score), vector in zip(chains.items(), vectors, strict=True):
+        logits = (passages @ vector).astype(np.float64) / temperature
+        logits -= logits.max()
+        chances = logits - np.log(np.exp(logits).sum())
+        chances[list(chain)] = -np.inf  # no passage twice
+        for position in best_positions(chances, beam).tolist():
+            longer, total = (*chain, position), score + float(chances[position])
+            known = found.get(frozenset(longer))
+            if np.isfinite(total) and (known is None or total > known[1]):
+                found[frozenset(longer)] = (longer, total)
+    return dict(sorted(found.values(), key=lambda one: -one[1]))

@@ -1,0 +1,259 @@
+"""The next-hop encoder: a question and the passages so far become the vector of the passage to read next.
+
+Multi-hop dense retrieval (Xiong et al., ICLR 2021, arXiv 2009.12756) with the passage side frozen: the network reads
+questions alone, so that the vectors of an index serve as they are, and any search by vectors can use what it gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gnnrag.common.records import read_settings
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.index import Index
+from gnnrag.roles.tuned.checkpoint import (
+    STORES,
+    TunedRecord,
+    load_encoder,
+    load_tokenizer,
+    load_trained,
+    read_tuned,
+    save_trained,
+    shipped_folder,
+    tuned_folder,
+)
+from gnnrag.types import Passage
+
+KIND = "encoder"
+FIRST = ("base", "trained", "mean")
+ROWS = 4  # sequences of a forward pass at inference; with fewer, the rest is filled up
+BUCKET = 16  # token lengths are padded to multiples of this
+
+
+@dataclass
+class NextHopConfig:
+    """The network; a checkpoint names all of it."""
+
+    base: str = "embedded"  # the encoder that made the index's vectors (mean pooling): MiniLM, a folder, or a hub name
+    rank: int = 16  # of the matrices of LoRA (arXiv 2106.09685), whose factor is 2
+    targets: list[str] = field(
+        default_factory=lambda: ["query", "value", "key", "dense"]
+    )  # linear layers they stand by
+    max_tokens: int = 128  # of a sequence; the newest passage is cut to what is left
+    question_tokens: int = 64  # at most
+    older_tokens: int = 24  # of each passage but the newest, from its title on
+    keep: float = 0.0  # weight of the question's own vector at the start; learned
+    away: float = 0.5  # how far a query moves away from the mean vector of the passages so far, at the start; learned
+    first: str = "base"  # vector of the first hop: base (the index's own embedding of the question), trained, or mean
+    gradient_checkpointing: bool = False  # half the memory for a third more time
+    store: str = "fp16"  # precision of the weights in a checkpoint: fp16 or fp32
+
+    @property
+    def text(self) -> bool:
+        """Whether it reads text."""
+        return True
+
+
+def check_next_hop(config: NextHopConfig) -> None:
+    """Raise ConfigError where a setting of the network is out of range."""
+    for name, value, allowed in (("first", config.first, FIRST), ("store", config.store, tuple(STORES))):
+        if value not in allowed:
+            raise ConfigError(f"network.{name}={value!r}: allowed are {', '.join(allowed)}")
+    for name in ("rank", "question_tokens", "older_tokens"):
+        if getattr(config, name) < 1:
+            raise ConfigError(f"network.{name}={getattr(config, name)}: must be at least 1")
+    if config.max_tokens < config.question_tokens + 16:
+        raise ConfigError(
+            f"network.max_tokens={config.max_tokens}: must leave 16 beside network.question_tokens="
+            f"{config.question_tokens}"
+        )
+
+
+class RowMaker:
+    """Makes token sequences: question, older passages in short, the newest one; framed as the base frames a text."""
+
+    def __init__(self, config: NextHopConfig) -> None:
+        self.config, self._tokenizer = config, load_tokenizer(config.base)
+        self._known: dict[str, list[int]] = {}
+        marks = self._tokenizer("")["input_ids"]  # what the base puts around a text: [CLS] and [SEP], or nothing
+        self._begin, self._end = marks[: len(marks) // 2], marks[len(marks) // 2 :]
+
+    def row(self, question: str, contents: Sequence[str]) -> list[int]:
+        """Return the tokens of a question after passages (their contents, oldest first)."""
+        c = self.config
+        asked = self._tokens(question)[: c.question_tokens]
+        older = [token for content in contents[:-1] for token in self._tokens(content)[: c.older_tokens]]
+        room = c.max_tokens - len(self._begin) - len(self._end) - len(asked)
+        # However many passages there are, the newest keeps half of the room.
+        older = older[max(len(older) - room // 2, 0) :]
+        newest = self._tokens(contents[-1])[: room - len(older)] if contents else []
+        return [*self._begin, *asked, *older, *newest, *self._end]
+
+    def _tokens(self, text: str) -> list[int]:
+        if text not in self._known:
+            if len(self._known) > 50_000:
+                self._known.clear()
+            found = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+            self._known[text] = found[: self.config.max_tokens]
+        return self._known[text]
+
+
+class NextHopEncoder(nn.Module):
+    """An encoder under LoRA, whose queries begin as the base's and are moved away from what was read.
+
+    The query after passages with mean vector m is unit(E(question, passages) + keep * e(question) - away * m), E the
+    adapted and e the base encoder, both mean-pooled to unit length; without passages it is E(question). LoRA begins
+    with a product of 0, so that E is e before the first step.
+    """
+
+    def __init__(self, config: NextHopConfig) -> None:
+        super().__init__()
+        from peft import LoraConfig, inject_adapter_in_model
+
+        check_next_hop(config)
+        self.config = config
+        encoder, self.width = load_encoder(config.base, 0, gradient_checkpointing=config.gradient_checkpointing)
+        settings = LoraConfig(r=config.rank, lora_alpha=2 * config.rank, target_modules=list(config.targets))
+        try:
+            self.encoder: Any = inject_adapter_in_model(settings, encoder)
+        except ValueError as error:
+            problem = " ".join(str(error).split())[:200]
+            raise ConfigError(f"network.targets={list(config.targets)}: {problem}") from error
+        self.keep, self.away = (nn.Parameter(torch.tensor([start])) for start in (config.keep, config.away))
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return what is trained: the adapter at the rate of the training, the two weights ten times as fast."""
+        adapter = [p for p in self.encoder.parameters() if p.requires_grad]
+        return [{"params": adapter}, {"params": [self.keep, self.away], "scale": 10.0}]
+
+    def embed(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return unit vectors (n, dim) of sequences (n, length), int64, with their masks."""
+        hidden = self.encoder(input_ids=tokens, attention_mask=mask).last_hidden_state
+        weight = mask.unsqueeze(-1).to(hidden.dtype)
+        return nn.functional.normalize(((hidden * weight).sum(1) / weight.sum(1)).float(), dim=1)
+
+    def join(self, read: Tensor, questions: Tensor, chains: Tensor) -> Tensor:
+        """Return the queries (n, dim) for what was read, base vectors of questions, and mean vectors of their chains.
+
+        All (n, dim); a row of zeros in `chains` stands for no passages.
+        """
+        has_chain = chains.any(dim=1, keepdim=True)
+        moved = read + self.keep * questions - self.away * chains
+        return torch.where(has_chain, nn.functional.normalize(moved, dim=1), read)
+
+    def forward(self, rows: Sequence[Sequence[int]], questions: Tensor, chains: Tensor) -> Tensor:
+        """Return the queries (n, dim) of token rows; those of like length share a pass."""
+        places, parts = [], []
+        for group, tokens, mask in batches(rows, size=16, bucket=1, is_full=False):
+            parts.append(self.embed(tokens.to(questions.device), mask.to(questions.device)))
+            places += group
+        read = torch.cat(parts)[torch.tensor(np.argsort(places), device=questions.device)]
+        return self.join(read, questions, chains)
+
+
+def batches(
+    rows: Sequence[Sequence[int]], size: int, bucket: int, is_full: bool
+) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    """Yield places, tokens and mask of rows of like length; `is_full`: all of `size` rows, so that shapes are few."""
+    lengths = [max(-(-len(row) // bucket), 1) * bucket for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: (lengths[i], i))
+    while order:
+        # One length for those of a full batch: what a row is computed with must not depend on its neighbours.
+        longest = lengths[order[0]] if is_full else 0
+        group = [i for i in order[:size] if not longest or lengths[i] == longest]
+        order = order[len(group) :]
+        count, length = size if is_full else len(group), max(lengths[i] for i in group)
+        tokens, mask = torch.zeros(count, length, dtype=torch.int64), torch.zeros(count, length, dtype=torch.int64)
+        mask[:, 0] = 1  # filler must not divide by zero
+        for row, i in enumerate(group):
+            tokens[row, : len(rows[i])], mask[row, : len(rows[i])] = torch.tensor(rows[i]), 1
+        yield group, tokens, mask
+
+
+def save_next_hop(folder: Path, model: NextHopEncoder, facts: dict[str, Any]) -> None:
+    """Write a checkpoint: what LoRA learned, and the record, which names the digest of the base."""
+    save_trained(folder, model, TunedRecord("thoughts", KIND, {}, asdict(model.config), facts))
+
+
+class NextHop:
+    """A network at work on an index."""
+
+    def __init__(self, index: Index, model: NextHopEncoder, rows: RowMaker, fingerprint: str = "") -> None:
+        self.index, self.model, self.rows, self.fingerprint = index, model, rows, fingerprint
+        self.device = model.keep.device
+
+    @classmethod
+    def open(cls, index: Index, path: str | None = None, base: str | None = None) -> NextHop:
+        """Open a checkpoint for an index; `path` None: the one that ships.
+
+        ConfigError: there is none. ArtefactError: damaged, of another kind, or trained on other vectors than the
+        index's.
+        """
+        folder = encoder_folder(path)
+        record = read_tuned(folder, "thoughts", (KIND,))
+        _check_index(folder, record, index)
+        config = read_settings(NextHopConfig, record.settings, folder)
+        model = load_trained(folder, record, NextHopEncoder, config, base)
+        for module in model.modules():  # the same sums without the adapter's own products
+            if hasattr(module, "lora_A"):
+                module.merge()  # type: ignore[operator]
+        return cls(index, model, RowMaker(config), record.fingerprint)
+
+    def encode_next(self, question: str, passages: Sequence[Passage]) -> np.ndarray:
+        """Return the unit vector of the passage to read after these, oldest first. Shape (dim,), float32."""
+        return self.vectors([(question, tuple(self.index.position[p.id] for p in passages))])[0]
+
+    @torch.inference_mode()
+    def vectors(self, asked: Sequence[tuple[str, tuple[int, ...]]]) -> np.ndarray:
+        """Return the queries of questions after chains (positions in the index, oldest first).
+
+        Shape (len(asked), dim), float32; no row depends on the others.
+        """
+        bases = self.index.embedder.encode([question for question, _ in asked], is_query=True)
+        passages, first = self.index.passage_vectors, self.model.config.first
+        out = np.array(bases, dtype=np.float32)
+        needed = [i for i, (_, chain) in enumerate(asked) if chain or first != "base"]
+        contents = [[self.index.passages[p].content for p in asked[i][1]] for i in needed]
+        rows = [self.rows.row(asked[i][0], texts) for i, texts in zip(needed, contents, strict=True)]
+        for group, tokens, mask in batches(rows, ROWS, BUCKET, is_full=True):
+            read = self.model.embed(tokens.to(self.device), mask.to(self.device))
+            for row, place in enumerate(group):
+                i = needed[place]
+                question, chain = out[i], asked[i][1]
+                mean = passages[list(chain)].mean(axis=0) if chain else np.zeros_like(question)
+                given = (torch.from_numpy(np.array(one)[None]).to(self.device) for one in (question, mean))
+                found = self.model.join(read[row : row + 1], *given)[0].cpu().numpy()
+                out[i] = _unit(found + question) if not chain and first == "mean" else found
+        return out
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    return vector / np.linalg.norm(vector)
+
+
+def encoder_folder(path: str | None) -> Path:
+    """Return the folder of a checkpoint, at `path` or the one that ships. Raises ConfigError where nothing is there."""
+    folder = tuned_folder(path) if path else shipped_folder(KIND)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{path or 'no next-hop encoder ships, and no checkpoint is named'}: give the folder that "
+            "training/train_encoder.py wrote (retriever.checkpoint, roles.thoughts.path)"
+        )
+    return folder
+
+
+def _check_index(folder: Path, record: TunedRecord, index: Index) -> None:
+    """Raise ArtefactError where the vectors of an index are not those of the base that a checkpoint was trained on."""
+    found = index.embedder.weights or index.embedder.identity
+    if record.base.get("weights") != found:
+        raise ArtefactError(
+            f"{folder}: the encoder's queries are for vectors of {record.base.get('name')!r}, and the index was made "
+            f"with {index.config.embedder.model!r}; build the index with that one, or train an encoder for this one"
+        )

@@ -1,0 +1,195 @@
+"""Training of the next-hop encoder: a softmax over the whole corpus, judged by a beam search on questions held out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gnnrag.common.files import digest
+from gnnrag.errors import DataError
+from gnnrag.index.index import Index
+from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
+from gnnrag.roles.tuned.checkpoint import base_record, round_weights, trained
+from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, RowMaker, save_next_hop
+from gnnrag.run.rundir import commit
+from gnnrag.training.base import OnIndex, RunContext, Training
+from gnnrag.training.config import Parts, divide
+from gnnrag.training.encoder_data import (
+    COMPOSED,
+    Asked,
+    Corpus,
+    Drawn,
+    EncoderSet,
+    TrainEncoderConfig,
+    check_encoder,
+    draw_chain,
+    open_set,
+)
+from gnnrag.training.loop import Rows, Trainer
+from gnnrag.training.report import Card, Report
+from gnnrag.types import Question
+
+SUMMARY = (
+    "A next-hop encoder of gnnrag: LoRA on the index's own encoder turns a question and the passages read so far into "
+    "the vector of the passage to read next; vectors of passages stay as they are. Use it with `retriever=nexthop "
+    "retriever.checkpoint=THIS_FOLDER`, or with `roles.thoughts=tuned roles.thoughts.path=THIS_FOLDER` on a retriever "
+    "that searches by vectors (dense, chg, hybrid)."
+)
+_DEPTHS = (5, 10, 50)
+
+
+class EncoderTraining(Training):
+    """Training of the encoder of queries under a frozen corpus; the loop's task."""
+
+    schema, prefix = TrainEncoderConfig, "encoder"
+    columns = ("recall@5", "untrained@5", "dense@5", "recall@10", "recall@50", "all@5")
+    config: TrainEncoderConfig
+
+    def __init__(self, config: TrainEncoderConfig, data: Any, fold: int | None, context: RunContext) -> None:
+        self.sets: Mapping[str, EncoderSet] = data[0]
+        self.rows: RowMaker = data[1]
+        super().__init__(config, data, fold, context)
+        self.metric = config.metric
+        self.inputs = {name: one.inputs for name, one in self.sets.items()}
+
+    @classmethod
+    def open(cls, config: TrainEncoderConfig, context: RunContext, on_index: OnIndex) -> Any:
+        """Open all sets."""
+        check_encoder(config)
+        sets = {name: open_set(name, one, on_index) for name, one in config.sets.items()}
+        wanted = base_record(config.network.base)["weights"]
+        for name, one in sets.items():
+            if (one.index.embedder.weights or one.index.embedder.identity) != wanted:
+                raise DataError(
+                    f"sets.{name}",
+                    f"its index was made with {one.index.config.embedder.model!r}, and queries are trained for vectors "
+                    f"of network.base={config.network.base!r}; give both the same encoder",
+                )
+        return sets, RowMaker(config.network)
+
+    def divide(self) -> dict[str, Parts]:
+        """Divide all questions of the sets that have gold passages."""
+        parts = {}
+        for name, one in self.sets.items():
+            texts = {id_: question.text for id_, question in one.questions.items()}
+            parts[name] = divide(texts, self.config.folds, self.fold, one.config.use)
+        return parts
+
+    @property
+    def indexes(self) -> Sequence[Index]:
+        """Those of the sets."""
+        return [one.index for one in self.sets.values()]
+
+    def shares(self) -> dict[str, float]:
+        """Return the sets' factors, and that of the composed questions."""
+        own = {name: one.share for name, one in self.config.sets.items() if one.use != "report"}
+        return {**own, COMPOSED: self.config.compose.share} if COMPOSED in self.train else own
+
+    # ------------------------------------------------------------------------------------------- network and batches
+    def build(self) -> tuple[EncoderTraining, NextHopEncoder]:
+        """Return the network, whose adapter follows from the seed, and make the examples."""
+        self.corpus = corpus = Corpus(self.sets)
+        ids = {name: set(self.parts[name].train) for name in corpus.sets}
+        self.train: dict[str, list[Asked]] = {name: corpus.asked(name, ids[name]) for name in corpus.sets}
+        if self.config.compose.share and (made := corpus.composed(ids, self.config.compose, self.config.seed)):
+            self.train[COMPOSED] = made
+        self.places = self.draws(self.train)
+        self._passages: dict[torch.device, Tensor] = {}
+        return self, self.build_network()
+
+    def build_network(self) -> NextHopEncoder:
+        """Return the network before its first step."""
+        with torch.random.fork_rng(devices=[]):
+            torch.random.default_generator.manual_seed(self.config.seed)
+            return NextHopEncoder(self.config.network)
+
+    def batch(self, step: int) -> list[Drawn]:
+        """Return the questions of a step, with the chains that they are read with."""
+        examples = self.corpus.examples([self.train[name][item] for name, item in self.places[step]])
+        rngs = (np.random.default_rng([self.config.seed, step, place]) for place in range(len(examples)))
+        return [draw_chain(one, self.config.chains, rng) for one, rng in zip(examples, rngs, strict=True)]
+
+    def loss(self, model: nn.Module, items: Sequence[Drawn], device: torch.device) -> Tensor:
+        """Return -log P(any missing gold passage) under a softmax over the corpus. Shape (len(items),)."""
+        if device not in self._passages:
+            self._passages[device] = torch.from_numpy(self.corpus.vectors).to(device)
+        passages = self._passages[device]
+        rows = [self.rows.row(item.example.text, [self.corpus.contents[p] for p in item.chain]) for item in items]
+        questions = torch.from_numpy(np.stack([item.example.vector for item in items])).to(device)
+        none = torch.zeros_like(questions[0])
+        chains = torch.stack([passages[list(item.chain)].mean(0) if item.chain else none for item in items])
+        logits = model(rows, questions, chains).float() @ passages.T / self.config.temperature
+        right = [row[list(item.targets)].logsumexp(0) for row, item in zip(logits, items, strict=True)]
+        return logits.logsumexp(1) - torch.stack(right)
+
+    # ------------------------------------------------------------------------------------------ validation and report
+    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
+        """Return what the search finds for a share of the validation questions of two hops or more."""
+        assert isinstance(model, NextHopEncoder)
+        places = [(name, id_) for name, one in self.sets.items() for id_ in self.parts[name].validation]
+        kept = [(name, id_) for name, id_ in places if len(self.sets[name].questions[id_].gold) > 1][part]
+        rows = {}
+        for name, one in self.sets.items():
+            asked = [one.questions[id_] for where, id_ in kept if where == name]
+            for question, ids in zip(asked, self.search(model, name, asked, self.config.search.hops), strict=True):
+                rows[f"{name}/{question.id}"] = recalls(question, ids)
+        return rows
+
+    def search(self, model: NextHopEncoder, name: str, questions: Sequence[Question], hops: int) -> list[list[str]]:
+        """Return passages of a set's index for its questions, best first, as the retriever `nexthop` has them."""
+        index, c = self.sets[name].index, self.config
+        if not questions:
+            return []
+        work, texts = NextHop(index, model, self.rows), [question.text for question in questions]
+        firsts = work.vectors([(text, ()) for text in texts])
+
+        def follow(asked: Sequence[tuple[int, Chain]]) -> np.ndarray:
+            return work.vectors([(texts[number], chain) for number, chain in asked])
+
+        found = beam_search(index.passage_vectors, firsts, follow, hops, c.search.beam, c.temperature)
+        rankings = (in_order(chains, first, index, max(_DEPTHS)) for chains, first in zip(found, firsts, strict=True))
+        return [list(ranking.ids) for ranking in rankings]
+
+    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
+        """Search for the questions of the report, with the network, with what it was before training, and without."""
+        model = trainer.bare
+        assert isinstance(model, NextHopEncoder)
+        round_weights(model.eval(), self.config.network.store)
+        untrained = self.build_network().eval()
+        rows = []
+        for name, parts in self.parts.items():
+            asked = [self.sets[name].questions[id_] for id_ in parts.report][self.context.share]
+            hops = self.config.search.hops
+            ways = [self.search(one, name, asked, n) for one, n in ((model, hops), (untrained, hops), (untrained, 1))]
+            for question, own, before, dense in zip(asked, *ways, strict=True):
+                more = {f"{key}@5": recalls(question, ids)["recall@5"] for key, ids in _beside(before, dense)}
+                rows.append({"set": name, "id": question.id, "metrics": {**recalls(question, own), **more}})
+        return self.context.gather(rows), {"keep": model.keep.item(), "away": model.away.item()}
+
+    def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
+        """Write weights, record and card into a folder."""
+        assert isinstance(model, NextHopEncoder)
+        digests = {name: digest(one.inputs) for name, one in self.sets.items()}
+        facts = {**record, "sets": digests, "commit": commit(), "seed": self.config.seed}
+        save_next_hop(folder, model, facts)
+        known: dict[str, Any] = {"encoder": self.config.network.base, "steps": record["step"], "commit": commit()}
+        known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}
+        known |= {"composed questions": len(self.train.get(COMPOSED, ()))}
+        data = [{**row, "licence": self.sets[row["set"]].config.licence} for row in self.sizes()]
+        self.write_card(folder, Card("Next-hop encoder", SUMMARY, known, data, notes=self.run.notes), record)
+
+
+def _beside(before: Sequence[str], dense: Sequence[str]) -> tuple[tuple[str, Sequence[str]], ...]:
+    return ("untrained", before), ("dense", dense)
+
+
+def recalls(question: Question, ids: Sequence[str]) -> dict[str, float]:
+    """Return the share of a question's gold passages among the first 5, 10 and 50, and whether all are within 5."""
+    gold = set(question.gold)
+    found = {f"recall@{k}": len(gold.intersection(ids[:k])) / len(gold) for k in _DEPTHS}
+    return {**found, "all@5": float(gold <= set(ids[:5]))}

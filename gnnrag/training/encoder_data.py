@@ -1,0 +1,246 @@
+"""Settings of the next-hop encoder's training, its sets and the corpus that they share, and the examples of a step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gnnrag.config import DataConfig, IndexConfig
+from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.errors import ConfigError
+from gnnrag.index.build import Progress, build_index
+from gnnrag.index.index import Index
+from gnnrag.index_config import one_of
+from gnnrag.retrievers.base import best_positions
+from gnnrag.roles.tuned.encoder import NextHopConfig, check_next_hop
+from gnnrag.run.pipeline import data_source, index_path
+from gnnrag.training.composing import ComposeConfig, compose, facts_of
+from gnnrag.training.config import USES, FitConfig, FoldConfig, TrainingRunConfig, check_sets, check_values
+from gnnrag.types import Question
+
+STAGES = ("embeddings",)
+COMPOSED = "composed"  # the set of made questions
+_QUALIFIER = re.compile(r"\s*\([^()]*\)$")
+_WRONG = 8  # high-ranked passages that are not gold, of which a wrong one is drawn
+
+
+@dataclass
+class EncoderSetConfig:
+    """A corpus with questions that takes part in a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
+    use: str = one_of(*USES)  # folds: each question trains, validates or reports; train: none reports; report: all do
+    share: float = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
+    first_of: str | None = None  # its questions and triples are first hops of composed questions about this set's names
+    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
+    licence: str = ""  # for the model card
+
+
+@dataclass
+class ChainConfig:
+    """Which chains a step's questions are read with."""
+
+    none: float = 0.3  # probability of no passages: the first hop
+    wrong: float = 0.2  # of one high-ranked passage that is not gold, as a search may have found it
+    unordered: float = 0.2  # of the others: gold passages in any order, in place of the first ones
+    spoilt: float = 0.2  # of chains of two or more: one of them is replaced by a wrong one
+
+
+@dataclass
+class SearchConfig:
+    """The beam search by which validation and report judge."""
+
+    hops: int = 2
+    beam: int = 4
+
+
+@dataclass
+class TrainEncoderConfig:
+    """Everything that training of the next-hop encoder reads."""
+
+    kind: str = "encoder"
+    sets: dict[str, EncoderSetConfig] = field(default_factory=dict)  # by name; those that train share one corpus
+    compose: ComposeConfig = field(default_factory=ComposeConfig)
+    network: NextHopConfig = field(default_factory=NextHopConfig)
+    chains: ChainConfig = field(default_factory=ChainConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    temperature: float = 0.05  # of the softmax over all passages
+    metric: str = "recall@5"  # of validation, that decides which weights are kept
+    folds: FoldConfig = field(default_factory=FoldConfig)
+    cross: bool = False  # train once for each fold and report on all questions together
+    fit: FitConfig = field(default_factory=FitConfig)
+    run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
+    seed: int = 0
+
+
+def check_encoder(config: TrainEncoderConfig) -> None:
+    """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
+    if not config.sets or all(one.use == "report" for one in config.sets.values()):
+        raise ConfigError("sets: name at least one that trains, as configs/train/encoder.yaml does")
+    if COMPOSED in config.sets:
+        raise ConfigError(f"sets.{COMPOSED}: the name is that of the questions made; give another one")
+    for name, one in config.sets.items():
+        other = config.sets.get(one.first_of or name)
+        if other is None or (one.first_of and "report" in (one.use, other.use)):
+            raise ConfigError(f"sets.{name}.first_of={one.first_of!r}: name one of the sets that train")
+    least = {"compose.per_answer": 1, "compose.per_fact": 1, "search.hops": 1, "search.beam": 1}
+    check_values(config, least=least)
+    chances = vars(config.chains)
+    if any(not 0 <= value <= 1 for value in chances.values()) or config.chains.none + config.chains.wrong > 1:
+        raise ConfigError(f"chains={chances}: give probabilities; none and wrong together are at most 1")
+    if config.temperature <= 0 or config.compose.share < 0:
+        raise ConfigError(
+            f"temperature={config.temperature} must be above 0, compose.share={config.compose.share} at least 0"
+        )
+    check_next_hop(config.network)
+    check_sets(config.sets, config.cross, config.folds)
+
+
+@dataclass(frozen=True)
+class EncoderSet:
+    """An opened set: its questions with gold passages, and its index."""
+
+    name: str
+    config: EncoderSetConfig
+    data: Dataset
+    index: Index
+
+    @cached_property
+    def questions(self) -> dict[str, Question]:
+        """The questions by id."""
+        out = set(self.config.leave_out)
+        return {q.id: q for q in self.data.questions if q.gold and q.id not in out}
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Fingerprints of what is read."""
+        return {"data": self.data.fingerprints, "index": {name: self.index.fingerprint[name] for name in STAGES}}
+
+
+def open_set(name: str, config: EncoderSetConfig, on_index: Progress) -> EncoderSet:
+    """Load a set, and bring its index up to date."""
+    d = config.data
+    data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
+    path = index_path(config.index, data.name)
+    build_index(path, data.passages, config.index, STAGES, data_source(d), on_index, keep_edits=True)
+    return EncoderSet(name, config, data, Index(path, config.index))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question with its gold passages (numbers in the corpus of all sets together), in the order of the hops or not.
+
+    Where the order is not known, the hop that the base ranks higher counts as the first.
+    """
+
+    text: str
+    gold: tuple[int, ...]
+    is_ordered: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A question as training sees it."""
+
+    text: str
+    vector: np.ndarray  # (dim,) float32: the base's
+    gold: tuple[int, ...]  # first hops first
+    wrong: tuple[int, ...]  # the best by cosine that are not gold
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """An item of a step: a question after a chain; any of `targets` is right."""
+
+    example: Example
+    chain: tuple[int, ...]
+    targets: tuple[int, ...]
+
+
+class Corpus:
+    """The passages of all sets that train, one after the other: each set's are distractors of the others'."""
+
+    def __init__(self, sets: Mapping[str, EncoderSet]) -> None:
+        self.sets = {name: one for name, one in sets.items() if one.config.use != "report"}
+        self.contents: list[str] = []
+        self._place: dict[tuple[str, str], int] = {}
+        for name, one in self.sets.items():
+            for passage in one.index.passages:
+                self._place[name, passage.id] = len(self.contents)
+                self.contents.append(passage.content)
+        self.vectors = np.concatenate([one.index.passage_vectors for one in self.sets.values()])
+        self.embedder = next(iter(self.sets.values())).index.embedder
+
+    def asked(self, name: str, ids: Collection[str]) -> list[Asked]:
+        """Return the questions of a set that have these ids."""
+        one = self.sets[name]
+        titles, found = {p.id: p.title for p in one.index.passages}, []
+        for question in one.questions.values():
+            if question.id in ids:
+                gold, is_ordered = ordered(question, titles)
+                found.append(Asked(question.text, tuple(self._place[name, id_] for id_ in gold), is_ordered))
+        return found
+
+    def composed(self, ids: Mapping[str, Collection[str]], config: ComposeConfig, seed: int) -> list[Asked]:
+        """Return questions composed of those with these ids (by set) and of their triples."""
+        found = []
+        for number, (name, one) in enumerate(self.sets.items()):
+            second = one.config.first_of
+            if second is None:
+                continue
+            passages = {p.id: p for p in one.index.passages}
+            facts = [f for q in one.questions.values() if q.id in ids[name] for f in facts_of(q, passages)]
+            questions = [q for q in self.sets[second].questions.values() if q.id in ids[second]]
+            for made in compose(facts, questions, config, seed + number):
+                first, last = made.passages
+                found.append(Asked(made.text, (self._place[name, first], self._place[second, last]), True))
+        return found
+
+    def examples(self, asked: Sequence[Asked]) -> list[Example]:
+        """Add what the base says of questions."""
+        found = []
+        vectors = self.embedder.encode([one.text for one in asked], is_query=True) if asked else ()
+        for one, vector in zip(asked, vectors, strict=True):
+            cosines = self.vectors @ vector
+            best = best_positions(cosines, _WRONG + len(one.gold)).tolist()
+            wrong = [place for place in best if place not in one.gold][:_WRONG]
+            gold = one.gold
+            if not one.is_ordered:
+                gold = tuple(place for _, place in sorted((-float(cosines[place]), place) for place in one.gold))
+            found.append(Example(one.text, vector, gold, tuple(wrong)))
+        return found
+
+
+def ordered(question: Question, titles: Mapping[str, str]) -> tuple[list[str], bool]:
+    """Return a question's gold ids and whether their order is known: by decomposition, or by evidence triples."""
+    hops = [hop.gold for hop in question.decomposition if hop.gold in question.gold]
+    for head, _, _ in question.evidence:
+        hops += [id_ for id_ in question.gold if _bare(titles[id_]) == _bare(head)]
+    found = [id_ for id_ in dict.fromkeys(hops) if id_]
+    return [*found, *(id_ for id_ in question.gold if id_ not in found)], len(question.gold) == 1 or bool(found)
+
+
+def _bare(title: str) -> str:
+    return _QUALIFIER.sub("", title).casefold()
+
+
+def draw_chain(example: Example, config: ChainConfig, rng: np.random.Generator) -> Drawn:
+    """Draw the passages that a question is read with; what is right then is any gold passage that is missing."""
+    gold, number = example.gold, float(rng.random())
+    chain: list[int] = []
+    if number >= config.none and len(gold) > 1 and example.wrong:
+        if number < config.none + config.wrong:
+            chain = [int(rng.choice(example.wrong))]
+        else:
+            count = int(rng.integers(1, len(gold)))
+            is_mixed = rng.random() < config.unordered
+            chain = rng.permutation(gold)[:count].tolist() if is_mixed else list(gold[:count])
+            if count > 1 and rng.random() < config.spoilt:
+                chain[int(rng.integers(count))] = int(rng.choice(example.wrong))
+    return Drawn(example, tuple(chain), tuple(place for place in gold if place not in chain))

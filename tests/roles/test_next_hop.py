@@ -1,0 +1,172 @@
+"""The next-hop encoder: where it begins, what its checkpoint refuses, and thoughts that ask in vectors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.index import Index
+from gnnrag.methods.baselines import ClosedBook
+from gnnrag.retrievers.chg import CHGRetriever
+from gnnrag.retrievers.dense import DenseRetriever
+from gnnrag.retrievers.hybrid import HybridConfig, HybridRetriever
+from gnnrag.roles.base import ThoughtsTask
+from gnnrag.roles.tuned.encoder import NextHop, NextHopConfig, RowMaker, check_next_hop
+from gnnrag.roles.tuned.thoughts import TunedThoughts, TunedThoughtsConfig
+from gnnrag.run.loop import Loop
+from gnnrag.session import Session
+from gnnrag.types import Query, Question
+from tests.helpers.each import each
+from tests.helpers.next_hop import QUESTIONS, index_by, make_base, make_network, make_next_hop
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base") / "encoder")
+
+
+@pytest.fixture(scope="module")
+def index(base: Path) -> Index:
+    return index_by(base, base.parent / "index")
+
+
+@pytest.fixture(scope="module")
+def folder(base: Path) -> Path:
+    return make_next_hop(base.parent / "trained", base)
+
+
+def test_before_the_first_step_queries_are_the_bases(base: Path, index: Index) -> None:
+    """Without passages that of the question; with them that of all their text, moved as the settings say."""
+    work = NextHop(index, make_network(base, first="trained"), RowMaker(NextHopConfig(base=str(base))))
+    (question, *_), passage = QUESTIONS, index.passages[0]
+    assert np.allclose(work.vectors([(question, ())])[0], index.embedder.encode([question])[0], atol=1e-5)
+    read = index.embedder.encode([f"{question} {passage.content}"])[0]
+    expected = read - 0.5 * index.passage_vectors[0]
+    found = work.encode_next(question, [passage])
+    assert np.allclose(found, expected / np.linalg.norm(expected), atol=1e-5)
+
+
+def test_a_trained_encoder_differs_but_for_the_first_hop(folder: Path, base: Path, index: Index) -> None:
+    trained, fresh = NextHop.open(index, str(folder), str(base)), make_network(base)
+    before = NextHop(index, fresh, trained.rows)
+    asked = [(QUESTIONS[0], ()), (QUESTIONS[0], (0,)), (QUESTIONS[0], (0, 2))]
+    own, theirs = trained.vectors(asked), before.vectors(asked)
+    assert np.array_equal(own[0], theirs[0]) and np.array_equal(own[0], index.embedder.encode([QUESTIONS[0]], True)[0])
+    assert np.abs(own[1:] - theirs[1:]).max(axis=1).min() > 0.01
+    assert np.allclose(np.linalg.norm(own, axis=1), 1, atol=1e-5)
+
+
+def test_no_query_depends_on_its_batch(folder: Path, base: Path, index: Index) -> None:
+    work = NextHop.open(index, str(folder), str(base))
+    asked = [(q, chain) for q in QUESTIONS for chain in ((), (1,), (0, 3), (2, 1, 0))]
+    together = work.vectors(asked)
+    for one, row in zip(asked, together, strict=True):
+        assert np.array_equal(work.vectors([one])[0], row)
+
+
+def test_the_newest_passage_keeps_half_of_the_room(base: Path) -> None:
+    config = NextHopConfig(base=str(base), max_tokens=48, question_tokens=8, older_tokens=24)
+    maker, long = RowMaker(config), "the road to Tromso " * 40
+    alone, after = maker.row(QUESTIONS[0], [long]), maker.row(QUESTIONS[0], [long, long, "who was born"])
+    assert len(alone) == 48 and len(after) <= 48
+    newest = maker._tokens("who was born")
+    assert after[-len(newest) :] == newest
+
+
+def test_an_index_of_other_vectors_is_refused(folder: Path, base: Path, tmp_path: Path) -> None:
+    other = index_by(make_base(tmp_path / "other", seed=3), tmp_path / "index")
+    with pytest.raises(ArtefactError, match="the encoder's queries are for vectors of"):
+        NextHop.open(other, str(folder), str(base))
+
+
+def test_a_damaged_checkpoint_and_none_are_refused(base: Path, index: Index, tmp_path: Path) -> None:
+    folder = make_next_hop(tmp_path / "trained", base)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    with pytest.raises(ArtefactError, match="is cut short or was changed"):
+        NextHop.open(index, str(folder), str(base))
+    with pytest.raises(ConfigError, match=r"training/train_encoder\.py"):
+        NextHop.open(index, str(tmp_path / "nowhere"), str(base))
+
+
+@each(
+    "settings, message",
+    [
+        ({"first": "last"}, "network.first='last': allowed are base, trained, mean"),
+        ({"store": "int3"}, "network.store='int3'"),
+        ({"rank": 0}, "network.rank=0: must be at least 1"),
+        ({"max_tokens": 70}, "network.max_tokens=70: must leave 16"),
+    ],
+)
+def test_settings_out_of_range_are_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_next_hop(NextHopConfig(**settings))
+
+
+# ------------------------------------------------------------------------------------------------- thoughts in vectors
+def role(folder: Path, base: Path, index: Index) -> TunedThoughts:
+    return TunedThoughts(index, TunedThoughtsConfig(path=str(folder), base=str(base)))
+
+
+def test_thoughts_follow_the_best_passages(folder: Path, base: Path, index: Index) -> None:
+    thoughts = role(folder, base, index)
+    question = Question("q", QUESTIONS[0])
+    first, second = (ThoughtsTask(question, tuple(index.passages[:4]), round=n) for n in (1, 2))
+
+    async def ask() -> list[Any]:
+        try:
+            return [await thoughts(task, Session("q")) for task in (first, second)]
+        finally:
+            await thoughts.close()
+
+    one, two = asyncio.run(ask())
+    expected = thoughts._vectors.encoder.vectors([(question.text, chain) for chain in ((0,), (1,), (0, 1), (0, 2))])  # type: ignore[union-attr]
+    found = [one.vectors["fast"], one.vectors["slow"], two.vectors["fast"], two.vectors["slow"]]
+    assert np.array_equal(np.array(found, dtype=np.float32), expected)
+    assert (
+        one.fast == f"{question.text} {index.passages[0].title}" and len({one.fast, one.slow, two.fast, two.slow}) == 4
+    )
+    (few,) = thoughts.think([ThoughtsTask(question, tuple(index.passages[:1]), round=2)])
+    assert few.fast and few.slow is None and list(few.vectors) == ["fast"]
+    (none,) = thoughts.think([ThoughtsTask(question, ())])
+    assert none.fast is None and none.flags == ("nothing_shown",)
+
+
+def test_vectors_are_searched_by_in_place_of_texts(index: Index) -> None:
+    """Dense search by the vector of passage 2 finds it, whatever the text says; so do the graph and a hybrid."""
+    vector = tuple(index.passage_vectors[2].tolist())
+    for retriever in (
+        DenseRetriever(index),
+        CHGRetriever(index),
+        HybridRetriever(index, HybridConfig(["dense", "chg"])),
+    ):
+        by_text, by_vector = retriever.retrieve([Query("hm", top_k=9), Query("hm", top_k=9, vector=vector)])
+        assert by_vector.ids[0] == index.ids[2], type(retriever).__name__
+        assert not np.array_equal(by_text.scores, by_vector.scores)
+
+
+def test_the_loop_tells_vectors_apart_and_the_trace_keeps_no_numbers(index: Index) -> None:
+    loop = Loop(ClosedBook(index, {}), DenseRetriever(index), None, index.lookup)  # type: ignore[arg-type]
+    session = Session("q")
+    vectors = [tuple(index.passage_vectors[i].tolist()) for i in (1, 3, 1)]
+    queries = [Query("the same words", top_k=3, vector=v) for v in vectors]
+    rankings = asyncio.run(loop._retrieve(queries, session, 0))
+    assert [r.ids[0] for r in rankings] == [index.ids[1], index.ids[3], index.ids[1]]
+    assert session.counts["duplicate_query"] == 1
+    assert session.events[0]["by_vector"] and "vector" not in session.events[0]
+    json.dumps(session.events)
+
+
+def test_a_retriever_that_cannot_search_by_vectors_says_so(index: Index) -> None:
+    class Deaf(DenseRetriever):
+        accepts_vectors = False
+
+    loop = Loop(ClosedBook(index, {}), Deaf(index), None, index.lookup)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="Deaf cannot search by a vector"):
+        asyncio.run(loop.search([Query("words", vector=tuple(index.passage_vectors[0].tolist()))], Session("q")))
