@@ -17,7 +17,7 @@ from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.metrics.plotting import blank_axes, write_figure
 from gnnrag.metrics.statistics import bootstrap_interval, with_interval
 from gnnrag.pool import promote
-from gnnrag.roles.tuned.verifier import Selection, chosen
+from gnnrag.roles.tuned.selection import Selection, chosen
 
 _BINS = 10
 

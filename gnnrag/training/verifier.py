@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from gnnrag.config import to_plain
 from gnnrag.roles.tuned.checkpoint import round_weights
+from gnnrag.roles.tuned.selection import Selection
 from gnnrag.roles.tuned.verifier import (
     CrossEncoder,
     PairMaker,
     PairScorer,
-    Selection,
     has_types,
     save_cross_encoder,
     score_shown,

@@ -34,7 +34,8 @@ def make_verifier(root: Path) -> Path:
     """Write a random checkpoint into `root`/best, its base into `root`/encoder."""
     import torch
 
-    from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, Selection, save_cross_encoder
+    from gnnrag.roles.tuned.selection import Selection
+    from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, save_cross_encoder
 
     base = make_encoder(root / "encoder")
     torch.manual_seed(2)

@@ -32,7 +32,8 @@ def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
     import torch
 
     from gnnrag.config import to_plain
-    from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, Selection, save_cross_encoder
+    from gnnrag.roles.tuned.selection import Selection
+    from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, save_cross_encoder
 
     torch.manual_seed(5)
     base = _encoder(folder) if text else "embedded"
@@ -41,6 +42,20 @@ def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
     _shake(model)
     facts = {"selection": asdict(Selection(threshold=0.3)), "read": None}
     save_cross_encoder(folder, model, "verifier", to_plain(config), facts)
+
+
+def make_chain(folder: Path, index: Index, text: bool = False) -> None:
+    """Write a verifier of chains of three passages; it reads no text."""
+    import torch
+
+    from gnnrag.config import to_plain
+    from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, save_chain
+
+    torch.manual_seed(5)
+    config = ChainConfig(hidden=4, length=3)
+    model = ChainScorer(config)
+    _shake(model)
+    save_chain(folder, model, to_plain(config), {})
 
 
 def make_selector(folder: Path, index: Index, text: bool = False) -> None:
@@ -104,6 +119,7 @@ def _shake(model: Any) -> None:
 
 NETWORKS: Mapping[tuple[str, str], Maker] = {
     ("verifier", "cross_encoder"): make_cross_encoder,
+    ("verifier", "chain"): make_chain,
     ("thoughts", "selector"): make_selector,
     ("reader", "span"): make_span,
 }

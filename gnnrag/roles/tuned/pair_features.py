@@ -44,12 +44,12 @@ def pair_features(shown: Shown, names: Sequence[str]) -> np.ndarray:
             raise ConfigError(f"features: {name!r} is unknown. {nearest(name, FEATURES)}")
     if not names or not shown.passages:
         return np.zeros((len(shown.passages), len(names)), dtype=np.float32)
-    read = _Reading(shown)
+    read = Reading(shown)
     columns = [np.asarray(FEATURES[name](read), dtype=np.float64) for name in names]
     return np.clip(np.stack(columns, axis=1), 0.0, 1.0).astype(np.float32)
 
 
-class _Reading:
+class Reading:
     """A task taken apart; what several features need is found once."""
 
     def __init__(self, shown: Shown) -> None:
@@ -58,14 +58,14 @@ class _Reading:
         self.titles = [words(drop_qualifier(p.title)) for p in shown.passages]
         self.padded = [_padded([*words(p.title), *text]) for p, text in zip(shown.passages, self.texts, strict=True)]
         self.asked, self.chain = words(shown.question), words(shown.chain)
-        frequency = Counter(stem for text in self.padded for stem in _stems(text.split()))
+        frequency = Counter(stem for text in self.padded for stem in stems_of(text.split()))
         self.rarity = {stem: math.log(1 + self.count / n) for stem, n in frequency.items()}
         self.rarest = math.log(1 + self.count)
-        self.question_stems, self.chain_stems = _stems(self.asked), _stems(self.chain)
+        self.question_stems, self.chain_stems = stems_of(self.asked), stems_of(self.chain)
         asked = _padded(self.asked)
         self.in_question = np.array([bool(t) and _padded(t) in asked for t in self.titles])
         named = {w for t, inside in zip(self.titles, self.in_question, strict=True) if inside for w in t}
-        self.rest = _stems([w for w in self.asked if w not in named]) or self.question_stems
+        self.rest = stems_of([w for w in self.asked if w not in named]) or self.question_stems
         self.head = 1.0 / (1.0 + np.arange(self.count))
 
     @cached_property
@@ -92,7 +92,12 @@ class _Reading:
 
     def covers(self, wanted: Collection[str]) -> list[float]:
         """Return `cover` of each passage's title and text."""
-        return [self.cover(wanted, _stems(text.split())) for text in self.padded]
+        return [self.cover(wanted, stems_of(text.split())) for text in self.padded]
+
+    @staticmethod
+    def names(text: str) -> list[str]:
+        """Return the words of a text that begin with a capital."""
+        return _NAME.findall(text)
 
     def reasons(self) -> dict[tuple[int, int], float]:
         """Return, of each mention, how much of what is asked stands around it: `directed by` before a director."""
@@ -103,7 +108,7 @@ class _Reading:
             for start in range(len(text) - size + 1):
                 if text[start] == title[0] and text[start : start + size] == title:
                     near = text[max(start - _WINDOW, 0) : start] + text[start + size : start + size + _WINDOW]
-                    best = max(best, self.cover(self.rest, _stems(near)))
+                    best = max(best, self.cover(self.rest, stems_of(near)))
             found[a, b] = best
         return found
 
@@ -131,7 +136,7 @@ class _Reading:
     def carried(self) -> dict[int, frozenset[str]]:
         """Stems of the names in each start's text that the question lacks: what leads on from it."""
         known = self.question_stems
-        return {a: _stems(words(" ".join(_NAME.findall(self.shown.passages[a].text)))) - known for a in self.starts}
+        return {a: stems_of(words(" ".join(self.names(self.shown.passages[a].text)))) - known for a in self.starts}
 
     def best(self, pairs: Sequence[tuple[int, float]]) -> np.ndarray:
         """Return the largest value given to each passage."""
@@ -141,11 +146,11 @@ class _Reading:
         return out
 
 
-def _score(read: _Reading) -> np.ndarray:
+def _score(read: Reading) -> np.ndarray:
     return _spread(read.shown.scores, read.count)
 
 
-def _cosine_rank(read: _Reading) -> np.ndarray:
+def _cosine_rank(read: Reading) -> np.ndarray:
     if not len(read.shown.cosines):
         return np.zeros(read.count)
     order = np.argsort(-np.asarray(read.shown.cosines, dtype=np.float64), kind="stable")
@@ -154,47 +159,47 @@ def _cosine_rank(read: _Reading) -> np.ndarray:
     return 1.0 / (1.0 + ranks)
 
 
-def _title_words(read: _Reading) -> list[float]:
+def _title_words(read: Reading) -> list[float]:
     return [sum(w in read.asked for w in t) / len(t) if t else 0.0 for t in read.titles]
 
 
-def _in_chain(read: _Reading) -> list[bool]:
+def _in_chain(read: Reading) -> list[bool]:
     chain = _padded(read.chain)
     return [bool(t) and _padded(t) in chain for t in read.titles]
 
 
-def _best_sentence(read: _Reading) -> list[float]:
-    parts = ([_stems(words(s)) for s in _SENTENCE.split(p.text)] for p in read.shown.passages)
+def _best_sentence(read: Reading) -> list[float]:
+    parts = ([stems_of(words(s)) for s in sentences_of(p.text)] for p in read.shown.passages)
     return [max((read.cover(read.rest, s) for s in sentences), default=0.0) for sentences in parts]
 
 
-def _title_explained(read: _Reading) -> list[float]:
+def _title_explained(read: Reading) -> list[float]:
     """The share of the title's words that the question or a start's text has: `South Korea at the Olympics`."""
-    known = {a: read.question_stems | _stems(read.texts[a]) for a in read.starts}
+    known = {a: read.question_stems | stems_of(read.texts[a]) for a in read.starts}
     out = []
     for i, title in enumerate(read.titles):
-        stems = _stems(title)
+        stems = stems_of(title)
         shares = [len(stems & of) / len(stems) for a, of in known.items() if stems and a != i]
         out.append(max(shares, default=0.0))
     return out
 
 
-def _carried(read: _Reading) -> list[float]:
+def _carried(read: Reading) -> list[float]:
     """The rarity of the rarest name that the passage shares with the text of a start."""
     out = []
     for i, text in enumerate(read.padded):
-        mine = _stems(text.split())
+        mine = stems_of(text.split())
         shared = {s for a in read.starts if a != i for s in read.carried[a] & mine}
         out.append(max((read.rarity[s] for s in sorted(shared)), default=0.0) / read.rarest)
     return out
 
 
-def _twin(read: _Reading) -> list[bool]:
+def _twin(read: Reading) -> list[bool]:
     """A better-ranked passage has the same title: another one of that name, or another part of the same article."""
     return [bool(t) and t in read.titles[:i] for i, t in enumerate(read.titles)]
 
 
-def _qualified(read: _Reading) -> list[bool]:
+def _qualified(read: Reading) -> list[bool]:
     """The title's qualifier is a word of the question: `(film)`."""
     asked = set(read.asked)
     return [
@@ -203,7 +208,7 @@ def _qualified(read: _Reading) -> list[bool]:
     ]
 
 
-FEATURES: dict[str, Callable[[_Reading], Sequence[float] | Sequence[bool] | np.ndarray]] = {
+FEATURES: dict[str, Callable[[Reading], Sequence[float] | Sequence[bool] | np.ndarray]] = {
     "score": _score,
     "rank": lambda r: 1.0 - np.log1p(np.arange(r.count)) / math.log(1 + max(r.count, 50)),
     "first_ranks": lambda r: r.head,
@@ -235,11 +240,17 @@ FEATURES: dict[str, Callable[[_Reading], Sequence[float] | Sequence[bool] | np.n
 }
 
 
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences of a text, as this module splits it."""
+    return _SENTENCE.split(text)
+
+
 def _padded(tokens: Sequence[str]) -> str:
     return f" {' '.join(tokens)} "
 
 
-def _stems(tokens: Sequence[str]) -> frozenset[str]:
+def stems_of(tokens: Sequence[str]) -> frozenset[str]:
+    """Return what words count as: their first letters, function words left out."""
     return frozenset(token[:_STEM] for token in tokens if token not in FUNCTION_WORDS)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from gnnrag.common.waiting import MicroBatcher, Worker
 from gnnrag.errors import ArtefactError, ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Role, Verdict, VerifierTask
+from gnnrag.roles.tuned.chain_verifier import CHAIN, ChainVerifier
 from gnnrag.roles.tuned.checkpoint import (
     LANGUAGE_KINDS,
     STORES,
@@ -34,6 +34,7 @@ from gnnrag.roles.tuned.checkpoint import (
     save_trained,
 )
 from gnnrag.roles.tuned.pair_features import FEATURES, Shown, pair_features
+from gnnrag.roles.tuned.selection import Selection
 from gnnrag.session import Session
 
 KIND = "cross_encoder"
@@ -309,40 +310,15 @@ def padded(length: int) -> int:
     return -(-max(length, 1) // BUCKET) * BUCKET
 
 
-@dataclass(frozen=True)
-class Selection:
-    """How scores become a selection; learned on validation, and part of a checkpoint's record."""
-
-    threshold: float = 0.5  # least probability
-    max_selected: int = 5  # at most so many, the most probable
-    # scale, shift: probability = sigmoid(scale * logit + shift)
-    scale: float = 1.0
-    shift: float = 0.0
-
-    def chances(self, logits: Sequence[float] | np.ndarray) -> np.ndarray:
-        """Return calibrated probabilities, same length, float64."""
-        values = np.clip(self.scale * np.asarray(logits, dtype=np.float64) + self.shift, -60.0, 60.0)
-        return 1.0 / (1.0 + np.exp(-values))
-
-    def places(self, logits: Sequence[float] | np.ndarray) -> list[int]:
-        """Return the places that are selected, ascending. Of equal scores the earlier one is taken."""
-        return chosen(self.chances(logits), self.threshold, self.max_selected)
-
-
-def chosen(chances: np.ndarray, threshold: float, max_selected: int) -> list[int]:
-    """Return the places of at most `max_selected` chances that reach the threshold, ascending."""
-    order = np.argsort(-chances, kind="stable")[:max_selected]
-    return sorted(int(i) for i in order if chances[i] >= threshold and not math.isnan(chances[i]))
-
-
 # ----------------------------------------------------------------------------------------------------------- the role
 PRECISIONS = ("f32", "bf16")
 
 
 @dataclass
 class TunedVerifierConfig(LanguageRoleConfig):
-    """Settings of `TunedVerifier`; those from `threshold` on matter to cross-encoders only."""
+    """Settings of `TunedVerifier`; `max_selected` matters to chains, too, `beam` to them alone, the rest not."""
 
+    beam: int | None = None  # chains that are followed at once; null: as in training
     threshold: float | None = None  # least probability of a selected passage; null: as learned on validation
     max_selected: int | None = None  # most passages that are selected, by their own scores; null: as in training
     read: int | None = None  # passages whose text is read, the best by their features; null: as in training, 0: all
@@ -359,7 +335,7 @@ class TunedVerifier(Role[VerifierTask, Verdict]):
     """
 
     config_class = TunedVerifierConfig
-    kinds = (KIND, *LANGUAGE_KINDS)
+    kinds = (KIND, CHAIN, *LANGUAGE_KINDS)
     stages = ("embeddings",)
 
     def __init__(self, index: Index, config: TunedVerifierConfig | None = None) -> None:
@@ -367,9 +343,12 @@ class TunedVerifier(Role[VerifierTask, Verdict]):
         _check(self.config)
         folder = role_folder("verifier", self.config.path)
         record = read_tuned(folder, "verifier", self.kinds)
-        self._does: LanguageRole | CrossEncoderVerifier
+        self._does: LanguageRole | CrossEncoderVerifier | ChainVerifier
         if record.kind == KIND:
             self._does = CrossEncoderVerifier(index, folder, record, self.config)
+            self.fingerprint = self._does.fingerprint
+        elif record.kind == CHAIN:
+            self._does = ChainVerifier(index, folder, record, self.config.max_selected, self.config.beam)
             self.fingerprint = self._does.fingerprint
         else:
             self._does = open_language_role(folder, record, "verifier", self.config)
@@ -442,7 +421,7 @@ def _check(config: TunedVerifierConfig) -> None:
     where = "roles.verifier.options"
     if config.threshold is not None and not 0 <= config.threshold <= 1:
         raise ConfigError(f"{where}.threshold={config.threshold}: a probability, from 0 to 1")
-    for name, least in (("max_selected", 1), ("read", 0), ("batch_size", 1)):
+    for name, least in (("max_selected", 1), ("beam", 1), ("read", 0), ("batch_size", 1)):
         if (value := getattr(config, name)) is not None and value < least:
             raise ConfigError(f"{where}.{name}={value}: must be at least {least}")
     if config.precision not in PRECISIONS:

@@ -1,0 +1,149 @@
+"""The verifier that scores chains: each passage is judged beside those that were taken before it.
+
+After Beam Retrieval (Zhang et al., 2024, arXiv 2308.08973), section 3: hypotheses grow passage by passage and compete
+in a beam. Here a hypothesis is a set, its score the sum of log-softmax values over the pool, and a small network on
+features of question, chain and candidate (`gnnrag.roles.tuned.chain_features`) takes the cross-encoder's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gnnrag.common.files import digest
+from gnnrag.common.records import WEIGHTS, fill, load_tensors, read_settings, save_tensors
+from gnnrag.common.waiting import Worker
+from gnnrag.errors import ConfigError
+from gnnrag.index.index import Index
+from gnnrag.roles.base import Role, Verdict, VerifierTask
+from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
+from gnnrag.roles.tuned.checkpoint import TunedRecord, trained, write_tuned
+from gnnrag.roles.tuned.pair_features import Shown
+from gnnrag.session import Session
+
+CHAIN = "chain"
+_FAR = 5.0  # standard deviations at which a feature is cut off: other corpora have other extremes
+
+
+@dataclass
+class ChainConfig:
+    """The network and its search; a checkpoint names all of it."""
+
+    hidden: int = 32  # width of its one hidden layer
+    dropout: float = 0.1  # of that layer, in training
+    conditional: bool = True  # false: each passage is judged alone (ablation)
+    beam: int = 2  # chains that are followed at once
+    length: int = 5  # passages of a chain
+
+
+def check_chain(config: ChainConfig) -> None:
+    """Raise ConfigError where a setting is out of range."""
+    for name in ("hidden", "beam", "length"):
+        if (value := getattr(config, name)) < 1:
+            raise ConfigError(f"network.{name}={value}: must be at least 1")
+    if not 0 <= config.dropout < 1:
+        raise ConfigError(f"network.dropout={config.dropout}: must be at least 0 and below 1")
+
+
+class ChainScorer(nn.Module):
+    """Score of each expansion: a weighted sum of its features and what one hidden layer makes of them; 0 untrained."""
+
+    def __init__(self, config: ChainConfig) -> None:
+        super().__init__()
+        check_chain(config)
+        self.config = config
+        count = len(STATIC) + (len(CONDITIONAL) if config.conditional else 0)
+        # mean, deviation: of the features in training; they are saved with the weights
+        self.mean = nn.Parameter(torch.zeros(count), requires_grad=False)
+        self.deviation = nn.Parameter(torch.ones(count), requires_grad=False)
+        self.weighted = nn.Linear(count, 1, bias=False)
+        self.hidden, self.out = nn.Linear(count, config.hidden), nn.Linear(config.hidden, 1, bias=False)
+        self.dropout = nn.Dropout(config.dropout)
+        nn.init.zeros_(self.weighted.weight)
+        nn.init.zeros_(self.out.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return scores. Shapes (..., features) to (...)."""
+        scaled = ((features - self.mean) / self.deviation).clamp(-_FAR, _FAR)
+        scores: Tensor = self.weighted(scaled) + self.out(self.dropout(torch.tanh(self.hidden(scaled))))
+        return scores.squeeze(-1)
+
+
+def expansion_features(reading: ChainReading, chain: Sequence[int], config: ChainConfig) -> np.ndarray:
+    """Return features of all passages as the next one of a chain. Shape (n, features), float32."""
+    if not config.conditional:
+        return reading.static
+    return np.concatenate([reading.static, reading.conditional(chain)], axis=1)
+
+
+Beam = list[tuple[tuple[int, ...], float]]  # sets of places, ascending, with their scores, best first
+
+
+@torch.inference_mode()
+def search(model: ChainScorer, reading: ChainReading, beam: int, length: int) -> Beam:
+    """Return the best chains of `length` passages (or all there are); two orders of one set are one chain."""
+    chains: Beam = [((), 0.0)]
+    for _ in range(min(length, reading.count)):
+        grown: dict[tuple[int, ...], float] = {}
+        for held, score in chains:
+            values = model(torch.from_numpy(expansion_features(reading, held, model.config)))
+            values[list(held)] = -torch.inf
+            chances = torch.log_softmax(values.double(), 0).numpy()
+            for place in np.argsort(-chances, kind="stable")[: min(beam, reading.count - len(held))].tolist():
+                found = tuple(sorted((*held, place)))
+                grown[found] = max(score + float(chances[place]), grown.get(found, -np.inf))
+        chains = sorted(grown.items(), key=lambda item: (-item[1], item[0]))[:beam]
+    return chains
+
+
+def save_chain(folder: Path, model: ChainScorer, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Write a checkpoint: weights (float16) and record."""
+    save_tensors(folder / WEIGHTS, {name: w.to(torch.float16) for name, w in trained(model).items()})
+    write_tuned(folder, TunedRecord("verifier", CHAIN, {}, dict(settings), dict(facts)))
+
+
+def load_chain(folder: Path, record: TunedRecord) -> ChainScorer:
+    """Load a checkpoint; ArtefactError where it is damaged, or of another architecture or version."""
+    model = ChainScorer(read_settings(ChainConfig, record.settings, folder))
+    fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    return model.eval()
+
+
+class ChainVerifier(Role[VerifierTask, Verdict]):
+    """The chain's part of `TunedVerifier`: the passages of the best chain, whatever else is in flight."""
+
+    def __init__(
+        self, index: Index, folder: Path, record: TunedRecord, length: int | None = None, beam: int | None = None
+    ) -> None:
+        """`length`, `beam`: in place of those of the checkpoint."""
+        self.index, self.model = index, load_chain(folder, record)
+        self.length, self.beam = length or self.model.config.length, beam or self.model.config.beam
+        self._worker = Worker()  # the event loop goes on meanwhile
+        self.fingerprint = digest([record.fingerprint, self.length, self.beam])
+
+    async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
+        """Return the ids of the best chain in the order shown."""
+        if not task.passages:
+            return Verdict()
+        chains = await self._worker(lambda: self._chains(task))
+        ids = [passage.id for passage in task.passages]
+        told = [{"ids": [ids[i] for i in places], "score": round(score, 4)} for places, score in chains]
+        session.record("verifier_chains", chains=told)
+        return Verdict(tuple(ids[i] for i in chains[0][0]))
+
+    def _chains(self, task: VerifierTask) -> Beam:
+        known = all(p.id in self.index.position for p in task.passages)
+        cosines: Sequence[float] = ()
+        if known:
+            vectors = self.index.passage_vectors[[self.index.position[p.id] for p in task.passages]]
+            cosines = (vectors @ self.index.embedder.encode([task.question.text], is_query=True)[0]).tolist()
+        shown = Shown(
+            task.question.text, task.chain.text, task.passages, task.scores, cosines, frozenset(task.chain.support)
+        )
+        return search(self.model, ChainReading(shown), self.beam, self.length)

@@ -1,0 +1,163 @@
+"""The verifier of chains: what it sees of a chain, its beam of sets, and its place as a role."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.index import Index
+from gnnrag.roles.base import Chain, VerifierTask
+from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
+from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
+from gnnrag.roles.tuned.pair_features import Shown
+from gnnrag.roles.tuned.verifier import TunedVerifier, TunedVerifierConfig
+from gnnrag.session import Session
+from gnnrag.types import Passage, Question
+from tests.helpers.each import each
+from tests.helpers.parts import CORPUS
+from tests.helpers.tuned import make_tuned
+
+QUESTION = "In which county is the birthplace of Corey Taylor?"
+POOL = (
+    Passage("a", "Great Big Mouth", "Great Big Mouth is a label. Corey Taylor of Indianola founded it."),
+    Passage("b", "Corey Taylor", "Corey Taylor sings."),
+    Passage("c", "Indianola", "Indianola is a town in Warren County."),
+    Passage("d", "Label", "A label sells records."),
+    Passage("e", "Norway", "Norway has a county council."),
+    Passage("f", "", ""),
+)
+
+
+def reading(question: str = QUESTION, pool: tuple[Passage, ...] = POOL) -> ChainReading:
+    return ChainReading(Shown(question, "", pool, [1.0 - 0.1 * i for i in range(len(pool))]))
+
+
+def feature(values: np.ndarray, name: str) -> list[float]:
+    return values[:, CONDITIONAL.index(name)].round(6).tolist()
+
+
+def test_what_a_chain_has_is_asked_no_more() -> None:
+    before, after = reading().conditional([]), reading().conditional([0])
+    assert feature(before, "phrase_gain")[1] > 0 and feature(after, "phrase_gain")[1] == 0
+    assert feature(before, "gain")[1] > feature(after, "gain")[1]
+    assert feature(after, "open")[0] < feature(before, "open")[0] <= 1
+    # What the chain leaves open counts as before: only Indianola's and Norway's passages speak of a county.
+    assert feature(after, "gain")[2] == feature(before, "gain")[2] > 0
+
+
+def test_names_lead_from_the_chain_to_a_candidate() -> None:
+    empty, led = reading().conditional([]), reading().conditional([0])
+    assert feature(empty, "name") == [0.0] * 6 and feature(led, "name")[2] > 0 == feature(led, "name")[4]
+    assert feature(led, "mention")[2] == 1 and feature(reading().conditional([2]), "back_mention")[0] == 1
+    assert feature(led, "linked_sentence")[2] > 0 == feature(led, "linked_sentence")[4]
+
+
+def test_features_are_those_of_a_set_and_finite() -> None:
+    for chain in ((), (0, 2), (5,), (0, 1, 2, 3, 4)):
+        values = reading().conditional(chain)
+        assert values.shape == (6, len(CONDITIONAL)) and np.isfinite(values).all()
+        assert all(
+            (reading().conditional(other) == values).all() for other in permutations(chain[:3]) if len(chain) < 4
+        )
+    assert reading("?", POOL[5:]).conditional([]).shape == (1, len(CONDITIONAL))
+
+
+def scorer(**settings: Any) -> ChainScorer:
+    torch.manual_seed(3)
+    model = ChainScorer(ChainConfig(hidden=4, **settings))
+    torch.nn.init.normal_(model.weighted.weight)
+    return model.eval()
+
+
+def of_set(model: ChainScorer, made: ChainReading, chain: tuple[int, ...]) -> float:
+    """Return the score of the best order of a set, found by trying all."""
+    best = -np.inf
+    for order in permutations(chain):
+        total = 0.0
+        for at, place in enumerate(order):
+            values = model(torch.from_numpy(expansion_features(made, order[:at], model.config))).double().detach()
+            values[list(order[:at])] = -torch.inf
+            total += float(torch.log_softmax(values, 0)[place])
+        best = max(best, total)
+    return best
+
+
+def test_a_wide_beam_finds_every_set_once_with_its_best_order() -> None:
+    model, made = scorer(), reading()
+    found = search(model, made, beam=100, length=2)
+    sets = [chain for chain, _ in found]
+    assert sorted(sets) == [(i, j) for i in range(6) for j in range(i + 1, 6)]
+    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+    assert all(abs(score - of_set(model, made, chain)) < 1e-5 for chain, score in found)
+
+
+@each("beam, length, expected", [(1, 3, 3), (2, 5, 5), (3, 9, 6)])
+def test_chains_have_the_length_that_is_asked_and_no_passage_twice(beam: int, length: int, expected: int) -> None:
+    found = search(scorer(), reading(), beam, length)
+    assert 1 <= len(found) <= beam
+    assert all(len(set(chain)) == expected and list(chain) == sorted(chain) for chain, _ in found)
+
+
+def test_without_conditions_the_pointwise_best_are_taken() -> None:
+    model, made = scorer(conditional=False), reading()
+    values = model(torch.from_numpy(made.static)).detach().numpy()
+    assert made.static.shape == (6, len(STATIC))
+    assert search(model, made, 1, 3)[0][0] == tuple(sorted(np.argsort(-values)[:3].tolist()))
+
+
+@each("settings", [{"hidden": 0}, {"beam": 0}, {"length": 0}, {"dropout": 1.0}])
+def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"network.{next(iter(settings))}"):
+        ChainScorer(ChainConfig(**settings))
+
+
+# ----------------------------------------------------------------------------------------------------------- the role
+def task(text: str, passages: tuple[Passage, ...] = tuple(CORPUS)) -> VerifierTask:
+    scores = tuple(1.0 - 0.1 * i for i in range(len(passages)))
+    return VerifierTask(Question("q", text), Chain("", support=("p0",)), passages, scores)
+
+
+def ask(verifier: TunedVerifier, *tasks: VerifierTask) -> list[tuple[str, ...]]:
+    async def all_at_once() -> list[tuple[str, ...]]:
+        found = await asyncio.gather(*(verifier(t, Session(str(i))) for i, t in enumerate(tasks)))
+        await verifier.close()
+        return [verdict.selected for verdict in found]
+
+    return asyncio.run(all_at_once())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, index: Index) -> Path:
+    return make_tuned(tmp_path / "chain", "verifier", "chain", index)
+
+
+def opened(index: Index, folder: Path, **options: Any) -> TunedVerifier:
+    return TunedVerifier(index, TunedVerifierConfig(path=str(folder), **options))
+
+
+def test_a_chain_is_selected_whatever_else_is_in_flight(index: Index, folder: Path) -> None:
+    tasks = [task("Where was the director of Night Harbour born?"), task("Who directed Copper Road?"), task("?", ())]
+    together = ask(opened(index, folder), *tasks)
+    assert together == [ask(opened(index, folder), one)[0] for one in tasks]
+    order = [p.id for p in CORPUS]
+    assert [len(found) for found in together] == [3, 3, 0] and list(together[0]) == sorted(together[0], key=order.index)
+    assert len(ask(opened(index, folder, max_selected=4), tasks[0])[0]) == 4
+
+
+def test_its_fingerprint_tells_settings_apart(index: Index, folder: Path) -> None:
+    prints = [opened(index, folder, **o).fingerprint for o in ({}, {"max_selected": 4}, {"beam": 1}, {"beam": 2})]
+    assert prints[0] == prints[3] and len(set(prints)) == 3
+
+
+def test_a_damaged_checkpoint_is_refused(index: Index, folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    with pytest.raises(ArtefactError, match="cut short"):
+        opened(index, folder)

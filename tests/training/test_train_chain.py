@@ -1,0 +1,119 @@
+"""Training of the verifier of chains, and the composed questions that it learns from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.common.files import write_jsonl
+from gnnrag.common.records import WEIGHTS, load_tensors
+from gnnrag.errors import ConfigError
+from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.training.joining import JoinConfig, join_sets
+from inference.console import run_script
+from tests.helpers.each import each
+from tests.helpers.toy_verifier import make_rows, write_rows
+from tests.helpers.trainings import read, reported, rows_of
+from training import common, train_verifier
+
+SMALL = [
+    "kind=chain", "network.hidden=4", "network.length=2", "folds.count=3", "folds.validation=0.3", "fit.steps=12",
+    "fit.batch_size=4", "fit.lr=0.02", "fit.eval_every=6", "fit.save_every=4",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("chain")
+    write_rows(root / "a.jsonl", make_rows(12, mined=1))
+    return root
+
+
+def call(folder: Path, *more: str) -> int:
+    places = [f"sets.toy.rows=[{folder / 'a.jsonl'}]", f"run.root={folder / 'runs'}"]
+    return run_script(train_verifier.main, [*SMALL, *places, *more], train_verifier.__doc__)
+
+
+def test_chains_are_learned_and_reported_on_unseen_questions(folder: Path) -> None:
+    assert call(folder, "run.name=a", "run.notes=[a small one]", "fit.steps=60", "fit.eval_every=30") == 0
+    run = folder / "runs" / "a"
+    rows = reported(run, "toy", "a small one")
+    metrics = read(run / "metrics.json")["toy"]
+    # Both passages of a toy question can be told: its title is asked for, and it names the other one.
+    assert metrics["recall"] > 0.9 and all(row["metrics"]["selected"] == 2 for row in rows)
+    record = read_tuned(run, "verifier", ("chain",))
+    assert record.settings["length"] == 2 and record.base == {}
+    assert not (run / "best" / WEIGHTS).stat().st_size > 100_000
+
+
+@pytest.mark.slow
+def test_a_training_that_was_cut_off_ends_with_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(folder, "run.name=whole") == 0
+    real, asked = common.run_context, list[int]()
+
+    def stopping(*given: Any) -> Any:
+        context = real(*given)
+        context.stop = lambda: asked.append(1) or len(asked) == 8  # type: ignore[func-returns-value]
+        return context
+
+    monkeypatch.setattr(common, "run_context", stopping)
+    assert call(folder, "run.name=cut") == common.STOPPED
+    monkeypatch.undo()
+    assert call(folder, "run.name=cut") == 0
+    whole, cut = (load_tensors(folder / "runs" / name / "best" / WEIGHTS) for name in ("whole", "cut"))
+    assert all(bool((whole[name] == cut[name]).all()) for name in whole)
+    assert read(folder / "runs" / "whole" / "metrics.json") == read(folder / "runs" / "cut" / "metrics.json")
+
+
+@each(
+    "settings, message",
+    [
+        (["network.beam=0"], "network.beam=0: must be at least 1"),
+        (["chains.wrong=2"], "chains.wrong=2.0: a share"),
+        (["sets.toy.untitled=-1"], "sets.toy.untitled=-1.0: a share"),
+        (["sets.toy.rows=[]"], "inference/collect_traces.py writes verifier.jsonl"),
+    ],
+)
+def test_bad_settings_are_one_line(
+    folder: Path, settings: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(folder, "run.name=bad", *settings) == 2
+    err = capsys.readouterr().err
+    assert message in err and "Traceback" not in err
+
+
+# ------------------------------------------------------------------------------------------------- composed questions
+def write_set(folder: Path) -> str:
+    texts = {"p1": "Emma Vale wrote The Long Pier.", "p2": "Emma Vale lived in Tromso.", "p3": "Tromso has a bridge."}
+    asked = [
+        ("q1", "Who wrote The Long Pier?", "Emma Vale", "p1"),
+        ("q2", "In which town did Emma Vale live?", "Tromso", "p2"),
+        ("q3", "When was the bridge of Tromso built?", "1960", "p3"),
+    ]
+    write_jsonl(folder / "corpus.jsonl", [{"id": i, "title": i, "text": text} for i, text in texts.items()])
+    rows = [{"id": i, "question": q, "answers": [a], "type": "span", "gold": [g]} for i, q, a, g in asked]
+    write_jsonl(folder / "questions.train.jsonl", rows)
+    return str(folder)
+
+
+def test_names_give_way_to_questions_over_two_and_three_hops(tmp_path: Path) -> None:
+    out = tmp_path / "joined"
+    assert join_sets(JoinConfig([write_set(tmp_path / "one")], out=str(out)))["composed"] == 3
+    made = {tuple(row["gold"]): row for row in rows_of(out / "questions.train.jsonl")}
+    assert made.keys() == {("p1", "p2"), ("p2", "p3"), ("p1", "p2", "p3")}
+    two, three = made["p1", "p2"], made["p1", "p2", "p3"]
+    assert two["question"] == "In which town did the one who wrote The Long Pier live?" and two["answers"] == ["Tromso"]
+    assert three["type"] == "3hop" and three["answers"] == ["1960"] and "Long Pier" in three["question"]
+    assert not any(name in three["question"] for name in ("Emma", "Tromso"))
+    assert json.loads((out / "SOURCE.json").read_text())["passages"] == 3
+
+
+def test_sets_that_cannot_be_joined_are_refused(tmp_path: Path) -> None:
+    one = write_set(tmp_path / "one")
+    with pytest.raises(ConfigError, match="passages of the same id"):
+        join_sets(JoinConfig([one, one], out=str(tmp_path / "out")))
+    with pytest.raises(ConfigError, match="name the sets"):
+        join_sets(JoinConfig([one]))
