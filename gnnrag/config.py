@@ -51,6 +51,12 @@ RolesConfig = dataclasses.make_dataclass(
 )
 
 
+def implementation(roles: Any, name: str) -> str:
+    """Return which form does a role of a `RolesConfig`; `auto`: `tuned` if `registry.PROVEN` has it, else `offline`."""
+    chosen: str = getattr(roles, name).impl or roles.default
+    return ("tuned" if name in registry.PROVEN else "offline") if chosen == "auto" else chosen
+
+
 @dataclass
 class DataConfig:
     """Where passages and questions come from."""

@@ -33,7 +33,7 @@ def check_choices(config: Any, where: str = "") -> None:
 class RoleConfig:
     """How one role is done. Empty fields take the value of `roles.default` or of the `llm` section."""
 
-    impl: str | None = None  # prompted, offline, tuned or oracle
+    impl: str | None = None  # prompted, offline, tuned, oracle, or auto: tuned where that is proven, else offline
     llm: str | None = None  # backend of this role alone
     model: str | None = None  # model name or path for that backend
     settings: dict[str, Any] | None = None  # of that backend; null: those of the `llm` section if it names the same

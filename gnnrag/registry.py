@@ -76,6 +76,10 @@ TRAININGS: dict[str, dict[str, str]] = {
     "train_encoder.py": {"encoder": "gnnrag.training.encoder:EncoderTraining"},
 }
 
+# Roles whose shipped checkpoint is above the rules by an interval without 0 on a set and below them on none
+# (docs/results.md, "Learned parts"): what `roles=auto` takes.
+PROVEN: frozenset[str] = frozenset()
+
 ROLES = {
     "thoughts": {
         "prompted": "gnnrag.roles.thoughts:PromptedThoughts",

@@ -121,7 +121,7 @@ def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> Eval
             retriever = replace(retriever, settings=replace(retriever.settings, checkpoint=str(folder)))
             continue
         role: RoleConfig = getattr(roles, name)
-        own = replace(role if role.impl in (None, "tuned") else RoleConfig(), impl="tuned", path=str(folder))
+        own = replace(role if role.impl in (None, "tuned", "auto") else RoleConfig(), impl="tuned", path=str(folder))
         roles = replace(roles, **{name: own})
     return replace(config, retriever=retriever, roles=roles)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gnnrag.common.files import digest
-from gnnrag.config import Choice, RoleConfig, build_settings
+from gnnrag.config import Choice, RoleConfig, build_settings, implementation
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
@@ -41,13 +41,13 @@ class Roles(Mapping[str, Any]):
 
     def _implementation(self, name: str) -> str:
         role: RoleConfig = getattr(self.config, name)
-        chosen = role.impl or self.config.default
-        known = {impl for table in ROLES.values() for impl in table} | {"tuned"}
+        chosen = implementation(self.config, name)
         if chosen not in ROLES[name]:
-            if role.impl is None and chosen in known:
+            if role.impl is None and any(chosen in table for table in ROLES.values()):
                 return ""  # the default has no such role; an error only if a method asks for it
             where = f"roles.{name}" if role.impl else "roles"
-            raise ConfigError(f"{where}={chosen!r} is not available. {nearest(chosen, ROLES[name])}")
+            known = [*ROLES[name], "auto"]
+            raise ConfigError(f"{where}={chosen!r} is not available. {nearest(chosen, known)}")
         return chosen
 
     def _build(self, name: str) -> Any:

@@ -15,6 +15,7 @@ from gnnrag.config import (
     IndexConfig,
     RoleConfig,
     build_settings,
+    implementation,
     to_plain,
 )
 from gnnrag.datasets.chunk import Chunking
@@ -126,8 +127,7 @@ def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]
         needed.update(resolve("method", method.name, METHODS).stages_for(method.settings))
     for name in (*asked_roles(config), *roles):
         table = ROLES[name]
-        book: Any = config.roles
-        chosen = getattr(book, name).impl or book.default
+        chosen = implementation(config.roles, name)
         if chosen in table:
             needed.update(resolve("role", chosen, table).stages)
     return needed
@@ -148,7 +148,7 @@ def idle_settings(config: EvaluateConfig) -> list[str]:
     asked, book, found = asked_roles(config), config.roles, []
     for name in ROLES:
         role: RoleConfig = getattr(book, name)
-        chosen = role.impl or book.default  # type: ignore[attr-defined]
+        chosen = implementation(book, name)
         given = [key for key, value in to_plain(role).items() if value not in (None, {})]
         shown = ", ".join(f"roles.{name}={role.impl}" if key == "impl" else f"roles.{name}.{key}" for key in given)
         if given and name not in asked:

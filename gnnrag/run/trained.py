@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from gnnrag.common.files import copy_file, read_json, write_json
-from gnnrag.config import EvaluateConfig, RoleConfig
+from gnnrag.config import EvaluateConfig, RoleConfig, implementation
 from gnnrag.errors import ArtefactError
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.roles.tuned.checkpoint import shipped_folder, tuned_folder
@@ -94,7 +94,7 @@ def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
             found[f"route {number}, retriever" if number else "retriever"] = list(folders)
     for name in asked_roles(config):
         role: RoleConfig = getattr(config.roles, name)
-        impl = role.impl or config.roles.default  # type: ignore[attr-defined]
+        impl = implementation(config.roles, name)
         if impl == "tuned":
             found[f"roles.{name}"] = [tuned_folder(role.path) if role.path else shipped_folder(name)]
         elif impl == "prompted":

@@ -22,7 +22,7 @@ from gnnrag.common.files import (
     write_jsonl,
 )
 from gnnrag.common.records import ROWS, interpreting, refuse_other, text
-from gnnrag.config import Choice, EvaluateConfig, build_settings, to_plain
+from gnnrag.config import Choice, EvaluateConfig, build_settings, implementation, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
@@ -374,7 +374,7 @@ def recorded_roles(config: EvaluateConfig) -> tuple[str, ...]:
 def teacher(config: EvaluateConfig, role: str) -> str:
     """Return who does a role: `oracle`, `offline`, `prompted:MODEL`, `tuned:FOLDER`."""
     settings: Any = getattr(config.roles, role)
-    impl = settings.impl or getattr(config.roles, "default")  # noqa: B009 - a dataclass made of the registry
+    impl = implementation(config.roles, role)
     model = settings.model or getattr(config.llm.settings, "model", None) if impl == "prompted" else settings.path
     return f"{impl}:{model}" if model else impl
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag import registry
+from gnnrag.config import EvaluateConfig, implementation, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.openai import OpenAIBackend
@@ -131,3 +132,12 @@ def test_settings_of_a_roles_own_model(book: Any) -> None:
     backends = {name: roles[name].prompters[0].backend for name in ("router", "verifier", "thoughts")}
     assert [backend.config.default for backend in backends.values()] == ["x", "y", "y"]
     assert backends["verifier"] is backends["thoughts"]
+
+
+def test_auto_takes_a_trained_part_only_where_it_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "PROVEN", frozenset({"verifier"}))
+    config = load_config(EvaluateConfig, None, ["roles=auto", "roles.thoughts=oracle"])
+    chosen = {name: implementation(config.roles, name) for name in ("verifier", "reader", "thoughts")}
+    assert chosen == {"verifier": "tuned", "reader": "offline", "thoughts": "oracle"}
+    config = load_config(EvaluateConfig, None, ["roles=oracle", "roles.verifier=auto"])
+    assert [implementation(config.roles, name) for name in ("verifier", "reader")] == ["tuned", "oracle"]
