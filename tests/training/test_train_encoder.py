@@ -1,0 +1,150 @@
+"""`training/train_encoder.py` as a person starts it, on the sample with a tiny base; composed questions; chains."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnnrag.common.records import load_tensors
+from gnnrag.training.composing import ComposeConfig, Fact, compose, facts_of, worded
+from gnnrag.training.encoder_data import ChainConfig, Example, draw_chain, ordered
+from gnnrag.training.loop import Trainer
+from gnnrag.types import GoldHop, Passage, Question
+from inference.console import run_script
+from tests.helpers.each import each
+from tests.helpers.tiny_encoder import make_tiny_encoder
+from tests.helpers.trainings import read, reported
+from training import train_encoder
+
+SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
+SMALL = [
+    "sets.sample.index.embedder.backend=torch", "sets.sample.index.text.language=blank:en",
+    f"sets.sample.data.path={SAMPLE}", "sets.sample.data.limit=12", "sets.sample.first_of=sample", "network.rank=2",
+    "folds.count=2", "folds.validation=0.3", "fit.steps=8", "fit.batch_size=4", "fit.eval_every=4", "fit.save_every=2",
+    "network.max_tokens=48", "network.question_tokens=24",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train")
+    rows = (SAMPLE / "corpus.jsonl").read_text("utf-8").splitlines()
+    make_tiny_encoder(folder / "base", [json.loads(row)["text"] for row in rows], layers=1)
+    return folder
+
+
+def call(folder: Path, *more: str) -> int:
+    base = folder / "base"
+    places = [f"sets.sample.index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"network.base={base}"]
+    own = [*SMALL, *places, f"sets.sample.index.embedder.model={base}", *more]
+    return run_script(train_encoder.main, own, train_encoder.__doc__)
+
+
+@pytest.mark.slow
+def test_a_training_reports_beside_the_untrained_base_on_unseen_questions(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(folder, "run.name=a", "run.notes=[a small one]") == 0
+    assert "untrained@5" in capsys.readouterr().out
+    run = folder / "runs" / "a"
+    rows = reported(run, "sample", "a small one")
+    assert all({"recall@5", "untrained@5", "dense@5", "all@5"} <= row["metrics"].keys() for row in rows)
+    record = read(run / "best" / "gnnrag.json")
+    assert (record["role"], record["kind"]) == ("thoughts", "encoder") and record["base"]["weights"]
+    assert not any(name.endswith("word_embeddings.weight") for name in load_tensors(run / "best" / "model.safetensors"))
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on_to_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(folder, "run.name=whole") == 0
+    update = Trainer._update
+
+    def killed(self: Trainer, step: int) -> None:
+        if step == 5:
+            raise RuntimeError("killed")
+        update(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_update", killed)
+        assert call(folder, "run.name=cut") == 1
+    assert call(folder, "run.name=cut") == 0
+    whole, cut = (load_tensors(folder / "runs" / name / "best" / "model.safetensors") for name in ("whole", "cut"))
+    assert whole.keys() == cut.keys() and all((whole[name] == cut[name]).all() for name in whole)
+
+
+@each(
+    "setting, message",
+    [
+        ("temperature=0", "temperature=0.0 must be above 0"),
+        ("chains.none=0.9", "none and wrong together are at most 1"),
+        ("search.beam=0", "search.beam=0: must be at least 1"),
+        ("sets.sample.first_of=other", "sets.sample.first_of='other': name one of the sets that train"),
+        ("sets.sample.use=report", "sets: name at least one that trains"),
+        ("network.rank=0", "network.rank=0: must be at least 1"),
+        ("network.base=embedded", "give both the same encoder"),
+    ],
+)
+def test_settings_out_of_range_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], setting: str, message: str
+) -> None:
+    assert call(folder, "run.name=bad", setting) in (1, 2)
+    assert message in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------- composed questions
+def test_questions_become_phrases() -> None:
+    assert worded("Who wrote Emma?") == "the one who wrote Emma"
+    assert worded("What is the capital of Peru?") == "the capital of Peru"
+    assert worded("Which river did Clark cross?") == "the river that did Clark cross"
+    assert worded("In what city was Ada born?") == "the city In which was Ada born"
+    assert worded("When was Ada born?") is None
+
+
+PASSAGES = {id_: Passage(id_, title, "") for id_, title in (("a", "Emma (novel)"), ("b", "Jane Austen"), ("c", "Bath"))}
+FIRST = Question("1", "Who wrote Emma?", ("Jane Austen",), gold=("a",))
+SECOND = Question("2", "Where did Jane Austen live?", ("Bath",), gold=("b",))
+
+
+def test_a_name_gives_way_to_the_question_that_it_answers() -> None:
+    facts = facts_of(FIRST, PASSAGES)
+    (made,) = compose(facts, [FIRST, SECOND], ComposeConfig(), 0)
+    assert made.text == "Where did the one who wrote Emma live?"
+    assert (made.passages, made.sources) == (("a", "b"), ("1", "2"))
+    assert compose(facts, [Question("3", "Did Jane Austen Smith ski?", ("no",), gold=("c",))], ComposeConfig(), 0) == []
+    assert compose(facts, [Question("4", "Is it Jane Austen?", ("x",), gold=("a",))], ComposeConfig(), 0) == []
+
+
+def test_triples_are_first_hops_and_limits_are_kept() -> None:
+    triple = Question("5", "?", ("x",), gold=("a", "b"), evidence=(("Emma", "author", "Jane Austen"),))
+    assert facts_of(triple, PASSAGES) == [Fact("the author of Emma", "Jane Austen", "a", "5")]
+    asked = [Question(f"q{n}", f"Did Jane Austen eat {n}?", ("no",), gold=("c",)) for n in range(9)]
+    two = compose(facts_of(triple, PASSAGES), asked, ComposeConfig(per_fact=2), 0)
+    assert len(two) == 2 == len({made.text for made in two})
+
+
+# --------------------------------------------------------------------------------------------------------------- chains
+def test_hops_are_ordered_by_decomposition_or_triples() -> None:
+    titles = {id_: passage.title for id_, passage in PASSAGES.items()}
+    hops = (GoldHop("x", "y", "b"), GoldHop("x", "y", "a"))
+    assert ordered(Question("1", "?", gold=("a", "b"), decomposition=hops), titles) == (["b", "a"], True)
+    evidence = (("Jane Austen", "home", "Bath"), ("Emma", "author", "Jane Austen"))
+    assert ordered(Question("2", "?", gold=("a", "b", "c"), evidence=evidence), titles) == (["b", "a", "c"], True)
+    assert ordered(Question("3", "?", gold=("a", "c")), titles) == (["a", "c"], False)
+
+
+def test_chains_hold_some_gold_or_a_wrong_one_and_what_is_missing_is_right() -> None:
+    example = Example("?", np.zeros(2, np.float32), (4, 7, 9), (1, 2))
+    seen = Counter[str]()
+    for seed in range(400):
+        drawn = draw_chain(example, ChainConfig(), np.random.default_rng(seed))
+        assert drawn.targets and not set(drawn.targets) & set(drawn.chain)
+        assert set(drawn.targets) == set(example.gold) - set(drawn.chain)
+        kind = "none" if not drawn.chain else "wrong" if set(drawn.chain) & {1, 2} else "gold"
+        seen[kind] += 1
+    assert 0.2 < seen["none"] / 400 < 0.4 and seen["wrong"] > 60 and seen["gold"] > 120
+    single = Example("?", np.zeros(2, np.float32), (4,), (1, 2))
+    assert all(not draw_chain(single, ChainConfig(), np.random.default_rng(s)).chain for s in range(20))
