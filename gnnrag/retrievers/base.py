@@ -154,6 +154,14 @@ def vectors_of(queries: Sequence[Query], embedder: Embedder) -> np.ndarray:
     return np.stack([next(found) if q.vector is None else np.array(q.vector, dtype=np.float32) for q in queries])
 
 
+def cosines_of(queries: Sequence[Query], index: Index) -> list[np.ndarray]:
+    """Return the cosine of each passage with what a query is searched by; (num_passages,) for each query."""
+    found = iter(index.dense_scores([query.text for query in queries if query.vector is None]))
+    return [
+        next(found) if q.vector is None else index.passage_vectors @ np.array(q.vector, np.float32) for q in queries
+    ]
+
+
 def check_choices(config: object, allowed: Mapping[str, Sequence[str | None]]) -> None:
     """Raise ConfigError where a setting has a value that is not among those allowed for it."""
     for name, values in allowed.items():

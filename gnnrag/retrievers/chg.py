@@ -13,7 +13,7 @@ from gnnrag.datasets.placing import document_of
 from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import Retriever, rank_passages, vectors_of
+from gnnrag.retrievers.base import Retriever, cosines_of, rank_passages
 from gnnrag.text.subjects import PATH
 from gnnrag.types import Query, Ranking
 
@@ -74,9 +74,7 @@ class CHGRetriever(Retriever):
         if not queries or not self._graph.num_passages:
             return [rank_passages(np.zeros(0), (), query.top_k, "ppr") for query in queries]
         texts = [query.text for query in queries]
-        # One product a query: the rounding of a matrix product depends on the batch.
-        dense = [self._index.passage_vectors @ vector for vector in vectors_of(queries, self._index.embedder)]
-        searches = zip(texts, dense, self._index.bm25_scores(texts), strict=True)
+        searches = zip(texts, cosines_of(queries, self._index), self._index.bm25_scores(texts), strict=True)
         seeds = (self._seeds(text, self._prior(dense, lexical)) for text, dense, lexical in searches)
         columns = [sparse.csc_array(seed[:, None]) for seed in seeds]
         reset = sparse.hstack(columns, format="csc")

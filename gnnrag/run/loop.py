@@ -142,7 +142,10 @@ class Loop:
                 result = Ranking((), np.zeros(0))
             # A retriever that silently became another must show in the counts.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))
-            session.record("query", round=round_, **_told(query), ranking=_excerpt(result))
+            told = {k: v for k, v in to_dict(query).items() if k != "vector"} | (
+                {"by_vector": True} if query.vector else {}
+            )
+            session.record("query", round=round_, **told, ranking=_excerpt(result))
             rankings.append(result)
         return rankings
 
@@ -202,18 +205,17 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
         channels = retrievers[query.retriever].channels
         if query.channel not in channels:
             raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
-        if query.vector is not None and not retrievers[query.retriever].accepts_vectors:
-            raise ConfigError(
-                f"{type(retrievers[query.retriever]).__name__} cannot search by a vector, and these thoughts ask in "
-                "vectors: give retriever=dense, chg, nexthop, bm25 or a hybrid of them, or thoughts that ask in words"
-            )
+        if query.vector is not None:
+            _check_vectors(retrievers[query.retriever])
 
 
-def _told(query: Query) -> dict[str, Any]:
-    """Return a query for the trace, which says whether it had a vector, and not its hundreds of numbers."""
-    fields = to_dict(query)
-    vector = fields.pop("vector")
-    return fields if vector is None else {**fields, "by_vector": True}
+def _check_vectors(retriever: Retriever) -> None:
+    """Raise ConfigError where a retriever cannot search by the vector of a query."""
+    if not retriever.accepts_vectors:
+        raise ConfigError(
+            f"{type(retriever).__name__} cannot search by a vector, and these thoughts ask in vectors: give "
+            "retriever=dense, chg, nexthop, bm25 or a hybrid of them, or thoughts that ask in words"
+        )
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:
