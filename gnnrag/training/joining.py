@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.files import write_json, write_jsonl
+from gnnrag.common.files import read_json, write_json, write_jsonl
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.training.composing import ComposeConfig, Composed, compose, facts_of
 from gnnrag.types import Passage, Question
 
 SOURCE = "SOURCE.json"
+MARK = "joined"  # the entry of SOURCE.json that says who wrote a folder
 
 
 @dataclass
@@ -35,12 +36,14 @@ class JoinConfig:
 def join_sets(config: JoinConfig) -> dict[str, Any]:
     """Write corpus.jsonl, questions.SPLIT.jsonl and SOURCE.json; returns the numbers of what was written.
 
-    Raises ConfigError: a setting is missing or too small, or two sets have passages of one id.
+    Raises ConfigError: a setting is missing or too small, two sets have passages of one id, or `out` holds something
+    that was not written here.
     """
     if not config.sets or not config.out:
         raise ConfigError("sets=[FOLDER,...] out=DIR: name the sets that are joined, and the folder that is written")
     if config.two < 0 or config.three < 0:
         raise ConfigError(f"two={config.two} and three={config.three}: must be 0 or more")
+    _refuse_taken(Path(config.out))
     sets = [load_dataset(path, config.split) for path in config.sets]
     passages = {p.id: p for one in sets for p in one.passages}
     if len(passages) < sum(len(one.passages) for one in sets):
@@ -51,8 +54,19 @@ def join_sets(config: JoinConfig) -> dict[str, Any]:
     write_jsonl(out / "corpus.jsonl", [{"id": p.id, "title": p.title, "text": p.text} for p in passages.values()])
     write_jsonl(out / f"questions.{config.split}.jsonl", [_plain(q) for q in asked])
     facts = {"passages": len(passages), "questions": len(asked), "composed": len(made)}
-    write_json(out / SOURCE, {**facts, "sets": config.sets, "split": config.split, "seed": config.seed})
+    write_json(out / SOURCE, {**facts, MARK: config.sets, "split": config.split, "seed": config.seed})
     return facts
+
+
+def _refuse_taken(out: Path) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    try:
+        is_mine = MARK in read_json(out / SOURCE)
+    except (OSError, ValueError, TypeError):
+        is_mine = False
+    if not is_mine:
+        raise ConfigError(f"out={out} holds something else than joined sets; give another folder")
 
 
 def composed_questions(sets: Sequence[Dataset], passages: dict[str, Passage], config: JoinConfig) -> list[Question]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gnnrag.roles.tuned.pair_features import FEATURES, Reading, Shown, pair_features, sentences_of, stems_of
+from gnnrag.roles.tuned.pair_features import FEATURES, Reading, Shown, features_of, sentences_of, stems_of
 from gnnrag.text.normalise import FUNCTION_WORDS, words
 
 _PHRASE = re.compile(r"[^\W\d_a-z][\w'’.-]*(?:\s+(?:(?:of|the|de|and)\s+)*[^\W\d_a-z][\w'’.-]*)*|\d[\d,.]+\d")
@@ -37,8 +37,8 @@ class ChainReading:
 
     def __init__(self, shown: Shown) -> None:
         self.count = len(shown.passages)
-        self.static = pair_features(shown, STATIC)  # (n, len(STATIC))
         read = Reading(shown)
+        self.static = features_of(read, STATIC)  # (n, len(STATIC))
         self._read_words(read)
         self._read_names(read)
         self._read_phrases(read)

@@ -44,7 +44,11 @@ def pair_features(shown: Shown, names: Sequence[str]) -> np.ndarray:
             raise ConfigError(f"features: {name!r} is unknown. {nearest(name, FEATURES)}")
     if not names or not shown.passages:
         return np.zeros((len(shown.passages), len(names)), dtype=np.float32)
-    read = Reading(shown)
+    return features_of(Reading(shown), names)
+
+
+def features_of(read: Reading, names: Sequence[str]) -> np.ndarray:
+    """Return known features of a task that was taken apart, as `pair_features` does."""
     columns = [np.asarray(FEATURES[name](read), dtype=np.float64) for name in names]
     return np.clip(np.stack(columns, axis=1), 0.0, 1.0).astype(np.float32)
 
