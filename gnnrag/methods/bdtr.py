@@ -105,7 +105,7 @@ class BDTR(Method):
                 for kind, text in wanted
                 if text and self.config.thoughts in ("both", kind)
             ]
-            if len({normalised(q.text) for q in queries}) < len(queries):  # two equal thoughts are one query
+            if len({(normalised(q.text), q.vector) for q in queries}) < len(queries):  # equal thoughts are one query
                 state.session.counts["duplicate_query"] += 1
                 del queries[1:]
             if queries:
