@@ -18,7 +18,7 @@ from gnnrag.methods.bdtr import BDTRConfig
 from gnnrag.questions import MakeQuestionsConfig
 from gnnrag.retrievers.dense import DenseConfig
 from gnnrag.textualise.prompted import TextualiseConfig
-from gnnrag.training.gnn import TrainGNNConfig
+from gnnrag.training.gnn_data import TrainGNNConfig
 from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -31,7 +31,7 @@ class GNNConfig:
     features: list[str] = field(
         default_factory=list
     )  # names of the (question, node) features; see `gnnrag.gnn.features`
-    residual: bool = False  # scores start as log(walk) + 2 dense, two of the features; the network learns what to add
+    residual: bool = False  # scores start as log(walk) + 2 dense (+ 1.5 follow + 0.5 open, where they are features)
     edge_features: list[str] = field(default_factory=list)  # (question, edge) features that gate messages, by name
     seed_weight: bool = True  # seeds weigh 1 / document frequency
     delexicalise: bool = False  # mode entity: names of entities are left out of the question's text
@@ -65,6 +65,7 @@ class LossConfig:
 
     bce: float = 0.3  # binary cross-entropy, hard negatives weighing more
     listwise: float = 0.7  # each target against the sum of all
+    softmax: float = 0.0  # each target against all by the softmax of the logits, which tells apart also low ones
     passages: float = 0.0  # mode entity: each gold passage against the sum of all, by the ranker's scores
     distillation: float = 0.0  # squared distance to the embedder's cosine (G-reasoner: 1.0)
     temperature: float = 0.2  # of the softmax that weighs negatives; 0: all weigh the same

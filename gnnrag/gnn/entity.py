@@ -22,8 +22,10 @@ from gnnrag.gnn.features import (
     NODE_FEATURES,
     QuestionView,
     Seeds,
+    as_feature,
     edge_features,
     find_seeds,
+    leads_of,
     link_by_vector,
     nearest_entities,
     node_features,
@@ -266,8 +268,10 @@ class QuestionGraphs(TextGraph):
         prior = passage_prior(dense, lexical)
         linked = link_question(text, self.hierarchy, self.titles)
         seeds = find_seeds(self, text, linked, vector, prior)
-        view = QuestionView(text, vector, linked, seeds, dense, lexical, prior, self._walk(seeds))
-        passages = self._passages(view.walk)
+        walk = self._walk(seeds)
+        passages = self._passages(walk)
+        leads, follow = self._follow(walk, dense, passages)
+        view = QuestionView(text, vector, linked, seeds, dense, lexical, prior, walk, leads, follow)
         nodes = self._nodes(passages, seeds)
         local = np.full(self.graph.num_nodes, -1, dtype=np.int64)
         local[nodes] = np.arange(len(nodes))
@@ -305,6 +309,13 @@ class QuestionGraphs(TextGraph):
             flow = 0.6 * (along @ flow) + 0.3 * (against @ flow) + 0.3 * (back @ (names @ flow))
             total += flow
         return total
+
+    def _follow(self, walk: np.ndarray, dense: np.ndarray, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where a second walk starts, best first, and what it leaves at each passage (`as_feature`)."""
+        leads, weights = leads_of(walk, dense, passages)
+        order = np.argsort(leads)
+        starts = Seeds(self.graph.first_passage + leads[order], weights[order].astype(np.float32), {}, "search")
+        return leads, as_feature(self._walk(starts), leads)
 
     def _passages(self, walk: np.ndarray) -> np.ndarray:
         """Return the passages to look at, ascending."""

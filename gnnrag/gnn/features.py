@@ -196,7 +196,10 @@ NODE_FEATURES = (
     "degree",  # log(1 + degree) as a share of the largest
     "first",  # 1 / (1 + place) of the sentence in its passage
     "walk",  # mass that a short walk from the seeds leaves at the passage, a share of the largest
+    "follow",  # the same of a walk from the passages that walk and search like best; the largest is that of another one
+    "open",  # share of the question's words that the best of those leaves open, in the passage's sentences
 )  # fmt: skip
+GIVEN = ("walk", "follow", "open")  # answers of a graph method of its own: a network reads them where they are named
 EDGE_FEATURES = (
     "nearness",  # how near the question's words stand to the mention that the edge rests on
     "confidence",  # of the link behind the edge
@@ -205,12 +208,14 @@ EDGE_FEATURES = (
     "dense",  # cosine of question and that sentence
     "relation",  # cosine of question and the relation of a fact
 )
-DEFAULT_NODE = tuple(name for name in NODE_FEATURES if name != "walk")  # the walk is a graph method of its own
+DEFAULT_NODE = tuple(name for name in NODE_FEATURES if name not in GIVEN)
+_FLOOR = 1e-3  # of a walk's share, before its logarithm
+LEADS = 3  # passages that the second walk starts from
 
 
 @dataclass(frozen=True)
 class QuestionView:
-    """A question before its subgraph is cut; `dense`, `lexical`, `prior` and `walk` are (num_passages,)."""
+    """A question before its subgraph is cut; `dense`, `lexical`, `prior`, `walk` and `follow` are (num_passages,)."""
 
     text: str
     vector: np.ndarray
@@ -220,6 +225,8 @@ class QuestionView:
     lexical: np.ndarray
     prior: np.ndarray
     walk: np.ndarray
+    leads: np.ndarray  # (LEADS,) passages that the second walk starts from, the best first
+    follow: np.ndarray
 
     @cached_property
     def wanted(self) -> frozenset[str]:
@@ -227,12 +234,30 @@ class QuestionView:
         return frozenset(stems(self.linked.rest))
 
 
+def leads_of(walk: np.ndarray, dense: np.ndarray, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of some passages a network with `residual` starts from as the best, and their weights, 1 at most.
+
+    Both (LEADS,), or as many as there are; of equals the first.
+    """
+    scores = np.log(walk[passages] / walk.max() + _FLOOR) + 2.0 * dense[passages]
+    best = np.argsort(-scores, kind="stable")[:LEADS]
+    return passages[best], np.exp(scores[best] - scores[best[0]])
+
+
+def as_feature(walk: np.ndarray, leads: np.ndarray) -> np.ndarray:
+    """Return a walk from `leads` on a logarithmic scale from 0 to 1: shares of the largest that it leaves elsewhere."""
+    others = walk.copy()
+    others[leads] = 0.0
+    shares = np.minimum(walk / max(float(others.max()), 1e-12), 1.0)
+    return 1.0 + np.log10(np.maximum(shares, _FLOOR)) / 3.0
+
+
 def pick(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
     """Return the columns of features, of the default ones where `names` is empty; ConfigError for an unknown one."""
     for name in names:
         if name not in known:
             raise ConfigError(f"{setting}: {name!r} is unknown. {nearest(name, known)}")
-    chosen = list(names) or [name for name in known if name != "walk"]
+    chosen = list(names) or [name for name in known if name not in GIVEN]
     return [known.index(name) for name in chosen]
 
 
@@ -252,6 +277,7 @@ def node_features(graphs: TextGraph, view: QuestionView, nodes: np.ndarray) -> n
     col["lexical"][one:two] = view.lexical[passages] / max(float(view.lexical.max()), 1e-9)
     col["lexical_rank"][one:two] = _ranks(view.lexical)[passages]
     col["prior"][one:two], col["walk"][one:two] = view.prior[passages], view.walk[passages] / view.walk.max()
+    col["follow"][one:two] = view.follow[passages]
     col["seed"][:] = view.seeds.weights(nodes)
     col["degree"][:] = np.log1p(graphs.degrees[nodes]) / np.log1p(max(int(graphs.degrees.max()), 1))
     for node, (sure, rare) in view.seeds.confidence.items():
@@ -286,6 +312,9 @@ def _add_text(
         joint = np.zeros((len(passages), found.shape[1]), dtype=bool)
         np.logical_or.at(joint, owner, found[rows])
         col[name][one:two] = joint.sum(axis=1) * scale
+        if name == "overlap" and len(view.leads):
+            left = ~joint[np.searchsorted(passages, view.leads[0])]
+            col["open"][one:two] = joint[:, left].sum(axis=1) / max(int(left.sum()), 1)
 
 
 def _mentioned(graphs: TextGraph, view: QuestionView, sentences: np.ndarray) -> np.ndarray:

@@ -113,8 +113,8 @@ class Ranker(nn.Module):
 
 # -------------------------------------------------------------------------------------------------------- the network
 _GATE_WIDTH = 16
-_RESIDUAL = ("walk", "dense")  # features that scores start from, and their weights, which are trained
-_WEIGHTS = (1.0, 2.0)
+_RESIDUAL = {"walk": 1.0, "dense": 2.0, "follow": 1.5, "open": 0.5}  # features that scores start from, trained weights
+_NEEDED = ("walk", "dense")  # of these; the others take part where the network reads them
 _FLOOR = 1e-3  # of the walk's share, before its logarithm
 _CHOICES = {
     "mode": ("node", "entity"),
@@ -156,7 +156,7 @@ class QueryGNN(nn.Module):
         width = d if self.has_late else hidden + d
         self.head_in, self.head_out = SplitLinear(parts, width), nn.Linear(width, 1)
         if config.residual:
-            self.residual = nn.Parameter(torch.tensor(_WEIGHTS))
+            self.residual = nn.Parameter(torch.tensor([_RESIDUAL[name] for name in self._starts]))
             nn.init.zeros_(self.head_out.weight)  # nothing is added yet
             nn.init.zeros_(self.head_out.bias)
         if config.edge_features and config.layers:
@@ -273,8 +273,25 @@ class QueryGNN(nn.Module):
         """Return what the scores start from. Shape (N, B)."""
         if not self.config.residual or batch.features is None:
             return 0.0
-        walk, dense = (batch.features[..., self.config.features.index(name)] for name in _RESIDUAL)
-        return self.residual[0] * (walk + _FLOOR).log() + self.residual[1] * dense
+        out: Tensor | float = 0.0
+        for weight, name in zip(self.residual, self._starts, strict=True):
+            value = batch.features[..., self.config.features.index(name)]
+            out = out + weight * ((value + _FLOOR).log() if name == "walk" else value)
+        return out
+
+    @property
+    def _starts(self) -> list[str]:
+        return [name for name in _RESIDUAL if name in self.config.features]
+
+    @torch.no_grad()
+    def shrink(self, share: float) -> None:
+        """Keep only a share of what the network adds to where its scores start (`residual`).
+
+        Between start and trained network as between the two ends of WiSE-FT (Wortsman et al. 2022, arXiv 2109.01903):
+        most of what training gives at home, less of what it takes elsewhere.
+        """
+        self.head_out.weight.mul_(share)
+        self.head_out.bias.mul_(share)
 
 
 def _times(weights: Tensor | None, factor: Tensor) -> Tensor:
@@ -296,7 +313,7 @@ def check_config(config: GNNConfig) -> None:
         )
     if config.mode == "entity" and config.edge_features:
         raise ConfigError("gnn.mode=entity has no features of edges: clear gnn.edge_features")
-    if config.residual and (missing := [name for name in _RESIDUAL if name not in config.features]):
+    if config.residual and (missing := [name for name in _NEEDED if name not in config.features]):
         raise ConfigError(f"gnn.residual=true needs the feature {missing[0]!r}: add it to gnn.features")
     if config.message == "rotate" and config.dim % 2:
         raise ConfigError(f"gnn.dim={config.dim} with gnn.message=rotate: must be even")

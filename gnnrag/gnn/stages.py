@@ -82,6 +82,8 @@ def retrieval_loss(candidates: Candidates, config: LossConfig, cosine: Tensor | 
         loss = loss + config.bce * weighted_bce(candidates, config.temperature)
     if config.listwise:
         loss = loss + config.listwise * listwise_loss(candidates)
+    if config.softmax:
+        loss = loss + config.softmax * softmax_loss(candidates)
     if config.distillation and cosine is not None:
         loss = loss + config.distillation * distillation_loss(candidates, cosine)
     return loss
@@ -126,6 +128,17 @@ def listwise_loss(candidates: Candidates) -> Tensor:
     share = probability / (candidates.total(probability)[question] + _EPSILON)
     found = candidates.total(positive)
     rows = -candidates.total(torch.where(positive, (share + _EPSILON).log(), 0)) / found.clamp(min=1)
+    return candidates.mean(rows, found > 0)
+
+
+def softmax_loss(candidates: Candidates) -> Tensor:
+    """Return the cross-entropy of each target's share of the softmax, over questions with targets."""
+    question, logits = candidates.question, candidates.logits
+    top = torch.full((candidates.num_questions,), float("-inf"), dtype=logits.dtype, device=logits.device)
+    top = top.scatter_reduce(0, question, logits.detach(), "amax").clamp(min=torch.finfo(logits.dtype).min)
+    total = candidates.total((logits - top[question]).exp()).clamp(min=1e-30).log() + top
+    found = candidates.total(candidates.positive)
+    rows = -candidates.total(torch.where(candidates.positive, logits - total[question], 0)) / found.clamp(min=1)
     return candidates.mean(rows, found > 0)
 
 

@@ -220,3 +220,9 @@ def test_residual_scores_start_from_walk_and_dense() -> None:
     assert model.residual.grad is not None and model.head_out.weight.grad is not None
     with pytest.raises(ConfigError, match="needs the feature 'walk'"):
         QueryGNN(replace(settings, features=["dense"]), 6)
+    more = QueryGNN(replace(settings, features=["dense", "follow", "walk"]), 6)
+    torch.testing.assert_close(more(batch), start + 1.5 * features[..., 1])
+    torch.nn.init.normal_(more.head_out.weight)
+    added = more(batch) - start - 1.5 * features[..., 1]
+    more.shrink(0.5)
+    torch.testing.assert_close(more(batch), start + 1.5 * features[..., 1] + 0.5 * added)

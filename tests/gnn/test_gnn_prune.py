@@ -12,7 +12,7 @@ import torch
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import NODE_STAGES, GNNConfig
 from gnnrag.gnn.entity import QuestionGraphs
-from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, NODE_FEATURES
+from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, LEADS, NODE_FEATURES, Seeds
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
 from gnnrag.graphs.messages import MENTIONS
@@ -82,6 +82,22 @@ def test_features_tell_what_is_asked_of_whom(index: Index) -> None:
     told = (part.relations[part.relation] == MENTIONS) & (part.nodes[part.target] == at)
     assert near[told].max() > 0.5, "`father` stands near Lord Byron"
     assert part.targets([index.position["p1"]]).sum() == 1 and part.targets([]).sum() == 0
+
+
+def test_a_second_walk_leads_to_what_the_best_passages_name(index: Index) -> None:
+    graphs = QuestionGraphs(index, GNNConfig(features=list(NODE_FEATURES)))
+    for part in graphs.prepare([text for text in QUESTIONS if text]):
+        value = dict(zip(NODE_FEATURES, part.features.T, strict=True))
+        inside, passages = part.candidates, part.passages[part.candidates]
+        start = np.log(value["walk"][inside] + 1e-3) + 2 * value["dense"][inside]
+        best = np.argsort(-start, kind="stable")[:LEADS]
+        assert (value["follow"][~inside] == 0).all() and (value["open"][~inside] == 0).all()
+        others = np.delete(value["follow"][inside], best)
+        assert others.max() == 1.0, "the largest share elsewhere is the scale"
+        seeds = Seeds(graphs.graph.first_passage + np.sort(passages[best]), np.ones(LEADS, np.float32), {}, "search")
+        reached = graphs._walk(seeds)[passages] > 0
+        assert (value["follow"][inside][~reached] == 0).all()
+        assert value["open"][inside][best[0]] == 0, "what the best one says is not open"
 
 
 def test_small_subgraphs_keep_what_the_walk_likes(index: Index) -> None:

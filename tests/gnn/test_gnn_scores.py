@@ -15,6 +15,7 @@ from gnnrag.gnn.stages import (
     distillation_loss,
     listwise_loss,
     retrieval_loss,
+    softmax_loss,
     weighted_bce,
 )
 from gnnrag.graphs.knowledge import Lists
@@ -72,6 +73,17 @@ def test_questions_without_targets_leave_the_listwise_mean() -> None:
     assert listwise_loss(Candidates.of(logits, torch.zeros_like(targets))) == 0
     assert weighted_bce(Candidates.of(logits, torch.zeros_like(targets)), 0.2).isfinite()
     assert weighted_bce(Candidates.of(logits, torch.ones_like(targets)), 0.2).isfinite()
+
+
+def test_the_softmax_is_over_the_candidates_of_each_question() -> None:
+    logits, targets, _ = drawn()
+    rows = [-(torch.log_softmax(z, 0)[t > 0]).mean() for z, t in zip(logits.T, targets.T, strict=True) if t.any()]
+    candidates = Candidates.of(logits, targets)
+    torch.testing.assert_close(softmax_loss(candidates), torch.stack(rows).mean())
+    alone = LossConfig(bce=0, listwise=0, softmax=2.0)
+    torch.testing.assert_close(retrieval_loss(candidates, alone), 2 * torch.stack(rows).mean())
+    assert softmax_loss(Candidates.of(logits, torch.zeros_like(targets))) == 0
+    torch.testing.assert_close(softmax_loss(Candidates.of(logits - 1e4, targets)), torch.stack(rows).mean())
 
 
 def test_weights_of_negatives_get_no_gradient() -> None:

@@ -15,7 +15,8 @@ import yaml
 from gnnrag.config import load_config, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.training.config import check_fit
-from gnnrag.training.gnn import GNNTraining, check_training
+from gnnrag.training.gnn import GNNTraining
+from gnnrag.training.gnn_data import check_training
 from gnnrag.training.verifier_data import TrainVerifierConfig, check_verifier
 from inference.console import split_arguments
 from tests.helpers.each import each
