@@ -115,7 +115,10 @@ class ChainTraining(Training):
         step, part = self._now
         self._now = (step, part + 1)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):  # dropout follows from the step, too
-            torch.manual_seed(int(np.random.SeedSequence([self.config.seed, step, part]).generate_state(1)[0]))
+            seed = int(np.random.SeedSequence([self.config.seed, step, part]).generate_state(1)[0])
+            torch.random.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                torch.cuda.manual_seed(seed)
             scores = model(features).float()
         losses = []
         for values, one in zip(scores.split([len(one.example.labels) for one in items]), items, strict=True):
