@@ -17,8 +17,10 @@ from gnnrag.retrievers.chg import CHGRetriever
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.retrievers.hybrid import HybridConfig, HybridRetriever
 from gnnrag.roles.base import ThoughtsTask
+from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.encoder import NextHop, NextHopConfig, RowMaker, check_next_hop
 from gnnrag.roles.tuned.thoughts import TunedThoughts, TunedThoughtsConfig
+from gnnrag.roles.tuned.vector_thoughts import VectorThoughts
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Query, Question
@@ -111,7 +113,20 @@ def test_settings_out_of_range_are_named(settings: dict[str, Any], message: str)
 
 # ------------------------------------------------------------------------------------------------- thoughts in vectors
 def role(folder: Path, base: Path, index: Index) -> TunedThoughts:
-    return TunedThoughts(index, TunedThoughtsConfig(path=str(folder), base=str(base)))
+    return TunedThoughts(index, TunedThoughtsConfig(path=str(folder), base=str(base), mixed=False))
+
+
+def test_names_are_asked_for_in_words(folder: Path, base: Path, index: Index) -> None:
+    """Rules know a passage that the question names and nothing shown is about: the slow thought is theirs."""
+    encoder = NextHop.open(index, str(folder), str(base))
+    named = next(p for p in index.passages if p.title == "Tromso" or p.title == "Copper Road")
+    others = tuple(p for p in index.passages if p.id != named.id)[:3]
+    task = ThoughtsTask(Question("q", f"Who made {named.title}?"), others)
+    (mixed,) = VectorThoughts(encoder, is_mixed=True).think([task])
+    expected = OfflineThoughts(index).think(task).fast
+    assert expected and mixed.slow == expected and list(mixed.vectors) == ["fast"]
+    unnamed = ThoughtsTask(Question("q", "hm?"), others[:0])
+    assert VectorThoughts(encoder, is_mixed=True).think([unnamed])[0].fast is None
 
 
 def test_thoughts_follow_the_best_passages(folder: Path, base: Path, index: Index) -> None:
@@ -152,7 +167,7 @@ def test_vectors_are_searched_by_in_place_of_texts(index: Index) -> None:
 
 
 def test_the_loop_tells_vectors_apart_and_the_trace_keeps_no_numbers(index: Index) -> None:
-    loop = Loop(ClosedBook(index, {}), DenseRetriever(index), None, index.lookup)  # type: ignore[arg-type]
+    loop = Loop(ClosedBook(index, {}), DenseRetriever(index), None, index.lookup)  # type: ignore[abstract, arg-type]
     session = Session("q")
     vectors = [tuple(index.passage_vectors[i].tolist()) for i in (1, 3, 1)]
     queries = [Query("the same words", top_k=3, vector=v) for v in vectors]
@@ -167,6 +182,6 @@ def test_a_retriever_that_cannot_search_by_vectors_says_so(index: Index) -> None
     class Deaf(DenseRetriever):
         accepts_vectors = False
 
-    loop = Loop(ClosedBook(index, {}), Deaf(index), None, index.lookup)  # type: ignore[arg-type]
+    loop = Loop(ClosedBook(index, {}), Deaf(index), None, index.lookup)  # type: ignore[abstract, arg-type]
     with pytest.raises(ConfigError, match="Deaf cannot search by a vector"):
         asyncio.run(loop.search([Query("words", vector=tuple(index.passage_vectors[0].tolist()))], Session("q")))

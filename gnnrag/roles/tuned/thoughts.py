@@ -297,6 +297,7 @@ class TunedThoughtsConfig(LanguageRoleConfig):
     """Settings of `TunedThoughts`."""
 
     is_guess: bool | None = None  # methods treat its queries as those of rules; null: as its training was told, or no
+    mixed: bool = True  # of an encoder: the slow query is that of the rules, in words, where they name what is missing
 
 
 class TunedThoughts(Role[ThoughtsTask, Thoughts]):
@@ -325,7 +326,7 @@ class TunedThoughts(Role[ThoughtsTask, Thoughts]):
         self._batcher: MicroBatcher[ThoughtsTask, Thoughts] = MicroBatcher(self.think)
         self._vectors: VectorThoughts | None = None
         if record.kind == ENCODER:
-            self._vectors = VectorThoughts(NextHop.open(index, str(folder), self.config.base))
+            self._vectors = VectorThoughts(NextHop.open(index, str(folder), self.config.base), self.config.mixed)
             return
         self.model = load_selector(folder, record, FEATURES)
         _check_embedder(folder, record.base, index)

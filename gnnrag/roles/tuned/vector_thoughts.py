@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gnnrag.roles.base import Thoughts, ThoughtsTask
+from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.encoder import NextHop
 from gnnrag.types import Passage
 
@@ -16,10 +17,14 @@ _OPENING = 6  # words of a passage without a title that name it
 
 
 class VectorThoughts:
-    """Asks for what may follow the best passages; a thought's text, for words and traces, names what it rests on."""
+    """Asks for what may follow the best passages; a thought's text, for words and traces, names what it rests on.
 
-    def __init__(self, encoder: NextHop) -> None:
-        self.encoder = encoder
+    `is_mixed`: where rules name what is missing (a title that the question or a passage mentions), the slow thought is
+    theirs, in words: names are what vectors know least of.
+    """
+
+    def __init__(self, encoder: NextHop, is_mixed: bool = False) -> None:
+        self.encoder, self.rules = encoder, OfflineThoughts(encoder.index) if is_mixed else None
 
     def think(self, tasks: Sequence[ThoughtsTask]) -> list[Thoughts]:
         """Return two queries with their vectors for each task; fewer where fewer passages are shown."""
@@ -35,6 +40,9 @@ class VectorThoughts:
         for task, chains in zip(tasks, picked, strict=True):
             texts = {kind: f"{task.question.text} {_named(chain)}" for kind, chain in chains.items()}
             rows = {kind: tuple(next(vectors).tolist()) for kind in chains}
+            if self.rules and (named := self.rules.think(task).fast):
+                texts["slow"] = named
+                rows.pop("slow", None)
             flags = () if chains else ("nothing_shown",)
             found.append(Thoughts(texts.get("fast"), texts.get("slow"), flags=flags, vectors=rows))
         return found
