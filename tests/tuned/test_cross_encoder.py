@@ -17,14 +17,13 @@ from gnnrag.common.records import WEIGHTS, load_tensors, save_tensors
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.hf import load_model
 from gnnrag.roles.tuned.checkpoint import RECORD, load_encoder, load_tokenizer, read_tuned, round_weights, trained
+from gnnrag.roles.tuned.selection import Selection, chosen
 from gnnrag.roles.tuned.verifier import (
     CrossEncoder,
     CrossEncoderConfig,
     PairMaker,
     PairScorer,
-    Selection,
     best_to_read,
-    chosen,
     load_cross_encoder,
     merged,
     padded,
