@@ -297,7 +297,7 @@ class TunedThoughtsConfig(LanguageRoleConfig):
     """Settings of `TunedThoughts`."""
 
     is_guess: bool | None = None  # methods treat its queries as those of rules; null: as its training was told, or no
-    mixed: bool = True  # of an encoder: the slow query is that of the rules, in words, where they name what is missing
+    mixed: bool = False  # of an encoder: the slow query is that of the rules, in words, where they name what is missing
 
 
 class TunedThoughts(Role[ThoughtsTask, Thoughts]):
