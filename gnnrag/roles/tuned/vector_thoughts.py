@@ -20,7 +20,7 @@ class VectorThoughts:
     """Asks for what may follow the best passages; a thought's text, for words and traces, names what it rests on.
 
     `is_mixed`: where rules name what is missing (a title that the question or a passage mentions), the slow thought is
-    theirs, in words: names are what vectors know least of. That serves `dense` and harms `chg`, which follows names itself.
+    theirs, in words: names are what vectors know least of. That serves `dense`, and harms `chg`, which follows names.
     """
 
     def __init__(self, encoder: NextHop, is_mixed: bool = False) -> None:
