@@ -87,7 +87,7 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     folds = FoldConfig(report=0)
     data: Any = SimpleNamespace(questions=questions)
     own: Any = SimpleNamespace(use="folds", train_limit=None)
-    corpus: Any = SimpleNamespace(data=data, config=own, synthetic=())
+    corpus: Any = SimpleNamespace(data=data, config=own, synthetic=(), composed=())
     decided: Any = SimpleNamespace(decisions=dict.fromkeys(pair))
     thoughts: Any = SimpleNamespace(questions={q.id: q for q in questions}, config=own, decisions=decided)
     settings: Any = SimpleNamespace(folds=folds, stage="questions", data=SimpleNamespace(divide="folds"))
@@ -127,9 +127,11 @@ def test_the_card_says_what_it_is_given_and_the_licences_of_the_weights_and_of_e
 
 @each("card", sorted((Path(gnnrag.__file__).parent).glob("**/checkpoints/*/README.md")))
 def test_cards_of_what_ships_state_their_licences(card: Path) -> None:
-    section = card.read_text("utf-8").partition("## Licence")[2].partition("##")[0]
-    assert "- weights: Apache-2.0" in section
-    assert section.count("- data, ") == 3 and "not stated" not in section
+    text = card.read_text("utf-8")
+    section, data = (text.partition(f"## {name}\n")[2].partition("##")[0] for name in ("Licence", "Training data"))
+    assert "- weights: " in section and "not stated" not in section
+    sets = [line.split("|")[1].strip() for line in data.splitlines() if line.startswith("|")][2:]
+    assert sets and all(f"- data, {name}: " in section for name in sets)
 
 
 @pytest.mark.slow
