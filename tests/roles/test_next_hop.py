@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.embedder import EMBEDDED_SHA256
 from gnnrag.index.index import Index
 from gnnrag.methods.baselines import ClosedBook
 from gnnrag.retrievers.chg import CHGRetriever
@@ -18,7 +19,8 @@ from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.retrievers.hybrid import HybridConfig, HybridRetriever
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
-from gnnrag.roles.tuned.encoder import NextHop, NextHopConfig, RowMaker, check_next_hop
+from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, RowMaker, check_next_hop, encoder_folder
 from gnnrag.roles.tuned.thoughts import TunedThoughts, TunedThoughtsConfig
 from gnnrag.roles.tuned.vector_thoughts import VectorThoughts
 from gnnrag.run.loop import Loop
@@ -185,3 +187,10 @@ def test_a_retriever_that_cannot_search_by_vectors_says_so(index: Index) -> None
     loop = Loop(ClosedBook(index, {}), Deaf(index), None, index.lookup)  # type: ignore[abstract, arg-type]
     with pytest.raises(ConfigError, match="Deaf cannot search by a vector"):
         asyncio.run(loop.search([Query("words", vector=tuple(index.passage_vectors[0].tolist()))], Session("q")))
+
+
+def test_what_ships_is_small_and_made_for_the_embedded_base() -> None:
+    folder = encoder_folder(None)
+    record = read_tuned(folder, "thoughts", (KIND,))
+    assert record.base == {"name": "embedded", "weights": EMBEDDED_SHA256}
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 3_000_000
