@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import Method, State, check_values
-from gnnrag.pool import Cut, mean_deviation_cut, promote
+from gnnrag.pool import Cut, Promotion, mean_deviation_cut, promote
 from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.session import Session, normalised
 from gnnrag.types import Evidence, Query, Question, Ranking
@@ -166,16 +166,9 @@ class BDTR(Method):
 
     def cut(self, order: Sequence[str], scores: dict[str, float], selected: Sequence[str]) -> Cut:
         """Apply the cut with this method's settings."""
-        c = self.config
-        return mean_deviation_cut(
-            order,
-            scores,
-            selected,
-            promotion=c.promotion,  # type: ignore[arg-type]
-            window=c.window,
-            floor=c.floor,
-            max_final=c.max_final,
-        )
+        c, promotion = self.config, cast(Promotion, self.config.promotion)
+        limits = {"window": c.window, "floor": c.floor, "max_final": c.max_final}
+        return mean_deviation_cut(order, scores, selected, promotion=promotion, **limits)  # type: ignore[arg-type]
 
     async def _chain(self, state: State, ranked: Sequence[str]) -> Chain:
         if text := state.memory.get("chain"):

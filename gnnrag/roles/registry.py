@@ -46,8 +46,7 @@ class Roles(Mapping[str, Any]):
             if role.impl is None and any(chosen in table for table in ROLES.values()):
                 return ""  # the default has no such role; an error only if a method asks for it
             where = f"roles.{name}" if role.impl else "roles"
-            known = [*ROLES[name], "auto"]
-            raise ConfigError(f"{where}={chosen!r} is not available. {nearest(chosen, known)}")
+            raise ConfigError(f"{where}={chosen!r} is not available. {nearest(chosen, {**ROLES[name], 'auto': ''})}")
         return chosen
 
     def _build(self, name: str) -> Any:

@@ -89,18 +89,9 @@ class Loop:
             else:
                 error = described(problem)
             session.record("error", message=error)
-        prediction = Prediction(
-            question.id,
-            answer,
-            tuple(evidence.ranking),
-            tuple(evidence.context),
-            rounds,
-            session.usage(),
-            time.monotonic() - session.started,
-            error,
-            tuple(evidence.nodes),
-        )
-        return prediction, session
+        ranking, context, nodes = (tuple(part) for part in (evidence.ranking, evidence.context, evidence.nodes))
+        usage, seconds = session.usage(), time.monotonic() - session.started
+        return Prediction(question.id, answer, ranking, context, rounds, usage, seconds, error, nodes), session
 
     async def _gather(self, question: Question, session: Session) -> tuple[Evidence, int]:
         """Propose, retrieve, absorb until nothing is left to ask; then select."""
@@ -142,9 +133,7 @@ class Loop:
                 result = Ranking((), np.zeros(0))
             # A retriever that silently became another must show in the counts.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))
-            told = {k: v for k, v in to_dict(query).items() if k != "vector"} | (
-                {"by_vector": True} if query.vector else {}
-            )
+            told = {**to_dict(query), "vector": query.vector is not None}  # and not its hundreds of numbers
             session.record("query", round=round_, **told, ranking=_excerpt(result))
             rankings.append(result)
         return rankings
