@@ -19,7 +19,10 @@ RERANKED = 10  # the same of a reordering
 SHOWN = 10  # hits of a query, and passages of a pool, that are shown
 MOST = 40  # items of a list
 LONGEST = 1500  # characters of a text
-LAST = {"chain", "cut", "evidence", "answer", "final", "context", "nodes", "patterns", "verifier_scores", "sufficiency"}
+LAST = {
+    "chain", "cut", "evidence", "answer", "final", "context", "nodes", "patterns", "verifier_scores", "verifier_chains",
+    "sufficiency",
+}  # fmt: skip
 LAST_ROLES = {"chain", "verifier", "reader"}
 
 

@@ -67,6 +67,7 @@ const WORDS = {
     "Summaries of the graph's communities that are asked for points on the question, in batches.",
   ],
   global_points: ["Points kept", "What the reports say on the question, with how much it helps (0 to 100)."],
+  verifier_chains: ["Chains of the trained verifier", "Sets of passages with their scores, best first; the first is kept."],
   verifier_scores: ["Scores of the trained verifier", "One for each passage, in their order; higher is kept."],
 };
 const KINDS = {
