@@ -65,6 +65,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, data: Dataset) -> Index:
     return Index(path)
 
 
+@pytest.mark.slow
 @each("method", ["bdtr", "routed", "graphsearch"])
 def test_concurrency_and_repetition_change_no_byte(
     index: Index, data: Dataset, monkeypatch: pytest.MonkeyPatch, method: str

@@ -71,6 +71,7 @@ def test_two_runs_are_equal_byte_for_byte(config: Any) -> None:
     assert metrics["retrieval/recall@5"] > 0.3 and 0 < metrics["answer/f1"] < 1
 
 
+@pytest.mark.slow
 def test_the_second_call_predicts_nothing(config: Any) -> None:
     seen: list[Prediction] = []
     path, metrics = evaluate(config(), Observer(on_question=seen.append))
@@ -226,6 +227,7 @@ def test_an_index_given_is_used_and_none_is_built(config: Any, monkeypatch: pyte
     assert path.name == "other" and metrics["questions"] == 2
 
 
+@pytest.mark.slow
 def test_the_oracle_is_the_ceiling(config: Any) -> None:
     offline = evaluate(config("run.name=offline"))[1]
     oracle = evaluate(config("roles=oracle", "run.name=oracle"))[1]

@@ -61,6 +61,7 @@ COMPLETE = {
 }
 
 
+@pytest.mark.slow
 def test_the_list_of_all_tables_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--dry-run", "--markdown"]) == 0
     head, _, *lines = capsys.readouterr().out.splitlines()

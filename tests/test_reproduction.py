@@ -59,6 +59,7 @@ def overrides(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
     return [*own, *(dot for dot in HASH_DOTS if not dot.startswith("retriever"))]
 
 
+@pytest.mark.slow
 def test_rows_are_runs_and_are_read_again(table: PaperTable, overrides: list[str], tmp_path: Path) -> None:
     first = reproduce(table, overrides)
     assert [r.row.name for r in first] == ["bm25 / Original", "bm25 / IRCOT", "dense / Original", "dense / IRCOT"]
@@ -166,6 +167,7 @@ def test_the_last_group_averages_what_is_finished(table: PaperTable, overrides: 
     assert reproduce(averaged, overrides, lambda row: False) == []
 
 
+@pytest.mark.slow
 def test_counted_tables_ask_nothing(tmp_path: Path, overrides: list[str]) -> None:
     path = tmp_path / "counted.yaml"
     head = TABLE.partition("grid:")[0].replace("SAMPLE", str(REPOSITORY / "data/sample")) + "rows: {a: {}, b: {}}\n"

@@ -149,6 +149,7 @@ def test_every_prompted_role_is_driven() -> None:
     assert {role for _, role in pairs()} == {name for name, table in ROLES.items() if "prompted" in table}
 
 
+@pytest.mark.slow
 @each("name", runs)
 def test_every_question_has_a_row(run: Callable[[str], Run], name: str) -> None:
     result = run(name)

@@ -253,6 +253,7 @@ def test_an_answer_takes_the_place_of_a_failure(toy: Bench) -> None:
     same(toy.run("r"), want)  # the ordinary command tries it again
 
 
+@pytest.mark.slow
 def test_ordinary_runs_and_parts(toy: Bench) -> None:
     """A run takes what its parts hold, answers the rest, and is finished for whoever comes after."""
     want = toy.run("whole")
@@ -316,6 +317,7 @@ def test_a_part_that_is_being_written_is_not_merged(toy: Bench) -> None:
         toy.run("r", "merge")
 
 
+@pytest.mark.slow
 def test_parts_of_other_settings_or_inputs_are_refused(toy: Bench, bench: Any) -> None:
     path = toy.run("r", "1/2")
     other = bench("method=single", "retriever=bm25", "data.limit=7", "budget.max_rounds=3")

@@ -288,6 +288,7 @@ def test_what_others_report_is_a_note_not_an_error(site, tmp_path):
     assert notes[2].startswith(f"a.json has SHA-256 {SHA}, not 0000")
 
 
+@pytest.mark.slow
 def test_a_killed_download_leaves_no_file_and_goes_on(site, tmp_path):
     site.pause = 0.05
     code = (

@@ -185,6 +185,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, reply: Any = good) -> ScriptedBack
     return backend
 
 
+@pytest.mark.slow
 @each("method", ["bdtr", "multihop", "routed"])
 def test_a_prompted_teacher_gives_the_chats_it_was_asked(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
@@ -243,6 +244,7 @@ class Killed(BaseException):
     """Stands for a signal that nothing catches."""
 
 
+@pytest.mark.slow
 @each("after", [1, 5])
 def test_a_run_that_was_killed_ends_as_one_that_was_not(root: Path, oracle: Path, tmp_path: Path, after: int) -> None:
     ended: list[Any] = []

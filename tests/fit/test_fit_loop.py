@@ -62,6 +62,7 @@ def test_the_loop_learns_and_writes_what_it_did(tmp_path: Path) -> None:
     assert best["step"] == trainer.progress.best_step
 
 
+@pytest.mark.slow
 def test_a_stopped_run_ends_with_the_weights_and_metrics_of_an_undisturbed_one(tmp_path: Path) -> None:
     config = FitConfig(**SHORT)
     whole = train(tmp_path / "a", config)

@@ -29,6 +29,7 @@ def found(nodes: Layer, **config) -> list[list[int]]:
     return [c.members.tolist() for c in cluster_layer(nodes, TreeConfig(**config))]
 
 
+@pytest.mark.slow
 @each("method", METHODS)
 @each("n", [1, 3, 4, 12, 60])
 def test_every_node_is_in_a_cluster_and_runs_are_equal(method, n):

@@ -137,6 +137,7 @@ def test_ordered_leiden_finds_as_good_communities_as_the_released_one() -> None:
 NAMES = st.sampled_from([f"n{i}" for i in range(14)])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(NAMES, NAMES), max_size=40), st.randoms(use_true_random=False))
 def test_a_function_of_the_graph_alone(pairs: list[tuple[str, str]], rng: object) -> None:

@@ -155,6 +155,7 @@ def naive_walks(walk_graph: WalkGraph, start: int) -> list[tuple[int, ...]]:
 TRIPLES = st.lists(st.tuples(st.integers(0, 5), st.just("r"), st.integers(0, 5)), max_size=4)
 
 
+@pytest.mark.slow
 @given(
     st.lists(TRIPLES, min_size=1, max_size=4),
     st.lists(st.integers(0, 5), max_size=3, unique=True),

@@ -181,6 +181,7 @@ def test_a_row_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
     assert read_journal(tmp_path / "rows.jsonl") == [{"n": 1}, {"n": 2}]
 
 
+@pytest.mark.slow
 @each("size", [3000, 12_000])
 def test_an_index_goes_on_after_a_full_disk(tmp_path: Path, size: int, capsys: pytest.CaptureFixture[str]) -> None:
     def build(name: str) -> int:

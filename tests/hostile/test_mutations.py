@@ -58,6 +58,7 @@ def run_cases(
     return ended
 
 
+@pytest.mark.slow
 def test_forged_things_are_opened_or_refused(honest: Path, canary: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ended = run_cases(100, 0, honest, canary, lambda: "".join(capfd.readouterr()))
     assert {kind for kind, _ in ended} >= {"index", "run", "checkpoint", "cache", "config", "reply", "documents"}

@@ -97,6 +97,7 @@ QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 CHANGES = given(steps=st.lists(STEP, min_size=1, max_size=5), profile=st.sampled_from(["fixed", "fixed", "released"]))
 
 
+@pytest.mark.slow
 @settings(QUICK, max_examples=4)
 @CHANGES
 def test_changing_equals_building_the_changed_corpus(steps: list[tuple[str, int, int]], profile: str) -> None:

@@ -175,6 +175,7 @@ class TestEntityGraph:
         assert build(root, [*CORPUS, new], settings, stages=["entity_graph"]) == ["entity_graph"]
         assert seen == []
 
+    @pytest.mark.slow
     @each("norm", ["hipporag", "unicode"])
     def test_random_changes_equal_a_rebuild(self, tmp_path, norm):
         rng = np.random.default_rng(5)

@@ -74,6 +74,7 @@ def check_vectors(vectors, backend):
     assert (embedder(backend).encode(TEXTS[3:6]) == rows[3:6]).all()
 
 
+@pytest.mark.slow
 def test_bf16_is_close():
     exact, fast = embedder("openvino"), embedder("openvino", precision="bf16")
     assert (exact.encode(TEXTS[:6]) * fast.encode(TEXTS[:6])).sum(axis=1).min() > 0.999

@@ -83,6 +83,7 @@ class TestManifest:
         store.commit("s", "1" * 64, write("one"))
         return tmp_path / "manifest.json"
 
+    @pytest.mark.slow
     def test_every_flipped_byte_and_every_cut_is_noticed(self, tmp_path):
         path = self.make(tmp_path)
         whole = path.read_bytes()

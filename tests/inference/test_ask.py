@@ -218,6 +218,7 @@ def test_triples_of_somebody_are_neither_replaced_nor_taken_for_granted(
     assert "give index.extract.method=precomputed index.extract.path=" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_explain(arguments: list[str], indexes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call([QUESTION, *arguments, "--explain"]) == 2
     assert "--explain: retriever=bm25 has no paths to show; retriever=gfm has" in capsys.readouterr().err

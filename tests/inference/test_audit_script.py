@@ -23,6 +23,7 @@ def arguments(tmp_path: Path) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_table_for_people_and_json_for_machines(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run_script(main, arguments, help_text) == 0
     out, err = capsys.readouterr()

@@ -17,6 +17,7 @@ def arguments(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_table_for_people_as_markdown_and_as_json(arguments, capsys):
     assert main([*arguments, "retrievers=bm25,dense"]) == 0
     told = capsys.readouterr()

@@ -33,6 +33,7 @@ published: {metrics: [a_score], rows: {BM25: [8.5]}}
 """
 
 
+@pytest.mark.slow
 def test_columns_of_a_table_come_from_the_judgements_of_its_runs(tmp_path: Path) -> None:
     path = tmp_path / "table.yaml"
     path.write_text(TABLE.replace("SAMPLE", str(REPOSITORY / "data/sample")))
@@ -62,6 +63,7 @@ def test_columns_of_a_table_come_from_the_judgements_of_its_runs(tmp_path: Path)
     assert both["judge/win_rate_counted"] == 4 and judged_figures(runs[1]) == {}, "nor of what it was held against"
 
 
+@pytest.mark.slow
 def test_figures_of_few_or_chosen_questions_stay_out_of_tables(tmp_path: Path) -> None:
     data = write_data(tmp_path / "data", [question(n, type="ab"[n % 2]) for n in range(10)])
     first, second = (write_run(tmp_path / x, data, {f"q{n}": x for n in range(10)}) for x in "ab")

@@ -22,6 +22,8 @@ from tests.helpers.local_backends import ask as outcomes
 from tests.helpers.local_backends import reply_beside_a_cancelled_one, request, texts_from_threads
 from tests.helpers.tiny_model import make_tiny_adapter, make_tiny_model, make_tiny_seq2seq
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [
     "Where was the author born?",
     "Who wrote it?",

@@ -217,6 +217,7 @@ def test_what_is_shown_stays_the_original_but_for_brackets() -> None:
     assert defuse(text) == text.replace("＜", "&lt;").replace("[", "&#91;")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)  # a quadratic scan of half a million blanks would take minutes
 def test_long_texts_cost_little() -> None:
     for piece in ("< ", "<" + " " * 99, "<\u200b", "<a_", "[", "]~a", "</"):

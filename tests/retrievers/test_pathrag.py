@@ -155,6 +155,7 @@ def test_isolated_seeds_have_no_paths() -> None:
     assert ranking.branch == "no_paths" and ranking.ids == ("p4", "p6", "p7", "p0", "p1")
 
 
+@pytest.mark.slow
 def test_hub_seeds() -> None:
     rows = [[("Hub", "has", f"leaf {i}"), (f"leaf {i}", "of", "Other")] for i in range(1100)]
     graph = knowledge(*rows)

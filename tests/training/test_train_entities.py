@@ -122,6 +122,7 @@ def test_targets_are_the_entities_of_the_gold_passages(folder: Path) -> None:
     assert example.places is not None and example.places.gold.sum() == 2
 
 
+@pytest.mark.slow
 def test_links_depend_on_settings_not_on_what_the_folder_holds(folder: Path) -> None:
     """`entity_vectors` in the folder change nothing for a network that was trained without them."""
     query = Query("Where was the director of Pelicula03 born?", top_k=5)

@@ -51,6 +51,7 @@ async def says(folder: Path, **more: Any) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_reports_on_unseen_questions_and_describes_itself(sft: Path) -> None:
     report = reported(sft, "toy", "a toy", "question_id")
     assert {"complete", "agrees", "parse_failure", "likelihood"} <= report[0]["metrics"].keys()

@@ -77,6 +77,7 @@ def test_chances_are_those_of_an_item_alone(folder: Path) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(together, again, strict=True))
 
 
+@pytest.mark.slow
 @each("text, vectors", [(True, 4), (False, 0)])
 def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, vectors: int) -> None:
     settings = TrainReaderConfig()
