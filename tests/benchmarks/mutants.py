@@ -27,6 +27,7 @@ from gnnrag.errors import GnnragError
 LIMIT = 1800  # seconds after which tests that do not end count as failed
 # Tests of the form of the code, which a change alters beside its behaviour.
 FORM = ("--ignore=tests/test_structure.py", "--ignore=tests/test_main_path.py")
+WITH_SLOW = ("-m", "not gpu and not slurm and not llm")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -98,7 +99,7 @@ def survives(tree: Path, mutant: Mutant, tests: Sequence[str], wide: bool) -> bo
     before = path.read_text()
     path.write_text(text)
     try:
-        return passes(tree, tests) and not (wide and not passes(tree, ["tests"], "-n2", *FORM))
+        return passes(tree, tests, *WITH_SLOW) and not (wide and not passes(tree, ["tests"], "-n2", *FORM))
     finally:
         path.write_text(before)
 
@@ -127,7 +128,7 @@ def main() -> None:
         print("| area | function | change | |\n|---|---|---|---|", flush=True)
         for area in args.only:
             tests = [str(p.relative_to(tree)) for name in table[area]["tests"] for p in sorted(tree.glob(name))]
-            if not passes(tree, tests):
+            if not passes(tree, tests, *WITH_SLOW):
                 raise GnnragError(f"{area}: its tests fail without any change")
             for row in table[area]["mutants"]:
                 mutant = Mutant(area, *row)
