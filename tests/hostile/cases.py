@@ -28,8 +28,8 @@ from gnnrag.llm.base import Message, Request
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.tuned.chain_verifier import CHAIN, load_chain
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.roles.tuned.verifier import load_cross_encoder
 from gnnrag.run.rundir import read_predictions, trace_lines
 from gnnrag.run.sharding import parts_of
 from inference import ask, compare, evaluate, index
@@ -166,7 +166,7 @@ def _load_gnn(arguments: Sequence[str]) -> int:
 
 def _load_verifier(arguments: Sequence[str]) -> int:
     folder = Path("checkpoints/verifier")
-    load_cross_encoder(folder, read_tuned(folder, "verifier", ("cross_encoder",)))
+    load_chain(folder, read_tuned(folder, "verifier", (CHAIN,)))
     return 0
 
 

@@ -161,3 +161,10 @@ def test_a_damaged_checkpoint_is_refused(index: Index, folder: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-4])
     with pytest.raises(ArtefactError, match="cut short"):
         opened(index, folder)
+
+
+def test_a_record_with_settings_that_no_network_has_is_damaged(index: Index, folder: Path) -> None:
+    record = folder / "gnnrag.json"
+    record.write_text(record.read_text("utf-8").replace('"beam": 2', '"beam": 0'), "utf-8")
+    with pytest.raises(ArtefactError, match=r"network\.beam=0"):
+        opened(index, folder)

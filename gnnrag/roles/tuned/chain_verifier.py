@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from gnnrag.common.files import digest
 from gnnrag.common.records import WEIGHTS, fill, load_tensors, read_settings, save_tensors
 from gnnrag.common.waiting import Worker
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
@@ -110,7 +110,10 @@ def save_chain(folder: Path, model: ChainScorer, settings: Mapping[str, Any], fa
 
 def load_chain(folder: Path, record: TunedRecord) -> ChainScorer:
     """Load a checkpoint; ArtefactError where it is damaged, or of another architecture or version."""
-    model = ChainScorer(read_settings(ChainConfig, record.settings, folder))
+    try:
+        model = ChainScorer(read_settings(ChainConfig, record.settings, folder))
+    except ConfigError as error:
+        raise ArtefactError(f"{folder}: {error}; train again with this version") from error
     fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return model.eval()
 
