@@ -79,13 +79,14 @@ def facts_of(question: Question, passages: Mapping[str, Passage]) -> list[Fact]:
         return [Fact(phrase, name, question.gold[0], question.id)] if phrase and _is_name(name) and not is_told else []
     found = []
     for head, relation, tail in question.evidence:
-        gold = [id_ for id_ in question.gold if _bare(passages[id_].title) == _bare(head)]
+        gold = [id_ for id_ in question.gold if bare_title(passages[id_].title) == bare_title(head)]
         if len(gold) == 1 and "date" not in relation and _is_name(tail):
             found.append(Fact(f"the {relation} of {head}", tail, gold[0], question.id))
     return found
 
 
-def _bare(title: str) -> str:
+def bare_title(title: str) -> str:
+    """Return a title without what stands in brackets at its end, to compare names by."""
     return _QUALIFIER.sub("", title).casefold()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,13 +18,12 @@ from gnnrag.index_config import one_of
 from gnnrag.retrievers.base import best_positions
 from gnnrag.roles.tuned.encoder import NextHopConfig, check_next_hop
 from gnnrag.run.pipeline import data_source, index_path
-from gnnrag.training.composing import ComposeConfig, compose, facts_of
+from gnnrag.training.composing import ComposeConfig, bare_title, compose, facts_of
 from gnnrag.training.config import USES, FitConfig, FoldConfig, TrainingRunConfig, check_sets, check_values
 from gnnrag.types import Question
 
 STAGES = ("embeddings",)
 COMPOSED = "composed"  # the set of made questions
-_QUALIFIER = re.compile(r"\s*\([^()]*\)$")
 _WRONG = 8  # high-ranked passages that are not gold, of which a wrong one is drawn
 
 
@@ -221,13 +219,9 @@ def ordered(question: Question, titles: Mapping[str, str]) -> tuple[list[str], b
     """Return a question's gold ids and whether their order is known: by decomposition, or by evidence triples."""
     hops = [hop.gold for hop in question.decomposition if hop.gold in question.gold]
     for head, _, _ in question.evidence:
-        hops += [id_ for id_ in question.gold if _bare(titles[id_]) == _bare(head)]
+        hops += [id_ for id_ in question.gold if bare_title(titles[id_]) == bare_title(head)]
     found = [id_ for id_ in dict.fromkeys(hops) if id_]
     return [*found, *(id_ for id_ in question.gold if id_ not in found)], len(question.gold) == 1 or bool(found)
-
-
-def _bare(title: str) -> str:
-    return _QUALIFIER.sub("", title).casefold()
 
 
 def draw_chain(example: Example, config: ChainConfig, rng: np.random.Generator) -> Drawn:
