@@ -77,7 +77,7 @@ TRAININGS: dict[str, dict[str, str]] = {
 }
 
 # Roles whose shipped checkpoint is above the rules by an interval without 0 on a set and below them on none
-# (docs/results.md, "Learned parts"): what `roles=auto` takes.
+# (docs/results.md, "Tuned roles"): what `roles=auto` takes.
 PROVEN = frozenset({"verifier"})
 
 ROLES = {
