@@ -111,7 +111,7 @@ class GNNTraining(Training):
         before = read_seen(Path(self.config.start)) if self.config.start else None
         if self.config.stage != "retrieval":
             return before or frozenset()
-        made_of = {name: {"train": _sources(corpus)} for name, corpus in self.corpora.items()}
+        made_of = {name: {"train": _sources(corpus, self.parts[name])} for name, corpus in self.corpora.items()}
         return super().seen | seen_in(made_of) | (before or frozenset())
 
     def build(self) -> tuple[Task, nn.Module]:
@@ -174,9 +174,10 @@ class GNNTraining(Training):
         self.write_card(folder, card, record)
 
 
-def _sources(corpus: Corpus) -> list[str]:
-    """Return the questions that composed ones are made of: they are seen, too."""
-    return [id_ for question in corpus.composed for id_ in question.extra["sources"]]
+def _sources(corpus: Corpus, parts: Parts) -> list[str]:
+    """Return the questions that the composed ones that train are made of: they are seen, too."""
+    train = set(parts.train)
+    return [id_ for question in corpus.composed if question.id in train for id_ in question.extra["sources"]]
 
 
 def make_model(config: TrainGNNConfig, corpora: Mapping[str, Corpus]) -> QueryGNN:

@@ -12,6 +12,7 @@ import pytest
 from gnnrag.errors import DataError
 from gnnrag.index.index import Index
 from gnnrag.run.trained import read_seen, seen_hash
+from gnnrag.training.config import FoldConfig, divide
 from gnnrag.training.gnn_data import joined
 from inference.console import run_script
 from tests.helpers.trainings import read
@@ -51,22 +52,39 @@ def test_corpora_are_joined_in_the_order_given(tmp_path: Path) -> None:
         joined([str(one), str(one)])
 
 
-def test_composed_questions_train_and_what_they_are_made_of_is_seen(tmp_path: Path) -> None:
+def settings_of(tmp_path: Path, *given: str) -> list[str]:
+    """Return a training of one step on a set of books, with questions composed of its own."""
     books = corpus(tmp_path / "books", PASSAGES, ASKED)
     more = corpus(tmp_path / "more", [("m0", "Riverton", "Riverton is a town.")])
-    settings = [
+    return [
         f"sets.books.data.path={books}", f"sets.books.corpus=[{more},{books}]", "sets.books.composed=2",
-        "sets.books.data.sample=2", "sets.books.use=train", "sets.books.index.embedder.model=hash",
-        "sets.books.index.text.language=blank:en", f"sets.books.index.path={tmp_path / 'index'}", "gnn.dim=4",
-        "gnn.layers=1", "prune.passages=4", "folds.report=null", "folds.validation=0.3", "fit.steps=1",
+        "sets.books.index.embedder.model=hash", "sets.books.index.text.language=blank:en",
+        f"sets.books.index.path={tmp_path / 'index'}", "gnn.dim=4", "gnn.layers=1", "prune.passages=4", "fit.steps=1",
         "fit.batch_size=2", "fit.keep=last", "fit.patience=null", f"run.root={tmp_path / 'runs'}", "run.name=a",
-        f"cache={tmp_path / 'cache'}",
+        f"cache={tmp_path / 'cache'}", *given,
     ]  # fmt: skip
+
+
+def test_composed_questions_train_and_what_they_are_made_of_is_seen(tmp_path: Path) -> None:
+    settings = settings_of(
+        tmp_path, "sets.books.data.sample=2", "sets.books.use=train", "folds.report=null", "folds.validation=0.3"
+    )
     assert run_script(train_gnn.main, settings, train_gnn.__doc__) == 0
     parts, sources = read(tmp_path / "runs" / "a" / "folds.json")["books"], {"q0+q1", "q2+q3"}
     expected = {one for one in sources if not {*one.split("+")} & {*parts["validation"]}}
     assert expected == {id_ for id_ in parts["train"] if "+" in id_}
     assert len(parts["train"]) + len(parts["validation"]) == 2 + len(expected), "of four questions two are drawn"
-    seen = read_seen(tmp_path / "runs" / "a" / "best") or ()
-    assert {seen_hash(f"q{i}") for i in range(4)} <= set(seen), "drawn or not: the composed ones hold their words"
+    seen = set(read_seen(tmp_path / "runs" / "a" / "best") or ())
+    assert {seen_hash(id_) for one in expected for id_ in one.split("+")} <= seen, "drawn or not: they hold their words"
     assert Index(tmp_path / "index").ids == ["m0", "b0", "b1", "b2", "b3"]
+
+
+def test_a_question_that_is_reported_on_is_in_no_composed_one(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "folds.count=2", "folds.report=FOLD", "folds.validation=0.01")
+    texts = {id_: text for id_, text, *_ in ASKED}
+    reported = [divide(texts, FoldConfig(count=2, validation=0.01), fold).report for fold in range(2)]
+    fold = next(fold for fold in range(2) if 0 < len(reported[fold]) < len(ASKED))
+    chosen = [one.replace("FOLD", str(fold)) for one in settings]
+    assert run_script(train_gnn.main, chosen, train_gnn.__doc__) == 0
+    parts = read(tmp_path / "runs" / "a" / "folds.json")["books"]
+    assert parts["report"] and not any(set(one.split("+")) & set(parts["report"]) for one in parts["train"])
