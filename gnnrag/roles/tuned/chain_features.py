@@ -39,35 +39,34 @@ class ChainReading:
         self.count = len(shown.passages)
         read = Reading(shown)
         self.static = features_of(read, STATIC)  # (n, len(STATIC))
-        self._read_words(read)
-        self._read_names(read)
+        sentences = [[stems_of(words(s)) for s in sentences_of(p.text)] for p in shown.passages]
+        self._read_words(read, sentences)
+        self._read_names(read, [stems for mine in sentences for stems in mine])
         self._read_phrases(read)
         self._read_titles(read)
 
-    def _read_words(self, read: Reading) -> None:
+    def _read_words(self, read: Reading, sentences: Sequence[Sequence[frozenset[str]]]) -> None:
         wanted = sorted(read.question_stems)
         weights = np.array([read.rarity.get(stem, read.rarest) for stem in wanted])
         self._weights = weights / (weights.sum() or 1.0)  # (stems,)
         self._stems = [stems_of(text.split()) for text in read.padded]
         self._has = _table(self._stems, wanted)  # (n, stems): the passage has the stem
-        parts = [[stems_of(words(s)) for s in sentences_of(p.text)] or [frozenset()] for p in read.shown.passages]
-        self._sentences = [_table(mine, wanted) for mine in parts]
+        self._sentences = [_table(mine, wanted) for mine in sentences]
         rest = np.array([stem in read.rest for stem in wanted], dtype=float) * self._weights
         # The sentence of each passage that answers most of what is asked of no title: names there lead on.
         self._best = [int(np.argmax(table @ rest)) for table in self._sentences]
 
-    def _read_names(self, read: Reading) -> None:
+    def _read_names(self, read: Reading, sentences: Sequence[frozenset[str]]) -> None:
         texts = [f"{p.title}. {p.text}" for p in read.shown.passages]
         known = read.question_stems
         named = [stems_of(words(" ".join(read.names(text)))) - known for text in texts]
         best = [
-            stems_of(words(" ".join(read.names((sentences_of(p.text) or [""])[i])))) - known
+            stems_of(words(" ".join(read.names(sentences_of(p.text)[i])))) - known
             for p, i in zip(read.shown.passages, self._best, strict=True)
         ]
         # A name that one passage alone has leads nowhere.
         shared = Counter(stem for mine in self._stems for stem in mine)
         names = sorted(name for name in frozenset().union(*named) if shared[name] > 1)
-        parts = [stems_of(words(s)) for p in read.shown.passages for s in sentences_of(p.text)]
         self._starts = np.cumsum([0, *[len(table) for table in self._sentences[:-1]]])
         rarity = np.array([read.rarity.get(name, read.rarest) for name in names]) / (read.rarest or 1.0)
         has, mine = _table(self._stems, names), _table(named, names)
@@ -77,7 +76,7 @@ class ChainReading:
         for a in range(self.count):
             self._name[a] = _largest(has[:, mine[a] > 0] * rarity[mine[a] > 0])
             self._sentence_name[a] = _largest(has[:, of_best[a] > 0] * rarity[of_best[a] > 0])
-        self._in_sentence = _table(parts, names) * rarity  # (sentences, names)
+        self._in_sentence = _table(sentences, names) * rarity  # (sentences, names)
         self._mine, self._mine_best = mine, of_best
         self._names = np.tanh((mine * rarity) @ has.T / 3.0)
 
