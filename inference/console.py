@@ -98,6 +98,7 @@ class IndexProgress:
         self._bar: Any = None  # a tqdm bar
         self._stage = ""
         self._done: Counter[str] = Counter()
+        self._totals: dict[str, int] = {}
         self._started: dict[str, float] = {}
         self._told = time.monotonic()
 
@@ -113,6 +114,10 @@ class IndexProgress:
         if stage != self._stage:
             self.close()
             self._stage = stage
+            if self._done[stage] >= self._totals.get(stage, 1):  # the stage of another index
+                self._started.pop(stage, None)
+                self._done[stage] = 0
+            self._totals[stage] = total
             self._started.setdefault(stage, time.monotonic())
             # Only for what takes longer than a second.
             label, unit = f"index: {one_line(stage)}", f" {unit_of(stage)}"

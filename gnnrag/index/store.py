@@ -89,7 +89,7 @@ class Store:
         self.check_there()
         entry = self.manifest["stages"].get(stage)
         if entry is None:
-            raise ArtefactError(f"index {self.root} has no {stage!r} artefact; run: python inference/index.py")
+            raise ArtefactError(self._lacking(stage))
         folder, fix = child(self.root, entry["folder"]), f"delete {self.root} and build it again"
         refuse_links(folder)
         for name, want in entry["files"].items():
@@ -101,6 +101,12 @@ class Store:
                     f"index artefact {path} is damaged (its SHA-256 differs from the manifest's); {fix}"
                 )
         return folder
+
+    def _lacking(self, stage: str) -> str:
+        return (
+            f"index {self.root} has no {stage!r} artefact; complete it by: python inference/index.py build with the "
+            f"config or data.path that it was made from, index.path={self.root}, retriever=... and method=... of now"
+        )
 
     def load(self, stage: str, read: Callable[[Path], T]) -> T:
         """Return what is read from an artefact, checked as by `folder`; ArtefactError: missing, damaged or forged."""

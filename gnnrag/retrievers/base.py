@@ -149,8 +149,7 @@ def query_vectors(embedder: Embedder, rows: Sequence[Sequence[str]]) -> list[lis
 
 def vectors_of(queries: Sequence[Query], embedder: Embedder) -> np.ndarray:
     """Return what queries are searched by: their own vectors, else the embeddings of their texts. Shape (n, dim)."""
-    texts = [query.text for query in queries if query.vector is None]
-    found = iter(embedder.encode(texts, is_query=True) if texts else ())
+    found = iter(embedder.encode([query.text for query in queries if query.vector is None], is_query=True))
     return np.stack([next(found) if q.vector is None else np.array(q.vector, dtype=np.float32) for q in queries])
 
 

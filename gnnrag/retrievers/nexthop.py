@@ -49,9 +49,9 @@ class NextHopRetriever(Retriever):
         from gnnrag.roles.tuned.encoder import NextHop  # torch: only runs of this retriever pay for it
 
         self.index, self.config = index, config or NextHopRetrieverConfig()
-        for name in ("hops", "beam"):
-            if getattr(self.config, name) < 1:
-                raise ConfigError(f"retriever.{name}={getattr(self.config, name)}: must be at least 1")
+        for name, most in (("hops", 8), ("beam", 256)):
+            if not 1 <= getattr(self.config, name) <= most:
+                raise ConfigError(f"retriever.{name}={getattr(self.config, name)}: must be at least 1, at most {most}")
         if self.config.temperature <= 0:
             raise ConfigError(f"retriever.temperature={self.config.temperature}: must be above 0")
         self.encoder = NextHop.open(index, self.config.checkpoint, self.config.base)
@@ -70,7 +70,7 @@ class NextHopRetriever(Retriever):
         texts = [query.text for query in queries]
         given = vectors_of(queries, self.index.embedder)
         own = self.encoder.vectors([(text, ()) for text in texts])
-        firsts = np.stack([v if q.vector else o for q, v, o in zip(queries, given, own, strict=True)])
+        firsts = np.stack([o if q.vector is None else v for q, v, o in zip(queries, given, own, strict=True)])
         c = self.config
 
         def follow(asked: Sequence[tuple[int, Chain]]) -> np.ndarray:

@@ -133,8 +133,8 @@ class Loop:
                 result = Ranking((), np.zeros(0))
             # A retriever that silently became another must show in the counts.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))
-            told = {**to_dict(query), "vector": query.vector is not None}  # and not its hundreds of numbers
-            session.record("query", round=round_, **told, ranking=_excerpt(result))
+            told = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(result)}
+            session.record("query", round=round_, **told)
             rankings.append(result)
         return rankings
 

@@ -117,6 +117,22 @@ def check_fit(config: EvaluateConfig) -> None:
                 f"{', '.join(sorted(wanted))}, which retriever={retriever.name} does not have; "
                 f"suitable: {', '.join(fitting) or 'none'}"
             )
+    if implementation(config.roles, "thoughts") == "tuned":
+        _check_vectors(config)
+
+
+def _check_vectors(config: EvaluateConfig) -> None:
+    """Refuse thoughts in vectors where a retriever cannot search by them. Raises ConfigError naming those that can."""
+    thoughts, book = resolve("role", "tuned", ROLES["thoughts"]), config.roles
+    if "thoughts" not in asked_roles(config) or not thoughts.asks_in_vectors(book.thoughts.path):  # type: ignore[attr-defined]
+        return
+    fitting = ["hybrid", *(name for name in RETRIEVERS if resolve("retriever", name, RETRIEVERS).accepts_vectors)]
+    for _, retriever in pairs(config):
+        if retriever.name not in fitting:  # of a hybrid the loop asks its parts
+            raise ConfigError(
+                f"retriever={retriever.name} cannot search by a vector, and the thoughts of roles.thoughts.path ask in "
+                f"vectors; suitable: {', '.join(sorted(fitting))}"
+            )
 
 
 def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]:

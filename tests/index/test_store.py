@@ -73,7 +73,7 @@ def test_where_nothing_was_built_the_command_is_told(tmp_path):
         Store(tmp_path).folder("text")
     store = Store(tmp_path / "index")
     store.commit("passages", "a" * 64, write("kept"))
-    with pytest.raises(ArtefactError, match=r"no 'text' artefact; run: python inference/index.py"):
+    with pytest.raises(ArtefactError, match=r"no 'text' artefact; complete it by: python inference/index.py build"):
         store.folder("text")
 
 

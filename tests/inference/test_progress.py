@@ -33,6 +33,19 @@ def test_a_line_every_ten_seconds_without_a_terminal(monkeypatch, capsys):
     ]
 
 
+def test_the_stage_of_the_next_index_begins_anew(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with IndexProgress() as progress:
+        for total in (30, 10):
+            progress("passages", total, total)
+            for _ in range(total):
+                now[0] += 1.1
+                progress("embeddings", 1, total)
+    told = [line.partition("embeddings: ")[2].split(",")[0] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["10 of 30 passages", "20 of 30 passages", "30 of 30 passages", "10 of 10 passages"]
+
+
 def test_a_bar_in_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     progress = IndexProgress()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import EMBEDDED_SHA256
 from gnnrag.index.index import Index
@@ -24,6 +25,7 @@ from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, RowMaker, c
 from gnnrag.roles.tuned.thoughts import TunedThoughts, TunedThoughtsConfig
 from gnnrag.roles.tuned.vector_thoughts import VectorThoughts
 from gnnrag.run.loop import Loop
+from gnnrag.run.pipeline import check_fit
 from gnnrag.session import Session
 from gnnrag.types import Query, Question
 from tests.helpers.each import each
@@ -187,6 +189,20 @@ def test_a_retriever_that_cannot_search_by_vectors_says_so(index: Index) -> None
     loop = Loop(ClosedBook(index, {}), Deaf(index), None, index.lookup)  # type: ignore[abstract, arg-type]
     with pytest.raises(ConfigError, match="Deaf cannot search by a vector"):
         asyncio.run(loop.search([Query("words", vector=tuple(index.passage_vectors[0].tolist()))], Session("q")))
+
+
+def test_that_is_found_before_an_index_is_built() -> None:
+    given = ["method=bdtr", "roles.thoughts=tuned", f"roles.thoughts.path={encoder_folder(None)}"]
+    for name in ("dense", "chg", "hybrid"):
+        check_fit(load_config(EvaluateConfig, None, [*given, f"retriever={name}"]))
+    check_fit(load_config(EvaluateConfig, None, ["method=single", *given[1:], "retriever=linearrag"]))  # nobody thinks
+    with pytest.raises(ConfigError, match=r"retriever=linearrag cannot search by a vector.*chg, dense, hybrid"):
+        check_fit(load_config(EvaluateConfig, None, [*given, "retriever=linearrag"]))
+
+
+def test_only_thoughts_in_vectors_are_mixed(index: Index) -> None:
+    with pytest.raises(ConfigError, match=r"mixed=true: .* is a selector"):
+        TunedThoughts(index, TunedThoughtsConfig(mixed=True))
 
 
 def test_what_ships_is_small_and_made_for_the_embedded_base() -> None:

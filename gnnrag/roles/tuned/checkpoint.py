@@ -75,7 +75,8 @@ def read_tuned(folder: str | Path, role: str, kinds: Sequence[str]) -> TunedReco
     folder = tuned_folder(folder)
     path = folder / RECORD
     fields = {"role": str, "kind": str, "base": dict, "settings": dict, "facts": dict, "files": dict}
-    needed = f"roles.{role}.path must name a folder that training/train_{role}.py wrote"
+    wrote = " or train_encoder.py" if role == "thoughts" else ""
+    needed = f"roles.{role}.path must name a folder that training/train_{role}.py{wrote} wrote"
     missing = folds_advice(folder, role) or needed
     data = read_record(path, fields, missing)
     if data.get("format") != _FORMAT:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gnnrag.common.records import WEIGHTS, check_shapes, fill, load_tensors, read_settings, save_tensors
 from gnnrag.common.waiting import MicroBatcher
-from gnnrag.errors import ArtefactError
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
 from gnnrag.roles.candidates import HIT, KINDS, CandidateBuilder, HitDescriber, Reading, ThoughtCandidate
@@ -312,10 +312,20 @@ class TunedThoughts(Role[ThoughtsTask, Thoughts]):
     kinds = (KIND, ENCODER, *LANGUAGE_KINDS)
     stages = OptionMaker.stages
 
+    @classmethod
+    def asks_in_vectors(cls, path: str | None) -> bool:
+        """Tell whether the checkpoint at `path` (None: the one that ships) is a next-hop encoder."""
+        return read_tuned(role_folder("thoughts", path), "thoughts", cls.kinds).kind == ENCODER
+
     def __init__(self, index: Index, config: TunedThoughtsConfig | None = None) -> None:
         self.index, self.config = index, config or TunedThoughtsConfig()
         folder = role_folder("thoughts", self.config.path)
         record = read_tuned(folder, "thoughts", self.kinds)
+        if self.config.mixed and record.kind != ENCODER:
+            raise ConfigError(
+                f"roles.thoughts.options.mixed=true: {folder} is a {record.kind}; an encoder's thoughts are mixed, "
+                "give its folder as roles.thoughts.path"
+            )
         self.fingerprint = record.fingerprint
         self.is_guess = bool(self.config.is_guess)
         self._language: Any = None
