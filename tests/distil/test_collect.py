@@ -152,7 +152,9 @@ class TitleBuilder:
 
 
 @pytest.mark.slow
-def test_candidates_are_labelled_with_what_they_would_gain(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_are_labelled_with_what_they_would_gain(
+    root: Path, oracle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(module.CANDIDATES, "titles", f"{__name__}:TitleBuilder")
     meta = collected(root, root / "titles", *ORACLE, own=("candidates=titles",))
     rows = read_rows(root / "titles" / "thoughts.jsonl", ThoughtsRow)
@@ -168,7 +170,7 @@ def test_candidates_are_labelled_with_what_they_would_gain(root: Path, monkeypat
             assert (candidate.gain, candidate.new) == (pytest.approx(found.value, abs=1e-6), found.new)
         assert bool(row.messages) == bool(row.fast or row.slow)
     assert any(not row.fast and row.candidates for row in rows) and any(row.fast for row in rows)
-    same = {p.question_id: (p.ranking, p.usage) for p in read_predictions(root / "oracle" / "run")}
+    same = {p.question_id: (p.ranking, p.usage) for p in read_predictions(oracle / "run")}
     for p in read_predictions(root / "titles" / "run"):
         assert (p.ranking, p.usage) == same[p.question_id], "they leave no mark on the run"
     with pytest.raises(ConfigError, match="was recorded with candidates=titles, not None"):
