@@ -27,7 +27,7 @@ from gnnrag.training.encoder_data import (
     EncoderSet,
     TrainEncoderConfig,
     check_encoder,
-    draw_chain,
+    draw_prefix,
     open_set,
 )
 from gnnrag.training.loop import Rows, Trainer
@@ -112,7 +112,7 @@ class EncoderTraining(Training):
         """Return the questions of a step, with the chains that they are read with."""
         examples = self.corpus.examples([self.train[name][item] for name, item in self.places[step]])
         rngs = (np.random.default_rng([self.config.seed, step, place]) for place in range(len(examples)))
-        return [draw_chain(one, self.config.chains, rng) for one, rng in zip(examples, rngs, strict=True)]
+        return [draw_prefix(one, self.config.chains, rng) for one, rng in zip(examples, rngs, strict=True)]
 
     def loss(self, model: nn.Module, items: Sequence[Drawn], device: torch.device) -> Tensor:
         """Return -log P(any missing gold passage) under a softmax over the corpus. Shape (len(items),)."""

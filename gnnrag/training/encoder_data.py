@@ -41,7 +41,7 @@ class EncoderSetConfig:
 
 
 @dataclass
-class ChainConfig:
+class PrefixConfig:
     """Which chains a step's questions are read with."""
 
     none: float = 0.3  # probability of no passages: the first hop
@@ -66,7 +66,7 @@ class TrainEncoderConfig:
     sets: dict[str, EncoderSetConfig] = field(default_factory=dict)  # by name; those that train share one corpus
     compose: ComposeConfig = field(default_factory=ComposeConfig)
     network: NextHopConfig = field(default_factory=NextHopConfig)
-    chains: ChainConfig = field(default_factory=ChainConfig)
+    chains: PrefixConfig = field(default_factory=PrefixConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
     temperature: float = 0.05  # of the softmax over all passages
     metric: str = "recall@5"  # of validation, that decides which weights are kept
@@ -224,7 +224,7 @@ def ordered(question: Question, titles: Mapping[str, str]) -> tuple[list[str], b
     return [*found, *(id_ for id_ in question.gold if id_ not in found)], len(question.gold) == 1 or bool(found)
 
 
-def draw_chain(example: Example, config: ChainConfig, rng: np.random.Generator) -> Drawn:
+def draw_prefix(example: Example, config: PrefixConfig, rng: np.random.Generator) -> Drawn:
     """Draw the passages that a question is read with; what is right then is any gold passage that is missing."""
     gold, number = example.gold, float(rng.random())
     chain: list[int] = []

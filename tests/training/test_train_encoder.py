@@ -11,7 +11,7 @@ import pytest
 
 from gnnrag.common.records import load_tensors
 from gnnrag.training.composing import ComposeConfig, Fact, compose, facts_of, worded
-from gnnrag.training.encoder_data import ChainConfig, Example, draw_chain, ordered
+from gnnrag.training.encoder_data import Example, PrefixConfig, draw_prefix, ordered
 from gnnrag.training.loop import Trainer
 from gnnrag.types import GoldHop, Passage, Question
 from inference.console import run_script
@@ -140,11 +140,11 @@ def test_chains_hold_some_gold_or_a_wrong_one_and_what_is_missing_is_right() -> 
     example = Example("?", np.zeros(2, np.float32), (4, 7, 9), (1, 2))
     seen = Counter[str]()
     for seed in range(400):
-        drawn = draw_chain(example, ChainConfig(), np.random.default_rng(seed))
+        drawn = draw_prefix(example, PrefixConfig(), np.random.default_rng(seed))
         assert drawn.targets and not set(drawn.targets) & set(drawn.chain)
         assert set(drawn.targets) == set(example.gold) - set(drawn.chain)
         kind = "none" if not drawn.chain else "wrong" if set(drawn.chain) & {1, 2} else "gold"
         seen[kind] += 1
     assert 0.2 < seen["none"] / 400 < 0.4 and seen["wrong"] > 60 and seen["gold"] > 120
     single = Example("?", np.zeros(2, np.float32), (4,), (1, 2))
-    assert all(not draw_chain(single, ChainConfig(), np.random.default_rng(s)).chain for s in range(20))
+    assert all(not draw_prefix(single, PrefixConfig(), np.random.default_rng(s)).chain for s in range(20))
