@@ -33,7 +33,7 @@ from gnnrag.roles.tuned.span_items import ItemMaker
 from gnnrag.run.rundir import commit
 from gnnrag.run.trained import read_seen
 from gnnrag.training.base import OnIndex, RunContext, Training
-from gnnrag.training.config import Parts, divide
+from gnnrag.training.config import Parts
 from gnnrag.training.loop import Rows, Trainer, means
 from gnnrag.training.reader_data import (
     Asked,
@@ -88,8 +88,7 @@ class ReaderTraining(Training):
         """Divide the questions; synthetic training reads none."""
         if self.is_synthetic:
             return {name: Parts((), (), ()) for name in self.sets}
-        texts = {name: {q.id: q.text for q in one.data.questions} for name, one in self.sets.items()}
-        return {n: divide(texts[n], self.config.folds, self.fold, one.config.use) for n, one in self.sets.items()}
+        return {name: one.divide(self.config.folds, self.fold) for name, one in self.sets.items()}
 
     @property
     def indexes(self) -> Sequence[Index]:
@@ -188,8 +187,7 @@ class ReaderTraining(Training):
             row: dict[str, Any] = {"set": name, "id": id_, "metrics": {}}
             retrieved = one.retrieved[id_][: self.config.shown.passages]
             for prefix, ids in (("", retrieved), ("gold_", question.gold)):
-                item = self.maker.make(question.text, one.passages(ids))
-                chances = chances_of(model, [item], pad)[0]
+                ((item, chances),) = chances_of(model, [self.maker.make(question.text, one.passages(ids))], pad)
                 best = int(np.argmax(chances)) if len(chances) else -1
                 answer = item.answers[best] if best >= 0 else ""
                 row["metrics"] |= {f"{prefix}em": exact_match(answer, question.answers)}
@@ -249,7 +247,7 @@ def make_model(config: TrainReaderConfig) -> SpanReader:
         model = SpanReader(config.network)
     if config.start:
         folder, record = tuned_folder(config.start), read_tuned(config.start, "reader", (SPAN,))
-        apart = ("fixed", "vectors", "hidden", "precision", "gradient_checkpointing", "store")
+        apart = ("fixed", "vectors", "spans", "hidden", "precision", "gradient_checkpointing", "store")
         needed = {k: v for k, v in to_plain(config.network).items() if k not in apart}
         if problem := difference(record.settings, needed):
             raise ArtefactError(f"start={config.start}: network.{problem}; give the same settings, or train it again")
@@ -270,11 +268,12 @@ def losses_of(model: nn.Module, examples: Sequence[Example], config: TrainReader
         total = read.scores.sum() * 0.0
         if read.tokens is not None:
             total = total + read.tokens.clamp(min=-50).sum() * 0.0
-        if (example.ranked or config.losses.rank_hops) and example.right.any():
-            groups = torch.from_numpy(example.item.groups).to(read.scores.device)
-            scores = group_scores(read.scores, groups, len(example.right))
-            right = torch.from_numpy(example.right).to(scores.device)
-            total = total + config.losses.rank * (scores.logsumexp(0) - scores[right].logsumexp(0))
+        right = example.right(read.item)
+        if (example.ranked or config.losses.rank_hops) and right.any():
+            groups = torch.from_numpy(read.item.groups).to(read.scores.device)
+            scores = group_scores(read.scores, groups, len(right))
+            found = scores[torch.from_numpy(right).to(scores.device)]
+            total = total + config.losses.rank * (scores.logsumexp(0) - found.logsumexp(0))
         if read.tokens is not None and len(example.spans) and not config.network.fixed:
             window, first, last = torch.from_numpy(example.spans).to(read.tokens.device).unbind(1)
             chances = read.tokens[window, first, 0] + read.tokens[window, last, 1]

@@ -165,7 +165,11 @@ def test_checkpointing_changes_no_gradient(base: Path, tmp_path: Path) -> None:
     [
         ("kind=seq2seq", ConfigError, "is a causal model; set kind=causal"),
         ("lora.targets=[nothing]", ConfigError, r"lora.targets=\['nothing'\]"),
-        ("start=/nowhere", ArtefactError, "must name a folder that training/train_thoughts.py wrote"),
+        (
+            "start=/nowhere",
+            ArtefactError,
+            "must name a folder that training/train_thoughts.py or train_encoder.py wrote",
+        ),
         ("model.base=/nowhere", ConfigError, "model folder '/nowhere' does not exist"),
     ],
 )

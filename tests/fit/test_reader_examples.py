@@ -12,11 +12,11 @@ from gnnrag.errors import DataError
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.spans import clean
+from gnnrag.training.practice import SyntheticMaker
 from gnnrag.training.reader import learn_threshold
 from gnnrag.training.reader_data import (
     Asked,
     ShownConfig,
-    SyntheticMaker,
     draw_shown,
     make_example,
     parts_of,
@@ -67,7 +67,9 @@ def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) 
     asked, maker = QUESTIONS[number], item_maker(network_config(tmp_path))
     example = make_example(asked, PASSAGES, maker)
     wanted = {normalise_answer(a) for a in asked.answers}
-    assert {normalise_answer(a) for a, r in zip(example.item.answers, example.right, strict=True) if r} == wanted
+    assert {
+        normalise_answer(a) for a, r in zip(example.item.answers, example.right(example.item), strict=True) if r
+    } == wanted
     for window, first, last in example.spans:
         one = example.item.windows[window]
         assert PASSAGES[one.passage].id in asked.final

@@ -67,7 +67,8 @@ def test_practice_reads_no_question_and_starts_a_training(folder: Path) -> None:
     practice = folder / "runs" / "practice"
     assert read(practice / "folds.json") == {"sample": {"train": [], "validation": [], "report": []}}
     assert read_seen(practice) == frozenset()
-    more = [f"start={practice}", "network.fixed=true", "network.precision=bf16", "network.vectors=3", "cross=true"]
+    more = [f"start={practice}", "network.fixed=true", "network.precision=bf16", "network.vectors=3", "network.spans=4"]
+    more += ["cross=true"]
     assert call(folder, *more, "run.name=b") == 0
     answered = rows_of(SAMPLE / "questions.dev.jsonl")[:12]
     assert sorted(r["id"] for r in rows_of(folder / "runs/b/report.jsonl")) == sorted(q["id"] for q in answered)
@@ -75,6 +76,20 @@ def test_practice_reads_no_question_and_starts_a_training(folder: Path) -> None:
     same = {name: name in before and before[name].equal(value) for name, value in after.items()}
     assert same["span.weight"] and "project.weight" in after
     assert all(value for name, value in same.items() if name.startswith("encoder."))
+
+
+@pytest.mark.slow
+def test_articles_that_are_held_out_report_alone(folder: Path) -> None:
+    out = rows_of(SAMPLE / "questions.dev.jsonl")[0]["id"]
+    more = ["sets.sample.use=train", "sets.sample.held_out=25", f"sets.sample.leave_out=[{out}]", "fit.steps=1"]
+    assert call(folder, *more, "run.name=articles") == 0
+    title = {row["id"]: row["title"] for row in rows_of(SAMPLE / "corpus.jsonl")}
+    articles = {row["id"]: {title[id_] for id_ in row["gold"]} for row in rows_of(SAMPLE / "questions.dev.jsonl")}
+    parts = read(folder / "runs" / "articles" / "folds.json")["sample"]
+    learned = {*parts["train"], *parts["validation"]}
+    apart = set.union(*(articles[id_] for id_ in parts["report"])) - set.union(*(articles[id_] for id_ in learned))
+    assert parts["report"] and all(articles[id_] & apart for id_ in parts["report"])
+    assert out not in learned | set(parts["report"]) and len(learned) + len(parts["report"]) == 11
 
 
 @pytest.mark.slow

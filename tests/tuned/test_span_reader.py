@@ -12,7 +12,7 @@ import torch
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.roles.tuned.reader import chances_of, group_scores, load_span_reader, window_maker
+from gnnrag.roles.tuned.reader import chances_of, group_scores, likely_spans, load_span_reader, window_maker
 from gnnrag.roles.tuned.span_items import padded, token_range
 from gnnrag.training.reader import losses_of
 from gnnrag.training.reader_data import TrainReaderConfig, make_example
@@ -62,6 +62,31 @@ def test_candidates_of_an_item_stand_where_the_text_has_them(folder: Path) -> No
     assert "father" in bridge.split("[SEP]")[1].replace(" ", "")  # the second passage is read with what leads to it
 
 
+def test_likely_spans_become_candidates(folder: Path) -> None:
+    chances = torch.full((2, 30, 2), -9.0)
+    chances[0, 2, 0], chances[0, 4, 1], chances[1, 3, 0], chances[1, 1, 1] = -1.0, -1.0, -0.5, -0.1
+    chances[0, 29, 1] = -0.2  # 28 tokens are too many, and an end before its beginning is none
+    assert likely_spans(chances, 2)[0] == (0, 2, 4) and (1, 3, 1) not in likely_spans(chances, 4000)
+    assert all(0 <= last - first < 24 for _, first, last in likely_spans(chances, 4000))
+    item = item_maker(network_config(folder)).make(QUESTIONS[0].text, shown("a", "b"))
+    text = PASSAGES[0].text
+    starts, ends = ({int(v): n for n, v in enumerate(item.windows[0].spans[:, i])} for i in (0, 1))
+
+    def place(words: str) -> tuple[int, int, int]:
+        at = text.index(words)
+        return 0, item.windows[0].first + starts[at], item.windows[0].first + ends[at + len(words)]
+
+    known, new = place("London"), place("born in London")
+    assert list(known) in item.places.tolist() and item.with_spans([known], 1) is item
+    more = item.with_spans([known, new, new, place("father was")], 2)  # two answers: one was known, one is new
+    assert more.answers == (*item.answers, "born in London") and more.places[-1].tolist() == list(new)
+    assert more.groups[-1] == len(item.answers) and more.passages[-1] == 0
+    assert more.features.shape == (len(item.groups) + 1, len(FEATURES))
+    assert more.features[-1][FEATURES.index("kind_span")] == 1
+    assert np.array_equal(more.features[:-1], item.features)
+    assert item.with_spans([place(".")], 1) is item  # it says nothing
+
+
 def test_chances_are_those_of_an_item_alone(folder: Path) -> None:
     config = network_config(folder)
     maker, model = item_maker(config), make_reader(config)
@@ -70,21 +95,21 @@ def test_chances_are_those_of_an_item_alone(folder: Path) -> None:
     scores, groups = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 0])
     expected = torch.tensor([np.log(np.exp(1) + np.exp(3)), 2.0], dtype=torch.float32)
     assert torch.allclose(group_scores(scores, groups, 2), expected, atol=1e-6)
-    for item, chances in zip(items, together, strict=True):
-        assert np.array_equal(chances_of(model, [item])[0], chances)
+    for item, (read, chances) in zip(items, together, strict=True):
+        assert np.array_equal(chances_of(model, [item])[0][1], chances) and read is item
         assert chances.sum() == pytest.approx(1, abs=1e-5) and len(chances) == len(item.answers)
     again = chances_of(model, items[::-1])[::-1]
-    assert all(np.array_equal(a, b) for a, b in zip(together, again, strict=True))
+    assert all(np.array_equal(a, b) for (_, a), (_, b) in zip(together, again, strict=True))
 
 
 @pytest.mark.slow
-@each("text, vectors", [(True, 4), (False, 0)])
-def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, vectors: int) -> None:
+@each("text, vectors, spans", [(True, 4, 0), (False, 0, 0), (True, 0, 5)])
+def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, vectors: int, spans: int) -> None:
     settings = TrainReaderConfig()
-    config = network_config(folder, text=text, vectors=vectors, hidden=16)
+    config = network_config(folder, text=text, vectors=vectors, spans=spans, hidden=16)
     maker, model = item_maker(config), make_reader(config)
     examples = [make_example(q, shown(*q.gold), maker) for q in QUESTIONS]
-    assert all(example.right.any() for example in examples)
+    assert all(example.right(example.item).any() for example in examples)
     optimizer = torch.optim.AdamW([{**g, "lr": 0.01 * g.pop("scale", 1)} for g in model.parameter_groups()])
     first = losses_of(model, examples, settings).sum().item()
     for _ in range(60):
@@ -92,8 +117,8 @@ def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, ve
         optimizer.step()
         optimizer.zero_grad()
     assert losses_of(model, examples, settings).sum().item() < 0.3 * first
-    for example, chances in zip(examples, chances_of(model.eval(), [x.item for x in examples]), strict=True):
-        assert example.right[int(chances.argmax())] and chances.max() > 0.5
+    for example, (item, chances) in zip(examples, chances_of(model.eval(), [x.item for x in examples]), strict=True):
+        assert example.right(item)[int(chances.argmax())] and chances.max() > 0.5
 
 
 def test_a_fixed_encoder_is_not_trained_and_remembered(folder: Path) -> None:
@@ -103,10 +128,10 @@ def test_a_fixed_encoder_is_not_trained_and_remembered(folder: Path) -> None:
     trained = {id(p) for group in model.parameter_groups() for p in group["params"]}
     assert trained == {id(p) for n, p in model.named_parameters() if not n.startswith(("encoder.", "span."))}
     item = maker.make(QUESTIONS[0].text, shown("a", "b"))
-    before = chances_of(model, [item])[0]
+    ((_, before),) = chances_of(model, [item])
     assert set(model.memory) == {w.ids for w in item.windows}
     model.span.weight.data.zero_()  # what is remembered is not read again
-    assert np.array_equal(chances_of(model, [item])[0], before)
+    assert np.array_equal(chances_of(model, [item])[0][1], before)
 
 
 def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
@@ -115,7 +140,7 @@ def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
     model = load_span_reader(path, record, FEATURES, base_of(path))
     config = network_config(folder, store="fp32")
     item = item_maker(config).make(QUESTIONS[0].text, shown("a", "b"))
-    assert np.array_equal(chances_of(model, [item])[0], chances_of(make_reader(config), [item])[0])
+    assert np.array_equal(chances_of(model, [item])[0][1], chances_of(make_reader(config), [item])[0][1])
     assert not any("embeddings" in name for name in _names(path))  # only what was trained is stored
     written = json.loads((path / "gnnrag.json").read_text("utf-8"))
     assert written["role"] == "reader" and written["kind"] == "span" and written["base"]["name"] == config.base

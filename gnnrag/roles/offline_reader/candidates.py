@@ -54,6 +54,7 @@ KINDS = (
     "yes",
     "no",
     "rule",
+    "span",
 )
 # Answers that are words rather than names are looked for where a question may want them.
 WORDY: frozenset[AnswerType] = frozenset(("phrase", "name", "place", "person", "date"))
@@ -260,25 +261,6 @@ def rule_kind(rule: Finding | None) -> str:
     return "other" if rule.how.startswith(("guess", "proxy")) else "chain" if rule.passages[1:] else "compare"
 
 
-def features_of(question: str, reading: Reading, candidates: Sequence[Candidate], rule: Finding | None) -> np.ndarray:
-    """Return each candidate's features, about in [0, 1]. Shape (len(candidates), len(FEATURES)), float32."""
-    asked = _ask(question, reading)
-    table = _Table(asked, reading, candidates)
-    out = np.zeros((len(candidates), len(FEATURES)), np.float32)
-    named = rule_kind(rule)
-    for row, one in zip(out, candidates, strict=True):
-        values = table.of(one)
-        values |= {"kind_" + one.kind: 1.0, "type_" + asked.kind: 1.0}
-        if rule is not None:
-            same = float(one.key == table.key_of(rule.text))
-            values |= {"rule_same": same, "rule_f1": f1(one.text, [rule.text]), "rule_" + named: 1.0}
-            values |= {"rule_confidence": same * rule.confidence, "same_" + named: same}
-            values["rule_inside"] = float(bool(rule.passages) and one.passage == rule.passages[-1])
-        for name, value in values.items():
-            row[_AT[name]] = value
-    return out
-
-
 def _ask(question: str, reading: Reading) -> _Asked:
     focus = read_focus(question, reading)
     rows = [set(_stems(s)) for text in reading.texts for s in sentences(text)]
@@ -295,13 +277,15 @@ def _ask(question: str, reading: Reading) -> _Asked:
     return _Asked(focus, expected_type(question), weights, head, objects)
 
 
-class _Table:
-    """Counts over all candidates and passages of a question, and the features of one candidate from them."""
+class CandidateTable:
+    """Counts over all candidates and passages of a question, and the features of candidates from them."""
 
-    def __init__(self, asked: _Asked, reading: Reading, candidates: Sequence[Candidate]) -> None:
-        self.asked, self.reading = asked, reading
+    def __init__(
+        self, question: str, reading: Reading, candidates: Sequence[Candidate], rule: Finding | None = None
+    ) -> None:
+        self.asked, self.reading, self.rule = _ask(question, reading), reading, rule
         self.words = [list(_words(text)) for text in reading.texts]
-        self.linked = links_from(asked.focus, reading)
+        self.linked = links_from(self.asked.focus, reading)
         self.passages = [self._passage(i) for i in range(len(reading.texts))]
         self.sentences = {
             (i, n): self._sentence(s) for i, t in enumerate(reading.texts) for n, s in enumerate(sentences(t))
@@ -318,12 +302,26 @@ class _Table:
             self.longest[place] = max(self.longest.get(place, 0), one.end)
         self.titles = {bare: i for i, bare in reversed(list(enumerate(reading.linker.bare)))}
 
-    @staticmethod
-    def key_of(text: str) -> str:
-        """Return what makes two answers one."""
-        return Candidate(text, "rule").key
+    def features(self, candidates: Sequence[Candidate]) -> np.ndarray:
+        """Return each candidate's features, about in [0, 1]. Shape (len(candidates), len(FEATURES)), float32.
 
-    def of(self, one: Candidate) -> dict[str, float]:
+        They need not be among those that were counted.
+        """
+        out = np.zeros((len(candidates), len(FEATURES)), np.float32)
+        named, rule = rule_kind(self.rule), self.rule
+        for row, one in zip(out, candidates, strict=True):
+            values = self._of(one)
+            values |= {"kind_" + one.kind: 1.0, "type_" + self.asked.kind: 1.0}
+            if rule is not None:
+                same = float(one.key == Candidate(rule.text, "rule").key)
+                values |= {"rule_same": same, "rule_f1": f1(one.text, [rule.text]), "rule_" + named: 1.0}
+                values |= {"rule_confidence": same * rule.confidence, "same_" + named: same}
+                values["rule_inside"] = float(bool(rule.passages) and one.passage == rule.passages[-1])
+            for name, value in values.items():
+                row[_AT[name]] = value
+        return out
+
+    def _of(self, one: Candidate) -> dict[str, float]:
         """Return the features by name, 0 where they are missing."""
         folded = fold(one.text)
         mine = {
@@ -334,7 +332,7 @@ class _Table:
             "occurrences": min(self.keys[one.key], 8) / 8,
             "fits": float(one.kind in _FITS[self.asked.kind]),
             "other_words": self._unasked(folded),
-            "first_of_key": float(self.first[one.key] is one),
+            "first_of_key": float(self.first.get(one.key, one) is one),
         }
         title = self.titles.get(folded)
         if title is not None:
@@ -350,7 +348,7 @@ class _Table:
             mine |= self.sentences[one.passage, one.sentence]
             mine["sentence_best"] = float(mine["sentence_overlap"] >= self.best)
             mine["sentence_number"] = min(one.sentence, 8) / 8
-            mine["part_of_longer"] = float(self.longest[one.passage, one.start] > one.end)
+            mine["part_of_longer"] = float(self.longest.get((one.passage, one.start), 0) > one.end)
             mine |= self._around(one, folded)
         return mine
 

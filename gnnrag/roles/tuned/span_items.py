@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from gnnrag.index.embedder import BUCKET
+from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.base import ReaderTask
-from gnnrag.roles.offline_reader.candidates import FEATURES, candidates_of, features_of
+from gnnrag.roles.offline_reader.candidates import FEATURES, Candidate, CandidateTable, candidates_of
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.offline_reader.relations import Reading
 from gnnrag.roles.offline_reader.spans import build_linker, fold, readable, sentences, words
@@ -35,7 +36,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanItem:
-    """A question with its passages, ready for the network."""
+    """A question with its passages, ready for the network; `table` gives the features of further spans."""
 
     windows: tuple[Window, ...]  # in the order of the passages; empty where no text is read
     features: np.ndarray  # (C, F) float32, of each candidate
@@ -43,6 +44,59 @@ class SpanItem:
     groups: np.ndarray  # (C,) int64: candidates that are one answer have one number
     answers: tuple[str, ...]  # text of each group, as its first candidate has it
     passages: tuple[int, ...]  # number of the passage that each group stands in first; -1 for none
+    table: CandidateTable | None = None
+    columns: tuple[int, ...] = ()  # of `FEATURES`, those that `features` has
+
+    def with_spans(self, places: Sequence[tuple[int, int, int]], most: int) -> SpanItem:
+        """Return the item with the first `most` answers at some places (window, first and last token) as candidates."""
+        assert self.table is not None
+        known = {normalise_answer(text): number for number, text in enumerate(self.answers)}
+        taken, read = {tuple(row) for row in self.places.tolist()}, set[str]()
+        new: list[tuple[Candidate, tuple[int, int, int]]] = []
+        for place in places:
+            one = self._candidate(place)
+            if one is None or one.key in read:
+                continue
+            read.add(one.key)
+            if place not in taken:
+                new.append((one, place))
+            if len(read) == most:
+                break
+        if not new:
+            return self
+        answers, passages = list(self.answers), list(self.passages)
+        for one, _ in new:
+            if known.setdefault(one.key, len(answers)) == len(answers):
+                answers.append(one.text)
+                passages.append(one.passage)
+        rows = self.table.features([one for one, _ in new])[:, self.columns]
+        return replace(
+            self,
+            features=np.concatenate([self.features, rows]),
+            places=np.concatenate([self.places, np.array([place for _, place in new], np.int64)]),
+            groups=np.concatenate([self.groups, np.array([known[one.key] for one, _ in new], np.int64)]),
+            answers=tuple(answers),
+            passages=tuple(passages),
+        )
+
+    def _candidate(self, place: tuple[int, int, int]) -> Candidate | None:
+        """Return the span at a place; None where it breaks a word or says nothing."""
+        assert self.table is not None
+        window = self.windows[place[0]]
+        text = self.table.reading.texts[window.passage]
+        start, end = int(window.spans[place[1] - window.first, 0]), int(window.spans[place[2] - window.first, 1])
+        if text[start - 1 : start + 1].isalnum() and start:
+            return None
+        if text[end - 1 : end + 1].isalnum() and end < len(text):
+            return None
+        at, number = 0, -1
+        for sentence in sentences(text):
+            at = text.index(sentence, at)
+            if at > start:
+                break
+            at, number = at + len(sentence), number + 1
+        one = Candidate(text[start:end], "span", window.passage, start, end, number)
+        return one if one.key else None
 
 
 class WindowMaker:
@@ -169,17 +223,20 @@ class ItemMaker:
         groups = np.array([numbers.setdefault(c.key, len(numbers)) for c in candidates], np.int64)
         first = [candidates[int(np.flatnonzero(groups == n)[0])] for n in range(len(numbers))]
         columns = [FEATURES.index(name) for name in self.features]
+        table = CandidateTable(question, reading, candidates, rule)
         windows = []
         if self.windows is not None:
             titles = [p.title for p in passages]
             windows = self.windows.windows(question, titles, texts, bridges(question, reading))
         return SpanItem(
             tuple(windows),
-            np.ascontiguousarray(features_of(question, reading, candidates, rule)[:, columns]),
+            np.ascontiguousarray(table.features(candidates)[:, columns]),
             places_of(windows, [(c.passage, c.start, c.end) for c in candidates]),
             groups,
             tuple(c.text for c in first),
             tuple(c.passage for c in first),
+            table,
+            tuple(columns),
         )
 
     def of_task(self, task: ReaderTask, most: int) -> SpanItem:
