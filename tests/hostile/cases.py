@@ -20,6 +20,7 @@ from pathlib import Path
 
 import gnnrag
 from gnnrag import roles
+from gnnrag.common.records import read_settings
 from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.datasets.base import load_passages
 from gnnrag.gnn.checkpoint import load_checkpoint
@@ -29,7 +30,9 @@ from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.tuned.chain_verifier import CHAIN, load_chain
-from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.roles.tuned.checkpoint import load_trained, read_tuned
+from gnnrag.roles.tuned.encoder import KIND as NEXT_HOP
+from gnnrag.roles.tuned.encoder import NextHopConfig, NextHopEncoder
 from gnnrag.run.rundir import read_predictions, trace_lines
 from gnnrag.run.sharding import parts_of
 from inference import ask, compare, evaluate, index
@@ -71,7 +74,8 @@ def prepare(root: Path) -> None:
     nested = {"data": {"path": "data"}, "run": {"root": "runs"}, "budget": {"max_rounds": 3}, "seed": 1}
     nested["index"] = {"path": "index", "text": {"language": "blank:en"}, "embedder": {"model": "hash"}}
     (root / "config.json").write_text(json.dumps(nested | {"method": "bdtr", "retriever": {"name": "chg"}}))
-    for folder, name in (("gnn/checkpoints/default", "gnn"), ("roles/tuned/checkpoints/verifier", "verifier")):
+    for folder in ("gnn/checkpoints/default", "roles/tuned/checkpoints/verifier", "roles/tuned/checkpoints/encoder"):
+        name = folder.rpartition("/")[2].replace("default", "gnn")
         shutil.copytree(Path(gnnrag.__file__).parent / folder, root / "checkpoints" / name)
     before = Path.cwd()
     os.chdir(root)
@@ -149,10 +153,10 @@ def _read_run(arguments: Sequence[str]) -> int:
 
 
 def _checkpoint(draw: random.Random, victim: Path) -> tuple[str, Main, list[str]]:
-    name = draw.choice(("gnn", "verifier"))
+    name = draw.choice(("gnn", "verifier", "encoder"))
     told = forge(draw, Path("checkpoints", name), victim)
-    if name == "gnn":
-        return told, _load_gnn, []
+    if name != "verifier":
+        return told, _load_gnn if name == "gnn" else _load_encoder, []
     if draw.random() >= COMMANDS:
         return told, _load_verifier, []
     tuned = ["roles.verifier=tuned", "roles.verifier.path=checkpoints/verifier"]
@@ -161,6 +165,13 @@ def _checkpoint(draw: random.Random, victim: Path) -> tuple[str, Main, list[str]
 
 def _load_gnn(arguments: Sequence[str]) -> int:
     load_checkpoint(Path("checkpoints/gnn"))
+    return 0
+
+
+def _load_encoder(arguments: Sequence[str]) -> int:
+    folder = Path("checkpoints/encoder")
+    record = read_tuned(folder, "thoughts", (NEXT_HOP,))
+    load_trained(folder, record, NextHopEncoder, read_settings(NextHopConfig, record.settings, folder), None)
     return 0
 
 
