@@ -44,6 +44,7 @@ class TrainChainConfig:
     sets: dict[str, ChainRowsConfig] = field(default_factory=dict)  # by name
     network: ChainConfig = field(default_factory=ChainConfig)
     chains: ChainsConfig = field(default_factory=ChainsConfig)
+    next_hop: float = 0.0  # weight that the next-hop encoder which ships is given in use; its scores teach nothing
     metric: str = "recall@5"  # of validation, that decides which weights are kept
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
@@ -62,7 +63,7 @@ def check_chains(config: TrainChainConfig) -> None:
         if not 0 <= one.untitled <= 1:
             raise ConfigError(f"sets.{name}.untitled={one.untitled}: a share, from 0 to 1")
     check_sets(config.sets, config.cross, config.folds)
-    check_values(config, least={"chains.most_wrong": 1, "chains.depth": 1})
+    check_values(config, least={"chains.most_wrong": 1, "chains.depth": 1, "next_hop": 0})
     for key in ("empty", "wrong"):
         if not 0 <= (value := getattr(config.chains, key)) <= 1:
             raise ConfigError(f"chains.{key}={value}: a share, from 0 to 1")

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from gnnrag.config import to_plain
 from gnnrag.roles.tuned.chain_verifier import ChainScorer, expansion_features, save_chain, search
 from gnnrag.roles.tuned.checkpoint import round_weights
+from gnnrag.roles.tuned.encoder import encoder_folder
 from gnnrag.run.rundir import commit
+from gnnrag.run.trained import read_seen
 from gnnrag.training.base import OnIndex, RunContext, Training
 from gnnrag.training.chain_data import (
     ChainExample,
@@ -69,6 +71,11 @@ class ChainTraining(Training):
     def divide(self) -> dict[str, Parts]:
         """Divide all questions of the sets."""
         return {name: divide(one.questions, self.config.folds, self.fold) for name, one in self.sets.items()}
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """Those of the next-hop encoder that it is used with, too."""
+        return super().seen | (read_seen(encoder_folder(None)) or frozenset() if self.config.next_hop else frozenset())
 
     def examples(self, part: str) -> dict[str, list[ChainExample]]:
         """Return the examples of a part that have gold passages, by set, in the order of the files."""
@@ -167,7 +174,7 @@ class ChainTraining(Training):
         round_weights(trainer.bare.eval(), "fp16")
         measured = self._measured(trainer.bare, self.examples("report"), self.context.share)
         rows = [{"set": one.set, "id": one.question_id, "metrics": metrics} for _, one, metrics in measured]
-        return self.context.gather(rows), {}
+        return self.context.gather(rows), {"next_hop": self.config.next_hop}
 
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""

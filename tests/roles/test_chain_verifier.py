@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Chain, VerifierTask
 from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
-from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, search
+from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, Following, expansion_features, search
+from gnnrag.roles.tuned.encoder import NextHop
 from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.roles.tuned.verifier import TunedVerifier, TunedVerifierConfig
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.each import each
+from tests.helpers.next_hop import index_by, make_base, make_next_hop
 from tests.helpers.parts import CORPUS
 from tests.helpers.tuned import make_tuned
 
@@ -154,6 +157,68 @@ def test_a_chain_is_selected_whatever_else_is_in_flight(index: Index, folder: Pa
 def test_its_fingerprint_tells_settings_apart(index: Index, folder: Path) -> None:
     prints = [opened(index, folder, **o).fingerprint for o in ({}, {"max_selected": 4}, {"beam": 1}, {"beam": 2})]
     assert prints[0] == prints[3] and len(set(prints)) == 3
+
+
+# ---------------------------------------------------------------------------------------- with the next-hop encoder
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base") / "encoder")
+
+
+@pytest.fixture(scope="module")
+def by_base(base: Path) -> Index:
+    return index_by(base, base.parent / "index")
+
+
+@pytest.fixture(scope="module")
+def encoder(base: Path) -> Path:
+    return make_next_hop(base.parent / "next-hop", base)
+
+
+def test_each_passage_of_a_chain_is_followed_once(by_base: Index, base: Path, encoder: Path) -> None:
+    read: list[Any] = []
+
+    class Counted(NextHop):
+        def vectors(self, asked: Any) -> np.ndarray:
+            read.extend(asked)
+            return super().vectors(asked)
+
+    work, positions = Counted.open(by_base, str(encoder), str(base)), [4, 0, 2, 1]
+    following = Following(work, 3.0, "Who was born in Tromso?", positions)
+    assert not following([()]).any()
+    found = following([(0,), (0, 3), ()])
+    expected = NextHop.vectors(work, [("Who was born in Tromso?", (4,)), ("Who was born in Tromso?", (1,))])
+    cosines = 3.0 * expected @ by_base.passage_vectors[positions].T
+    assert np.allclose(found, [cosines[0], cosines.max(0), np.zeros(4)], atol=1e-6)
+    assert np.array_equal(following([(0, 3)])[0], found[1]) and [one[1] for one in read] == [(4,), (1,)]
+
+
+def test_its_weight_decides_what_comes_next(by_base: Index, base: Path, encoder: Path, tmp_path: Path) -> None:
+    folder = make_tuned(tmp_path / "chain", "verifier", "chain", by_base)
+    given = {"encoder": str(encoder), "base": str(base), "beam": 1, "max_selected": 2}
+    one = task("Who was born in Tromso?")
+    first = CORPUS.index(next(p for p in CORPUS if p.id == ask(opened(by_base, folder, max_selected=1), one)[0][0]))
+    cosines = NextHop.open(by_base, str(encoder), str(base)).vectors([(one.question.text, (first,))])[0]
+    after = (by_base.passage_vectors @ cosines).argsort()[::-1]
+    second = int(next(place for place in after if place != first))
+    verifier = opened(by_base, folder, next_hop=1e6, **given)
+    assert set(ask(verifier, one)[0]) == {CORPUS[first].id, CORPUS[second].id}
+    prints = {opened(by_base, folder, next_hop=w, **given).fingerprint for w in (1.0, 2.0, 0.0)}
+    assert len(prints) == 3 and opened(by_base, folder, max_selected=2, beam=1).fingerprint in prints
+
+
+def test_other_vectors_go_without_unless_it_is_asked_for(index: Index, folder: Path) -> None:
+    plain = opened(index, folder).fingerprint
+    record = folder / "gnnrag.json"
+    written = json.loads(record.read_text("utf-8"))
+    written["facts"]["next_hop"] = 8.0
+    record.write_text(json.dumps(written), "utf-8")
+    verifier = opened(index, folder)
+    assert verifier.fingerprint == plain
+    with pytest.raises(ArtefactError, match="queries are for vectors of"):
+        opened(index, folder, next_hop=8.0)
+    with pytest.raises(ConfigError, match=r"next_hop=-1"):
+        opened(index, folder, next_hop=-1)
 
 
 def test_a_damaged_checkpoint_is_refused(index: Index, folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 After Beam Retrieval (Zhang et al., 2024, arXiv 2308.08973), section 3: hypotheses grow passage by passage and compete
 in a beam. Here a hypothesis is a set, its score the sum of log-softmax values over the pool, and a small network on
-features of question, chain and candidate (`gnnrag.roles.tuned.chain_features`) takes the cross-encoder's place.
+features of question, chain and candidate (`gnnrag.roles.tuned.chain_features`) takes the cross-encoder's place. What
+the next-hop encoder expects after a passage of the chain is added with a weight of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from gnnrag.index.index import Index
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
 from gnnrag.roles.tuned.checkpoint import TunedRecord, trained, write_tuned
+from gnnrag.roles.tuned.encoder import NextHop, fits
 from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.session import Session
 
@@ -85,14 +87,34 @@ def expansion_features(reading: ChainReading, chain: Sequence[int], config: Chai
 Beam = list[tuple[tuple[int, ...], float]]  # sets of places, ascending, with their scores, best first
 
 
+class Following:
+    """What the next-hop encoder expects after passages of a pool: it reads each that a chain takes, once."""
+
+    def __init__(self, encoder: NextHop, weight: float, question: str, positions: Sequence[int]) -> None:
+        self.encoder, self.weight, self.question, self.positions = encoder, weight, question, positions
+        self._pool = encoder.index.passage_vectors[list(positions)]  # (n, dim)
+        self._rows: dict[int, np.ndarray] = {}  # by place: cosines of what may follow with all passages, (n,)
+
+    def __call__(self, chains: Sequence[tuple[int, ...]]) -> np.ndarray:
+        """Return what is added to the scores after each chain: weight times the largest cosine. Shape (chains, n)."""
+        if new := sorted({place for held in chains for place in held} - self._rows.keys()):
+            vectors = self.encoder.vectors([(self.question, (self.positions[place],)) for place in new])
+            self._rows |= dict(zip(new, vectors @ self._pool.T, strict=True))
+        none = np.zeros(len(self.positions), np.float32)
+        return self.weight * np.stack([np.max([self._rows[p] for p in held], 0) if held else none for held in chains])
+
+
 @torch.inference_mode()
-def search(model: ChainScorer, reading: ChainReading, beam: int, length: int) -> Beam:
+def search(
+    model: ChainScorer, reading: ChainReading, beam: int, length: int, following: Following | None = None
+) -> Beam:
     """Return the best chains of `length` passages (or all there are); two orders of one set are one chain."""
     chains: Beam = [((), 0.0)]
     for _ in range(min(length, reading.count)):
         grown: dict[tuple[int, ...], float] = {}
-        for held, score in chains:
-            values = model(torch.from_numpy(expansion_features(reading, held, model.config)))
+        added = following([held for held, _ in chains]) if following else np.zeros((len(chains), 1), np.float32)
+        for (held, score), more in zip(chains, added, strict=True):
+            values = model(torch.from_numpy(expansion_features(reading, held, model.config))) + torch.from_numpy(more)
             values[list(held)] = -torch.inf
             chances = torch.log_softmax(values.double(), 0).numpy()
             for place in np.argsort(-chances, kind="stable")[: min(beam, reading.count - len(held))].tolist():
@@ -118,17 +140,34 @@ def load_chain(folder: Path, record: TunedRecord) -> ChainScorer:
     return model.eval()
 
 
+@dataclass
+class ChainOptions:
+    """What a run says in place of the checkpoint."""
+
+    length: int | None = None
+    beam: int | None = None
+    next_hop: float | None = None  # weight of the next-hop encoder; 0: without it
+    encoder: str | None = None  # its checkpoint; null: the one that ships
+    base: str | None = None  # where its base lies, if that is not the embedded one
+
+
 class ChainVerifier(Role[VerifierTask, Verdict]):
     """The chain's part of `TunedVerifier`: the passages of the best chain, whatever else is in flight."""
 
-    def __init__(
-        self, index: Index, folder: Path, record: TunedRecord, length: int | None = None, beam: int | None = None
-    ) -> None:
-        """`length`, `beam`: in place of those of the checkpoint."""
+    def __init__(self, index: Index, folder: Path, record: TunedRecord, options: ChainOptions | None = None) -> None:
+        """Open a checkpoint; an index by another embedder than the next-hop encoder's is read without that."""
+        options = options or ChainOptions()
         self.index, self.model = index, load_chain(folder, record)
-        self.length, self.beam = length or self.model.config.length, beam or self.model.config.beam
+        self.length, self.beam = options.length or self.model.config.length, options.beam or self.model.config.beam
         self._worker = Worker()  # the event loop goes on meanwhile
-        self.fingerprint = digest([record.fingerprint, self.length, self.beam])
+        learned = float(record.facts.get("next_hop") or 0.0)
+        self.weight = learned if options.next_hop is None else options.next_hop
+        is_wanted = options.next_hop is not None or options.encoder is not None  # and must fit
+        self.encoder: NextHop | None = None
+        if self.weight and (is_wanted or fits(options.encoder, index)):
+            self.encoder = NextHop.open(index, options.encoder, options.base)
+        following = [self.encoder.fingerprint, self.weight] if self.encoder else []
+        self.fingerprint = digest([record.fingerprint, self.length, self.beam, *following])
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
         """Return the ids of the best chain in the order shown."""
@@ -137,16 +176,20 @@ class ChainVerifier(Role[VerifierTask, Verdict]):
         chains = await self._worker(lambda: self._chains(task))
         ids = [passage.id for passage in task.passages]
         told = [{"ids": [ids[i] for i in places], "score": round(score, 4)} for places, score in chains]
-        session.record("verifier_chains", chains=told)
+        session.record("verifier_chains", chains=told, next_hop=self.weight if self.encoder else 0.0)
         return Verdict(tuple(ids[i] for i in chains[0][0]))
 
     def _chains(self, task: VerifierTask) -> Beam:
         known = all(p.id in self.index.position for p in task.passages)
         cosines: Sequence[float] = ()
+        following = None
         if known:
-            vectors = self.index.passage_vectors[[self.index.position[p.id] for p in task.passages]]
+            positions = [self.index.position[p.id] for p in task.passages]
+            if self.encoder:
+                following = Following(self.encoder, self.weight, task.question.text, positions)
+            vectors = self.index.passage_vectors[positions]
             cosines = (vectors @ self.index.embedder.encode([task.question.text], is_query=True)[0]).tolist()
         shown = Shown(
             task.question.text, task.chain.text, task.passages, task.scores, cosines, frozenset(task.chain.support)
         )
-        return search(self.model, ChainReading(shown), self.beam, self.length)
+        return search(self.model, ChainReading(shown), self.beam, self.length, following)

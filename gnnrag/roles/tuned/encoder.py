@@ -216,9 +216,10 @@ class NextHop:
 
         Shape (len(asked), dim), float32; no row depends on the others.
         """
-        bases = self.index.embedder.encode([question for question, _ in asked], is_query=True)
+        questions = list(dict.fromkeys(question for question, _ in asked))
+        bases = dict(zip(questions, self.index.embedder.encode(questions, is_query=True), strict=True))
         passages, first = self.index.passage_vectors, self.model.config.first
-        out = np.array(bases, dtype=np.float32)
+        out = np.array([bases[question] for question, _ in asked], dtype=np.float32)
         needed = [i for i, (_, chain) in enumerate(asked) if chain or first != "base"]
         contents = [[self.index.passages[p].content for p in asked[i][1]] for i in needed]
         rows = [self.rows.row(asked[i][0], texts) for i, texts in zip(needed, contents, strict=True)]
@@ -249,10 +250,18 @@ def encoder_folder(path: str | None) -> Path:
     return folder
 
 
+def fits(path: str | None, index: Index) -> bool:
+    """Whether a checkpoint (`path` None: the one that ships) was trained on the vectors that an index has."""
+    return _fits(read_tuned(encoder_folder(path), "thoughts", (KIND,)), index)
+
+
+def _fits(record: TunedRecord, index: Index) -> bool:
+    return bool(record.base.get("weights") == (index.embedder.weights or index.embedder.identity))
+
+
 def _check_index(folder: Path, record: TunedRecord, index: Index) -> None:
     """Raise ArtefactError where the vectors of an index are not those of the base that a checkpoint was trained on."""
-    found = index.embedder.weights or index.embedder.identity
-    if record.base.get("weights") != found:
+    if not _fits(record, index):
         raise ArtefactError(
             f"{folder}: the encoder's queries are for vectors of {record.base.get('name')!r}, and the index was made "
             f"with {index.config.embedder.model!r}; build the index with that one, or train an encoder for this one"

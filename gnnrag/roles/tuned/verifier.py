@@ -18,7 +18,7 @@ from gnnrag.common.waiting import MicroBatcher, Worker
 from gnnrag.errors import ArtefactError, ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Role, Verdict, VerifierTask
-from gnnrag.roles.tuned.chain_verifier import CHAIN, ChainVerifier
+from gnnrag.roles.tuned.chain_verifier import CHAIN, ChainOptions, ChainVerifier
 from gnnrag.roles.tuned.checkpoint import (
     LANGUAGE_KINDS,
     STORES,
@@ -316,9 +316,11 @@ PRECISIONS = ("f32", "bf16")
 
 @dataclass
 class TunedVerifierConfig(LanguageRoleConfig):
-    """Settings of `TunedVerifier`; `max_selected` matters to chains, too, `beam` to them alone, the rest not."""
+    """Settings of `TunedVerifier`; the first three are of chains alone, `max_selected` of them, too, the rest not."""
 
     beam: int | None = None  # chains that are followed at once; null: as in training
+    next_hop: float | None = None  # weight of what the next-hop encoder expects; null: as in training, 0: without it
+    encoder: str | None = None  # checkpoint of that encoder; null: the one that ships
     threshold: float | None = None  # least probability of a selected passage; null: as learned on validation
     max_selected: int | None = None  # most passages that are selected, by their own scores; null: as in training
     read: int | None = None  # passages whose text is read, the best by their features; null: as in training, 0: all
@@ -348,7 +350,9 @@ class TunedVerifier(Role[VerifierTask, Verdict]):
             self._does = CrossEncoderVerifier(index, folder, record, self.config)
             self.fingerprint = self._does.fingerprint
         elif record.kind == CHAIN:
-            self._does = ChainVerifier(index, folder, record, self.config.max_selected, self.config.beam)
+            c = self.config
+            options = ChainOptions(c.max_selected, c.beam, c.next_hop, c.encoder, c.base)
+            self._does = ChainVerifier(index, folder, record, options)
             self.fingerprint = self._does.fingerprint
         else:
             self._does = open_language_role(folder, record, "verifier", self.config)
@@ -421,7 +425,7 @@ def _check(config: TunedVerifierConfig) -> None:
     where = "roles.verifier.options"
     if config.threshold is not None and not 0 <= config.threshold <= 1:
         raise ConfigError(f"{where}.threshold={config.threshold}: a probability, from 0 to 1")
-    for name, least in (("max_selected", 1), ("beam", 1), ("read", 0), ("batch_size", 1)):
+    for name, least in (("max_selected", 1), ("beam", 1), ("next_hop", 0), ("read", 0), ("batch_size", 1)):
         if (value := getattr(config, name)) is not None and value < least:
             raise ConfigError(f"{where}.{name}={value}: must be at least {least}")
     if config.precision not in PRECISIONS:
