@@ -154,7 +154,7 @@ def open_language_model(config: TrainLanguageConfig, role: str, device: torch.de
         tokenizer, config.model, is_seq2seq, network.config, [ends] if isinstance(ends, int) else ends or []
     )
     if not is_full:
-        network = _adapted(network, config, adapter)
+        network = adapted(network, config, adapter)
     if config.model.checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if not is_full:
@@ -172,7 +172,7 @@ def _check(config: TrainLanguageConfig, files: ModelFiles, weights: str | None) 
         raise ArtefactError(f"start={config.start!r} was trained on other weights than {str(files.base)!r} holds")
 
 
-def _adapted(network: Any, config: TrainLanguageConfig, adapter: Path | None) -> nn.Module:
+def adapted(network: Any, config: TrainLanguageConfig, adapter: Path | None) -> nn.Module:
     """Return the model under a trainable adapter: a new one, whose weights follow from the seed, or that of `start`."""
     from peft import LoraConfig, get_peft_model
 

@@ -1,0 +1,325 @@
+"""What training a language model or an encoder takes of a GPU's memory, counted without a GPU and without weights.
+
+The model is built on the meta device from its sizes, given tensors that have shapes and no storage, and taken through
+the very losses of training, forward and backward; what is live at each operation is summed. In bytes of one process:
+
+    weights + gradients (4 each trained) + AdamW (8 each trained) + DDP's copy of gradients + most that is live besides
+
+with every row of a micro-batch as long as the context, and its reply `judging.tokens` long; logits and what the loss
+makes of them in float32 are among the last. The kernels are a CPU's: a GPU's differ in what attention and dropout keep,
+and leave gaps between blocks, hence the reserve.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import yaml  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from gnnrag.common.files import read_json
+from gnnrag.errors import ConfigError
+from gnnrag.training.language.data import Example, TrainLanguageConfig
+from gnnrag.training.language.losses import LanguageModel, Pair, adapted, preference_losses, supervised_losses
+from gnnrag.training.verifier_data import TrainVerifierConfig
+
+GIB = 2**30
+RESERVE = 0.1  # share of the memory left to CUDA, its libraries and the gaps between blocks
+_DEPTHS = ("num_hidden_layers", "num_layers", "num_decoder_layers")
+_TRACED = (2, 3)  # layers: the first may differ, all others are alike, so that two depths give any
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one process needs, in bytes where nothing else is said."""
+
+    weights: dict[str, int]  # of the model, by type
+    trained: int  # parameters that are trained, a number
+    gradients: int
+    optimiser: int  # AdamW's two means in float32, and a step count for each tensor
+    buckets: int  # DDP's copy of the gradients; 0 with one process
+    step: int  # most that is live besides, while a micro-batch goes forward and backward
+    validation: int  # the same while replies are scored and generated, their keys and values included
+
+    @property
+    def total(self) -> int:
+        """Return the most that is needed at any time."""
+        fixed = sum(self.weights.values()) + self.gradients + self.optimiser + self.buckets
+        return fixed + max(self.step, self.validation)
+
+
+def language_memory(config: TrainLanguageConfig, devices: int) -> Memory:
+    """Return what training with these settings needs of each of `devices` GPUs. ConfigError: an unknown base."""
+    sizes = base_sizes(config.model.base)
+    context = config.model.context or int(sizes.get("max_position_embeddings", 512))
+    rows, reply = micro_batch(config, devices), config.judging.tokens
+    is_seq2seq = config.kind == "seq2seq"
+    prompt = context if is_seq2seq else context - reply
+    if prompt < 1:
+        raise ConfigError(f"model.context={context} has no room beside judging.tokens={reply}")
+    shapes = prompt, reply
+    together = max(1, min(config.judging.batch, config.judging.batch_tokens // context))
+
+    def build(depth: int | None) -> nn.Module:
+        network = _on_meta(sizes, config.kind, depth, "float32" if config.model.train == "full" else _frozen(config))
+        with torch.device("meta"):
+            network = network if config.model.train == "full" else adapted(network, config, None)
+        if config.model.checkpointing:
+            network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
+            if config.model.train != "full":
+                network.enable_input_require_grads()  # type: ignore[operator]
+        return network
+
+    def losses(network: Any, count: int) -> Tensor:
+        model = LanguageModel(network, SimpleNamespace(pad_token_id=0), is_seq2seq, None, None)  # type: ignore[arg-type]
+        tokens, said = [(1,) * n for n in shapes]
+        device = torch.device("cpu")
+        if config.stage == "dpo":
+            pairs = [Pair(None, tokens, said, said, 1.0)] * count  # type: ignore[arg-type]
+            return preference_losses(model, network, pairs, config.preference, device)
+        return supervised_losses(model, network, [Example(None, tokens, said)] * count, device)  # type: ignore[arg-type]
+
+    found = _traced(sizes, build, partial(losses, count=rows), partial(losses, count=together), config.fit.precision)
+    weights = {name: count * _BYTES[name] for name, count in found.counts.items()}
+    cache = _cached_bytes(sizes, config.kind) * config.judging.batch_tokens * _BYTES[_frozen(config)]
+    return _memory(weights, found, devices, found.validation + cache)
+
+
+def encoder_memory(config: TrainVerifierConfig, devices: int) -> Memory:
+    """Return the same of a cross-encoder whose lists are all full; its heads, a thousandth of it, are left out."""
+    sizes, network = base_sizes(config.network.base), config.network
+    rows = micro_batch(config, devices) * config.ranking.max_pairs
+
+    def build(depth: int | None) -> nn.Module:
+        encoder: Any = _on_meta(sizes, "encoder", depth, "float32")
+        if network.train_layers is not None:
+            raise ConfigError("network.train_layers: only null, all of the encoder, is counted")
+        if network.gradient_checkpointing:
+            encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        return encoder  # type: ignore[no-any-return]
+
+    def losses(encoder: Any) -> Tensor:
+        ids = torch.ones(rows, network.max_tokens, dtype=torch.long)
+        hidden: Tensor = encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+        return (hidden[:, 0] if network.pooling == "cls" else hidden.mean(1)).float().sum(1)
+
+    found = _traced(sizes, build, losses, None, config.fit.precision)
+    return _memory({name: count * _BYTES[name] for name, count in found.counts.items()}, found, devices, 0)
+
+
+def micro_batch(config: Any, devices: int) -> int:
+    """Return how many items one process takes forward together."""
+    share = math.ceil(config.fit.batch_size / devices)
+    return min(config.fit.micro_batch or share, share)
+
+
+def check_fits(memory: Memory, devices: int, gib: float) -> None:
+    """Raise ConfigError where a training does not fit `gib` GiB less `RESERVE`."""
+    room = gib * (1 - RESERVE)
+    if memory.total > room * GIB:
+        each = f"each of {devices} GPUs" if devices > 1 else "the GPU"
+        raise ConfigError(
+            f"{memory.total / GIB:.1f} GiB do not fit {each}: gpu_gib={gib:g} less {RESERVE:.0%} leaves {room:.1f}; "
+            "halve fit.micro_batch, or compute activations again (model.checkpointing=true, of an encoder "
+            "network.gradient_checkpointing=true)"
+        )
+
+
+def base_sizes(name: str) -> dict[str, Any]:
+    """Return the sizes of a base: of a folder's config.json, or those known here. Raises ConfigError for others."""
+    if (settings := Path(name).expanduser() / "config.json").is_file() and name:
+        return dict(read_json(settings))
+    known = yaml.safe_load((files("gnnrag.training.language") / "bases.yaml").read_text("utf-8"))
+    if (plain := name.partition("@")[0]) in known:
+        return dict(known[plain])
+    given = f"{name!r} is no folder with a config.json and not known here" if name else "is not given"
+    raise ConfigError(f"base {given}; give model.base=BASE, a folder or one of {', '.join(known)}")
+
+
+# ---------------------------------------------------------------------------------------------------------- tracing
+@dataclass(frozen=True)
+class _Found:
+    """What a model was found to need: parameters by type, trained ones, tensors of these, bytes."""
+
+    counts: Counter[str]
+    trained: int
+    tensors: int
+    step: int
+    validation: int
+
+
+class Peak(TorchDispatchMode):
+    """Sums the bytes of the tensors made inside that are still held, and keeps the largest sum as `most`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self._held: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, and count what it made."""
+        before = {t.untyped_storage()._cdata for t in tree_iter((args, kwargs)) if isinstance(t, Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_iter(out):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in before:
+                self._count(tensor.untyped_storage())
+        return out
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        if storage._cdata in self._held:
+            return
+        self._held.add(storage._cdata)
+        self.now += storage.nbytes()
+        self.most = max(self.most, self.now)
+        weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes())
+
+    def _drop(self, key: int, size: int) -> None:
+        self._held.discard(key)
+        self.now -= size
+
+
+def step_bytes(network: nn.Module, losses: Callable[[Any], Tensor], precision: str) -> int:
+    """Return the most that is live, besides weights and gradients, in a forward and backward pass of `losses`."""
+    network.train()
+    for parameter in network.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    with Peak() as peak:
+        with _autocast(precision):
+            rows = losses(network)
+        rows.sum().backward()  # type: ignore[no-untyped-call]
+    return peak.most
+
+
+def _autocast(precision: str) -> Any:
+    return torch.autocast("cpu", _PRECISIONS[precision]) if precision in _PRECISIONS else nullcontext()
+
+
+def _traced(
+    sizes: dict[str, Any],
+    build: Callable[[int | None], nn.Module],
+    losses: Callable[[Any], Tensor],
+    scored: Callable[[Any], Tensor] | None,
+    precision: str,
+) -> _Found:
+    """Return what a model needs, of all its depth, from two of few layers."""
+    with warnings.catch_warnings():  # transformers renames what peft calls
+        warnings.simplefilter("ignore", FutureWarning)
+        return _whole(sizes, build, partial(_at, losses=losses, scored=scored, precision=precision))
+
+
+def _whole(
+    sizes: dict[str, Any], build: Callable[[int | None], nn.Module], at: Callable[[nn.Module], _Found]
+) -> _Found:
+    depths = {sizes[key] for key in _DEPTHS if key in sizes}
+    depth = max(depths)
+    if len(depths) > 1 or depth <= _TRACED[1]:
+        return at(build(None))
+    low, high = [at(build(few)) for few in _TRACED]
+
+    def of(a: int, b: int) -> int:
+        return a + (b - a) * (depth - _TRACED[0])
+
+    counts = Counter({name: of(low.counts[name], high.counts[name]) for name in high.counts})
+    names = ("trained", "tensors", "step", "validation")
+    return _Found(counts, *(of(getattr(low, name), getattr(high, name)) for name in names))
+
+
+def _at(
+    network: nn.Module, losses: Callable[[Any], Tensor], scored: Callable[[Any], Tensor] | None, precision: str
+) -> _Found:
+    parameters = list(network.parameters())
+    trained = [p for p in parameters if p.requires_grad]
+    counts: Counter[str] = Counter()
+    for p in parameters:
+        counts[str(p.dtype).removeprefix("torch.")] += p.numel()
+    with FakeTensorMode():
+        _filled(network)
+        step = step_bytes(network, losses, precision)
+        validation = 0
+        if scored:
+            network.eval()
+            with torch.no_grad(), Peak() as peak, _autocast(precision):
+                scored(network)
+            validation = peak.most
+    return _Found(counts, sum(p.numel() for p in trained), len(trained), step, validation)
+
+
+def _filled(network: nn.Module) -> None:
+    """Put tensors of the mode in force, which seem to be a CPU's, in the place of those on the meta device."""
+    made: dict[int, Tensor] = {}
+    for module in network.modules():
+        for place in (module._parameters, module._buffers):
+            for name, old in place.items():
+                if old is None:
+                    continue
+                if id(old) not in made:
+                    new = torch.empty(old.shape, dtype=old.dtype, device="cpu")
+                    is_parameter = isinstance(old, nn.Parameter)
+                    made[id(old)] = nn.Parameter(new, requires_grad=old.requires_grad) if is_parameter else new
+                place[name] = made[id(old)]  # type: ignore[assignment]
+
+
+def _on_meta(sizes: dict[str, Any], kind: str, depth: int | None, dtype: str) -> nn.Module:
+    """Return a model without weights, of `depth` layers where that is given."""
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    sizes = dict(sizes)
+    if depth is not None:
+        sizes |= {key: depth for key in _DEPTHS if key in sizes}
+        if isinstance(sizes.get("layer_types"), list):
+            sizes["layer_types"] = sizes["layer_types"][:depth]
+    try:
+        settings = AutoConfig.for_model(**sizes)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"model_type {sizes.get('model_type')!r} is not known to transformers: {error}") from error
+    cls = {"causal": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM, "encoder": AutoModel}[kind]
+    with torch.device("meta"):
+        model: Any = cls.from_config(settings, dtype=getattr(torch, dtype))
+    head: Any = model.get_output_embeddings() if kind != "encoder" else None
+    if sizes.get("tie_word_embeddings") is False and head.weight is model.get_input_embeddings().weight:
+        head.weight = nn.Parameter(head.weight.detach().clone())  # transformers parts T5's only with their weights
+    return model  # type: ignore[no-any-return]
+
+
+def _frozen(config: TrainLanguageConfig) -> str:
+    return "bfloat16" if config.model.dtype == "auto" else config.model.dtype
+
+
+def _cached_bytes(sizes: dict[str, Any], kind: str) -> int:
+    """Return how many numbers generation keeps of a token: keys and values of each layer."""
+    if kind == "seq2seq":
+        return 2 * int(sizes["num_decoder_layers"]) * int(sizes["num_heads"]) * int(sizes["d_kv"])
+    heads = int(sizes["num_attention_heads"])
+    width = int(sizes.get("head_dim") or sizes["hidden_size"] // heads)
+    return 2 * int(sizes["num_hidden_layers"]) * int(sizes.get("num_key_value_heads") or heads) * width
+
+
+def _memory(weights: dict[str, int], found: _Found, devices: int, validation: int) -> Memory:
+    gradients = 4 * found.trained
+    optimiser = 8 * found.trained + 4 * found.tensors
+    return Memory(weights, found.trained, gradients, optimiser, gradients if devices > 1 else 0, found.step, validation)
+
+
+COUNTS: dict[str, Sequence[Any]] = {
+    "causal": (TrainLanguageConfig, language_memory),
+    "seq2seq": (TrainLanguageConfig, language_memory),
+    "cross_encoder": (TrainVerifierConfig, encoder_memory),
+}
