@@ -72,7 +72,10 @@ TRAININGS: dict[str, dict[str, str]] = {
         "causal": "gnnrag.training.language.train:ThoughtsCausalTraining",
         "seq2seq": "gnnrag.training.language.train:ThoughtsSeq2SeqTraining",
     },
-    "train_reader.py": {"span": "gnnrag.training.reader:ReaderTraining"},
+    "train_reader.py": {
+        "span": "gnnrag.training.reader:ReaderTraining",
+        "causal": "gnnrag.training.language.train:ReaderLanguageTraining",
+    },
     "train_encoder.py": {"encoder": "gnnrag.training.encoder:EncoderTraining"},
 }
 

@@ -55,7 +55,14 @@ def test_every_gpu_config_fits_one_80_gb_gpu_and_eight(path: Path) -> None:
 
 def test_all_gpu_configs_are_among_those_counted() -> None:
     stems = {path.stem for path in CONFIGS}
-    assert {"thoughts_qwen7b", "thoughts_dpo", "thoughts_t5", "verifier_qwen7b", "verifier_deberta"} <= stems
+    assert {
+        "thoughts_qwen7b",
+        "thoughts_dpo",
+        "thoughts_t5",
+        "verifier_qwen7b",
+        "verifier_deberta",
+        "reader_causal",
+    } <= stems
 
 
 @pytest.fixture(scope="module")

@@ -299,6 +299,12 @@ class LanguageRole(Role[Any, Any]):
         await self.backend.close()
 
 
+def prompted_class(role: str) -> Any:
+    """Return the class that asks a tuned language model: that of the prompted role, of a reader one of its own."""
+    own = {"reader": "gnnrag.roles.tuned.causal_reader:BriefReader"}
+    return resolve(f"roles.{role}", "prompted", {**ROLES[role], **({"prompted": own[role]} if role in own else {})})
+
+
 def open_language_role(folder: Path, record: TunedRecord, role: str, config: LanguageRoleConfig) -> LanguageRole:
     """Return the role that a tuned language model does.
 
@@ -312,7 +318,7 @@ def open_language_role(folder: Path, record: TunedRecord, role: str, config: Lan
     if config.other_prompt not in OTHER_PROMPT:
         raise ConfigError(f"{where}.other_prompt={config.other_prompt!r}: allowed are {', '.join(OTHER_PROMPT)}")
     backend = _open_backend(folder, record, config, where)
-    cls = resolve(f"roles.{role}", "prompted", ROLES[role])
+    cls = prompted_class(role)
     trained = dict(record.settings.get("prompted", {}))
     if str(trained.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
         trained["prompt"] = str(child(folder, trained["prompt"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,15 @@ from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import (
+    LANGUAGE_KINDS,
     STORES,
+    LanguageRole,
+    LanguageRoleConfig,
     TunedRecord,
     load_encoder,
     load_tokenizer,
     load_trained,
+    open_language_role,
     read_tuned,
     role_folder,
     save_trained,
@@ -280,11 +284,9 @@ def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
 
 
 @dataclass
-class TunedReaderConfig:
-    """Which checkpoint, and how it is used."""
+class TunedReaderConfig(LanguageRoleConfig):
+    """Which checkpoint, and how it is used; of a language model, `max_passages` and what is inherited matters."""
 
-    path: str | None = None  # folder that training/train_reader.py wrote; null: the one that ships, if any
-    base: str | None = None  # where its encoder lies now, if not where it was trained
     min_confidence: float | None = None  # answers less sure are withheld; null: as validation chose
     max_passages: int = 10  # passages beyond this are not read
     batch: int = 8  # questions read at once
@@ -294,12 +296,14 @@ class TunedReaderConfig:
 class TunedReader(Role[ReaderTask, Answer]):
     """Answers with the candidate that a trained network ranks first; questions read together do not affect each other.
 
+    A checkpoint of a language model answers by `BriefReader` instead.
+
     ConfigError: no checkpoint is named and none ships, or a setting is out of range. ArtefactError: the checkpoint is
     missing, damaged, or of another role, architecture or base.
     """
 
     config_class = TunedReaderConfig
-    kinds = (SPAN,)
+    kinds = (SPAN, *LANGUAGE_KINDS)
     stages = ()
 
     def __init__(self, index: Any = None, config: TunedReaderConfig | None = None) -> None:
@@ -309,6 +313,12 @@ class TunedReader(Role[ReaderTask, Answer]):
                 raise ConfigError(f"reader.{name}={value}: must be at least 1")
         folder = role_folder("reader", self.config.path)
         record = read_tuned(folder, "reader", self.kinds)
+        self._language: LanguageRole | None = None
+        if record.kind != SPAN:
+            prompted = {"max_passages": self.config.max_passages, **self.config.prompted}
+            self._language = open_language_role(folder, record, "reader", replace(self.config, prompted=prompted))
+            self.prompters = self._language.prompters
+            return
         self.fingerprint = record.fingerprint
         chosen = self.config.min_confidence
         self.threshold = float(record.facts.get("threshold") or 0.0) if chosen is None else chosen
@@ -324,12 +334,18 @@ class TunedReader(Role[ReaderTask, Answer]):
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""
+        if self._language:
+            answer: Answer = await self._language(task, session)
+            return answer
         (found,) = await self._batcher.results([task])
         return found
 
     async def close(self) -> None:
-        """Let the thread end."""
-        self._batcher.close()
+        """Let the thread end, or the model go."""
+        if self._language:
+            await self._language.close()
+        else:
+            self._batcher.close()
 
     def _answer(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
         items = [self._maker.of_task(task, self.config.max_passages) for task in tasks]

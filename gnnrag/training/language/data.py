@@ -14,11 +14,12 @@ from gnnrag.errors import ConfigError, DataError
 from gnnrag.llm.base import Message
 from gnnrag.llm.local import encode, own_context
 from gnnrag.prompts import Prompt, load_prompt
-from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.thoughts import thoughts_chat
+from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat
 from gnnrag.roles.verifier import verifier_chat
 from gnnrag.training.config import FitConfig, FoldConfig, Parts, TrainingRunConfig, check_values, divide, draw
-from gnnrag.training.rows import ThoughtsRow, Turn, VerifierRow, read_rows
+from gnnrag.training.rows import ReaderRow, ThoughtsRow, Turn, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
 
 CHOICES = {
@@ -157,9 +158,10 @@ def _check_ranges(config: TrainLanguageConfig) -> None:
         )
 
 
-ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow}
+ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow, "reader": ReaderRow}
+PROMPTS = {"reader": PROMPT}  # of roles whose prompt has another name
 PARTS = ("train", "validation", "report")
-AnyRow = VerifierRow | ThoughtsRow
+AnyRow = VerifierRow | ThoughtsRow | ReaderRow
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class Example:
 class RoleRows:
     """The rows of a role."""
 
-    role: str  # `verifier` or `thoughts`
+    role: str  # `verifier`, `thoughts` or `reader`
     prompt: Prompt  # of the role at inference
     prompt_name: str  # name or path of a prompt that is not the role's own, else an empty text
     rows: list[AnyRow]  # all of them, in the order of the files
@@ -213,14 +215,14 @@ def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRow
     """Read the rows of a role, and check that they were asked as the role asks now.
 
     Args:
-        role: `verifier` or `thoughts`.
+        role: `verifier`, `thoughts` or `reader`.
         paths: of the files.
         prompt_name: of another prompt, which then takes the place of the one that the teacher was asked with.
 
     Raises:
         DataError: no such file, a line that is no row, a row that two files have, or one that shows another prompt.
     """
-    prompt = load_prompt(prompt_name or role)
+    prompt = load_prompt(prompt_name or PROMPTS.get(role, role))
     rows: dict[str, AnyRow] = {}
     digests = {}
     for path in map(Path, paths):
@@ -236,11 +238,13 @@ def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRow
     return RoleRows(role, prompt, prompt_name, list(rows.values()), Counter(), digests)
 
 
-def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask:
+def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask | ReaderTask:
     """Return the task of a row's decision, with the passages that its chat shows."""
     question, passages = Question(row.question_id, row.question), shown(row)
     if isinstance(row, VerifierRow):
         return VerifierTask(question, Chain(row.chain, support=row.support), passages)
+    if isinstance(row, ReaderRow):
+        return ReaderTask(question, passages)
     with_chain, may_stop = row.source.get("chain") is not None, bool(row.source.get("may_stop"))
     return ThoughtsTask(question, passages, (), row.earlier, row.round, with_chain, may_stop)
 
@@ -253,6 +257,8 @@ def asked(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
     task = task_of(row)
     if isinstance(task, VerifierTask):
         return verifier_chat(task, (), prompt)[:-1]
+    if isinstance(task, ReaderTask):
+        return brief_chat(task, "", prompt)[:-1]
     return thoughts_chat(task, Thoughts(), prompt)[:-1]
 
 

@@ -43,7 +43,7 @@ from gnnrag.training.language.validation import CorpusGain, Validator, default_m
 from gnnrag.training.loop import Rows, Trainer
 from gnnrag.training.report import Card, Report
 
-TITLES = {"verifier": "Verifier", "thoughts": "Thought generator"}
+TITLES = {"verifier": "Verifier", "thoughts": "Thought generator", "reader": "Reader"}
 SUMMARY = (
     "A language model fine-tuned for one role of gnnrag: {role}. Use it with `roles.{role}=tuned "
     "roles.{role}.path=THIS_FOLDER`. It answers the prompt `{prompt}` of gnnrag, and no other."
@@ -293,6 +293,13 @@ class VerifierLanguageTraining(LanguageTraining):
 
     role, prefix = "verifier", "verifier-causal"
     columns = ("precision", "recall", "f1", "parse_failure", "likelihood")
+
+
+class ReaderLanguageTraining(LanguageTraining):
+    """A causal language model that answers briefly, with the passages that it rests on."""
+
+    role, prefix = "reader", "reader-causal"
+    columns = ("em", "f1", "cited", "abstained", "parse_failure", "likelihood")
 
 
 class ThoughtsCausalTraining(LanguageTraining):

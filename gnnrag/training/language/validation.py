@@ -19,15 +19,17 @@ from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend, Reply, Request
 from gnnrag.llm.hf import HFBackend, HFConfig, HFModel
 from gnnrag.llm.local import Job, Limits, Ticket
-from gnnrag.registry import RETRIEVERS, ROLES, resolve
+from gnnrag.metrics.answer import exact_match, f1
+from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.retrievers.base import Retriever
-from gnnrag.roles.base import Thoughts, Verdict
+from gnnrag.roles.base import Answer, Thoughts, Verdict
+from gnnrag.roles.tuned.checkpoint import prompted_class
 from gnnrag.run.pipeline import data_source, index_path
 from gnnrag.session import Session, normalised
 from gnnrag.training.language.data import AnyRow, CorpusConfig, ValidationConfig, encoded, task_of
 from gnnrag.training.language.losses import LanguageModel
 from gnnrag.training.loop import Rows
-from gnnrag.training.rows import DEPTH, ThoughtsRow, VerifierRow, gain_of, gold_ranks
+from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain_of, gold_ranks
 from gnnrag.types import Query
 
 
@@ -130,7 +132,7 @@ class TrainingBackend(Backend):
 class Validator:
     """Measures rows."""
 
-    role: str  # `verifier` or `thoughts`
+    role: str  # `verifier`, `thoughts` or `reader`
     prompt: str  # name or path of a prompt that is not the role's own, else an empty text
     model: LanguageModel  # the model
     config: ValidationConfig  # how replies are generated
@@ -146,8 +148,7 @@ class Validator:
         results = asyncio.run(self._ask(rows))
         found: Rows = {}
         for row, (result, failures) in zip(rows, results, strict=True):
-            own = self._verdict(row, result) if isinstance(row, VerifierRow) else self._thoughts(row, result)
-            found[row.id] = {**own, "parse_failure": float(failures > 0)}
+            found[row.id] = {**self._own(row, result), "parse_failure": float(failures > 0)}
         with torch.inference_mode():
             examples = encoded(rows, self.prompt, self.model.encoder)
             values = self.model.scored(examples, device, limits_of(self.config))
@@ -158,7 +159,7 @@ class Validator:
     async def _ask(self, rows: Sequence[AnyRow]) -> list[tuple[Any, int]]:
         """Return what the role makes of each row, and how many replies could not be parsed."""
         backend = TrainingBackend(self.model, self.config)
-        cls = resolve(f"roles.{self.role}", "prompted", ROLES[self.role])
+        cls = prompted_class(self.role)
         settings = {"prompt": self.prompt, "max_tokens": self.config.tokens}
         role = cls(backend, build_settings(cls, settings, "judging"))
 
@@ -171,6 +172,11 @@ class Validator:
             return list(await asyncio.gather(*map(one, rows)))
         finally:
             await backend.close()
+
+    def _own(self, row: AnyRow, result: Any) -> dict[str, float]:
+        if isinstance(row, ReaderRow):
+            return answer_scores(row, result)
+        return self._verdict(row, result) if isinstance(row, VerifierRow) else self._thoughts(row, result)
 
     def _verdict(self, row: VerifierRow, verdict: Verdict) -> dict[str, float]:
         """Compare a selection with the gold among the passages shown; where none is known, with the teacher's."""
@@ -205,6 +211,19 @@ def selection_scores(selected: set[str], truth: set[str]) -> tuple[float, float,
     return precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0
 
 
+def answer_scores(row: ReaderRow, answer: Answer) -> dict[str, float]:
+    """Return EM, F1, whether exactly the passages of the row are cited, and whether the answer abstains.
+
+    Where the passages hold no answer, abstaining is right; a reader that failed has not abstained, and is wrong.
+    """
+    abstained = float("abstained" in answer.flags)
+    cited = float(set(answer.support) == set(row.cited) and "reader_failed" not in answer.flags)
+    if not row.answers:
+        return {"em": abstained, "f1": abstained, "cited": cited, "abstained": abstained}
+    scores = {"em": exact_match(answer.text, row.answers), "f1": f1(answer.text, row.answers)}
+    return {**scores, "cited": cited, "abstained": abstained}
+
+
 def default_metric(role: str, corpora: Mapping[str, Any]) -> str:
     """Return the metric that decides where the settings name none."""
-    return "f1" if role == "verifier" else "gain" if corpora else "likelihood"
+    return "f1" if role != "thoughts" else "gain" if corpora else "likelihood"

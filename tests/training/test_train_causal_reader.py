@@ -1,0 +1,157 @@
+"""A language model as reader: rows, what its replies mean, training, and its use as `roles.reader=tuned`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from gnnrag.errors import ConfigError
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.roles.hollow import MalformedError
+from gnnrag.roles.tuned.causal_reader import BriefReader, brief_reply, parse_brief
+from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
+from gnnrag.session import Session
+from gnnrag.training.language.data import asked, read_role
+from gnnrag.training.language.validation import answer_scores
+from gnnrag.training.rows import ReaderRow, read_rows
+from gnnrag.types import Passage, Question
+from inference import reader_rows
+from inference.console import run_script
+from tests.helpers.each import each
+from tests.helpers.tiny_model import make_tiny_model
+from training import train_reader
+
+PASSAGES = tuple(Passage(f"p{n}", f"Town {n}", f"Town {n} lies on the river {n}.") for n in (1, 2, 3))
+TASK = ReaderTask(Question("q", "Which river does town 2 lie on?"), PASSAGES)
+
+
+@each("text, expected", [
+    ("river 2 [2]", ("river 2", (2,))),
+    ("Anna Lee [1][3]", ("Anna Lee", (1, 3))),
+    ("yes [3] [3]", ("yes", (3,))),
+    ("<think>so</think>river 2[2]\n", ("river 2", (2,))),
+    ("Unknown.", ("", ())),
+    (brief_reply("a b", (1, 2)), ("a b", (1, 2))),
+    (brief_reply("", ()), ("", ())),
+])  # fmt: skip
+def test_replies_are_read_strictly(text: str, expected: tuple[str, tuple[int, ...]]) -> None:
+    assert parse_brief(text, 3) == expected
+
+
+@each("text", ["river 2", "[2]", "river [2] is it", "a\nb [1]", "river [4]", "river [0]", "", "unknown [1] or so"])
+def test_replies_of_another_form_are_malformed(text: str) -> None:
+    with pytest.raises(MalformedError):
+        parse_brief(text, 3)
+
+
+@each("replies, expected", [
+    (["river 2 [2]"], Answer("river 2", ("p2",))),
+    (["the river", "river 2 [2][1]"], Answer("river 2", ("p2", "p1"))),
+    (["unknown"], Answer("", flags=("abstained",))),
+    (["river", "river [9]"], Answer("", flags=("reader_failed",))),
+])  # fmt: skip
+def test_the_reader_asks_once_more_and_abstains(replies: list[str], expected: Answer) -> None:
+    reader, session = BriefReader(ScriptedBackend.of(("", replies))), Session("q")
+    assert asyncio.run(reader(TASK, session)) == expected
+    assert session.by_role["reader"]["calls"] == len(replies)
+
+
+def test_without_passages_nothing_is_asked() -> None:
+    reader = BriefReader(ScriptedBackend())
+    assert asyncio.run(reader(ReaderTask(TASK.question, ()), Session("q"))).flags == ("abstained",)
+
+
+def row(**fields: object) -> ReaderRow:
+    return ReaderRow.model_validate(
+        {"id": "1", "set": "s", "question_id": "q", "question": "?", "passages": ()} | fields
+    )
+
+
+@each("answer, em, cited, is_answered", [
+    (Answer("Kalmar", ("a",)), 1.0, 1.0, True),
+    (Answer("Lund", ("a", "b")), 0.0, 0.0, True),
+    (Answer("", flags=("abstained",)), 0.0, 0.0, True),
+    (Answer("", flags=("abstained",)), 1.0, 1.0, False),
+    (Answer("", flags=("reader_failed",)), 0.0, 0.0, False),
+    (Answer("Lund", ("a",)), 0.0, 0.0, False),
+])  # fmt: skip
+def test_scores(answer: Answer, em: float, cited: float, is_answered: bool) -> None:
+    scores = answer_scores(row(answers=("Kalmar",), cited=("a",)) if is_answered else row(), answer)
+    assert (scores["em"], scores["cited"]) == (em, cited)
+
+
+def make_set(folder: Path, count: int = 24) -> Path:
+    """Write a corpus of two passages an article, and a question on the first of each."""
+    folder.mkdir()
+    corpus = [{"id": f"{n}{k}", "title": f"Town {n}", "text": f"Town {n}: {k}."} for n in range(count) for k in "ab"]
+    questions = [
+        {"id": f"q{n}", "question": f"What of town {n}?", "answers": [f"thing {n}"], "gold": [f"{n}a"]}
+        for n in range(count)
+    ]
+    for name, rows in (("corpus", corpus), ("questions.train", questions)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
+    return folder
+
+
+def make_rows(tmp_path: Path, *more: str) -> Path:
+    out = tmp_path / "rows.jsonl"
+    data = make_set(tmp_path / "set")
+    dots = [f"out={out}", f"sets.toy.path={data}", "sets.toy.split=train", "shown=3", *more]
+    assert reader_rows.main([*dots, "unanswerable=0.3", "validation=0.15", "report=0.2"]) == 0
+    return out
+
+
+def test_rows_hold_gold_and_others_or_none_of_the_gold(tmp_path: Path) -> None:
+    rows = read_rows(make_rows(tmp_path), ReaderRow)
+    assert len(rows) == 24 and {r.part for r in rows} == {"train", "validation", "report"}
+    answered = [r for r in rows if r.answers]
+    assert 8 < len(answered) < 24
+    for r in rows:
+        ids, gold, near = [p.id for p in r.passages], f"{r.question_id[1:]}a", f"{r.question_id[1:]}b"
+        assert len(ids) == 3 and near in ids, "of the same article first"
+        assert (gold in ids) == bool(r.answers) == bool(r.cited)
+        expected = (r.answers[0], (ids.index(gold) + 1,)) if r.answers else ("", ())
+        assert parse_brief(r.messages[-1].content, 3) == expected
+    assert len({[p.id for p in r.passages].index(r.cited[0]) for r in answered}) == 3, "in any place"
+    found = read_role("reader", [str(tmp_path / "rows.jsonl")])  # refuses rows that show another prompt
+    assert [m.content for m in asked(found.rows[0])] == [t.content for t in rows[0].messages[:-1]]
+
+
+@each("dots, problem", [
+    (["out=x"], "give what is written"),
+    (["out=x", "sets.a.path=b", "shown=1"], "shown=1"),
+    (["out=x", "sets.a.path=b", "unanswerable=1"], "are shares"),
+])  # fmt: skip
+def test_bad_settings_are_refused(dots: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        reader_rows.main(dots)
+
+
+@pytest.mark.slow
+def test_a_tiny_model_trains_and_reads(tmp_path: Path) -> None:
+    base, rows = make_tiny_model(tmp_path / "base", lively=True), make_rows(tmp_path)
+    dots = [
+        "kind=causal", f"model.base={base}", f"data.rows=[{rows}]", "data.divide=rows", f"run.root={tmp_path}",
+        "run.name=run", "fit.steps=4", "fit.batch_size=4", "fit.eval_every=2", "fit.lr=0.003", "judging.tokens=6",
+        "judging.rows=2", "judging.batch=4", "lora.rank=8",
+    ]  # fmt: skip
+    assert run_script(train_reader.main, dots, train_reader.__doc__) == 0
+    record = read_tuned(tmp_path / "run", "reader", ["causal"])
+    assert record.facts["prompts"].keys() == {"reader_brief"}
+    assert {"em", "cited", "parse_failure", "likelihood"} <= record.facts["report"]["toy"].keys()
+
+    async def answer() -> tuple[Answer, Session]:
+        reader, session = TunedReader(None, TunedReaderConfig(path=str(tmp_path / "run"))), Session("q")
+        try:
+            return await reader(TASK, session), session
+        finally:
+            await reader.close()
+
+    found, session = asyncio.run(answer())
+    assert session.by_role["reader"]["calls"] >= 1
+    assert found.text == "" and found.flags == ("reader_failed",), "four steps on random weights teach no form"
