@@ -137,7 +137,8 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
     """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
     _check_ranges(config)
     if not config.data.rows:
-        raise ConfigError(f"data.rows: name at least one file {role}.jsonl of inference/collect_traces.py")
+        made = "inference/reader_rows.py" if role == "reader" else "inference/collect_traces.py"
+        raise ConfigError(f"data.rows: name at least one file {role}.jsonl of {made}")
     if not (config.model.base or config.start):
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")
     if config.stage == "dpo" and role != "thoughts":
