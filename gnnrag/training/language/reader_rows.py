@@ -23,7 +23,7 @@ class ReaderRowsConfig:
     sets: dict[str, DataConfig] = field(default_factory=dict)  # by name; train splits
     shown: int = 5  # passages of a row, the gold ones among them
     unanswerable: float = 0.15  # share of rows that show no gold passage, so that `unknown` is right
-    validation: float = 0.02  # share of titles whose questions validate
+    validation: float = 0.02  # share of titles (of first gold passages) whose questions validate
     report: float = 0.05  # and are reported on
     seed: int = 0
 
@@ -103,7 +103,7 @@ def _others(
 
 
 def _part(title: str, config: ReaderRowsConfig) -> str:
-    """Return the part of all questions about a title: none of an article is trained on and reported on."""
+    """Return the part of all questions whose first gold passage has this title; others of theirs may be in two."""
     place = draw(title, f"reader-{config.seed}/part")
     if place < config.report:
         return "report"
