@@ -123,7 +123,8 @@ RowT = TypeVar("RowT", bound=_Row)
 KINDS: dict[str, type[VerifierRow] | type[ThoughtsRow]] = {
     "verifier": VerifierRow,
     "thoughts": ThoughtsRow,
-}  # role to its rows
+}  # role to its rows, of those that runs record
+_READ: dict[str, type[_Row]] = {**KINDS, "reader": ReaderRow}
 
 
 def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
@@ -133,8 +134,8 @@ def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
         try:
             row = kind.model_validate(data)
         except ValidationError as error:
-            if not rows and (other := next((role for role, one in KINDS.items() if _fits(one, data)), None)):
-                mine = next(role for role, one in KINDS.items() if one is kind)
+            if not rows and (other := next((role for role, one in _READ.items() if _fits(one, data)), None)):
+                mine = next(role for role, one in _READ.items() if one is kind)
                 problem = f"holds rows of the role {other}; those of {mine} are needed here, such as {mine}.jsonl"
                 raise DataError(path, problem, number) from error
             first = error.errors()[0]

@@ -13,6 +13,7 @@ from gnnrag.training.rows import (
     DEPTH,
     Candidate,
     Gain,
+    ReaderRow,
     ThoughtsRow,
     VerifierRow,
     gain,
@@ -81,6 +82,8 @@ def test_rows_of_another_role_are_told_apart(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", ROW | {"selected": ["a"]})
     with pytest.raises(DataError, match=r"line 1: holds rows of the role verifier; those of thoughts are needed here"):
         read_rows(path, ThoughtsRow)
+    with pytest.raises(DataError, match=r"line 1: holds rows of the role verifier; those of reader are needed here"):
+        read_rows(path, ReaderRow)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
