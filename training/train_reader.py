@@ -1,11 +1,11 @@
 """Train what answers a question from passages, without a language model.
 
-    accelerate launch training/train_reader.py configs/train/reader_practice.yaml
-    accelerate launch training/train_reader.py configs/train/reader.yaml start=runs/reader-practice
+    accelerate launch training/train_reader.py configs/train/reader_spans.yaml
+    accelerate launch training/train_reader.py configs/train/reader.yaml
 
-The first makes questions from the passages themselves and practises on them; the second learns from the questions of
-`sets` and their answers. Settings follow as key=value. The same command again continues a run that was cut off.
-`cross=true` trains once for each fold and reports on all questions. The last line printed is the run directory.
+The first teaches an encoder where answers stand; the second ranks what it finds beside what the rules find. Settings
+follow as key=value. The same command again continues a run that was cut off. `cross=true` trains once for each fold and
+reports on all questions. The last line printed is the run directory.
 """
 
 from __future__ import annotations

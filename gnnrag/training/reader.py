@@ -34,7 +34,7 @@ from gnnrag.run.rundir import commit
 from gnnrag.run.trained import read_seen
 from gnnrag.training.base import OnIndex, RunContext, Training
 from gnnrag.training.config import Parts
-from gnnrag.training.loop import Rows, Trainer, means
+from gnnrag.training.loop import Rows, Trainer
 from gnnrag.training.reader_data import (
     Asked,
     Example,
@@ -56,7 +56,7 @@ _KEPT = 5000  # items that are kept, because steps and folds ask for them again
 
 
 class ReaderTraining(Training):
-    """Training of the span reader on questions and hops, or (stage `practice`) synthetic ones; the loop's task."""
+    """Training of the span reader on questions and their single hops; the loop's task."""
 
     schema, prefix = TrainReaderConfig, "reader"
     columns = ("em", "f1", "gold_em", "gold_f1")
@@ -65,9 +65,8 @@ class ReaderTraining(Training):
     def __init__(self, config: TrainReaderConfig, data: Any, fold: int | None, context: RunContext) -> None:
         self.sets: Mapping[str, ReaderSet] = data[0]
         self.maker: ItemMaker = data[1]
-        self.is_synthetic = config.stage == "practice"
         super().__init__(config, data, fold, context)
-        self.metric = "em" if self.is_synthetic else config.metric
+        self.metric = config.metric
         start = {"start": read_tuned(config.start, "reader", (SPAN,)).fingerprint} if config.start else {}
         self.inputs = {**{name: one.inputs for name, one in self.sets.items()}, **start}
 
@@ -85,9 +84,7 @@ class ReaderTraining(Training):
         return sets, maker, dict[tuple[int, ...], Tensor]()  # last: outputs of a fixed encoder, which folds share
 
     def divide(self) -> dict[str, Parts]:
-        """Divide the questions; synthetic training reads none."""
-        if self.is_synthetic:
-            return {name: Parts((), (), ()) for name in self.sets}
+        """Divide the questions."""
         return {name: one.divide(self.config.folds, self.fold) for name, one in self.sets.items()}
 
     @property
@@ -112,10 +109,6 @@ class ReaderTraining(Training):
         model = make_model(self.config)
         if self.config.network.fixed:
             model.memory = self.data[2]
-        if self.is_synthetic:
-            self.makers = {name: one.synthetic(self.config.losses.distractors) for name, one in self.sets.items()}
-            self.places = self.draws({name: one.passages for name, one in self.makers.items()})
-            return self, model
         self.asked: dict[str, list[Asked]] = {}
         for name, one in self.sets.items():
             train = self.parts[name].train
@@ -126,11 +119,8 @@ class ReaderTraining(Training):
         return self, model
 
     def batch(self, step: int) -> list[Any]:
-        """Return the questions of a step: set with number, or with the question and the ids of the passages shown."""
-        size, seed = self.config.fit.batch_size, self.config.seed
-        if self.is_synthetic:
-            return [(name, step * size + place) for place, (name, _) in enumerate(self.places[step])]
-        items = []
+        """Return the questions of a step: set, question, and the ids of the passages shown."""
+        seed, items = self.config.seed, []
         for place, (name, item) in enumerate(self.places[step]):
             asked, rng = self.asked[name][item], np.random.default_rng([seed, step, place])
             if variants := self.config.shown.variants:
@@ -141,41 +131,15 @@ class ReaderTraining(Training):
 
     def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
         """Return the loss of each question. Shape (len(items),)."""
-        if self.is_synthetic:
-            return losses_of(model, [self.synthetic(name, number) for name, number in items], self.config)
         shown = [(asked, self.sets[name].passages(ids)) for name, asked, ids in items]
         return losses_of(model, [make_example(asked, passages, self.maker) for asked, passages in shown], self.config)
-
-    def synthetic(self, name: str, number: int) -> Example:
-        """Return the synthetic question of a number; where a passage gives none, that of the next try."""
-        made, tries = None, 0
-        while made is None:
-            made = self.makers[name].make(f"{number}/{tries}", self.config.seed)
-            tries += 1
-        shown = [self.makers[name].passages[i] for i in made.passages]
-        asked = Asked(made.question, (made.answer,), (shown[0].id,), (shown[0].id,), (), False)
-        return make_example(asked, shown, self.maker)
 
     # ------------------------------------------------------------------------------------------ validation and report
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
         """Return the metrics of a share of the validation questions."""
         assert isinstance(model, SpanReader)
-        if self.is_synthetic:
-            return self._finds_synthetic(model, part)
         places = [(name, id_) for name in self.sets for id_ in self.parts[name].validation]
         return {f"{row['set']}/{row['id']}": row["metrics"] for row in self.read(model, places[part])}
-
-    def _finds_synthetic(self, model: SpanReader, part: slice) -> Rows:
-        """Return whether the encoder alone finds the answers held out; they have negative numbers."""
-        names = sorted(self.makers)
-        places = [(names[i % len(names)], -1 - i) for i in range(self.config.losses.held_out)]
-        rows = {}
-        for name, number in places[part]:
-            example = self.synthetic(name, number)
-            tokens = model([example.item])[0].tokens
-            if tokens is not None and len(example.spans):
-                rows[f"{name}/{number}"] = {"em": float(_finds(tokens, example))}
-        return rows
 
     def read(self, model: SpanReader, places: Sequence[tuple[str, str]]) -> Report:
         """Return `em`, `f1` and the confidence with the best passages, and `gold_em`, `gold_f1` with the gold ones."""
@@ -199,8 +163,6 @@ class ReaderTraining(Training):
 
     def summarise(self, rows: Rows) -> dict[str, float]:
         """Return the means over sets of the metrics, so that a large set does not decide alone."""
-        if self.is_synthetic:
-            return means(rows)
         by_set: dict[str, list[dict[str, float]]] = {}
         for id_ in sorted(rows):
             by_set.setdefault(id_.partition("/")[0], []).append(rows[id_])
@@ -211,8 +173,6 @@ class ReaderTraining(Training):
         """Learn the threshold on validation."""
         assert isinstance(trainer.bare, SpanReader)
         round_weights(trainer.bare.eval(), self.config.network.store)
-        if self.is_synthetic:
-            return [], {"threshold": 0.0}
         threshold = learn_threshold(self._read(trainer, "validation"), self.config.threshold_loss)
         return self._read(trainer, "report"), {"threshold": threshold}
 
@@ -234,8 +194,6 @@ class ReaderTraining(Training):
         data = []
         for row in self.sizes():
             one = self.sets[row["set"]]
-            made = {"practised on": "passages" + (" and extracted triples" if one.config.triples else "")}
-            row = {"set": one.name, **made} if self.is_synthetic else row
             data.append({**row, "passages": len(one.data.passages), "licence": one.config.licence})
         self.write_card(folder, Card("Span reader", SUMMARY, known, data, notes=config.run.notes), facts)
 
@@ -280,15 +238,6 @@ def losses_of(model: nn.Module, examples: Sequence[Example], config: TrainReader
             total = total - config.losses.span * chances.logsumexp(0)
         rows.append(total)
     return torch.stack(rows)
-
-
-def _finds(tokens: Tensor, example: Example) -> bool:
-    """Tell whether the likeliest candidate span is one where the answer stands."""
-    known = example.item.places[example.item.places[:, 0] >= 0]
-    spans = torch.from_numpy(np.concatenate([example.spans, known])).to(tokens.device)
-    scores = tokens[spans[:, 0], spans[:, 1], 0] + tokens[spans[:, 0], spans[:, 2], 1]
-    best = spans[int(scores.argmax())]
-    return bool((torch.from_numpy(example.spans) == best.cpu()).all(1).any())
 
 
 def learn_threshold(rows: Report, most_lost: float) -> float:

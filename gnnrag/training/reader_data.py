@@ -6,15 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnrag.common.files import file_digest
 from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig, load_config
 from gnnrag.datasets.base import Dataset, load_dataset
-from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
@@ -34,10 +31,8 @@ from gnnrag.training.config import (
     divide,
     draw,
 )
-from gnnrag.training.practice import SyntheticMaker, Triple
 from gnnrag.types import Passage, Query, Question
 
-STAGES = ("questions", "practice")
 METRICS = ("em", "f1", "gold_em", "gold_f1")
 
 
@@ -52,7 +47,6 @@ class ReaderSetConfig:
     parts: float = 1.0  # the same for sub-questions and evidence triples of its questions; 0: none
     held_out: int = 0  # articles (titles) all of whose questions report, with `use: train`; drawn by a hash
     leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
-    triples: str | None = None  # extracted triples of its passages, as `index.extract.path`; they are practised on
     licence: str = ""  # for the model card
 
 
@@ -77,8 +71,6 @@ class ReaderLossConfig:
     rank: float = 1.0  # weight of choosing among the candidates of a whole question
     span: float = 0.5  # weight of finding where the answer begins and ends
     rank_hops: bool = False  # choose among the candidates of single hops, too
-    distractors: int = 1  # further passages of a practice question
-    held_out: int = 100  # practice questions that validate
 
 
 @dataclass
@@ -87,12 +79,11 @@ class TrainReaderConfig:
 
     kind: str = "span"
     sets: dict[str, ReaderSetConfig] = field(default_factory=dict)  # by name
-    stage: str = "questions"  # questions: with their answers; practice: questions made from the passages
-    start: str | None = None  # checkpoint to start from, such as that of practice
+    start: str | None = None  # checkpoint to start from, such as one that learned where answers stand
     network: SpanReaderConfig = field(default_factory=SpanReaderConfig)
     shown: ShownConfig = field(default_factory=ShownConfig)
     losses: ReaderLossConfig = field(default_factory=ReaderLossConfig)
-    metric: str = "f1"  # of validation, that decides which weights are kept; in practice: em of its own questions
+    metric: str = "f1"  # of validation, that decides which weights are kept
     threshold_loss: float = 0.01  # EM of validation that may be lost by withholding unsure answers
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
@@ -105,14 +96,15 @@ def check_reader(config: TrainReaderConfig) -> None:
     """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
     if not config.sets:
         raise ConfigError("sets: name at least one, as configs/train/reader.yaml does")
-    check_values(config, {"stage": STAGES, "metric": METRICS})
+    check_values(config, {"metric": METRICS})
     for name, one in config.sets.items():
         if one.parts < 0 or one.held_out < 0:
             raise ConfigError(f"sets.{name}: parts={one.parts}, held_out={one.held_out}: must be 0 or more")
     check_sets(config.sets, config.cross, config.folds)
     _check_shown(config.shown)
     check_span_reader(config.network)
-    _check_stage(config)
+    if config.network.fixed and config.network.text and not config.start:
+        raise ConfigError("network.fixed=true keeps what a training before it taught: give its checkpoint, start=DIR")
 
 
 def _check_shown(shown: ShownConfig) -> None:
@@ -124,16 +116,6 @@ def _check_shown(shown: ShownConfig) -> None:
             raise ConfigError(f"shown.{key}={getattr(shown, key)}: must be in [0, 1]")
     if shown.variants < 0:
         raise ConfigError(f"shown.variants={shown.variants}: must be 0 or more")
-
-
-def _check_stage(config: TrainReaderConfig) -> None:
-    network, is_practice = config.network, config.stage == "practice"
-    if config.cross and is_practice:
-        raise ConfigError("cross=true reports on every fold in turn, and stage=practice on none: give stage=questions")
-    if is_practice and (network.fixed or not network.text):
-        raise ConfigError("stage=practice teaches to read: network.fixed must be false and network.text true")
-    if network.fixed and network.text and not config.start:
-        raise ConfigError("network.fixed=true keeps what practice taught: give its checkpoint, start=DIR")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -282,11 +264,6 @@ class ReaderSet:
         """Return passages by id."""
         return [self.index.passages[self.index.position[id_]] for id_ in ids]
 
-    def synthetic(self, distractors: int) -> SyntheticMaker:
-        """Return what makes questions from the corpus."""
-        triples = read_triples(self.config.triples, self.index.ids) if self.config.triples else ()
-        return SyntheticMaker(self.index.passages, self.index.passage_vectors, triples, distractors)
-
 
 def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> ReaderSet:
     """Load a set, and bring its index up to date. Raises DataError where a gold passage is not in the corpus."""
@@ -302,17 +279,4 @@ def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> Reader
     choice = run.retriever
     retriever = resolve("retriever", choice.name, RETRIEVERS)(index, choice.settings)
     inputs: dict[str, Any] = {"data": data.fingerprints, "embedder": index.embedder.identity}
-    inputs |= {"triples": file_digest(Path(own.triples))} if own.triples else {}
     return ReaderSet(name, own, data, index, retriever, inputs)
-
-
-def read_triples(path: str, ids: Sequence[str]) -> list[list[Triple]]:
-    """Return the triples of each passage from a file of rows `id`, `triples`. Raises DataError for a broken one."""
-    found: dict[str, list[Triple]] = {}
-    for number, row in read_jsonl(Path(path)):
-        try:
-            rows = [tuple(t) for t in row["triples"] if len(t) == 3 and all(isinstance(x, str) for x in t)]
-        except (KeyError, TypeError) as error:
-            raise DataError(path, f"is no row of id and triples: {error}", number) from error
-        found[str(row.get("id"))] = rows  # type: ignore[assignment]
-    return [found.get(id_, []) for id_ in ids]

@@ -22,6 +22,7 @@ from gnnrag.training.config import (
 from gnnrag.training.gnn import GNNTraining
 from gnnrag.training.language.data import RoleRows
 from gnnrag.training.reader import ReaderTraining
+from gnnrag.training.reader_data import ReaderSet
 from gnnrag.training.report import Card
 from gnnrag.training.rundir import TrainingRun, draw_curves
 from gnnrag.training.selector import SelectorTraining
@@ -85,21 +86,21 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     questions = [Question(id_, "Who wrote it?", gold=("p",)) for id_ in pair]
     rows = [verifier_row(id_, id_, question="who wrote  it?", set="toy") for id_ in pair]
     folds = FoldConfig(report=0)
-    data: Any = SimpleNamespace(questions=questions)
-    own: Any = SimpleNamespace(use="folds", train_limit=None)
+    data: Any = SimpleNamespace(questions=questions, passages=())
+    own: Any = SimpleNamespace(use="folds", train_limit=None, held_out=0, leave_out=[])
     corpus: Any = SimpleNamespace(data=data, config=own, synthetic=(), composed=())
     decided: Any = SimpleNamespace(decisions=dict.fromkeys(pair))
     thoughts: Any = SimpleNamespace(questions={q.id: q for q in questions}, config=own, decisions=decided)
     settings: Any = SimpleNamespace(folds=folds, stage="questions", data=SimpleNamespace(divide="folds"))
     verifier = VerifierSet("toy", RowsConfig(), (), {q.id: q.text for q in questions}, "")
-    reader: Any = SimpleNamespace(data=data, config=own)
+    reader = ReaderSet("toy", own, data, *[None, None, {}])  # type: ignore[arg-type]
     language: Any = SimpleNamespace(rows=rows)
     training: Any = partial(SimpleNamespace, config=settings, fold=0)
     for parts in (
         GNNTraining.divide(training(corpora={"toy": corpus}))["toy"],
         SelectorTraining.divide(training(sets={"toy": thoughts}))["toy"],
         VerifierTraining.divide(training(sets={"toy": verifier}))["toy"],
-        ReaderTraining.divide(training(sets={"toy": reader}, is_synthetic=False))["toy"],
+        ReaderTraining.divide(training(sets={"toy": reader}))["toy"],
         RoleRows.split(language, settings, 0)["toy"],
     ):
         assert len(sides(parts, *pair)) == 1

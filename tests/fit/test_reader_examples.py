@@ -1,18 +1,14 @@
-"""What the reader learns from: shown passages, aligned answers, single hops, practice questions, the threshold."""
+"""What the reader learns from: shown passages, aligned answers, single hops, the threshold."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from gnnrag.errors import DataError
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.spans import clean
-from gnnrag.training.practice import SyntheticMaker
 from gnnrag.training.reader import learn_threshold
 from gnnrag.training.reader_data import (
     Asked,
@@ -20,7 +16,6 @@ from gnnrag.training.reader_data import (
     draw_shown,
     make_example,
     parts_of,
-    read_triples,
     whole_of,
 )
 from gnnrag.types import GoldHop, Question
@@ -78,25 +73,6 @@ def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) 
     assert len(example.spans) > 0 or asked.answers == ("yes",)
 
 
-def test_practice_questions_can_be_answered_and_are_reproducible() -> None:
-    vectors = np.eye(len(PASSAGES), dtype=np.float32)
-    triples = [[("Lord Byron", "died in", "Missolonghi")] if p.id == "b" else [] for p in PASSAGES]
-    made = {}
-    for name, maker in (
-        ("plain", SyntheticMaker(PASSAGES, vectors)),
-        ("triples", SyntheticMaker(PASSAGES, vectors, triples, 2)),
-    ):
-        rows = [maker.make(str(i), 3) for i in range(200)]
-        assert rows == [maker.make(str(i), 3) for i in range(200)]
-        made[name] = [row for row in rows if row is not None]
-        for row in made[name]:
-            assert row.answer in clean(PASSAGES[row.passages[0]].text) and len(set(row.passages)) == len(row.passages)
-            assert normalise_answer(row.answer) not in normalise_answer(row.question).split()
-    assert any("died in" in row.question and row.answer == "Missolonghi" for row in made["triples"])
-    assert any(len(row.passages) == 3 for row in made["plain"])  # named by what another passage says
-    assert len({row.question for row in made["plain"]}) > 10
-
-
 def test_the_threshold_withholds_what_is_wrong_anyway() -> None:
     def rows(*pairs: tuple[float, float]) -> list[dict[str, object]]:
         return [{"confidence": c, "metrics": {"em": em}} for c, em in pairs]
@@ -106,17 +82,6 @@ def test_the_threshold_withholds_what_is_wrong_anyway() -> None:
     assert 0.2 < threshold < 0.3
     assert 0.3 < learn_threshold(judged, 0.25) < 0.9
     assert learn_threshold([], 0.01) == 0.0 and learn_threshold(rows((0.5, 0)), 0.01) == 0.0
-
-
-def test_triples_are_read_strictly(tmp_path: Path) -> None:
-    path = tmp_path / "triples.jsonl"
-    path.write_text(json.dumps({"id": "b", "triples": [["x", "y", "z"], ["x", "y"], [1, "y", "z"]]}) + "\n")
-    assert read_triples(str(path), ["a", "b"]) == [[], [("x", "y", "z")]]
-    path.write_text('{"id": "b"}\n')
-    with pytest.raises(DataError, match="row of id and triples"):
-        read_triples(str(path), ["a"])
-    with pytest.raises(DataError, match="cannot be read"):
-        read_triples(str(tmp_path / "none"), ["a"])
 
 
 def test_features_are_numbers_about_one_in_size(tmp_path: Path) -> None:
