@@ -205,12 +205,14 @@ def make_model(config: TrainReaderConfig) -> SpanReader:
         model = SpanReader(config.network)
     if config.start:
         folder, record = tuned_folder(config.start), read_tuned(config.start, "reader", (SPAN,))
-        apart = ("fixed", "vectors", "spans", "hidden", "precision", "gradient_checkpointing", "store")
+        apart = ("features", "fixed", "vectors", "spans", "hidden", "precision", "gradient_checkpointing", "store")
         needed = {k: v for k, v in to_plain(config.network).items() if k not in apart}
         if problem := difference(record.settings, needed):
             raise ArtefactError(f"start={config.start}: network.{problem}; give the same settings, or train it again")
         own, given = model.state_dict(), load_span_reader(folder, record, FEATURES, config.network.base).state_dict()
-        # A ranking of another width begins anew; what reads the text is the same in any case.
+        # A ranking of another width, or of other features, begins anew; what reads the text is the same in any case.
+        if record.settings["features"] != list(config.network.features):
+            given = {n: w for n, w in given.items() if n.startswith(("encoder.", "span."))}
         model.load_state_dict(own | {n: w for n, w in given.items() if n in own and own[n].shape == w.shape})
     return model
 
