@@ -4,9 +4,9 @@
     accelerate launch training/train_reader.py configs/train/reader.yaml
 
 The first teaches an encoder where answers stand; the second ranks what it finds beside what the rules find. With
-`kind=causal` or `kind=seq2seq` (`reader_causal.yaml`) a language model answers from its rows instead. Settings follow as
-key=value. The same command again continues a run that was cut off. `cross=true` trains once for each fold and
-reports on all questions. The last line printed is the run directory.
+`kind=causal` or `kind=seq2seq` (`reader_causal.yaml`) a language model learns to answer instead. Settings follow as
+key=value. The same command again continues a run that was cut off. `cross=true` trains once for each fold and reports
+on all questions. The last line printed is the run directory.
 """
 
 from __future__ import annotations
