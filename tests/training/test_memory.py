@@ -21,7 +21,8 @@ from tests.helpers.each import each
 from tests.helpers.tiny_model import make_tiny_model
 
 CONFIGS = sorted(p for p in Path("configs/train").glob("*.yaml") if "80 GB GPU" in p.read_text("utf-8"))
-BASES = {"thoughts_dpo": ["model.base=Qwen/Qwen2.5-1.5B-Instruct"]}  # that of the run it starts from
+# That of the run it starts from.
+BASES = dict.fromkeys(("thoughts_dpo", "thoughts_grpo"), ["model.base=Qwen/Qwen2.5-1.5B-Instruct"])
 # Parameters of the bases, as their pages on the hub state them.
 KNOWN = {
     "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
@@ -58,6 +59,7 @@ def test_all_gpu_configs_are_among_those_counted() -> None:
     assert {
         "thoughts_qwen7b",
         "thoughts_dpo",
+        "thoughts_grpo",
         "thoughts_t5",
         "verifier_qwen7b",
         "verifier_deberta",

@@ -23,7 +23,7 @@ from gnnrag.training.rows import ReaderRow, ThoughtsRow, Turn, VerifierRow, read
 from gnnrag.types import Passage, Question
 
 CHOICES = {
-    "stage": ("sft", "dpo"),
+    "stage": ("sft", "dpo", "grpo"),
     "data.divide": ("folds", "rows"),
     "model.train": ("lora", "full"),
     "model.dtype": ("auto", "float32", "bfloat16", "float16"),
@@ -31,9 +31,10 @@ CHOICES = {
     "model.too_long": ("drop", "refuse"),
     "preference.reference": ("start", "base"),
     "preference.chosen": ("teacher", "best"),
+    "policy.reward": ("found", "gain"),
     "run.export": ("adapter", "merged", "both"),
 }
-LEAST = {"lora.rank": 1, "preference.pairs": 1}
+LEAST = {"lora.rank": 1, "preference.pairs": 1, "policy.group": 2}
 LEAST |= {"judging.rows": 0, "judging.batch": 1, "judging.batch_tokens": 1, "judging.tokens": 1}
 
 
@@ -85,6 +86,18 @@ class PreferenceConfig:
 
 
 @dataclass
+class PolicyConfig:
+    """Group relative policy optimisation (GRPO, arXiv 2402.03300), stage `grpo`; formulas: `language/policy.py`."""
+
+    group: int = 8  # replies drawn to a prompt; a micro-batch of n rows takes n times as many replies
+    temperature: float = 1.0  # of what is drawn
+    reward: str = "found"  # found: share of the missing gold passages retrieved; gain: by their ranks, too
+    malformed: float = -0.1  # reward of a reply that is cut off, unreadable, or states an answer instead of asking
+    scale: bool = True  # rewards in standard deviations of their group; false: Dr. GRPO
+    beta: float = 0.0  # weight of the distance to the model without its adapter; 0: none
+
+
+@dataclass
 class CorpusConfig:
     """Where the thoughts of a set are retrieved with, to measure what they bring."""
 
@@ -117,12 +130,13 @@ class TrainLanguageConfig:
     """Everything that training of a language model for a role reads."""
 
     kind: str = "causal"  # causal or seq2seq, as the model is
-    stage: str = "sft"  # sft: supervised, on the teacher's replies; dpo: preferences, thoughts only
+    stage: str = "sft"  # sft: on the teacher's replies; of thoughts also dpo: preferences, grpo: by what replies find
     start: str | None = None  # run or checkpoint to go on from: that of stage sft
     data: RowsConfig = field(default_factory=RowsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     lora: LoraSettings = field(default_factory=LoraSettings)
     preference: PreferenceConfig = field(default_factory=PreferenceConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
     corpora: dict[str, CorpusConfig] = field(default_factory=dict)  # by set; thoughts: measures what they retrieve
     judging: ValidationConfig = field(default_factory=ValidationConfig)
     folds: FoldConfig = field(default_factory=FoldConfig)
@@ -141,8 +155,10 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
         raise ConfigError(f"data.rows: name at least one file {role}.jsonl of {made}")
     if not (config.model.base or config.start):
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")
-    if config.stage == "dpo" and role != "thoughts":
-        raise ConfigError(f"stage=dpo: only thoughts have candidates to prefer one from, not the {role}")
+    if config.stage != "sft" and role != "thoughts":
+        raise ConfigError(f"stage={config.stage}: only thoughts have queries to rate, not the {role}")
+    if config.stage == "grpo":
+        _check_policy(config)
     if config.model.train == "full" and config.preference.reference == "base" and config.stage == "dpo":
         raise ConfigError("preference.reference=base needs an adapter to leave out; with model.train=full, take start")
     if config.cross and config.data.divide == "rows":
@@ -156,6 +172,19 @@ def _check_ranges(config: TrainLanguageConfig) -> None:
         raise ConfigError(
             f"preference: beta={p.beta} and margin={p.margin} must be above 0, smoothing={p.smoothing} in [0, 0.5), "
             f"sft={p.sft} at least 0"
+        )
+
+
+def _check_policy(config: TrainLanguageConfig) -> None:
+    p = config.policy
+    if p.temperature <= 0 or p.beta < 0:
+        raise ConfigError(f"policy: temperature={p.temperature} must be above 0, beta={p.beta} at least 0")
+    if not config.corpora:
+        raise ConfigError("stage=grpo rewards what queries retrieve: name the rows' sets in corpora")
+    if p.beta and (config.start or config.model.train == "full"):
+        raise ConfigError(
+            f"policy.beta={p.beta}: the reference is the model without the adapter that trains; with start or "
+            "model.train=full there is none. Give model.base=RUN/merged of the first stage, or policy.beta=0"
         )
 
 

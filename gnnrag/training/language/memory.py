@@ -36,6 +36,7 @@ from gnnrag.common.files import read_json
 from gnnrag.errors import ConfigError
 from gnnrag.training.language.data import Example, TrainLanguageConfig
 from gnnrag.training.language.losses import LanguageModel, Pair, adapted, preference_losses, supervised_losses
+from gnnrag.training.language.policy import Draw, policy_losses
 from gnnrag.training.verifier_data import TrainVerifierConfig
 
 GIB = 2**30
@@ -76,6 +77,8 @@ def language_memory(config: TrainLanguageConfig, devices: int) -> Memory:
         raise ConfigError(f"model.context={context} has no room beside judging.tokens={reply}")
     shapes = prompt, reply
     together = max(1, min(config.judging.batch, config.judging.batch_tokens // context))
+    if config.stage == "grpo":  # its items are groups of replies; validation scores single ones
+        together = math.ceil(together / config.policy.group)
 
     def build(depth: int | None) -> nn.Module:
         network = _on_meta(sizes, config.kind, depth, "float32" if config.model.train == "full" else _frozen(config))
@@ -94,6 +97,9 @@ def language_memory(config: TrainLanguageConfig, devices: int) -> Memory:
         if config.stage == "dpo":
             pairs = [Pair(None, tokens, said, said, 1.0)] * count  # type: ignore[arg-type]
             return preference_losses(model, network, pairs, config.preference, device)
+        if config.stage == "grpo":
+            groups = [[Draw(tokens, said, 1.0)] * config.policy.group] * count
+            return policy_losses(model, network, groups, config.policy, device)
         return supervised_losses(model, network, [Example(None, tokens, said)] * count, device)  # type: ignore[arg-type]
 
     found = _traced(sizes, build, partial(losses, count=rows), partial(losses, count=together), config.fit.precision)

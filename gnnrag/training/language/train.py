@@ -39,7 +39,15 @@ from gnnrag.training.language.losses import (
     supervised_losses,
     with_reference,
 )
-from gnnrag.training.language.validation import CorpusGain, Validator, default_metric, limits_of, open_gain
+from gnnrag.training.language.policy import drawn, policy_losses, rewarded
+from gnnrag.training.language.validation import (
+    CorpusGain,
+    TrainingBackend,
+    Validator,
+    default_metric,
+    limits_of,
+    open_gain,
+)
 from gnnrag.training.loop import Rows, Trainer
 from gnnrag.training.report import Card, Report
 
@@ -51,7 +59,7 @@ SUMMARY = (
 
 
 class LanguageTraining(Training):
-    """Training of a language model on the rows of a role, supervised or (stage `dpo`) on preferences.
+    """Training of a language model on a role's rows: supervised, by preferences (stage `dpo`) or rewards (`grpo`).
 
     Its data are the rows, and what measures thoughts by set. Also the loop's task.
     """
@@ -124,6 +132,9 @@ class LanguageTraining(Training):
         rows, dropped = self.rows.of(self.parts, "train"), self.rows.dropped
         if self.config.stage == "dpo":
             items: Sequence[Any] = self._pairs(rows, partial(_count, dropped))
+        elif self.config.stage == "grpo":
+            tokens, note = self.config.judging.tokens, partial(_count, dropped)
+            items = rewarded(rows, self.rows.prompt_name, self.model.encoder, self.corpora, tokens, note)
         else:
             items = encoded(rows, self.rows.prompt_name, self.model.encoder, partial(_count, dropped))
         if not items:
@@ -150,6 +161,10 @@ class LanguageTraining(Training):
         step, part = self._place
         self._place = (step, part + 1)
         with seeded([self.config.seed, step, part], device):
+            if self.config.stage == "grpo":
+                policy, backend = self.config.policy, TrainingBackend(self.model, self.config.judging)
+                groups = drawn(items, self.rows.prompt_name, backend, self.corpora, policy, [self.config.seed, step])
+                return policy_losses(self.model, model, groups, policy, device)
             if self.config.stage == "dpo":
                 return preference_losses(self.model, model, items, self.config.preference, device)
             return supervised_losses(self.model, model, items, device)

@@ -92,16 +92,16 @@ class TrainingBackend(Backend):
         return {"type": "training", "model": self.model.files.name}
 
     def answer(self, requests: Sequence[Request]) -> list[Reply]:
-        """Answer a batch of requests, greedily."""
+        """Answer a batch of requests; greedily, where they give no temperature."""
         c, settings = self.config, self.model.encoder.config
         inside = HFModel(self.model.network, self.model.tokenizer, self.model.is_seq2seq, limits_of(c, padding=0.5))
         tickets = [
             Ticket(
                 Job(
                     request=request,
-                    temperature=0.0,
+                    temperature=request.temperature or 0.0,
                     top_p=1.0,
-                    seed=0,
+                    seed=request.seed or 0,
                     schema=request.schema if self._is_constrained else None,
                     name=self.model.files.name,
                     chat=settings.chat,
