@@ -32,6 +32,7 @@ MORE_FIELDS = {
     "LightRAGConfig": 16,  # the parameters of two releases
     "StartConfig": 16,  # of DotRAG: what its paper describes and what we add
     "SearchConfig": 17,  # the same
+    "TrainLanguageConfig": 16,  # two kinds of model and three stages, each with its section
 }  # the switches of the paper's ablations, and those for what it leaves open
 
 UNDOTTED = {"passage_local"}  # read by `getattr`, with the name out of a table

@@ -22,7 +22,7 @@ from tests.helpers.tiny_model import make_tiny_model
 
 CONFIGS = sorted(p for p in Path("configs/train").glob("*.yaml") if "80 GB GPU" in p.read_text("utf-8"))
 # That of the run it starts from.
-BASES = dict.fromkeys(("thoughts_dpo", "thoughts_grpo"), ["model.base=Qwen/Qwen2.5-1.5B-Instruct"])
+BASES = {name: ["model.base=Qwen/Qwen2.5-1.5B-Instruct"] for name in ("thoughts_dpo", "thoughts_grpo")}
 # Parameters of the bases, as their pages on the hub state them.
 KNOWN = {
     "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
