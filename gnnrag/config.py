@@ -52,9 +52,9 @@ RolesConfig = dataclasses.make_dataclass(
 
 
 def implementation(roles: Any, name: str) -> str:
-    """Return which form does a role of a `RolesConfig`; `auto`: `tuned` if `registry.PROVEN` has it, else `offline`."""
+    """Return which form does a role of a `RolesConfig`; `auto`: `tuned` where that is proven, else `offline`."""
     chosen: str = getattr(roles, name).impl or roles.default
-    return ("tuned" if name in registry.PROVEN else "offline") if chosen == "auto" else chosen
+    return ("tuned" if None in registry.PROVEN.get(name, ()) else "offline") if chosen == "auto" else chosen
 
 
 @dataclass
@@ -229,7 +229,26 @@ def _filled(root: DictConfig, everything: Mapping[str, Any]) -> Any:
     config = _merge(root, {**everything, **{name: choice.name for name, choice in chosen.items()}}, "")
     for name, choice in chosen.items():
         setattr(config, name, choice)
+    if "retriever" in chosen and {"auto", "tuned"} & {config.roles.default, config.roles.thoughts.impl}:
+        _settle_thoughts(config)
     return config
+
+
+def _settle_thoughts(config: Any) -> None:
+    """Write out what thoughts are, and with which options, where that follows from the retriever (`registry.PROVEN`).
+
+    `auto` takes the part that is proven on the run's one retriever, with the embedder that it was trained with.
+    """
+    role: RoleConfig = config.roles.thoughts
+    options = registry.PROVEN["thoughts"].get(config.retriever.name)
+    if role.path:
+        return
+    if (role.impl or config.roles.default) == "auto":
+        routed = registry.resolve("method", config.method.name, registry.METHODS).routes_for(config.method.settings)
+        fits = options is not None and config.index.embedder.model == "embedded" and not routed
+        role.impl = "tuned" if fits else "offline"
+    if options and (role.impl or config.roles.default) == "tuned":
+        role.options = {**options, **role.options}
 
 
 def build_settings(cls: type[Part], values: Mapping[str, Any], where: str) -> Any:

@@ -79,9 +79,12 @@ TRAININGS: dict[str, dict[str, str]] = {
     "train_encoder.py": {"encoder": "gnnrag.training.encoder:EncoderTraining"},
 }
 
-# Roles whose shipped checkpoint is above the rules by an interval without 0 on a set and below them on none
-# (docs/results.md, "Tuned roles"): what `roles=auto` takes.
-PROVEN = frozenset({"verifier"})
+# Roles whose shipped checkpoint is above the rules by an interval without 0 on a set and below them on none: what
+# `roles=auto` takes. By retriever (None: any), with the options it was measured with (docs/results.md, "Ablation").
+PROVEN: dict[str, dict[str | None, dict[str, Any]]] = {
+    "verifier": {None: {}},
+    "thoughts": {"dense": {"mixed": True}, "chg": {}},
+}
 
 ROLES = {
     "thoughts": {

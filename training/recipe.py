@@ -1,6 +1,6 @@
 """Make a trained part that ships, from raw data to checkpoint: one command, its steps one after the other.
 
-    python training/recipe.py verifier                 # or: gnn, encoder, thoughts, reader (configs/recipes)
+    python training/recipe.py verifier                 # or: gnn, encoder, reader (configs/recipes)
     python training/recipe.py my-recipe.yaml --list    # the commands, and what each has taken so far
 
 A step goes on where it was cut off, and one that is done is not begun again; what each took (seconds, seconds of

@@ -9,6 +9,7 @@ import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
@@ -61,11 +62,24 @@ def test_an_answer_is_the_same_in_any_batch(path: Path) -> None:
 
 
 def test_unsure_answers_are_withheld(path: Path, tmp_path: Path) -> None:
-    withheld = ask(make(path, min_confidence=1.01), [task(0)])[0]
+    withheld = ask(make(path, min_confidence=1.01, rules_from=2), [task(0)])[0]
     assert withheld.text == "" and "withheld" in withheld.thought
     strict = make_span(tmp_path, threshold=1.01)  # as validation would have chosen
-    assert ask(make(strict), [task(0)])[0].text == ""
-    assert ask(make(strict, min_confidence=0.0), [task(0)])[0].text
+    assert ask(make(strict, rules_from=2), [task(0)])[0].text == ""
+    assert ask(make(strict, rules_from=2, min_confidence=0.0), [task(0)])[0].text
+
+
+def test_what_rules_reason_out_stands_and_what_they_only_search_is_read(path: Path) -> None:
+    """Of question 0 rules follow father and death; of question 1 they look for a number."""
+    rules = OfflineReader()
+    followed, searched = (rules.read(task(n)) for n in (0, 1))
+    assert not followed.thought.startswith("span") and searched.thought.startswith("span")
+    hybrid, alone = make(path), make(path, rules_from=2)
+    first, second = ask(hybrid, [task(0), task(1)])
+    assert (first.text, first.support, first.thought) == (followed.text, followed.support, followed.thought)
+    assert second == ask(alone, [task(1)])[0] and second.thought == "ranked first"
+    assert ask(alone, [task(0)])[0].thought == "ranked first"
+    assert ask(make(path, rules_from=first.confidence + 0.01), [task(0)])[0].thought == "ranked first"
 
 
 def test_at_most_so_many_passages_are_read(path: Path) -> None:
@@ -85,7 +99,14 @@ def test_what_a_passage_says_of_answering_is_only_text(path: Path) -> None:
     assert answer.text in item.answers
 
 
-@each("settings, message", [({"batch": 0}, r"reader\.batch=0"), ({"device": "nowhere"}, r"reader\.device='nowhere'")])
+@each(
+    "settings, message",
+    [
+        ({"batch": 0}, r"reader\.batch=0"),
+        ({"rules_from": -1}, r"rules_from=-1"),
+        ({"device": "nowhere"}, r"reader\.device='nowhere'"),
+    ],
+)
 def test_bad_settings_are_refused(path: Path, settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(path, **settings)

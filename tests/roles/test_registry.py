@@ -135,9 +135,30 @@ def test_settings_of_a_roles_own_model(book: Any) -> None:
 
 
 def test_auto_takes_a_trained_part_only_where_it_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "PROVEN", frozenset({"verifier"}))
+    monkeypatch.setattr(registry, "PROVEN", {"verifier": {None: {}}, "thoughts": {}})
     config = load_config(EvaluateConfig, None, ["roles=auto", "roles.thoughts=oracle"])
     chosen = {name: implementation(config.roles, name) for name in ("verifier", "reader", "thoughts")}
     assert chosen == {"verifier": "tuned", "reader": "offline", "thoughts": "oracle"}
     config = load_config(EvaluateConfig, None, ["roles=oracle", "roles.verifier=auto"])
     assert [implementation(config.roles, name) for name in ("verifier", "reader")] == ["tuned", "oracle"]
+
+
+@each(
+    "more, form, options",
+    [
+        (["retriever=dense"], "tuned", {"mixed": True}),
+        (["retriever=chg"], "tuned", {}),
+        (["retriever=bm25"], "offline", {}),
+        (["retriever=chg", "method=routed"], "offline", {}),  # its routes ask other retrievers
+        (["retriever=dense", "index.embedder.model=hash"], "offline", {}),
+        (["retriever=dense", "roles.thoughts.options.mixed=false"], "tuned", {"mixed": False}),
+        (["retriever=dense", "roles.thoughts=tuned"], "tuned", {"mixed": True}),
+        (["retriever=dense", "roles.thoughts=tuned", "roles.thoughts.path=mine"], "tuned", {}),
+    ],
+)
+def test_auto_takes_what_is_proven_on_a_retriever_there_alone(
+    more: list[str], form: str, options: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "PROVEN", {"thoughts": {"dense": {"mixed": True}, "chg": {}}})
+    config = load_config(EvaluateConfig, None, ["method=bdtr", "roles=auto", *more])
+    assert (implementation(config.roles, "thoughts"), config.roles.thoughts.options) == (form, options)

@@ -85,7 +85,7 @@ def test_what_is_no_recipe_is_named(folder: Path, text: str) -> None:
 
 
 def test_an_unknown_recipe_is_told_those_there_are() -> None:
-    with pytest.raises(ConfigError, match="'reeder': allowed are encoder, gnn, reader, thoughts, verifier"):
+    with pytest.raises(ConfigError, match="'reeder': allowed are encoder, gnn, reader, verifier"):
         recipe.main(["reeder"])
 
 

@@ -9,10 +9,8 @@ import pytest
 import torch
 
 from gnnrag.errors import ArtefactError
-from gnnrag.index.embedder import EMBEDDED_SHA256
-from gnnrag.roles.tuned.checkpoint import read_tuned, shipped_folder
+from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.thoughts import (
-    FEATURES,
     PICKED,
     Options,
     Selector,
@@ -21,7 +19,6 @@ from gnnrag.roles.tuned.thoughts import (
     save_selector,
     stack,
 )
-from gnnrag.run.trained import read_seen
 
 NAMES = ("a", "b", "c")
 
@@ -100,11 +97,3 @@ def test_other_features_are_refused(model: Selector, tmp_path: Path) -> None:
         load_selector(tmp_path, record, (*NAMES, "d"))
     with pytest.raises(ArtefactError, match="their order differs"):
         load_selector(tmp_path, record, tuple(reversed(NAMES)))
-
-
-def test_the_checkpoint_that_ships_is_of_this_version_and_of_the_embedded_embedder() -> None:
-    folder = shipped_folder("thoughts")
-    record = read_tuned(folder, "thoughts", ("selector",))
-    model = load_selector(folder, record, FEATURES)
-    assert record.base["weights"] == EMBEDDED_SHA256 and not model.config.is_guess
-    assert read_seen(folder)  # so that whoever scores it is told

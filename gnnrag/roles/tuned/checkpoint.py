@@ -111,8 +111,11 @@ def role_folder(role: str, path: str | None) -> Path:
 
 
 def shipped_folder(role: str) -> Path:
-    """Return the folder of the checkpoint of a role that comes with gnnrag, whether there is one or not."""
-    return SHIPPED / role
+    """Return the folder of the checkpoint of a role that comes with gnnrag, whether there is one or not.
+
+    Thoughts are the next-hop encoder's, which the retriever `nexthop` uses, too.
+    """
+    return SHIPPED / {"thoughts": "encoder"}.get(role, role)
 
 
 ConfigT = TypeVar("ConfigT")

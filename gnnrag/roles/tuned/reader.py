@@ -42,6 +42,7 @@ _LONGEST = 24  # tokens of an answer that the encoder finds by itself
 _ROWS = 8  # windows of a forward pass where each must get what it would get alone
 PRECISIONS = ("f32", "bf16")
 _READ = 6  # numbers that the encoder gives for a candidate
+_SEARCHED = ("span", "guess", "proxy")  # how rules answer that do not reason (`Finding.how`)
 
 
 @dataclass
@@ -288,15 +289,16 @@ class TunedReaderConfig(LanguageRoleConfig):
     """Which checkpoint, and how it is used; of a language model, `max_passages` and what is inherited matters."""
 
     min_confidence: float | None = None  # answers less sure are withheld; null: as validation chose
+    rules_from: float = 0.4  # answers that rules reason out this surely or more stand; above 1: none
     max_passages: int = 10  # passages beyond this are not read
     batch: int = 8  # questions read at once
     device: str = "cpu"  # where the network is run: cpu, cuda, cuda:1, ...
 
 
 class TunedReader(Role[ReaderTask, Answer]):
-    """Answers with the candidate that a trained network ranks first; questions read together do not affect each other.
+    """Answers as the rules do where they reason and are sure, else with what a trained network ranks first.
 
-    A checkpoint of a language model answers by `BriefReader` instead.
+    Questions read together do not affect each other. A checkpoint of a language model answers by `BriefReader` instead.
 
     ConfigError: no checkpoint is named and none ships, or a setting is out of range. ArtefactError: the checkpoint is
     missing, damaged, or of another role, architecture or base.
@@ -319,6 +321,8 @@ class TunedReader(Role[ReaderTask, Answer]):
             self._language = open_language_role(folder, record, "reader", replace(self.config, prompted=prompted))
             self.prompters = self._language.prompters
             return
+        if self.config.rules_from < 0:
+            raise ConfigError(f"reader.rules_from={self.config.rules_from}: must be at least 0")
         self.fingerprint = record.fingerprint
         chosen = self.config.min_confidence
         self.threshold = float(record.facts.get("threshold") or 0.0) if chosen is None else chosen
@@ -349,16 +353,25 @@ class TunedReader(Role[ReaderTask, Answer]):
 
     def _answer(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
         items = [self._maker.of_task(task, self.config.max_passages) for task in tasks]
-        found = []
-        for task, (item, chances) in zip(tasks, self._read(items), strict=True):
-            if not len(chances):
-                found.append(Answer("", thought="nothing plausible" if task.passages else "no passages"))
-                continue
-            best = int(np.argmax(chances))
-            confidence, place = float(chances[best]), item.passages[best]
-            support = (task.passages[place].id,) if place >= 0 else ()
-            if confidence < self.threshold:
-                found.append(Answer("", thought=f"withheld: {confidence:.3f} is below {self.threshold:.3f}"))
-            else:
-                found.append(Answer(item.answers[best], support, round(confidence, 4), "ranked first"))
-        return found
+        ruled = [self._ruled(task, item) for task, item in zip(tasks, items, strict=True)]
+        read = iter(self._read([item for item, answer in zip(items, ruled, strict=True) if answer is None]))
+        return [self._ranked(task, *next(read)) if one is None else one for task, one in zip(tasks, ruled, strict=True)]
+
+    def _ruled(self, task: ReaderTask, item: SpanItem) -> Answer | None:
+        """Return what the rules answer where they compare, or follow relations: they do it better than the network."""
+        rule = item.table.rule if item.table else None
+        if rule is None or rule.confidence < self.config.rules_from or rule.how.startswith(_SEARCHED):
+            return None
+        support = tuple(task.passages[i].id for i in rule.passages)
+        return Answer(rule.text, support, round(rule.confidence, 4), rule.how)
+
+    def _ranked(self, task: ReaderTask, item: SpanItem, chances: np.ndarray) -> Answer:
+        """Return the candidate that the network ranks first."""
+        if not len(chances):
+            return Answer("", thought="nothing plausible" if task.passages else "no passages")
+        best = int(np.argmax(chances))
+        confidence, place = float(chances[best]), item.passages[best]
+        support = (task.passages[place].id,) if place >= 0 else ()
+        if confidence < self.threshold:
+            return Answer("", thought=f"withheld: {confidence:.3f} is below {self.threshold:.3f}")
+        return Answer(item.answers[best], support, round(confidence, 4), "ranked first")
