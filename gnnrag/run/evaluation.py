@@ -64,8 +64,7 @@ def evaluate(
     """
     check_metrics(config.metrics)
     check_run(config.run)
-    shard = read_shard(config.shard)
-    observer = observer or Observer()
+    shard, observer = read_shard(config.shard), observer or Observer()
     on_note = observer.on_note
     data = data or _loaded(config, on_note)
     asked = shard.of(data.questions) if shard else data.questions

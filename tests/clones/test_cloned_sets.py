@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli import clone as script
 from gnnrag.clones.run import CloneConfig, clone
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.text.normalise import drop_qualifier, words
-from inference import clone as script
 from tests.helpers.each import each
 
 SAMPLE = Path("data/sample").resolve()

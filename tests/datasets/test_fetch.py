@@ -14,12 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from gnnrag.cli import fetch as script
 from gnnrag.common.files import write_json
 from gnnrag.datasets import fetch as downloading
 from gnnrag.datasets.fetch import LOCK, download, get, part_of, read_lock, verify, write_down
 from gnnrag.datasets.releases import Release, ReleaseFile, advice, described, read_releases, release, releases
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from inference import fetch as script
 from tests.helpers.each import each
 
 BODY = bytes(range(256)) * 4000  # 1 MB

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli import collect_traces
+from gnnrag.cli.console import run_script
 from gnnrag.run.rundir import read_predictions
 from gnnrag.training.rows import VerifierRow, read_rows
-from inference import collect_traces
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.indexes import HASH_DOTS, command
 from tests.helpers.traces import OUTPUTS, run_settings, write_set

@@ -4,12 +4,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from gnnrag.cli.console import run_script
+from gnnrag.cli.index import main
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from inference.console import run_script
-from inference.index import main
 from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS, REPOSITORY, artefacts, command, environment, fault
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from gnnrag.cli import textualise
 from gnnrag.errors import GnnragError
-from inference import textualise
 
 KB = "Night Harbour|directed_by|Vera Lind\nNight Harbour|release_year|1971\nOh! Fog|directed_by|Vera Lind\n"
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli import training as common
+from gnnrag.cli.console import run_script
 from gnnrag.common.records import WEIGHTS, load_tensors
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.indexes import command, environment
 from tests.helpers.language_rows import settings
@@ -22,7 +23,7 @@ from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.toy_verifier import make_encoder, make_rows, write_rows
 from tests.helpers.trainings import read, reported, rows_of
-from training import common, train_verifier
+from training import train_verifier
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [

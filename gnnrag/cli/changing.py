@@ -9,6 +9,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from gnnrag.cli.console import IndexProgress, load_corpus, split_arguments
+from gnnrag.cli.tables import replies_table
 from gnnrag.common.untrusted import one_line
 from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, IndexConfig, load_config, read_plain, to_plain
@@ -20,8 +22,6 @@ from gnnrag.errors import ArtefactError, GnnragError
 from gnnrag.index.build import is_cut_from, stored_passages, update_index
 from gnnrag.index.store import Store
 from gnnrag.metrics.replies import by_writer
-from inference.console import IndexProgress, load_corpus, split_arguments
-from inference.tables import replies_table
 
 
 def add(arguments: Sequence[str]) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from rich.table import Table
 
+from gnnrag.cli.console import render
 from gnnrag.common.files import write_atomic
 from gnnrag.errors import ArtefactError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.pages.graph import around_entity, for_question, render_page
 from gnnrag.pages.inspection import GraphSummary, Inspection, inspect_index
-from inference.console import render
 
 USAGE = 'usage: python inference/index.py inspect INDEX [--json | --html FILE [--entity NAME | --question "TEXT"]]'
 _WIDTH = 60  # of a name in a table
