@@ -22,16 +22,15 @@ from gnnrag.cli.console import IndexProgress, load_corpus, note, refuse_flags, s
 from gnnrag.common.untrusted import one_line
 from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.datasets.documents.merging import brief
 from gnnrag.datasets.documents.report import write_report
-from gnnrag.datasets.placing import document_of
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
+from gnnrag.run.answers import citations, where
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
 from gnnrag.session import Session
 from gnnrag.text.sentences import excerpt, rows_around
-from gnnrag.types import Passage, Prediction, Query, Question
+from gnnrag.types import Prediction, Query, Question
 
 FLAGS = ("--json", "--explain")
 PAD = " " * 6
@@ -83,7 +82,7 @@ def find_index(config: EvaluateConfig, is_alone: bool) -> Index:
 def as_data(prediction: Prediction, session: Session, index: Index) -> dict[str, Any]:
     """Return everything about an answer as JSON data."""
     shown = {
-        "citations": citations(session, index),
+        "citations": citations(session.events, index),
         "ranking": list(prediction.ranking[:20]),
         "context": [asdict(p) for p in index.lookup(prediction.context)],
         "trace": session.events,
@@ -120,27 +119,11 @@ def as_text(prediction: Prediction, session: Session, index: Index) -> str:
     return "\n".join(lines)
 
 
-def citations(session: Session, index: Index) -> list[dict[str, Any]]:
-    """Return a row for each sentence of an answer and each passage that it cites; none for a short answer."""
-    answer = next((e for e in session.events if e["event"] == "answer"), {})
-    return [
-        {"sentence": one["sentence"], "passage": id_, "place": where(passage), "supported": id_ in one["borne_out_by"]}
-        for one in answer.get("citations", ())
-        for id_, passage in zip(one["passages"], index.lookup(one["passages"]), strict=True)
-    ]
-
-
-def where(passage: Passage) -> str:
-    """Return the file of a passage and its place there, `guide.pdf, p. 3`; its id where they are not known."""
-    file = document_of(passage.id) if passage.place else ""
-    return f"{one_line(file)}, {one_line(brief(passage.place))}" if file else one_line(passage.id)
-
-
 def evidence_lines(prediction: Prediction, session: Session, index: Index) -> list[str]:
     """Return the passages that the reader saw, numbered as citations are, each around the sentence that matters."""
     answer = next((e for e in session.events if e["event"] == "answer"), {})
     asked = next((e["text"] for e in session.events if e["event"] == "query"), "")
-    rows, support, lines = citations(session, index), answer.get("support", ()), ["Evidence"]
+    rows, support, lines = citations(session.events, index), answer.get("support", ()), ["Evidence"]
     for number, passage in enumerate(index.lookup(prediction.context), start=1):
         said = " ".join(row["sentence"] for row in rows if row["passage"] == passage.id)
         is_read = passage.id in support
