@@ -220,7 +220,7 @@ ROLES = {
     },
 }
 
-# Makers of queries that could be sent next: what `inference/collect_traces.py candidates=NAME` labels by their gains.
+# Makers of queries that could be sent next: what `gnnrag collect-traces candidates=NAME` labels by their gains.
 CANDIDATES: dict[str, str] = {"rules": "gnnrag.roles.candidates:CandidateBuilder"}
 
 # Jobs of a language model, or of rules, while an index is built.

@@ -1,7 +1,7 @@
 """Audit flat retrieval: which classes of questions it fails, which route serves them, and what each route costs.
 
-    python inference/audit.py configs/evaluate/musique.yaml audit.labels=type audit.target=0.6
-    python inference/audit.py configs/evaluate/2wiki.yaml audit.n=200 audit.measure=retrieval/recall@5 audit.threshold=1
+    gnnrag audit configs/evaluate/musique.yaml audit.labels=type audit.target=0.6
+    gnnrag audit configs/evaluate/2wiki.yaml audit.n=200 audit.measure=retrieval/recall@5 audit.threshold=1
 
 Questions are sampled by type and put into classes (passage_local, multi_hop, thematic) by the router, by their type,
 or by two annotators in a file (audit.labels=FILE; lines of {"id": ..., "labels": [A, B], "adjudicated": C}). All of

@@ -1,4 +1,4 @@
-"""What `inference/index.py add` and `remove` do, and what it says of an index that it has built or changed."""
+"""What `gnnrag index add` and `remove` do, and what it says of an index that it has built or changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(arguments: Sequence[str]) -> None:
     """Add documents, cut as those of the index are, or replace those with known names."""
     names, caller = _caller(arguments)
     if len(names) != 2:
-        raise GnnragError("usage: python inference/index.py add INDEX PATH [CONFIG] [key=value ...]")
+        raise GnnragError("usage: gnnrag index add INDEX PATH [CONFIG] [key=value ...]")
     store = Store(Path(names[0]))
     store.check_there()
     data = load_corpus(names[1], cut_as(store), reports=True)
@@ -37,7 +37,7 @@ def remove(arguments: Sequence[str]) -> None:
     """Remove passages by id, or all that were cut from a document, named as the index does or by its path."""
     names, caller = _caller(arguments)
     if len(names) < 2:
-        raise GnnragError("usage: python inference/index.py remove INDEX FILE|ID [...] [CONFIG] [key=value ...]")
+        raise GnnragError("usage: gnnrag index remove INDEX FILE|ID [...] [CONFIG] [key=value ...]")
     root = Path(names[0])
     _change(root, lambda progress: remove_documents(root, names[1:], progress, caller))
 

@@ -1,7 +1,7 @@
 """Clone a question set: as many copies as asked for, each with other names, in which every question keeps its answer.
 
-    python inference/clone.py path=data/sample out=data/made/sample-x100 clones=100
-    python inference/clone.py path=../shared/data/2wiki out=data/made/2wiki-1m clones=164 seed=1
+    gnnrag clone path=data/sample out=data/made/sample-x100 clones=100
+    gnnrag clone path=../shared/data/2wiki out=data/made/2wiki-1m clones=164 seed=1
 
 OUT gets corpus.jsonl, questions.SPLIT.jsonl and clones.json (of what, with which settings, what was counted); the id
 of a passage or question in clone 3 is c3/ID. Names become names of the same kind, one to one in each clone; dates,

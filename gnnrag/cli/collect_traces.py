@@ -1,6 +1,6 @@
 """Record what a teacher decides, and write training rows for tuned roles.
 
-    python inference/collect_traces.py configs/evaluate/2wiki.yaml method=bdtr roles.verifier=oracle out=DIR
+    gnnrag collect-traces configs/evaluate/2wiki.yaml method=bdtr roles.verifier=oracle out=DIR
 
 DIR gets verifier.jsonl, thoughts.jsonl, a data card (README.md), meta.json, and the run itself (run/). Any method that
 asks `thoughts` or `verifier`, any teacher. The same command again continues; with other settings of what is kept it
@@ -10,8 +10,8 @@ only writes the rows anew. Own settings (gnnrag/training/rows.py) stand beside t
 
 Rows that exist already: several folders as one, and a file recorded elsewhere (data/README.md documents its format):
 
-    python inference/collect_traces.py join DIR1 DIR2 out=DIR
-    python inference/collect_traces.py import verifier.jsonl out=DIR
+    gnnrag collect-traces join DIR1 DIR2 out=DIR
+    gnnrag collect-traces import verifier.jsonl out=DIR
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compare runs: a table, the significance of the differences, and a plot.
 
-    python inference/compare.py RUN RUN [RUN ...] [--metric retrieval/recall@5] [--by type|hops|length|round]
+    gnnrag compare RUN RUN [RUN ...] [--metric retrieval/recall@5] [--by type|hops|length|round]
                                 [--plot FILE.png] [--html FILE.html [--data FOLDER]] [--json]
 
 The first run is the one the others are compared with. Runs must have answered the same questions. "Both right / only

@@ -1,6 +1,6 @@
 r"""Join sets into one corpus, with questions of two and three hops composed of their single ones.
 
-    python inference/compose_questions.py out=runs/joined \\
+    gnnrag compose-questions out=runs/joined \\
         sets=[../shared/data/squad,../shared/data/2wiki-train,../shared/data/hotpotqa-train]
 
 A name in one question gives way to another question whose answer it is, as people composed MuSiQue. The folder is a set

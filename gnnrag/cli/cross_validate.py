@@ -1,7 +1,7 @@
 """Score trained parts inside methods, each question with checkpoints that did not train on it.
 
-    python inference/cross_validate.py configs/evaluate/2wiki.yaml verifier=runs/verifier methods=bdtr retrievers=dense
-    python inference/cross_validate.py configs/evaluate/2wiki.yaml gnn=runs/text methods=single,bdtr against=chg
+    gnnrag cross-validate configs/evaluate/2wiki.yaml verifier=runs/verifier methods=bdtr retrievers=dense
+    gnnrag cross-validate configs/evaluate/2wiki.yaml gnn=runs/text methods=single,bdtr against=chg
 
 Further: [thoughts=RUN] [reader=RUN] [against=offline,chg,...] [sample=250] [key=value ...] [--markdown | --json]
 
@@ -9,7 +9,7 @@ RUN is a run of training/train_gnn.py (gnn), train_verifier.py, train_thoughts.p
 for each fold (cross=true) or one; its set must be named as the data's folder. The questions that a fold reported on are
 answered with its checkpoint, and all are scored together. `against` names what they are compared with, paired: who else
 does the same roles (offline, prompted, ...), or another retriever. `sample` takes so many questions, drawn by a hash of
-their ids. The same command again continues. It prints the run directories last; exit codes: see inference/evaluate.py.
+their ids. The same command again continues. It prints the run directories last; exit codes: see gnnrag evaluate.
 """
 
 from __future__ import annotations

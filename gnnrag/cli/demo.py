@@ -1,6 +1,6 @@
 """The five-minute tour: index the sample corpus, run methods on retrievers, print the table. No LLM, no network.
 
-python inference/demo.py [key=value ...]
+gnnrag demo [key=value ...]
 """
 
 from __future__ import annotations

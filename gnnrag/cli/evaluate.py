@@ -1,6 +1,6 @@
 """Run a method on a benchmark and score it.
 
-    python inference/evaluate.py configs/evaluate/2wiki.yaml method=bdtr retriever=chg roles=offline
+    gnnrag evaluate configs/evaluate/2wiki.yaml method=bdtr retriever=chg roles=offline
 
 Without a config it is the sample's. The same command again continues an interrupted run. The last line printed is the
 run directory. The exit code is 1, and no table is printed, where every question failed; it is also 1 where more of a
@@ -10,8 +10,8 @@ data.sample=200 draws as many from all of it, in proportion to their types.
 
 In parts, on as many machines as there are, in any order, and then together (what one process would have left):
 
-    python inference/evaluate.py CONFIG shard=3/16          # the third of 16 parts
-    python inference/evaluate.py CONFIG shard=merge
+    gnnrag evaluate CONFIG shard=3/16          # the third of 16 parts
+    gnnrag evaluate CONFIG shard=merge
 
 A part ends with exit code 0 once each of its questions has a row: what is wrong with one holds up no merging.
 """

@@ -1,11 +1,11 @@
 """Get the public benchmarks, write down what came, and check it later.
 
-    python inference/fetch.py list
-    python inference/fetch.py show graphrag_bench
-    python inference/fetch.py get multihop_rag data/multihop_rag --record
-    python inference/fetch.py get ultradomain data/ultradomain only=cs.jsonl,mix.jsonl --record
-    python inference/fetch.py record metaqa data/metaqa
-    python inference/fetch.py verify data/multihop_rag
+    gnnrag fetch list
+    gnnrag fetch show graphrag_bench
+    gnnrag fetch get multihop_rag data/multihop_rag --record
+    gnnrag fetch get ultradomain data/ultradomain only=cs.jsonl,mix.jsonl --record
+    gnnrag fetch record metaqa data/metaqa
+    gnnrag fetch verify data/multihop_rag
 
 get fetches what the folder lacks; the same command again goes on where an interrupted one stopped. The authors publish
 no checksums: --record writes the SHA-256 of what came into FOLDER/release.lock.json (lock=FILE: elsewhere, such as in

@@ -1,13 +1,13 @@
 """Build, change and look at an index.
 
-    python inference/index.py build configs/evaluate/2wiki.yaml [key=value ...]   what a run of that config would read
-    python inference/index.py build data.path=FOLDER index.path=INDEX             a folder of your own documents
-    python inference/index.py add INDEX PATH [CONFIG] [key=value ...]             documents, or a corpus.jsonl
-    python inference/index.py remove INDEX FILE|ID [...] [CONFIG] [key=value ...] documents, or passages by their ids
-    python inference/index.py inspect INDEX [--json]                              counts, sizes, hubs, gaps
-    python inference/index.py inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
-    python inference/index.py estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction
-    python inference/index.py draft-schema INDEX > FILE                           types of its graph, for you to edit
+    gnnrag index build configs/evaluate/2wiki.yaml [key=value ...]   what a run of that config would read
+    gnnrag index build data.path=FOLDER index.path=INDEX             a folder of your own documents
+    gnnrag index add INDEX PATH [CONFIG] [key=value ...]             documents, or a corpus.jsonl
+    gnnrag index remove INDEX FILE|ID [...] [CONFIG] [key=value ...] documents, or passages by their ids
+    gnnrag index inspect INDEX [--json]                              counts, sizes, hubs, gaps
+    gnnrag index inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
+    gnnrag index estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction
+    gnnrag index draft-schema INDEX > FILE                           types of its graph, for you to edit
 
 `index.stages=passages,text,hierarchy,lexical` builds only these stages. Adding and removing equal building the
 changed corpus from scratch; a killed build continues where it stopped. An index holds no addresses, keys or paths: what
@@ -104,5 +104,5 @@ def estimate(arguments: Sequence[str]) -> None:
 def draft_schema(arguments: Sequence[str]) -> None:
     """Print a draft of the schema of an index's knowledge graph, for `method.schema_file`."""
     if len(arguments) != 1:
-        raise GnnragError("usage: python inference/index.py draft-schema INDEX > FILE")
+        raise GnnragError("usage: gnnrag index draft-schema INDEX > FILE")
     print(to_yaml(draft(Index(arguments[0]).knowledge)), end="")

@@ -1,7 +1,7 @@
 """Let a language model judge the answers of finished runs.
 
-    python inference/judge.py configs/judge/scores.yaml runs=[RUN,RUN] llm.model=MODEL [key=value ...] [--json]
-    python inference/judge.py configs/judge/pairwise.yaml runs=[RUN,RUN] repeats=3 ask.repeat_temperature=0.7
+    gnnrag judge configs/judge/scores.yaml runs=[RUN,RUN] llm.model=MODEL [key=value ...] [--json]
+    gnnrag judge configs/judge/pairwise.yaml runs=[RUN,RUN] repeats=3 ask.repeat_temperature=0.7
 
 scores: six qualities from 0 to 10; three beside the golden answer make the A-Score, three beside the golden evidence
 the E-Score; further runs are compared with the first. pairwise: the first run against each of the others, both answers

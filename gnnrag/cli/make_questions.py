@@ -1,8 +1,8 @@
 """Make multi-hop questions from paths of the knowledge graph of an index.
 
-    python inference/make_questions.py configs/questions/metaqa.yaml make.out=data/made/metaqa-3hop
-    python inference/make_questions.py configs/questions/musique.yaml make.out=data/made/musique make.hops=2
-    python inference/make_questions.py CONFIG make.out=DIR make.method=prompted llm=openai llm.model=MODEL
+    gnnrag make-questions configs/questions/metaqa.yaml make.out=data/made/metaqa-3hop
+    gnnrag make-questions configs/questions/musique.yaml make.out=data/made/musique make.hops=2
+    gnnrag make-questions CONFIG make.out=DIR make.method=prompted llm=openai llm.model=MODEL
 
 A path E1, E2, ... is simple, has no shortcuts and goes through no hubs; no two end in the same entity. Of each, five
 questions name E1 and ask for the last entity: nested descriptions made by rules (template), or written by a language

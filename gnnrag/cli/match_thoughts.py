@@ -1,6 +1,6 @@
 """Compare what runs asked after the question with the gold sub-questions of the set (musique's decomposition).
 
-    python inference/match_thoughts.py RUN [RUN ...] data.path=../shared/data/musique
+    gnnrag match-thoughts RUN [RUN ...] data.path=../shared/data/musique
 
 Precision and recall are of token F1, with the nearest sub-question or query. Means over the questions with a
 decomposition, 95% bootstrap intervals by question behind them. The query that is the question itself does not count;

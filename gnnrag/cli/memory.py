@@ -1,6 +1,6 @@
 """Tell what a training config would take of a GPU's memory, without a GPU, weights or rows; for one GPU and for eight.
 
-    python inference/memory.py configs/train/verifier_qwen7b.yaml [key=value ...] [gpu_gib=80] [--json]
+    gnnrag memory configs/train/verifier_qwen7b.yaml [key=value ...] [gpu_gib=80] [--json]
 
 For language models (`kind` causal, seq2seq) and the cross-encoder. The base is a folder with a config.json, or one of
 gnnrag/training/language/bases.yaml; of a training that starts from a run, give model.base. All rows count as long as

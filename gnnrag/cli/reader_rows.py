@@ -1,6 +1,6 @@
 """Make the rows that a causal reader is trained on, from questions with gold passages and answers.
 
-    python inference/reader_rows.py out=traces/reader/rows.jsonl sets.squad.path=../shared/data/squad \
+    gnnrag reader-rows out=traces/reader/rows.jsonl sets.squad.path=../shared/data/squad \
         sets.squad.split=train sets.2wiki-train.path=../shared/data/2wiki-train sets.2wiki-train.split=train
 
 A row shows the gold passages among others, or, `unanswerable` of the rows, only others. Titles decide which questions

@@ -1,8 +1,8 @@
 """Reproduce a table or figure of a paper: run its rows and print them beside the published figures.
 
-    python inference/reproduce.py configs/papers/bdtr/table5.yaml [key=value ...] [verifier=RUN ...] [--only TEXT]
+    gnnrag reproduce configs/papers/bdtr/table5.yaml [key=value ...] [verifier=RUN ...] [--only TEXT]
                                   [--finished] [--dry-run] [--markdown | --json] [--plot FILE]
-    python inference/reproduce.py --dry-run [FILE or FOLDER ...] [key=value ...] [--markdown | --json]    # lists all
+    gnnrag reproduce --dry-run [FILE or FOLDER ...] [key=value ...] [--markdown | --json]    # lists all
 
 Without overrides the rows ask the paper's models; with roles=offline, or roles=oracle, no language model. Settings go
 to every row: data.limit=50, index.root=FOLDER, run.root=FOLDER. Runs of a training go to the rows that ask that part:

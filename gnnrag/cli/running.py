@@ -35,7 +35,7 @@ def run_named(name: str, instead: Sequence[str], before: Mapping[int, Any]) -> i
         listened = take_signals()
         script = import_module(name)
         put_back(listened)
-        return _run(script.main, sys.argv[1:] or instead, getattr(script, "HELP", script.__doc__))
+        return run_main(script.main, sys.argv[1:] or instead, getattr(script, "HELP", script.__doc__))
 
     code = _ended(run, before)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -56,12 +56,13 @@ def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], h
     However it ends, what was written is whole, and the same command goes on from it. What is printed reaches a terminal
     through `gnnrag.cli.terminal`.
     """
-    return _ended(lambda: _run(main, arguments, help_text))
+    return _ended(lambda: run_main(main, arguments, help_text))
 
 
-def _run(main: Callable[[Sequence[str]], int], arguments: Sequence[str], help_text: str | None) -> int:
-    if any(a in ("-h", "--help") for a in arguments):
-        print((help_text or "").strip())
+def run_main(main: Callable[[Sequence[str]], int], arguments: Sequence[str], help_text: str | None) -> int:
+    """Run a main; asked for help, print it instead, unless it is None: then `main` has its own."""
+    if help_text is not None and any(a in ("-h", "--help") for a in arguments):
+        print(help_text.strip())
         return 0
     for library in ("pypdf", "trafilatura"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # a damaged file is named by our own note

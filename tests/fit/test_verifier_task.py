@@ -129,7 +129,7 @@ def test_labels_are_the_teachers_or_gold(tmp_path: Path) -> None:
 
 def test_a_missing_file_says_what_writes_it(tmp_path: Path) -> None:
     given = config(sets={"toy": RowsConfig([str(tmp_path / "none.jsonl")])})
-    with pytest.raises(DataError, match=r"collect_traces\.py writes it"):
+    with pytest.raises(DataError, match="gnnrag collect-traces writes it"):
         open_set("toy", given, PairMaker(FEATURES))
 
 

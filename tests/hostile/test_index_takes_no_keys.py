@@ -103,7 +103,7 @@ def test_no_server_is_asked_that_an_index_names(
     assert stranger.paths == [], "nothing was sent"
     told = capsys.readouterr().err
     assert code == 2 and told.count("\n") == 1 and artefacts(root) == before, "refused before anything was changed"
-    assert "give the config that it was built with, as in python inference/index.py add INDEX PATH CONFIG" in told
+    assert "give the config that it was built with, as in gnnrag index add INDEX PATH CONFIG" in told
     assert SECRET not in told
 
 

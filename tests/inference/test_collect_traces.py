@@ -61,7 +61,7 @@ def test_join_and_import(root: Path, capsys: pytest.CaptureFixture[str]) -> None
             "unknown setting 'outt'. Did you mean 'out'? Allowed: answer, budget",
         ),
         (["method=bdtr", "out=x", "metod=x"], "unknown setting 'metod'. Did you mean 'method'?"),
-        (["out=x", "shard=1/2"], "shard='1/2' is a setting of inference/evaluate.py; a recording answers all"),
+        (["out=x", "shard=1/2"], "shard='1/2' is a setting of gnnrag evaluate; a recording answers all"),
     ],
 )
 def test_wrong_settings_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -223,7 +223,7 @@ def test_a_part_in_which_every_question_failed(arguments: list[str], capsys: pyt
 
 @pytest.mark.slow
 def test_as_a_process(arguments: list[str]) -> None:
-    """From another folder, as `python inference/evaluate.py`."""
+    """From another folder, as `gnnrag evaluate`."""
     done = subprocess.run(
         [sys.executable, "inference/evaluate.py", *arguments, "data.limit=1", "method=single"],
         capture_output=True, text=True, cwd=ROOT, timeout=100, check=False,

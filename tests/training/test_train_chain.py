@@ -75,7 +75,7 @@ def test_a_training_that_was_cut_off_ends_with_the_same_weights(folder: Path, mo
         (["network.beam=0"], "network.beam=0: must be at least 1"),
         (["chains.wrong=2"], "chains.wrong=2.0: a share"),
         (["sets.toy.untitled=-1"], "sets.toy.untitled=-1.0: a share"),
-        (["sets.toy.rows=[]"], "inference/collect_traces.py writes verifier.jsonl"),
+        (["sets.toy.rows=[]"], "gnnrag collect-traces writes verifier.jsonl"),
     ],
 )
 def test_bad_settings_are_one_line(

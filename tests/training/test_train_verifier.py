@@ -207,8 +207,8 @@ def test_two_processes_train_the_same_network(folder: Path) -> None:
         (["metric=acc"], "metric='acc' is not measured; there are: auc"),
         (["network.hiden=3"], "unknown setting 'network.hiden'"),
         (["network.base=./nowhere"], "network.base='./nowhere': there is no such folder"),
-        (["sets.toy.rows=[]"], "inference/collect_traces.py writes verifier.jsonl"),
-        (["sets.toy.rows=[none.jsonl]"], "collect_traces.py writes it"),
+        (["sets.toy.rows=[]"], "gnnrag collect-traces writes verifier.jsonl"),
+        (["sets.toy.rows=[none.jsonl]"], "gnnrag collect-traces writes it"),
         (["cross=true", "folds.report=null"], "cross=true reports on every fold in turn"),
     ],
 )
