@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gnnrag.api import Index as Index
     from gnnrag.api import Results as Results
     from gnnrag.api import evaluate as evaluate
+    from gnnrag.registry import register as register
     from gnnrag.run.answers import Answer as Answer
 
 _PUBLIC = {
@@ -21,6 +22,7 @@ _PUBLIC = {
     "Results": "gnnrag.api",
     "Found": "gnnrag.api",
     "Answer": "gnnrag.run.answers",
+    "register": "gnnrag.registry",
 }
 
 

@@ -42,6 +42,7 @@ UNDOTTED = {"passage_local"}  # read by `getattr`, with the name out of a table
 LEVELS: list[str] = [
     "common.untrusted",
     "errors",
+    "own_parts",
     "registry types",
     "common.yaml_config common.waiting",
     "common index_config",

@@ -29,6 +29,8 @@ def start(name: str, *instead: str) -> NoReturn:
         instead: arguments where none are given.
     """
     before = take_signals()
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last: `retriever=mine:TitleMatch` is found, and no file here hides a library's
     from gnnrag.cli.running import run_named
 
     leave(run_named(name, instead, before))
