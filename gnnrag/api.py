@@ -184,6 +184,10 @@ class Index:
         """The corpus, in index order."""
         return self._opened.index.passages
 
+    def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
+        """Return passages by id, in the order given."""
+        return self._opened.index.lookup(ids)
+
     def __len__(self) -> int:
         return len(self.passages)
 
@@ -192,8 +196,7 @@ class Index:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        stages = ", ".join(self._opened.index.fingerprint)
-        return f"<p><b>{escape(str(self.path))}</b>: {len(self):,} passages</p><p>{escape(stages)}</p>"
+        return f"<p><b>{escape(str(self.path))}</b>: {len(self):,} passages</p>"
 
     # ------------------------------------------------------------------------------------------- searching, asking
     def search(
@@ -283,7 +286,6 @@ class Index:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---------------------------------------------------------------------------------------------------- inside
     def _config(self, dots: Sequence[str]) -> EvaluateConfig:
         return load_config(EvaluateConfig, self._source, [*self._dots, *dots])
 

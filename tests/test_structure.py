@@ -69,6 +69,7 @@ LEVELS: list[str] = [
     "reports",
     "cluster",
     "api",
+    "interchange",
 ]
 
 
