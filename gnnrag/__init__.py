@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from gnnrag.api import Index as Index
     from gnnrag.api import Results as Results
     from gnnrag.api import evaluate as evaluate
+    from gnnrag.hub import from_pretrained as from_pretrained
+    from gnnrag.hub import push_to_hub as push_to_hub
     from gnnrag.registry import register as register
     from gnnrag.run.answers import Answer as Answer
 
@@ -22,6 +24,8 @@ _PUBLIC = {
     "Results": "gnnrag.api",
     "Found": "gnnrag.api",
     "Answer": "gnnrag.run.answers",
+    "from_pretrained": "gnnrag.hub",
+    "push_to_hub": "gnnrag.hub",
     "register": "gnnrag.registry",
 }
 

@@ -68,7 +68,7 @@ LEVELS: list[str] = [
     "audit clones pages questions textualise",
     "reports",
     "cluster",
-    "api",
+    "api hub",
     "interchange",
 ]
 

@@ -46,6 +46,7 @@ COMMANDS = {
     "match-thoughts": (TRAINING, "Compare thoughts with gold decompositions."),
     "memory": (TRAINING, "Tell what a training would take of a GPU's memory."),
     "fetch": (DATA, "List, get and check public benchmarks."),
+    "hub": (TRAINING, "Push trained parts and indexes to a hub, pull them."),
     "exchange": (DATA, "TREC, BEIR and GraphML files, in and out."),
     "textualise": (DATA, "Turn a knowledge base into text with questions."),
     "make-questions": (DATA, "Make questions of a graph's paths."),
@@ -54,10 +55,11 @@ COMMANDS = {
     "demo": (DATA, "Index the sample, compare three methods on five retrievers."),
 }
 # What they are run with where nothing is given; the scripts in inference/ say the same.
-_HELPED = ("audit", "clone", "compare", "compose-questions", "exchange", "fetch", "make-questions", "match-thoughts")
-_INSTEAD = {name: ("--help",) for name in (*_HELPED, "reader-rows", "sub-question-rows")} | {
-    "smollm": ("models/smollm2",)
-}
+_HELPED = (
+    *("audit", "clone", "compare", "compose-questions", "exchange", "fetch", "hub", "make-questions"),
+    *("match-thoughts", "reader-rows", "sub-question-rows"),
+)
+_INSTEAD = dict.fromkeys(_HELPED, ("--help",)) | {"smollm": ("models/smollm2",)}
 _COMPLETES = "_GNNRAG_COMPLETE"
 _VALUES = {"method": "METHODS", "retriever": "RETRIEVERS", "llm": "BACKENDS"}
 
