@@ -16,7 +16,7 @@ from gnnrag.api import Index
 class GnnragRetriever(BaseRetriever):
     """Finds passages of an index, by a retriever alone or by the rounds of a method.
 
-    Args:
+    Attributes:
         index: an opened index.
         k: how many passages at most.
         retriever: as in `Index.ask`.
