@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gnnrag.common.yaml_config import shipped
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset, load_passages, load_questions
 from gnnrag.datasets.canonical import read_question
@@ -370,7 +371,7 @@ def evaluate(
 
 def _questions(given: str | Path | Iterable[Any], index: stored.Index) -> Iterable[Question]:
     if isinstance(given, str | Path):
-        return load_questions(given, index.passages)
+        return load_questions(shipped(given), index.passages)
     rows = list(given)
     known = frozenset(index.ids)
     return [row if isinstance(row, Question) else read_question(row, n, known) for n, row in enumerate(rows, start=1)]
