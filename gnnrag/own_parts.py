@@ -42,27 +42,30 @@ def place_of(kind: str, name: str) -> str | None:
     return next((point.value for point in entry_points(group=group) if point.name == name), None)
 
 
-def open_part(kind: str, name: str, known: Iterable[str]) -> Any:
-    """Return the class of a part from outside, imported and checked. Raises ConfigError that says what it lacks."""
+def open_part(where: str, kind: str, name: str, known: Iterable[str]) -> Any:
+    """Return the class of a part from outside, imported and checked. Raises ConfigError that says what it lacks.
+
+    `where` is the setting that names it, `kind` as in `place_of`.
+    """
     place = place_of(kind, name)
     if place is None:
-        raise ConfigError(f"{kind}={name!r} is unknown. {nearest(name, known)} Or name your own: package.module:Class")
+        raise ConfigError(f"{where}={name!r} is unknown. {nearest(name, known)} Or name your own: package.module:Class")
     if not _PLACE.fullmatch(place):
-        raise ConfigError(f"{kind}={name!r}: {place!r} names no class; write package.module:Class")
+        raise ConfigError(f"{where}={name!r}: {place!r} names no class; write package.module:Class")
     module_name, _, attribute = place.partition(":")
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise ConfigError(f"{kind}={name!r}: {module_name} imports {error.name!r}, which is not there") from error
-        where = "install it, or run where it can be imported (the current folder, PYTHONPATH)"
-        raise ConfigError(f"{kind}={name!r}: there is no module {error.name!r}; {where}") from error
+            raise ConfigError(f"{where}={name!r}: {module_name} imports {error.name!r}, which is not there") from error
+        fix = "install it, or run where it can be imported (the current folder, PYTHONPATH)"
+        raise ConfigError(f"{where}={name!r}: there is no module {error.name!r}; {fix}") from error
     except Exception as error:
-        raise ConfigError(f"{kind}={name!r}: {module_name} fails: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{where}={name!r}: {module_name} fails: {type(error).__name__}: {error}") from error
     part = getattr(module, attribute, None)
     if part is None:
         classes = [key for key, value in vars(module).items() if isinstance(value, type) and not key.startswith("_")]
-        raise ConfigError(f"{kind}={name!r}: {module_name} has no {attribute!r}. {nearest(attribute, classes)}")
+        raise ConfigError(f"{where}={name!r}: {module_name} has no {attribute!r}. {nearest(attribute, classes)}")
     check_part(kind, name, part)
     return part
 

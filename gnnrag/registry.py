@@ -262,7 +262,7 @@ _OWN = {id(RETRIEVERS): "retriever", id(METHODS): "method"} | {id(table): f"role
 def resolve(kind: str, name: str, table: dict[str, str]) -> Any:
     """Return the class under `name` in one of the tables above; the ConfigError for an unknown one lists the known."""
     if name not in table and id(table) in _OWN:
-        return open_part(_OWN[id(table)], name, table)
+        return open_part(kind, _OWN[id(table)], name, table)
     if name not in table:
         raise ConfigError(f"{kind}={name!r} is unknown. {nearest(name, table)}")
     module, _, attribute = table[name].partition(":")

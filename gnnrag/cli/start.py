@@ -29,11 +29,17 @@ def start(name: str, *instead: str) -> NoReturn:
         instead: arguments where none are given.
     """
     before = take_signals()
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # last: `retriever=mine:TitleMatch` is found, and no file here hides a library's
+    if any(_names_own(argument) for argument in sys.argv[1:]):
+        sys.path.append(os.getcwd())  # last: no file here hides a library's
     from gnnrag.cli.running import run_named
 
     leave(run_named(name, instead, before))
+
+
+def _names_own(argument: str) -> bool:
+    """Tell whether an argument is of the form `retriever=mine:TitleMatch`, so that modules of this folder are meant."""
+    value = argument.partition("=")[2]
+    return ":" in value and value.replace(":", "", 1).replace(".", "").isidentifier()
 
 
 def leave(code: int) -> NoReturn:

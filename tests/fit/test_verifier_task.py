@@ -136,7 +136,7 @@ def test_a_missing_file_says_what_writes_it(tmp_path: Path) -> None:
 @each(
     "changes, message",
     [
-        ({"sets": {}}, "sets: name at least one.*collect_traces.py writes verifier.jsonl"),
+        ({"sets": {}}, "sets: name at least one.*gnnrag collect-traces writes verifier.jsonl"),
         ({"sets": {"toy": RowsConfig()}}, "sets.toy.rows is empty"),
         ({"sets": {"toy": RowsConfig(["x"], share=0)}}, "sets.toy.share=0: must be above 0"),
         ({"ranking": RankingConfig(loss="hinge")}, "ranking.loss='hinge': allowed are listwise, each, bce"),

@@ -104,3 +104,17 @@ def test_a_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     told = capsys.readouterr()
     assert "Answer: Andrei Tarkovsky" in told.out and "Answer: Zavrazhye" in told.out
     assert "note: asked: Where was Andrei Tarkovsky born?" in told.err and next(typed, None) is None
+
+
+def test_modules_of_the_current_folder_are_looked_in_only_where_one_is_named(tmp_path: Path) -> None:
+    """A folder of documents from elsewhere may hold a file that is named as a library which is not installed."""
+    (tmp_path / "mine.py").write_text("raise OSError('imported')")
+    for argument, is_there in (("retriever=mine:X", True), ("llm.base_url=http://x:80", False), ("limit=3", False)):
+        code = f"import sys; from gnnrag.cli import start; print(start._names_own({argument!r}))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+        assert done.stdout.strip() == str(is_there)
+    command = [sys.executable, "-P", "-m", "gnnrag.cli.command", "ask", "Who?"]
+    away = environment(PYTHONPATH=str(REPOSITORY))
+    for own, code in ((["retriever=mine:X"], "mine fails: OSError"), (["retriever=mine"], "is unknown")):
+        done = subprocess.run([*command, *own], capture_output=True, text=True, cwd=tmp_path, env=away)
+        assert code in done.stderr, done.stderr

@@ -222,4 +222,4 @@ def test_bad_settings_are_one_line(
 
 def test_without_settings_it_says_where_rows_come_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_script(train_verifier.main, [], train_verifier.__doc__) == 2
-    assert "collect_traces.py writes verifier.jsonl" in capsys.readouterr().err
+    assert "gnnrag collect-traces writes verifier.jsonl" in capsys.readouterr().err
