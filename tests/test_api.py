@@ -265,3 +265,11 @@ def test_evaluating(index: Index, folder: Path) -> None:
     ):
         with pytest.raises(DataError, match=message):
             gnnrag.evaluate(index, [row], settings=settings)
+
+
+def test_the_library_keeps_its_threads_to_itself(index: Index) -> None:
+    """Asking starts one thread of the index; closing ends it, and what was under way."""
+    index.ask(QUESTION, method="single", retriever="bm25")
+    assert any(thread.name == "gnnrag-index" for thread in threading.enumerate())
+    index.close()
+    assert not any(thread.name == "gnnrag-index" for thread in threading.enumerate())
