@@ -305,8 +305,7 @@ class Index:
     async def _answer(
         self, text: str, dots: Sequence[str], on_event: Callable[[Mapping[str, Any]], None] | None = None
     ) -> Answer:
-        async with self._opened as opened:
-            loop = opened.pipeline(dots, self._config).loop
+        async with self._opened as opened, opened.turn(dots, self._config) as loop:
             session = Session(f"ask-{next(self._numbers)}", loop.budget)
             if on_event is not None:
                 session.events = Events(on_event)
@@ -314,8 +313,7 @@ class Index:
             return make_answer(text, prediction, session.events, opened.index, opened.generation)
 
     async def _search(self, text: str, k: int, dots: Sequence[str]) -> list[Found]:
-        async with self._opened as opened:
-            loop = opened.pipeline(dots, self._config).loop
+        async with self._opened as opened, opened.turn(dots, self._config) as loop:
             ranking = (await loop.search([Query(text, top_k=k)], Session(f"search-{next(self._numbers)}")))[0]
             if isinstance(ranking, Exception):
                 raise ranking

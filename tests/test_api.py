@@ -273,3 +273,23 @@ def test_the_library_keeps_its_threads_to_itself(index: Index) -> None:
     assert any(thread.name == "gnnrag-index" for thread in threading.enumerate())
     index.close()
     assert not any(thread.name == "gnnrag-index" for thread in threading.enumerate())
+
+
+def test_no_more_questions_are_under_way_than_the_settings_say(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    most, now, original = [0], [0], Single.select
+
+    async def select(self: Single, state: Any) -> Any:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        await asyncio.sleep(0.01)
+        now[0] -= 1
+        return await original(self, state)
+
+    monkeypatch.setattr(Single, "select", select)
+    how: dict[str, Any] = {"method": "single", "retriever": "bm25", "settings": {"concurrency": 3}}
+
+    async def ask() -> None:
+        await asyncio.gather(*(index.aask(QUESTION, **how) for _ in range(12)))
+
+    asyncio.run(ask())
+    assert most == [3]

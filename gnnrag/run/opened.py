@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gnnrag.common.files import digest
 from gnnrag.config import EvaluateConfig
 from gnnrag.index.index import Index
+from gnnrag.run.loop import Loop
 from gnnrag.run.pipeline import Pipeline, index_settings
 
 T = TypeVar("T")
@@ -24,7 +26,17 @@ class Opened:
         self.index = Index(path, index_settings(config))
         self.generation = digest(self.index.fingerprint)[:16]
         self._pipelines: dict[tuple[str, ...], Pipeline] = {}
+        self._turns: dict[tuple[str, ...], asyncio.Semaphore] = {}
         self._asked, self._is_retired = 0, False
+
+    @asynccontextmanager
+    async def turn(
+        self, dots: Sequence[str], configure: Callable[[Sequence[str]], EvaluateConfig]
+    ) -> AsyncIterator[Loop]:
+        """Give the loop of some settings once fewer than its `concurrency` questions are under way."""
+        loop = self.pipeline(dots, configure).loop
+        async with self._turns.setdefault(tuple(dots), asyncio.Semaphore(loop.concurrency)):
+            yield loop
 
     def pipeline(self, dots: Sequence[str], configure: Callable[[Sequence[str]], EvaluateConfig]) -> Pipeline:
         """Return the parts of some settings, opened once."""
@@ -50,6 +62,7 @@ class Opened:
     async def close(self) -> None:
         """Close clients of models and threads."""
         pipelines, self._pipelines = self._pipelines, {}
+        self._turns.clear()  # of this thread's event loop
         for pipeline in pipelines.values():
             pipeline.loop.close()
             await pipeline.roles.close()
