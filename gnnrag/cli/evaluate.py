@@ -64,7 +64,12 @@ def main(arguments: Sequence[str]) -> int:
     finally:
         if bar is not None:
             bar.close()
-    is_measured = metrics["failed"] < max(metrics["questions"], 1)
+    return _report(config, label, path, metrics)
+
+
+def _report(config: EvaluateConfig, label: str, path: Path, metrics: dict[str, Any]) -> int:
+    """Print what a run gave; returns the exit code."""
+    shard, is_measured = read_shard(config.shard), metrics["failed"] < max(metrics["questions"], 1)
     if shard:
         note(f"part {shard} has ended, with {metrics['questions']} questions; shard={MERGE} puts all parts together")
     elif is_measured:  # else its zeros would look like a result
