@@ -9,7 +9,7 @@ export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo smollm test test-all test-llm test-vllm test-slurm lint bench clean
+.PHONY: help install site demo smollm test test-all test-llm test-vllm test-slurm lint bench clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -63,6 +63,9 @@ lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+site: $(STAMP)  ## the documentation as a site, in .site
+	$(BIN)/mkdocs build --strict -q
 
 bench: $(STAMP)  ## speed against peers, in ratios (reads DATA=../shared/data)
 	@test -e $(DATA)/2wiki || { echo "make bench: $(DATA)/2wiki does not exist. Get it with" \

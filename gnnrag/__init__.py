@@ -1,3 +1,42 @@
-"""Multi-hop question answering over graphs. Torch, faiss, spaCy and LLM clients are imported where first used."""
+"""Multi-hop question answering over graphs. Torch, faiss, spaCy and LLM clients are imported where first used.
+
+from gnnrag import Index
+index = Index.build("papers/")
+print(index.ask("Who ...?"))
+"""
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # the scripts load this before a signal can end them: nothing is imported here
+if TYPE_CHECKING:
+    from gnnrag.api import Found as Found
+    from gnnrag.api import Index as Index
+    from gnnrag.api import Results as Results
+    from gnnrag.api import evaluate as evaluate
+    from gnnrag.hub import from_pretrained as from_pretrained
+    from gnnrag.hub import push_to_hub as push_to_hub
+    from gnnrag.registry import register as register
+    from gnnrag.run.answers import Answer as Answer
+
+_PUBLIC = {
+    "Index": "gnnrag.api",
+    "evaluate": "gnnrag.api",
+    "Results": "gnnrag.api",
+    "Found": "gnnrag.api",
+    "Answer": "gnnrag.run.answers",
+    "from_pretrained": "gnnrag.hub",
+    "push_to_hub": "gnnrag.hub",
+    "register": "gnnrag.registry",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'gnnrag' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

@@ -68,7 +68,7 @@ class AuditConfig:
 
 @dataclass
 class AuditRunConfig(EvaluateConfig):
-    """Everything `inference/audit.py` reads; its method is not used, its retriever by routes that name none."""
+    """Everything `gnnrag audit` reads; its method is not used, its retriever by routes that name none."""
 
     audit: AuditConfig = field(default_factory=AuditConfig)
 

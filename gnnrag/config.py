@@ -160,7 +160,7 @@ class BudgetConfig:
 
 @dataclass
 class EvaluateConfig:
-    """Everything `inference/evaluate.py` reads."""
+    """Everything `gnnrag evaluate` reads."""
 
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)

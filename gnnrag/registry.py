@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from gnnrag.errors import ConfigError, nearest
+from gnnrag.own_parts import check_part, open_part, place_of
+
+PartT = TypeVar("PartT")
 
 RETRIEVERS = {
     "bm25": "gnnrag.retrievers.bm25:BM25Retriever",
@@ -223,7 +227,7 @@ ROLES = {
     },
 }
 
-# Makers of queries that could be sent next: what `inference/collect_traces.py candidates=NAME` labels by their gains.
+# Makers of queries that could be sent next: what `gnnrag collect-traces candidates=NAME` labels by their gains.
 CANDIDATES: dict[str, str] = {"rules": "gnnrag.roles.candidates:CandidateBuilder"}
 
 # Jobs of a language model, or of rules, while an index is built.
@@ -253,9 +257,47 @@ WRITERS: dict[str, dict[str, str]] = {
 INDEX_TASKS = {"jobs": "gnnrag.roles.writers.tasks:IndexTasks"}  # who runs the writers: the index knows no role
 
 
+# The kinds of parts that may come from outside (`gnnrag.own_parts`), by the identity of their table: what an index or a
+# checkpoint names is looked up in others.
+_OWN = {id(RETRIEVERS): "retriever", id(METHODS): "method"} | {id(table): f"roles.{n}" for n, table in ROLES.items()}
+
+
 def resolve(kind: str, name: str, table: dict[str, str]) -> Any:
     """Return the class under `name` in one of the tables above; the ConfigError for an unknown one lists the known."""
+    if name not in table and id(table) in _OWN:
+        return open_part(kind, _OWN[id(table)], name, table)
     if name not in table:
         raise ConfigError(f"{kind}={name!r} is unknown. {nearest(name, table)}")
     module, _, attribute = table[name].partition(":")
     return getattr(import_module(module), attribute)
+
+
+def is_known(name: str, table: dict[str, str]) -> bool:
+    """Tell whether `resolve` finds something under a name."""
+    return name in table or (id(table) in _OWN and place_of(_OWN[id(table)], name) is not None)
+
+
+def register(kind: str, name: str) -> Callable[[type[PartT]], type[PartT]]:
+    """Give a class a short name in this process; a decorator. ConfigError: it lacks something, or the name is taken.
+
+        @gnnrag.register("retriever", "title_match")
+        class TitleMatch(Retriever): ...
+
+    `kind` is `retriever`, `method` or `roles.ROLE`; the name is then a value of the setting of that name.
+    """
+    tables = {"retriever": RETRIEVERS, "method": METHODS} | {f"roles.{role}": table for role, table in ROLES.items()}
+    if kind not in tables:
+        raise ConfigError(f"register: kind={kind!r} is unknown. {nearest(kind, tables)}")
+    if not name.isidentifier():
+        raise ConfigError(f"register: {kind}={name!r} must be a name of letters, digits and underscores")
+
+    def add(part: type[PartT]) -> type[PartT]:
+        check_part(kind, name, part)
+        place = f"{part.__module__}:{part.__qualname__}"
+        if "." in part.__qualname__:
+            raise ConfigError(f"register: {place} must stand at the top of its module")
+        if tables[kind].setdefault(name, place) != place:
+            raise ConfigError(f"register: {kind}={name} is {tables[kind][name]} already; take another name")
+        return part
+
+    return add

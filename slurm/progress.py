@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from inference.start import start
+from gnnrag.cli.start import start
 
 if __name__ == "__main__":
     start("slurm.progress")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from inference.start import start
+from gnnrag.cli.start import start
 
 if __name__ == "__main__":
     start("slurm.serve")
@@ -23,9 +23,9 @@ import os
 import tempfile
 from collections.abc import Sequence
 
+from gnnrag.cli.console import note
 from gnnrag.cluster.slurm import call, load_site, sbatch_flags, setup_script
 from gnnrag.common.files import write_atomic
-from inference.console import note
 from slurm.submit import HOME, SITE
 
 

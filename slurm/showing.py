@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gnnrag.cli.console import note
+from gnnrag.cli.tables import plain_table
 from gnnrag.cluster.job import STATUSES, Job, JobMonitor, State
 from gnnrag.cluster.local import Task
 from gnnrag.cluster.slurm import Live, Slurm, waited_for
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.common.untrusted import printable
-from inference.console import note
-from inference.tables import plain_table
 
 HEADINGS = ("job", "of", "state", "shards", "questions", "seconds", "what")
 SHOWN = 40  # jobs that are listed one by one; of more, those that run, wait, failed or were stopped

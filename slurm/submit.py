@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from inference.start import start
+from gnnrag.cli.start import start
 
 if __name__ == "__main__":
     start("slurm.submit")
@@ -34,6 +34,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
+from gnnrag.cli.console import note
 from gnnrag.cluster.grid import is_table, seconds_of
 from gnnrag.cluster.job import JobMonitor
 from gnnrag.cluster.local import LocalRunner
@@ -42,7 +43,6 @@ from gnnrag.cluster.slurm import Queued, Slurm, load_site, read_queue
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.common.files import exclusive_lock
 from gnnrag.errors import GnnragError
-from inference.console import note
 from slurm.showing import Reporter, as_json, command_lines, state_table
 
 HOME = Path(__file__).resolve().parents[1]

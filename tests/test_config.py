@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from gnnrag import registry
 from gnnrag.config import Choice, EvaluateConfig, IndexConfig, RoleConfig, build_settings, load_config, to_plain
+from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ConfigError
 from gnnrag.judge.answers import JudgeConfig
 from gnnrag.methods.baselines import SingleConfig
@@ -219,17 +220,11 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_config(EvaluateConfig, tmp_path / "absent.yaml")
 
 
-def test_a_file_that_only_the_root_of_the_repository_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, name = Path(__file__).resolve().parents[1], "configs/evaluate/sample.yaml"
-    monkeypatch.chdir(root / "inference")
-    with pytest.raises(ConfigError) as caught:
-        load_config(EvaluateConfig, name)
-    assert str(caught.value) == (
-        f"config file {name!r} does not exist in {root / 'inference'}; run the command from the repository's root, "
-        f"which has it: cd {root}"
-    )
-    monkeypatch.chdir(root)
-    assert load_config(EvaluateConfig, name).data.path
+def test_settings_and_sample_that_ship_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "configs/evaluate/sample.yaml"
+    monkeypatch.chdir(tmp_path)
+    assert load_config(EvaluateConfig, name).data.path == "data/sample"
+    assert len(load_passages("data/sample").passages) > 10
 
 
 def test_a_file_that_is_not_there_is_looked_for_beside_it_and_among_its_kind(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gnnrag.cli import audit as audit_script
+from gnnrag.cli import evaluate as evaluate_script
 from gnnrag.common.yaml_config import without_credentials
-from inference import audit as audit_script
-from inference import evaluate as evaluate_script
 from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli import cross_validate
+from gnnrag.cli.console import run_script
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
@@ -17,8 +19,6 @@ from gnnrag.reports.cross import cross_evaluate, read_part, swapped, without_tra
 from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
 from gnnrag.run.rundir import read_predictions, trained_note
 from gnnrag.run.trained import copy_seen, read_seen, seen_hash, trained_on
-from inference import cross_validate
-from inference.console import run_script
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.toy_tuned import REGISTERED, toy_checkpoint, toy_training
 

@@ -12,6 +12,11 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli import audit as audit_script
+from gnnrag.cli import evaluate as evaluate_script
+from gnnrag.cli import index as index_script
+from gnnrag.cli import make_questions as questions_script
+from gnnrag.cli.console import run_script
 from gnnrag.cluster.plan import make_plan
 from gnnrag.common.files import Journal, write_json, write_jsonl
 from gnnrag.common.yaml_config import expression_of, is_given, recorded, without_credentials, yielded
@@ -20,11 +25,6 @@ from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.llm.openai import OpenAIBackend
 from gnnrag.run.pipeline import index_settings
-from inference import audit as audit_script
-from inference import evaluate as evaluate_script
-from inference import index as index_script
-from inference import make_questions as questions_script
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.http_stub import ok, status, stub
 

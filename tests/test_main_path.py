@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from inference import evaluate, index
+from gnnrag.cli import evaluate, index
 
 ROOT = Path(__file__).resolve().parents[1]
 WITHOUT = ROOT / "gnnrag" / "roles" / "offline_reader"  # the rules that stand in for a model that reads

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli import evaluate as evaluate_script
+from gnnrag.cli.console import run_script
 from gnnrag.errors import ConfigError
 from gnnrag.index.build import build_index
 from gnnrag.index.store import Store
@@ -21,8 +23,6 @@ from gnnrag.session import Session
 from gnnrag.training.collect import mark
 from gnnrag.training.rundir import TrainingRun
 from gnnrag.types import Passage, Prediction
-from inference import evaluate as evaluate_script
-from inference.console import run_script
 from tests.helpers.each import each
 from training import train_gnn
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli.console import run_script
+from gnnrag.cli.reproduce import main
 from gnnrag.errors import ConfigError
 from gnnrag.reports.papers import PaperTable, Row, dots, load_table, row_config
 from gnnrag.reports.reproduction import OWN, resolved, survey
-from inference.console import run_script
-from inference.reproduce import main
 from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli.console import run_script
+from gnnrag.cli.reproduce import main, retitled, text
 from gnnrag.cluster.grid import Point, evaluations
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
@@ -19,8 +21,6 @@ from gnnrag.reports.reproduction import measured, outline, reproduce, resolved
 from gnnrag.reports.results import Result, as_json, cell, draw, lines, overlaps
 from gnnrag.run.rundir import read_predictions
 from gnnrag.text.analyse import analyse
-from inference.console import run_script
-from inference.reproduce import main, retitled, text
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.toy_tuned import REGISTERED, toy_training
 

@@ -12,9 +12,9 @@ import pytest
 from tqdm import tqdm
 
 import gnnrag.common.waiting as module
+from gnnrag.cli.running import run_script
 from gnnrag.common.files import Journal
 from gnnrag.common.waiting import FIRST_S, Watch, told_when_still, waiting
-from inference.running import run_script
 
 
 @pytest.fixture

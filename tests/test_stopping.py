@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli.console import run_script
 from gnnrag.cluster import stopping
 from gnnrag.cluster.stopping import STOP_FILE, STOPPED, listening, remember
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY, environment
 
 CHILD = """
 import asyncio, sys, time
 from pathlib import Path
-from inference.console import run_script
+from gnnrag.cli.console import run_script
 
 def ready(): Path("ready").touch()
 

@@ -16,14 +16,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
 
-from inference.start import start
+from gnnrag.cli.start import start
 
 if __name__ == "__main__":
     start("training.train_verifier")
 
 from collections.abc import Sequence
 
-from training.common import run_training
+from gnnrag.cli.training import run_training
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]  # clones that are written, of all
 
 @dataclass
 class CloneConfig:
-    """Everything `inference/clone.py` reads."""
+    """Everything `gnnrag clone` reads."""
 
     path: str = ""  # the set that is cloned
     out: str = ""  # the data set that is written
@@ -79,7 +79,7 @@ def _questions(path: str) -> Iterator[tuple[str, tuple[Question, ...]]]:
             split = file.name.removeprefix("questions.").removesuffix(".jsonl")
             yield split, load_dataset(path, split).questions
     elif source.kind == "kb":
-        raise ConfigError(f"path={path} is a knowledge base; make a text corpus of it first: inference/textualise.py")
+        raise ConfigError(f"path={path} is a knowledge base; make a text corpus of it first: gnnrag textualise")
     else:
         yield "dev", load_dataset(path).questions
 

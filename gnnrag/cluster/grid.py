@@ -29,7 +29,7 @@ from gnnrag.run.pipeline import index_path, index_settings, needed_stages
 from gnnrag.run.rundir import fingerprint_fields, roles_label
 
 LIBRARY = Path(__file__).resolve().parents[1]
-CACHE = LIBRARY.parent / ".cache" / "resolved"  # the caller's own: what is read there decides what is run
+CACHE = Path(".cache", "resolved")  # the caller's own: what is read there decides what is run
 REPRODUCE = "inference/reproduce.py"
 EXAMPLE, TRAINING_EXAMPLES = "configs/evaluate/sample.yaml", "those of configs/train"
 FRESH = "run.fresh=true would throw away what a job had done whenever it goes on; delete the run"
@@ -109,7 +109,7 @@ def seconds_of(text: str) -> float:
 # ---------------------------------------------------------------------------------------------------- evaluations
 @dataclass(frozen=True)
 class Evaluation:
-    """One run of `inference/evaluate.py`, as plain data."""
+    """One run of `gnnrag evaluate`, as plain data."""
 
     label: str  # what a person calls it
     config: Mapping[str, Any] = field(default_factory=dict)  # settings that differ from the defaults

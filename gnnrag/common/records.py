@@ -179,7 +179,7 @@ def folds_advice(run: Path, part: str) -> str:
     return (
         f"{run} holds a checkpoint for each of {len(folds)} folds (cross=true): give one of them, such as {folds[0]}, "
         "or have each question answered by the fold that did not see it: "
-        f"python inference/cross_validate.py CONFIG {part}={run}"
+        f"gnnrag cross-validate CONFIG {part}={run}"
     )
 
 

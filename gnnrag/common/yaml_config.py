@@ -151,17 +151,22 @@ def _inner(values: Any, key: Any) -> Any:
     return values.get(key) if isinstance(values, Mapping) else None
 
 
-_HOME = Path(__file__).resolve().parents[2]  # the repository, where this is a checkout of it
 CHOICES = {"method": registry.METHODS, "retriever": registry.RETRIEVERS, "llm": registry.BACKENDS}
+
+SHIPPED = Path(__file__).resolve().parents[1] / "shipped"  # sample and settings that travel inside the package
+
+
+def shipped(path: str | Path) -> Path:
+    """Return a path as it is; `data/sample` or `configs/...`, where there is no such thing, in the package."""
+    given, inside = Path(path), SHIPPED / path
+    is_named = given.parts[:1] in (("data",), ("configs",)) and ".." not in given.parts and not given.exists()
+    return inside if is_named and inside.exists() else given
 
 
 def read_yaml(source: str | Path, examples: str) -> DictConfig:
     """Return a YAML file that holds a mapping. Raises ConfigError, naming `examples`, where there is none."""
-    path = Path(source)
+    path = shipped(source)
     if not path.is_file():
-        if not path.is_absolute() and (_HOME / path).is_file():
-            problem = f"config file {str(path)!r} does not exist in {Path.cwd()}"
-            raise ConfigError(f"{problem}; run the command from the repository's root, which has it: cd {_HOME}")
         beside = sorted(p.name for p in path.parent.glob("*.yaml"))
         if close := difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8):
             examples = str(path.with_name(close[0]))

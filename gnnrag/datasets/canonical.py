@@ -88,6 +88,16 @@ def _question(path: Path, line: int, row: Mapping[str, Any], row_id: str) -> Que
     )
 
 
+def read_question(row: Mapping[str, Any], number: int, passage_ids: frozenset[str]) -> Question:
+    """Return the question of a row, the `number`th of those that a caller gives; DataError as in `load_questions`."""
+    path, known = Path("questions"), {"id": str(number)} | dict(row)
+    if "answers" not in known and isinstance(known.get("answer"), str):
+        known["answers"] = [known.pop("answer")]
+    question = _question(path, number, known, _id(path, number, known["id"], "id"))
+    _check_gold(path, number, question, passage_ids, "")
+    return question
+
+
 def _hop(path: Path, line: int, hop: Any) -> GoldHop:
     if not isinstance(hop, dict):
         problem = f"'decomposition' holds {reprlib.repr(hop)}; each hop must be an object with question and answer"

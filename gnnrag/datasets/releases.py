@@ -110,9 +110,9 @@ def described(found: Release, folder: str | None = None) -> str:
     reads = " or ".join(str(PurePosixPath(folder) / part) for part in found.read)
     get = (
         f"download it by hand from that page so that {folder} holds {listed}, then: "
-        f"python inference/fetch.py record {found.name} {folder}"
+        f"gnnrag fetch record {found.name} {folder}"
         if by_hand
-        else f"python inference/fetch.py get {found.name} {folder} (files: {listed}"
+        else f"gnnrag fetch get {found.name} {folder} (files: {listed}"
         + ("; only=FILE,FILE fetches some)" if len(found.files) > 4 else ")")
     )
     return (

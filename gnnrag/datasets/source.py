@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gnnrag.common.yaml_config import shipped
 from gnnrag.datasets import graphrag_bench, multihop_rag, textbook_bench, ultradomain
 from gnnrag.datasets.canonical import split_file
 from gnnrag.datasets.documents.readers import READERS
@@ -129,7 +130,7 @@ class Source:
 
 def find_source(path: Path) -> Source:
     """Return what `path` is: canonical folder, release, knowledge base, or own documents; DataError: none of these."""
-    if path.is_dir():
+    if (path := shipped(path)).is_dir():
         return _in_folder(path)
     if path.name in ("corpus.jsonl", KB) and path.is_file():
         return Source("kb" if path.name == KB else "canonical", path.parent, path.resolve().parent.name)

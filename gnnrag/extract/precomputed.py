@@ -191,7 +191,7 @@ class KnowledgeBaseExtractor(Extractor):
             return ["kb", "textualised", *(file_digest(self.path / name) for name in files)]
         except OSError as error:
             problem = f"index.extract.path cannot be read: {error.strerror or error}; give a kb.txt, or a folder that "
-            raise DataError(self.path, f"{problem}inference/textualise.py wrote") from error
+            raise DataError(self.path, f"{problem}gnnrag textualise wrote") from error
 
     @cached_property
     def articles(self) -> dict[str, Article]:

@@ -100,9 +100,9 @@ def refuse_to_undo(store: Store, passages: Sequence[Passage]) -> None:
         return
     if stored_passages(store) != list(passages):
         raise ArtefactError(
-            f"index {store.root} was changed by index.py add or remove, and this would undo it. Ask it as it is with "
-            f"ask.py index.path={store.root} and no config, or undo the changes, with the same config or data.path, "
-            f"by: python inference/index.py build data.path=... index.path={store.root}, or give another index.path"
+            f"index {store.root} was changed by gnnrag index add or remove, and this would undo it. Ask it as it is, "
+            f"with gnnrag ask index.path={store.root} and no config, or undo the changes with the same config or "
+            f"data.path, by: gnnrag index build data.path=... index.path={store.root}, or give another index.path"
         )
 
 

@@ -68,7 +68,7 @@ class Index:
             if self.store.key(stage) is not None and not is_consistent(self.store, self.config, stage):
                 raise ArtefactError(
                     f"the last build of index {self.store.root} was cut off before its stage {stage}, or is under way; "
-                    "run it again: python inference/index.py build"
+                    "run it again: gnnrag index build"
                 )
             self._folders[stage] = self.store.folder(stage)
         return self._folders[stage]

@@ -26,7 +26,7 @@ from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store
 from gnnrag.types import Passage
 
-BUILD, ADD = (f"python inference/index.py {what}" for what in ("build CONFIG", "add INDEX PATH CONFIG"))
+BUILD, ADD = (f"gnnrag index {what}" for what in ("build CONFIG", "add INDEX PATH CONFIG"))
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Store:
     def check_there(self) -> None:
         """Raise ArtefactError where nothing has been built."""
         if not self.manifest["stages"]:
-            build = "python inference/index.py build"
+            build = "gnnrag index build"
             raise ArtefactError(
                 f"{self.root} holds no index; make one with: {build} CONFIG, or of your own documents with: "
                 f"{build} data.path=FOLDER index.path={self.root}"
@@ -104,7 +104,7 @@ class Store:
 
     def _lacking(self, stage: str) -> str:
         return (
-            f"index {self.root} has no {stage!r} artefact; complete it by: python inference/index.py build with the "
+            f"index {self.root} has no {stage!r} artefact; complete it by: gnnrag index build with the "
             f"config or data.path that it was made from, index.path={self.root}, retriever=... and method=... of now"
         )
 

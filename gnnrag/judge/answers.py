@@ -98,7 +98,7 @@ class JudgeBudgetConfig:
 
 @dataclass
 class JudgeConfig:
-    """Everything `inference/judge.py` reads."""
+    """Everything `gnnrag judge` reads."""
 
     kind: str = one_of("scores", "pairwise")
     runs: list[str] = field(default_factory=list)  # run directories; pairwise: the first against each of the others

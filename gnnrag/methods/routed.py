@@ -25,7 +25,7 @@ GLOBAL = RouteConfig("single")
 
 @dataclass
 class RoutedConfig:
-    """Settings of `Routed`; the thresholds are to be set on an audit (`inference/audit.py`)."""
+    """Settings of `Routed`; the thresholds are to be set on an audit (`gnnrag audit`)."""
 
     passage_local: RouteConfig = field(default_factory=lambda: replace(FLAT))
     multi_hop: RouteConfig = field(default_factory=lambda: replace(RELATIONAL))

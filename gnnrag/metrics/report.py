@@ -17,6 +17,7 @@ from gnnrag.metrics.retrieval import (
     gold_nodes,
     is_node_metric,
     mrr,
+    ndcg_at,
     node_metrics,
     precision,
     recall_at,
@@ -136,6 +137,7 @@ def _row(question: Question, prediction: Prediction, config: MetricsConfig) -> d
     quality |= {f"retrieval/all@{k}": all_at(ranking, gold, k) for k in config.ks}
     quality |= {
         "retrieval/mrr": mrr(ranking, gold),
+        "retrieval/ndcg@10": ndcg_at(ranking, gold, 10),
         "retrieval/context_precision": precision(prediction.context, gold),
         "answer/em": exact_match(answer, answers),
         "answer/f1": f1(answer, answers, config.f1_variant),

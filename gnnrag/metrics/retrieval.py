@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from gnnrag.types import Question
@@ -24,6 +25,14 @@ def mrr(ranking: Sequence[Hashable], gold: Collection[Hashable]) -> float:
     """Return one over the rank of the first gold passage, 0.0 if there is none."""
     relevant = set(gold)
     return next((1.0 / rank for rank, passage in enumerate(ranking, start=1) if passage in relevant), 0.0)
+
+
+def ndcg_at(ranking: Sequence[Hashable], gold: Collection[Hashable], k: int) -> float:
+    """Return nDCG of the first `k` ranks, gold passages worth the same: 1.0 where they come first, 0.0 for none."""
+    relevant = set(gold)
+    found = sum(1.0 / math.log2(rank + 1) for rank, id_ in enumerate(ranking[:k], start=1) if id_ in relevant)
+    best = sum(1.0 / math.log2(rank + 1) for rank in range(1, min(len(relevant), k) + 1))
+    return found / best if best else 0.0
 
 
 def precision(context: Collection[str], gold: Collection[str]) -> float:

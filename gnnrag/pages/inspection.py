@@ -92,7 +92,7 @@ class ExtractionSummary:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything that `inference/index.py inspect` prints; None where reports or extraction are missing.
+    """Everything that `gnnrag index inspect` prints; None where reports or extraction are missing.
 
     `communities` are the largest of each level, top level first; `other_bytes` what is no artefact; `unfinished`
     journals (with bytes) of stages that a kill cut off; `stale_reports` those that stand in for one that changed.

@@ -1,4 +1,4 @@
-"""Sample paths, have questions written about them, and write both down: what `inference/make_questions.py` does."""
+"""Sample paths, have questions written about them, and write both down: what `gnnrag make-questions` does."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ COLUMNS = {
         Column("types", "types", "count/types", -1),
         Column("gold_passages", "passages of evidence", "count/gold_passages", -1),
         Column("gold_triples", "triples of evidence", "count/gold_triples", -1),
-        # Rated by a language model, which judges predictions afterwards (inference/judge.py).
+        # Rated by a language model, which judges predictions afterwards (gnnrag judge).
         Column("a_score", "A-Score", "judge/a_score", 2),
         Column("e_score", "E-Score", "judge/e_score", 2),
         *(Column(name, name.replace("_", " "), f"judge/{name}", 2) for name in _CRITERIA),

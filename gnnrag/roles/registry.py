@@ -11,7 +11,8 @@ from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.llm.cache import open_backend, with_model
-from gnnrag.registry import BACKENDS, ROLES, resolve
+from gnnrag.registry import BACKENDS, ROLES, is_known, resolve
+from gnnrag.roles.prompting import PromptedRole
 
 
 class Roles(Mapping[str, Any]):
@@ -42,7 +43,7 @@ class Roles(Mapping[str, Any]):
     def _implementation(self, name: str) -> str:
         role: RoleConfig = getattr(self.config, name)
         chosen = implementation(self.config, name)
-        if chosen not in ROLES[name]:
+        if not is_known(chosen, ROLES[name]):
             if role.impl is None and any(chosen in table for table in ROLES.values()):
                 return ""  # the default has no such role; an error only if a method asks for it
             where = f"roles.{name}" if role.impl else "roles"
@@ -61,7 +62,8 @@ class Roles(Mapping[str, Any]):
         cls = resolve(f"roles.{name}", chosen, ROLES[name])
         options = dict(role.options) | ({"path": role.path} if role.path else {})
         settings = build_settings(cls, options, f"roles.{name}.options")
-        return cls(self.backend(role) if chosen == "prompted" else self.index, settings)
+        asks_model = chosen == "prompted" or issubclass(cls, PromptedRole)
+        return cls(self.backend(role) if asks_model else self.index, settings)
 
     def backend(self, role: RoleConfig) -> Backend:
         """Return the language model of a role, shared with every role that uses the same one."""

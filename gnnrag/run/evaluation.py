@@ -1,4 +1,4 @@
-"""Predict, then score: what `inference/evaluate.py` does, importable and testable."""
+"""Predict, then score: what `gnnrag evaluate` does, importable and testable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Prediction, Question
 
-NO_RESULT = "figures on those are no result; inference/cross_validate.py asks checkpoints that did not see them"
+NO_RESULT = "figures on those are no result; gnnrag cross-validate asks checkpoints that did not see them"
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,7 @@ def evaluate(
     """
     check_metrics(config.metrics)
     check_run(config.run)
-    shard = read_shard(config.shard)
-    observer = observer or Observer()
+    shard, observer = read_shard(config.shard), observer or Observer()
     on_note = observer.on_note
     data = data or _loaded(config, on_note)
     asked = shard.of(data.questions) if shard else data.questions

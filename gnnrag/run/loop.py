@@ -70,12 +70,16 @@ class Loop:
                 for _ in range(min(self.concurrency, len(questions))):
                     group.create_task(work())
         finally:
-            for batcher in self._batchers.values():
-                batcher.close()
+            self.close()
 
-    async def answer(self, question: Question) -> tuple[Prediction, Session]:
-        """Answer one question; never raises for what goes wrong inside it."""
-        session = Session(question.id, self.budget)
+    def close(self) -> None:
+        """Let the threads of the retrievers end; they start again with the next question."""
+        for batcher in self._batchers.values():
+            batcher.close()
+
+    async def answer(self, question: Question, session: Session | None = None) -> tuple[Prediction, Session]:
+        """Answer one question, recorded in `session` or one of its own; never raises for what goes wrong inside it."""
+        session = session or Session(question.id, self.budget)
         evidence, answer, rounds, error = Evidence(), "", 0, None
         limit = asyncio.timeout(self.budget.max_seconds)
         try:

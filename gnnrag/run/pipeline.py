@@ -26,7 +26,7 @@ from gnnrag.index.plan import closure
 from gnnrag.index.settings import stored_config
 from gnnrag.index.store import Store
 from gnnrag.methods.base import Route
-from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve
+from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, is_known, resolve
 from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
 from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.registry import Roles
@@ -144,7 +144,7 @@ def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]
     for name in (*asked_roles(config), *roles):
         table = ROLES[name]
         chosen = implementation(config.roles, name)
-        if chosen in table:
+        if is_known(chosen, table):
             needed.update(resolve("role", chosen, table).stages)
     return needed
 

@@ -303,7 +303,7 @@ def trained_note(path: str | Path) -> str:
 def run_name(config: Mapping[str, Any], data: str, inputs: Mapping[str, Any]) -> str:
     """Return the default name: readable in front, a hash of settings and inputs behind."""
     parts = [data, config["method"]["name"], config["retriever"]["name"], roles_label(config["roles"])]
-    return "-".join([*parts, digest([fingerprint_fields(config), inputs])[:8]])
+    return "-".join([*parts, digest([fingerprint_fields(config), inputs])[:8]]).replace(":", "_")
 
 
 def roles_label(roles: Mapping[str, Any]) -> str:

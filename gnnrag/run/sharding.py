@@ -59,7 +59,7 @@ def read_shard(text: str | None) -> Shard | None:
 def refuse_shard(text: str | None, what: str) -> None:
     """Raise ConfigError where `what`, which answers all of its questions in one process, is given a part."""
     if text is not None:
-        raise ConfigError(f"shard={text!r} is a setting of inference/evaluate.py; {what} answers all questions itself")
+        raise ConfigError(f"shard={text!r} is a setting of gnnrag evaluate; {what} answers all questions itself")
 
 
 def parts_of(run: Path) -> dict[Shard, Path]:

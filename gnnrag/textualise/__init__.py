@@ -312,7 +312,7 @@ def write_dataset(
         write_jsonl(folder / name, values)
     write_atomic(folder / kb.FILE, "".join(f"{h}|{r}|{t}\n" for h, r, t in pieces.relations))
     source = {
-        "origin": "a knowledge base turned into text by inference/textualise.py (three stages, as in DotRAG)",
+        "origin": "a knowledge base turned into text by gnnrag textualise (three stages, as in DotRAG)",
         "licence": config.licence or "that of the knowledge base, see data/README.md; redistribute on its terms only",
         "made": dict(made),
         "counts": {

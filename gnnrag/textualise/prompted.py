@@ -63,7 +63,7 @@ class WriterConfig:
 
 @dataclass
 class TextualiseConfig:
-    """Everything `inference/textualise.py` reads."""
+    """Everything `gnnrag textualise` reads."""
 
     path: str = "../shared/data/metaqa"  # a folder with kb.txt, and perhaps questions
     out: str = ""  # the dataset that is written

@@ -176,7 +176,7 @@ def _objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                     except ValueError as error:
                         raise DataError(path, f"is no JSON: {error}", number) from error
     except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror}); inference/collect_traces.py writes it") from error
+        raise DataError(path, f"cannot be read ({error.strerror}); gnnrag collect-traces writes it") from error
     except UnicodeDecodeError as error:
         raise DataError(path, f"is not UTF-8: {error}") from error
 
@@ -360,7 +360,7 @@ def counted_parts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
 
 def card(meta: Mapping[str, Any]) -> str:
     """Return the data card of a folder of rows, from what its `meta.json` holds."""
-    lines = ["# Training rows of tuned roles", "", "Made by `inference/collect_traces.py`; one decision a line."]
+    lines = ["# Training rows of tuned roles", "", "Made by `gnnrag collect-traces`; one decision a line."]
     lines += ["", "## Who decided", "", "| role | teacher | prompts |", "|---|---|---|"]
     prompts = meta.get("prompts", {})
     for role, teachers in meta["teachers"].items():

@@ -16,7 +16,7 @@ from gnnrag.roles.tuned.verifier import CrossEncoderConfig, PairMaker, check_cro
 from gnnrag.training.config import FitConfig, FoldConfig, TrainingRunConfig, check_sets, check_values
 from gnnrag.training.rows import VerifierRow, read_rows
 
-COLLECT = "inference/collect_traces.py writes verifier.jsonl"
+COLLECT = "gnnrag collect-traces writes verifier.jsonl"
 
 
 @dataclass

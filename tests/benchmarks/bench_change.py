@@ -19,6 +19,7 @@ from typing import Any
 from rich.table import Table
 from running import run
 
+from gnnrag.cli.console import render
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.index.build import build_index, update_index
@@ -26,7 +27,6 @@ from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store
 from gnnrag.run.pipeline import index_settings
 from gnnrag.types import Passage
-from inference.console import render
 from tests.helpers.indexes import artefacts
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from rich.table import Table
 from running import run
 
+from gnnrag.cli.console import render
 from gnnrag.common.files import write_json
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.index.build import build_index
@@ -32,7 +33,6 @@ from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store
 from gnnrag.reports.retrievers import fitting_retrievers, stage_bytes, time_retriever
 from gnnrag.run.pipeline import index_settings
-from inference.console import render
 from tests.helpers.growth import CORPORA, corpus_of
 
 DOTS = ["index.embedder.model=hash", "index.text.language=blank:en", "method=single", "roles=offline", "llm_cache=null"]

@@ -20,11 +20,11 @@ from typing import Any
 from rich.table import Table
 from running import ROOT, run, timed
 
+from gnnrag.cli.console import render
 from gnnrag.datasets.base import load_passages
 from gnnrag.index.build import update_index
 from gnnrag.index.store import Store
 from gnnrag.types import Passage
-from inference.console import render
 
 WITHOUT = "passages,text,hierarchy,lexical"
 DOCUMENTS = 10

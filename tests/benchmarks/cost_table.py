@@ -22,6 +22,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from gnnrag.cli.console import note, run_script
+from gnnrag.cli.tables import markdown_table
 from gnnrag.common.files import read_journal, write_json
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
@@ -29,8 +31,6 @@ from gnnrag.metrics.statistics import with_interval
 from gnnrag.reports.cross import Part, cross_evaluate, read_part, sampled, split_trained, swapped
 from gnnrag.run.evaluation import load_questions_for
 from gnnrag.run.rundir import run_label
-from inference.console import note, run_script
-from inference.tables import markdown_table
 from tests.helpers.told import WRITERS, register_told
 
 HEADINGS = ("roles", "LLM calls", "prompt tokens", "reply tokens", "seconds", "Recall@5", "EM")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli import clone as script
 from gnnrag.clones.run import CloneConfig, clone
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.text.normalise import drop_qualifier, words
-from inference import clone as script
 from tests.helpers.each import each
 
 SAMPLE = Path("data/sample").resolve()
@@ -148,7 +148,7 @@ def test_what_cannot_be_is_refused(tmp_path):
         clone(CloneConfig(path="data/sample"))
     (tmp_path / "kb").mkdir()
     (tmp_path / "kb" / "kb.txt").write_text("a|b|c\n")
-    with pytest.raises(ConfigError, match=r"knowledge base; .*textualise\.py"):
+    with pytest.raises(ConfigError, match=r"knowledge base; .*gnnrag textualise"):
         cloned(tmp_path / "x", tmp_path / "kb")
     with pytest.raises(DataError, match="does not exist"):
         cloned(tmp_path / "x", tmp_path / "nowhere")

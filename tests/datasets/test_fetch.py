@@ -14,12 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from gnnrag.cli import fetch as script
 from gnnrag.common.files import write_json
 from gnnrag.datasets import fetch as downloading
 from gnnrag.datasets.fetch import LOCK, download, get, part_of, read_lock, verify, write_down
 from gnnrag.datasets.releases import Release, ReleaseFile, advice, described, read_releases, release, releases
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from inference import fetch as script
 from tests.helpers.each import each
 
 BODY = bytes(range(256)) * 4000  # 1 MB
@@ -404,7 +404,7 @@ def test_a_missing_benchmark_is_told_where_it_is(tmp_path, path, title):
     with pytest.raises(DataError, match=f"does not exist.*{title}"):
         load_dataset(tmp_path / path)
     (tmp_path / "multihop-rag").mkdir()
-    with pytest.raises(DataError, match=r"holds no documents.*It is empty. MultiHop-RAG.*fetch.py get multihop_rag"):
+    with pytest.raises(DataError, match=r"holds no documents.*It is empty. MultiHop-RAG.*fetch get multihop_rag"):
         load_dataset(tmp_path / "multihop-rag")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gnnrag.cli.index import main
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.pages.graph import WIDTH, around_entity, render_page
 from gnnrag.types import Passage
-from inference.index import main
 from tests.helpers.browser import open_browser
 from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, build

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli.compare import main
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.comparison import load_runs, overlap
 from gnnrag.pages.comparison import SCRIPTS, STORIES, STYLES, build_model, comparison_page, render
-from inference.compare import main
 from tests.helpers.explorer_runs import EVIL, invented_data, invented_run, page_of
 from tests.helpers.indexes import REPOSITORY
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from gnnrag.cli.inspecting import inspect
 from gnnrag.config import ExtractConfig, IndexConfig
 from gnnrag.extract.associations import associate, damped
 from gnnrag.extract.base import Extraction, make_extractor
@@ -15,7 +16,6 @@ from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
-from inference.inspecting import inspect
 from tests.helpers.each import each
 
 TEXTS = [

@@ -129,14 +129,14 @@ def test_labels_are_the_teachers_or_gold(tmp_path: Path) -> None:
 
 def test_a_missing_file_says_what_writes_it(tmp_path: Path) -> None:
     given = config(sets={"toy": RowsConfig([str(tmp_path / "none.jsonl")])})
-    with pytest.raises(DataError, match=r"collect_traces\.py writes it"):
+    with pytest.raises(DataError, match="gnnrag collect-traces writes it"):
         open_set("toy", given, PairMaker(FEATURES))
 
 
 @each(
     "changes, message",
     [
-        ({"sets": {}}, "sets: name at least one.*collect_traces.py writes verifier.jsonl"),
+        ({"sets": {}}, "sets: name at least one.*gnnrag collect-traces writes verifier.jsonl"),
         ({"sets": {"toy": RowsConfig()}}, "sets.toy.rows is empty"),
         ({"sets": {"toy": RowsConfig(["x"], share=0)}}, "sets.toy.share=0: must be above 0"),
         ({"ranking": RankingConfig(loss="hinge")}, "ranking.loss='hinge': allowed are listwise, each, bce"),

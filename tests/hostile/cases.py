@@ -20,6 +20,8 @@ from pathlib import Path
 
 import gnnrag
 from gnnrag import roles
+from gnnrag.cli import ask, compare, evaluate, index
+from gnnrag.cli.console import run_script
 from gnnrag.common.records import read_settings
 from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.datasets.base import load_passages
@@ -35,8 +37,6 @@ from gnnrag.roles.tuned.encoder import KIND as NEXT_HOP
 from gnnrag.roles.tuned.encoder import NextHopConfig, NextHopEncoder
 from gnnrag.run.rundir import read_predictions, trace_lines
 from gnnrag.run.sharding import parts_of
-from inference import ask, compare, evaluate, index
-from inference.console import run_script
 from tests.helpers.indexes import CORPUS, HASH_DOTS
 from tests.hostile import forging
 from tests.hostile.forging import SECRET, forge, sign

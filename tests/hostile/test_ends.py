@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli import evaluate, index, judge
+from gnnrag.cli.console import run_script
 from gnnrag.common.files import Journal, read_journal
 from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Message, Request
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
-from inference import evaluate, index, judge
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY, artefacts, environment
 
@@ -55,10 +55,11 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_scripts_load_nothing_before_they_can_be_interrupted(path: Path) -> None:
     body = ast.parse(path.read_text("utf-8")).body
     (at,) = [n for n, node in enumerate(body) if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
-    assert ast.unparse(body[at].body[0]).startswith(f"start('{path.parent.name}.{path.stem}'")
+    module = f"{'gnnrag.cli' if path.parent.name == 'inference' else path.parent.name}.{path.stem}"
+    assert ast.unparse(body[at].body[0]).startswith(f"start('{module}'")
     before = {node.module for node in body[:at] if isinstance(node, ast.ImportFrom)}
     before |= {alias.name for node in body[:at] if isinstance(node, ast.Import) for alias in node.names}
-    assert before <= {"__future__", "sys", "pathlib", "inference.start"}
+    assert before <= {"__future__", "sys", "pathlib", "gnnrag.cli.start"}
 
 
 @each("script, kind", [("inference/ask.py", "INT"), ("training/train_reader.py", "TERM")])

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli.console import run_script
+from gnnrag.cli.index import main as index_main
 from gnnrag.config import ExtractConfig, IndexConfig, RoleConfig, TextConfig
 from gnnrag.errors import ArtefactError, GnnragError, NotGivenError
 from gnnrag.index import build as building
@@ -24,8 +26,6 @@ from gnnrag.index.store import Store
 from gnnrag.index_config import A_FILE, A_FOLDER, LOCAL, MODEL_LOCAL, MODEL_RECORDED, RECORDED
 from gnnrag.registry import BACKENDS, resolve
 from gnnrag.types import Passage
-from inference.console import run_script
-from inference.index import main as index_main
 from tests.helpers.each import each
 from tests.helpers.http_stub import StubServer, ok, stub
 from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS, artefacts
@@ -103,7 +103,7 @@ def test_no_server_is_asked_that_an_index_names(
     assert stranger.paths == [], "nothing was sent"
     told = capsys.readouterr().err
     assert code == 2 and told.count("\n") == 1 and artefacts(root) == before, "refused before anything was changed"
-    assert "give the config that it was built with, as in python inference/index.py add INDEX PATH CONFIG" in told
+    assert "give the config that it was built with, as in gnnrag index add INDEX PATH CONFIG" in told
     assert SECRET not in told
 
 

@@ -122,7 +122,7 @@ class TestBuilding:
         build(tmp_path, source={"path": "somewhere"})
         update_index(tmp_path, remove=["p1"])
         assert Store(tmp_path).manifest["source"] == {"path": "somewhere", "edited": True}
-        with pytest.raises(ArtefactError, match=r"was changed by .*ask\.py index\.path=.*index\.py build .*\.path="):
+        with pytest.raises(ArtefactError, match=r"was changed by .*gnnrag ask index\.path=.*index build .*\.path="):
             build(tmp_path, keep_edits=True)
         assert build(tmp_path, CORPUS[1:], keep_edits=True) == [], "the data say the same by now"
         build(tmp_path, source={"path": "somewhere"})
@@ -243,7 +243,7 @@ class TestCorpora:
 
     def test_no_index(self, tmp_path):
         for use in (Index, update_index):
-            with pytest.raises(ArtefactError, match=r"python inference/index\.py"):
+            with pytest.raises(ArtefactError, match=r"gnnrag index"):
                 use(tmp_path / "none")
         assert not (tmp_path / "none").exists()
         (tmp_path / "file").write_text("x")

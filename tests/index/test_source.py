@@ -134,7 +134,7 @@ def test_an_index_of_passages_that_came_from_nowhere_takes_any(tmp_path: Path) -
 
 def test_edits_are_kept_and_still_have_a_source(root: Path, one: Path, tmp_path: Path) -> None:
     update_index(root, remove=["0.txt"])
-    with pytest.raises(ArtefactError, match=r"was changed by index\.py add or remove"):
+    with pytest.raises(ArtefactError, match=r"was changed by gnnrag index add or remove"):
         build(root, one)
     with pytest.raises(ConfigError, match="is another source"):
         build(root, write(tmp_path / "two", "Something else."))

@@ -66,14 +66,14 @@ def test_clean_deletes_leftovers_and_nothing_of_the_user(tmp_path):
 
 
 def test_where_nothing_was_built_the_command_is_told(tmp_path):
-    build = r"python inference/index\.py build"
+    build = r"gnnrag index build"
     with pytest.raises(
         ArtefactError, match=rf"{tmp_path}.*{build} CONFIG.*{build} data\.path=FOLDER index\.path={tmp_path}"
     ):
         Store(tmp_path).folder("text")
     store = Store(tmp_path / "index")
     store.commit("passages", "a" * 64, write("kept"))
-    with pytest.raises(ArtefactError, match=r"no 'text' artefact; complete it by: python inference/index.py build"):
+    with pytest.raises(ArtefactError, match=r"no 'text' artefact; complete it by: gnnrag index build"):
         store.folder("text")
 
 

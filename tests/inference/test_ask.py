@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from gnnrag.cli import evaluate as evaluate_script
+from gnnrag.cli import index as index_script
+from gnnrag.cli.ask import __doc__ as help_text
+from gnnrag.cli.ask import main
+from gnnrag.cli.console import run_script
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.features import encoder_record
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder
-from inference import evaluate as evaluate_script
-from inference import index as index_script
-from inference.ask import __doc__ as help_text
-from inference.ask import main
-from inference.console import run_script
 from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from inference.audit import __doc__ as help_text
-from inference.audit import main, remarks
-from inference.console import run_script
+from gnnrag.cli.audit import __doc__ as help_text
+from gnnrag.cli.audit import main, remarks
+from gnnrag.cli.console import run_script
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli import compare, evaluate, index, reproduce
+from gnnrag.cli.console import run_script
 from gnnrag.config import RunConfig, check_run
 from gnnrag.errors import ConfigError
 from gnnrag.llm import openai
@@ -18,8 +20,6 @@ from gnnrag.metrics.comparison import load_runs
 from gnnrag.metrics.replies import by_role, check_section, described, remarks
 from gnnrag.pages.comparison import build_model
 from gnnrag.types import Prediction
-from inference import compare, evaluate, index, reproduce
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.http_stub import Behaviour, Handler, StubServer, ok, status, stub
 from tests.helpers.indexes import REPOSITORY

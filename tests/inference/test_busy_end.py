@@ -9,7 +9,7 @@ import pytest
 
 BUSY = """
 import atexit, threading, time, torch
-from inference.start import leave
+from gnnrag.cli.start import leave
 
 def work():
     while True:

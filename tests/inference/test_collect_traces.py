@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli import collect_traces
+from gnnrag.cli.console import run_script
 from gnnrag.run.rundir import read_predictions
 from gnnrag.training.rows import VerifierRow, read_rows
-from inference import collect_traces
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.indexes import HASH_DOTS, command
 from tests.helpers.traces import OUTPUTS, run_settings, write_set
@@ -61,7 +61,7 @@ def test_join_and_import(root: Path, capsys: pytest.CaptureFixture[str]) -> None
             "unknown setting 'outt'. Did you mean 'out'? Allowed: answer, budget",
         ),
         (["method=bdtr", "out=x", "metod=x"], "unknown setting 'metod'. Did you mean 'method'?"),
-        (["out=x", "shard=1/2"], "shard='1/2' is a setting of inference/evaluate.py; a recording answers all"),
+        (["out=x", "shard=1/2"], "shard='1/2' is a setting of gnnrag evaluate; a recording answers all"),
     ],
 )
 def test_wrong_settings_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

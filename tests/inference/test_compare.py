@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli.compare import main
+from gnnrag.cli.tables import gain, p_text
 from gnnrag.errors import GnnragError
-from inference.compare import main
-from inference.tables import gain, p_text
 
 METRIC = "answer/em"
 

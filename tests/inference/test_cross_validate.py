@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli import cross_validate
+from gnnrag.cli.console import run_script
 from gnnrag.run.rundir import read_predictions
 from gnnrag.run.trained import read_parts, read_seen, seen_in
-from inference import cross_validate
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY
 from training import train_gnn

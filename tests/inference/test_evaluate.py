@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli import evaluate as evaluate_script
+from gnnrag.cli.console import describe_failures, run_script
+from gnnrag.cli.evaluate import __doc__ as help_text
+from gnnrag.cli.evaluate import main, upload_hint
+from gnnrag.cli.table import main as table_main
+from gnnrag.cli.tables import NO_GOLD, NO_SHORT
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.common.files import read_journal
 from gnnrag.run.evaluation import Observer
 from gnnrag.types import Prediction
-from inference import evaluate as evaluate_script
-from inference.console import describe_failures, run_script
-from inference.evaluate import __doc__ as help_text
-from inference.evaluate import main, upload_hint
-from inference.table import main as table_main
-from inference.tables import NO_GOLD, NO_SHORT
 from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,7 +156,7 @@ def test_interrupt(arguments: list[str], capsys: pytest.CaptureFixture[str], mon
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("inference.evaluate.evaluate", interrupted)
+    monkeypatch.setattr("gnnrag.cli.evaluate.evaluate", interrupted)
     assert call(arguments) == 130
     assert "the same command continues" in capsys.readouterr().err
 
@@ -223,7 +223,7 @@ def test_a_part_in_which_every_question_failed(arguments: list[str], capsys: pyt
 
 @pytest.mark.slow
 def test_as_a_process(arguments: list[str]) -> None:
-    """From another folder, as `python inference/evaluate.py`."""
+    """From another folder, as `gnnrag evaluate`."""
     done = subprocess.run(
         [sys.executable, "inference/evaluate.py", *arguments, "data.limit=1", "method=single"],
         capture_output=True, text=True, cwd=ROOT, timeout=100, check=False,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli import smollm
 from gnnrag.errors import ArtefactError, ConfigError
-from inference import smollm
 
 
 def test_another_file_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

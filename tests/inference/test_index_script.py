@@ -4,12 +4,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from gnnrag.cli.console import run_script
+from gnnrag.cli.index import main
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from inference.console import run_script
-from inference.index import main
 from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS, REPOSITORY, artefacts, command, environment, fault
 
@@ -268,9 +268,9 @@ class TestInspect:
             (drawn, ["--html", page, "--entity", "Nobody"], "the index has no entity 'Nobody'"),
             (drawn, ["--html", page, "--entity", "a", "--question", "b"], "go with --html, one of them"),
             (drawn, ["--html"], "--html needs a value"),
-            (drawn, ["--json", "--html", page], "usage: python inference/index.py inspect INDEX"),
+            (drawn, ["--json", "--html", page], "usage: gnnrag index inspect INDEX"),
             (drawn, ["--jsn"], "'--jsn' is unknown"),
-            (root, ["--html", page], r"no knowledge graph to draw; add one with: python inference/index\.py"),
+            (root, ["--html", page], r"no knowledge graph to draw; add one with: gnnrag index"),
             (tmp_path, [], "holds no index; make one with"),
             (tmp_path / "none", [], "holds no index; make one with"),
         ]:
@@ -290,15 +290,15 @@ class TestInspect:
     [
         ([], "give a subcommand. Allowed: add, build, draft-schema, estimate, inspect, remove"),
         (["bild"], "give a subcommand. Did you mean 'build'?"),
-        (["add", "x"], "usage: python inference/index.py add INDEX PATH"),
-        (["remove", "x"], "usage: python inference/index.py remove INDEX FILE|ID"),
-        (["inspect"], "usage: python inference/index.py inspect INDEX"),
+        (["add", "x"], "usage: gnnrag index add INDEX PATH"),
+        (["remove", "x"], "usage: gnnrag index remove INDEX FILE|ID"),
+        (["inspect"], "usage: gnnrag index inspect INDEX"),
         (["build", "a.yaml", "b.yaml"], "one config file at most, got a.yaml, b.yaml"),
         (["build", "none.yaml"], "config file 'none.yaml' does not exist"),
         (["build", "retriever=dense", "index.pth=x"], "unknown setting 'index.pth'. Did you mean 'path'?"),
         (["build", "retriever=dense", "data.path=/no/such"], "/no/such"),
-        (["add", "/no/such", "README.md"], "error: /no/such holds no index; make one with: python inference/index.py"),
-        (["remove", "/no/such", "x"], "error: /no/such holds no index; make one with: python inference/index.py"),
+        (["add", "/no/such", "README.md"], "error: /no/such holds no index; make one with: gnnrag index"),
+        (["remove", "/no/such", "x"], "error: /no/such holds no index; make one with: gnnrag index"),
     ],
 )
 def test_mistakes_are_one_line_and_code_2(arguments, message, capsys):

@@ -3,7 +3,7 @@
 import sys
 import time
 
-from inference.console import IndexProgress, pace
+from gnnrag.cli.console import IndexProgress, pace
 from tests.helpers.each import each
 
 

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
+from gnnrag.cli.console import run_script
+from gnnrag.cli.table import main
 from gnnrag.errors import ConfigError, GnnragError
-from inference.console import run_script
-from inference.table import main
 from tests.helpers.indexes import REPOSITORY
 
 

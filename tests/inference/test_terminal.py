@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
+from gnnrag.cli import ask, index, start
+from gnnrag.cli.console import run_script
+from gnnrag.cli.tables import plain_table
+from gnnrag.cli.terminal import Terminal, guarded_output
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import DataError
-from inference import ask, index, start
-from inference.console import run_script
-from inference.tables import plain_table
-from inference.terminal import Terminal, guarded_output
 from tests.helpers.each import each
 from tests.helpers.indexes import HASH_DOTS
 
@@ -127,7 +127,7 @@ def test_a_warning_that_cannot_be_printed_fails_nothing(monkeypatch: pytest.Monk
 
 def test_every_script_ends_by_the_one_function() -> None:
     """Which guards what it prints: a new script is guarded if it is one of these."""
-    root = Path(start.__file__).parents[1]
+    root = Path(start.__file__).parents[2]
     scripts = [p for part in ("inference", "training", "slurm") for p in (root / part).glob("*.py")]
     mains = [p for p in scripts if '__name__ == "__main__"' in (text := p.read_text()) or "sys.exit(" in text]
     assert len(mains) > 15

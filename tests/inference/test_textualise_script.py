@@ -2,8 +2,8 @@
 
 import pytest
 
+from gnnrag.cli import textualise
 from gnnrag.errors import GnnragError
-from inference import textualise
 
 KB = "Night Harbour|directed_by|Vera Lind\nNight Harbour|release_year|1971\nOh! Fog|directed_by|Vera Lind\n"
 
@@ -30,7 +30,7 @@ def test_convert_check_and_what_is_refused(tmp_path, capsys):
     with pytest.raises(GnnragError, match=r"write\.method='?foo'?.*template, prompted"):
         textualise.main([*command, "write=foo"])
     missing = [command[0], f"path={tmp_path / 'nope'}", f"out={tmp_path / 'new'}"]
-    with pytest.raises(GnnragError, match=r"nope: holds no kb\.txt; path=FOLDER .*MetaQA.*fetch\.py.*data/README\.md"):
+    with pytest.raises(GnnragError, match=r"nope: holds no kb\.txt; path=FOLDER .*MetaQA.*gnnrag fetch.*README\.md"):
         textualise.main(missing)
     with pytest.raises(GnnragError, match=r"sample is no folder that textualise\.py wrote: it lacks nodes\.jsonl"):
         textualise.main(["check", "data/sample"])

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli.judge import remarks
 from gnnrag.common.files import read_journal
 from gnnrag.errors import BudgetError, ConfigError, LLMError
 from gnnrag.judge import Observer, judge
 from gnnrag.judge.answers import CRITERIA, check_judge
 from gnnrag.llm.base import Reply, Request
 from gnnrag.metrics.statistics import bootstrap_interval
-from inference.judge import remarks
 from tests.helpers.each import each
 from tests.helpers.judged import criterion, question, question_of, scripted, settings, shown, write_data, write_run
 from tests.helpers.prompts import uncoded

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli.console import run_script
+from gnnrag.cli.judge import __doc__ as help_text
+from gnnrag.cli.judge import main
 from gnnrag.judge import judge
 from gnnrag.judge.folder import judged_figures
 from gnnrag.llm.base import Request
 from gnnrag.reports.papers import COLUMNS, load_table
 from gnnrag.reports.reproduction import reproduce
 from gnnrag.reports.results import Result, cell
-from inference.console import run_script
-from inference.judge import __doc__ as help_text
-from inference.judge import main
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.judged import criterion, question, question_of, scripted, settings, verdict, write_data, write_run
 

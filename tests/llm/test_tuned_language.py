@@ -18,6 +18,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from gnnrag.cli import collect_traces
+from gnnrag.cli.console import run_script
 from gnnrag.config import DataConfig, EvaluateConfig, load_config
 from gnnrag.roles.tuned.checkpoint import (
     LANGUAGE_KINDS,
@@ -32,8 +34,6 @@ from gnnrag.session import Session
 from gnnrag.training.language.data import CorpusConfig, task_of
 from gnnrag.training.language.validation import open_gain
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
-from inference import collect_traces
-from inference.console import run_script
 from tests.helpers.indexes import HASH, HASH_DOTS, REPOSITORY, command
 from tests.helpers.language_rows import PROMPTS, write_prompt
 from tests.helpers.tiny_model import free_port, make_tiny_model, serve

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from gnnrag.cli.index import main
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.articles import RELATIONS
 from gnnrag.index.store import Store
 from gnnrag.run.evaluation import evaluate
 from gnnrag.run.pipeline import needed_stages
-from inference.index import main
 from tests.helpers.indexes import REPOSITORY
 
 KB = """Solaris|directed_by|Andrei T

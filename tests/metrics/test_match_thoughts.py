@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli import match_thoughts
 from gnnrag.errors import DataError, GnnragError
 from gnnrag.metrics.sub_questions import gold_sub_questions, match
 from gnnrag.types import GoldHop, Question
-from inference import match_thoughts
 from tests.helpers.each import each
 
 

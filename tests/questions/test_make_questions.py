@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
+from gnnrag.cli import make_questions as script
+from gnnrag.cli.console import run_script
 from gnnrag.config import Choice, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, GnnragError, LLMError
 from gnnrag.llm.scripted import ScriptedConfig
 from gnnrag.questions import JOURNAL, SOURCE, MakeQuestionsConfig, Observer, make_questions
 from gnnrag.questions.authors import PathNames, broken_rules
-from inference import make_questions as script
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.prompts import uncoded
 from tests.questions.test_question_parts import described_by, random_triples

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import yaml
 
+from gnnrag.cli.console import split_arguments
 from gnnrag.config import load_config, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.training.config import check_fit
 from gnnrag.training.gnn import GNNTraining
 from gnnrag.training.gnn_data import check_training
 from gnnrag.training.verifier_data import TrainVerifierConfig, check_verifier
-from inference.console import split_arguments
 from tests.helpers.each import each
 
 pytestmark = pytest.mark.slow

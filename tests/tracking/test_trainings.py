@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gnnrag.cli import index as index_script
+from gnnrag.cli.console import run_script
 from gnnrag.cluster import tracker as tracker_module
 from gnnrag.cluster.tracker import Tracker, WandbRun
 from gnnrag.cluster.tracking import flattened, send_checkpoint
@@ -18,8 +20,6 @@ from gnnrag.index.index import Index
 from gnnrag.registry import ROLES
 from gnnrag.reports.cross import cross_evaluate, read_part
 from gnnrag.run.evaluation import load_questions_for
-from inference import index as index_script
-from inference.console import run_script
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.toy_tuned import REGISTERED, toy_training
 from tests.helpers.toy_verifier import make_encoder, make_rows, write_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.common import report_table
+from gnnrag.cli.training import report_table
 
 
 def test_a_set_without_a_metric_keeps_the_columns_of_the_others() -> None:

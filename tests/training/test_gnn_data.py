@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli.console import run_script
 from gnnrag.errors import DataError
 from gnnrag.index.index import Index
 from gnnrag.run.trained import read_seen, seen_hash
 from gnnrag.training.config import FoldConfig, divide
 from gnnrag.training.gnn_data import joined
-from inference.console import run_script
 from tests.helpers.trainings import read
 from training import train_gnn
 

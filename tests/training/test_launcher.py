@@ -17,7 +17,7 @@ from tests.helpers.indexes import REPOSITORY
 CHILD = """
 import os, signal, time
 from pathlib import Path
-from training.common import follow_launcher
+from gnnrag.cli.training import follow_launcher
 told = []
 signal.signal(signal.SIGTERM, lambda *_: told.append(1))
 asked = follow_launcher()

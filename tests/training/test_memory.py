@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+from gnnrag.cli.memory import counted, main
 from gnnrag.config import load_config
 from gnnrag.errors import ConfigError
 from gnnrag.training.language.data import Example, TrainLanguageConfig
 from gnnrag.training.language.losses import open_language_model, supervised_losses
 from gnnrag.training.language.memory import GIB, Memory, base_sizes, check_fits, language_memory, micro_batch
 from gnnrag.training.loop import groups_of
-from inference.memory import counted, main
 from tests.helpers.each import each
 from tests.helpers.tiny_model import make_tiny_model
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli import sub_question_rows
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.prompts import load_prompt
 from gnnrag.roles.base import Thoughts
@@ -16,7 +17,6 @@ from gnnrag.training.language.data import asked, read_role
 from gnnrag.training.rows import ThoughtsRow, read_rows
 from gnnrag.training.sub_questions import Hop, hops_of, thoughts_at
 from gnnrag.types import Passage, Question
-from inference import sub_question_rows
 from tests.helpers.each import each
 
 FILM, TOWN = Passage("f", "Low Tide (film)", "Low Tide was made by Ann Roe."), Passage("t", "Ann Roe", "Born in Wick.")

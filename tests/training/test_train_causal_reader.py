@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli import reader_rows
+from gnnrag.cli.console import run_script
 from gnnrag.errors import ConfigError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import Answer, ReaderTask
@@ -20,8 +22,6 @@ from gnnrag.training.language.data import asked, read_role
 from gnnrag.training.language.validation import answer_scores
 from gnnrag.training.rows import ReaderRow, read_rows
 from gnnrag.types import Passage, Question
-from inference import reader_rows
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.tiny_model import make_tiny_model
 from training import train_reader

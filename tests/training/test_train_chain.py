@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli import training as common
+from gnnrag.cli.console import run_script
 from gnnrag.common.files import write_jsonl
 from gnnrag.common.records import WEIGHTS, load_tensors
 from gnnrag.errors import ConfigError
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.joining import JoinConfig, join_sets
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.toy_verifier import make_rows, write_rows
 from tests.helpers.trainings import read, reported, rows_of
-from training import common, train_verifier
+from training import train_verifier
 
 SMALL = [
     "kind=chain", "network.hidden=4", "network.length=2", "folds.count=3", "folds.validation=0.3", "fit.steps=12",
@@ -74,7 +75,7 @@ def test_a_training_that_was_cut_off_ends_with_the_same_weights(folder: Path, mo
         (["network.beam=0"], "network.beam=0: must be at least 1"),
         (["chains.wrong=2"], "chains.wrong=2.0: a share"),
         (["sets.toy.untitled=-1"], "sets.toy.untitled=-1.0: a share"),
-        (["sets.toy.rows=[]"], "inference/collect_traces.py writes verifier.jsonl"),
+        (["sets.toy.rows=[]"], "gnnrag collect-traces writes verifier.jsonl"),
     ],
 )
 def test_bad_settings_are_one_line(

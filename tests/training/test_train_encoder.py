@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gnnrag.cli.console import run_script
 from gnnrag.common.records import load_tensors
 from gnnrag.training.composing import ComposeConfig, Fact, compose, facts_of, worded
 from gnnrag.training.encoder_data import Example, PrefixConfig, draw_prefix, ordered
 from gnnrag.training.loop import Trainer
 from gnnrag.types import GoldHop, Passage, Question
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported

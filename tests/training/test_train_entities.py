@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from gnnrag.cli.console import run_script
 from gnnrag.gnn import official
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.gnn.entity import EntityQuestions
@@ -20,7 +21,6 @@ from gnnrag.index.index import Index
 from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
 from gnnrag.training.gnn import GNNTraining
 from gnnrag.types import Query, Question
-from inference.console import run_script
 from tests.helpers.each import each
 from training import train_gnn
 

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 import torch
 
+from gnnrag.cli import training as common
+from gnnrag.cli.console import run_script
 from gnnrag.errors import ConfigError
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.training.base import RunContext
 from gnnrag.training.config import FitConfig, draw
 from gnnrag.training.gnn import one_encoder
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.tracking import FakeWandb
 from tests.helpers.trainings import read, reported
-from training import common, train_gnn
+from training import train_gnn
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from gnnrag.cli.console import run_script
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from gnnrag.run.trained import read_seen, seen_hash
 from gnnrag.training.reader import ReaderTraining
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported, rows_of

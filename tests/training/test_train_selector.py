@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gnnrag.cli.console import run_script
 from gnnrag.common.records import load_tensors
 from gnnrag.datasets.base import load_dataset
 from gnnrag.index.index import Index
@@ -14,7 +15,6 @@ from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.thoughts import FEATURES, load_selector
 from gnnrag.training.loop import Trainer
 from gnnrag.training.selector_data import DecisionConfig, DecisionSet
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.trainings import read, reported
 from training import train_thoughts

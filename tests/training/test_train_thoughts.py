@@ -11,6 +11,7 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
+from gnnrag.cli.console import run_script
 from gnnrag.config import load_config
 from gnnrag.llm.base import Message, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
@@ -18,7 +19,6 @@ from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.base import RunContext, train
 from gnnrag.training.language.data import TrainLanguageConfig
 from gnnrag.training.language.train import ThoughtsCausalTraining
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.language_rows import settings
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cli import training as common
+from gnnrag.cli.console import run_script
 from gnnrag.common.records import WEIGHTS, load_tensors
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.indexes import command, environment
 from tests.helpers.language_rows import settings
@@ -22,7 +23,7 @@ from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.toy_verifier import make_encoder, make_rows, write_rows
 from tests.helpers.trainings import read, reported, rows_of
-from training import common, train_verifier
+from training import train_verifier
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -206,8 +207,8 @@ def test_two_processes_train_the_same_network(folder: Path) -> None:
         (["metric=acc"], "metric='acc' is not measured; there are: auc"),
         (["network.hiden=3"], "unknown setting 'network.hiden'"),
         (["network.base=./nowhere"], "network.base='./nowhere': there is no such folder"),
-        (["sets.toy.rows=[]"], "inference/collect_traces.py writes verifier.jsonl"),
-        (["sets.toy.rows=[none.jsonl]"], "collect_traces.py writes it"),
+        (["sets.toy.rows=[]"], "gnnrag collect-traces writes verifier.jsonl"),
+        (["sets.toy.rows=[none.jsonl]"], "gnnrag collect-traces writes it"),
         (["cross=true", "folds.report=null"], "cross=true reports on every fold in turn"),
     ],
 )
@@ -221,4 +222,4 @@ def test_bad_settings_are_one_line(
 
 def test_without_settings_it_says_where_rows_come_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_script(train_verifier.main, [], train_verifier.__doc__) == 2
-    assert "collect_traces.py writes verifier.jsonl" in capsys.readouterr().err
+    assert "gnnrag collect-traces writes verifier.jsonl" in capsys.readouterr().err

@@ -93,7 +93,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         read_rows(written(tmp_path / "b", ROW, ROW), VerifierRow)
     with pytest.raises(DataError, match="holds no rows"):
         read_rows(written(tmp_path / "c"), VerifierRow)
-    with pytest.raises(DataError, match=r"cannot be read .*collect_traces"):
+    with pytest.raises(DataError, match=r"cannot be read .*collect-traces"):
         read_rows(tmp_path / "d", VerifierRow)
     (tmp_path / "e").write_bytes(b"\xff\xfe{}\n")
     with pytest.raises(DataError, match="not UTF-8"):

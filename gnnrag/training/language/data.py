@@ -42,7 +42,7 @@ LEAST |= {"judging.rows": 0, "judging.batch": 1, "judging.batch_tokens": 1, "jud
 class RowsConfig:
     """What is trained on."""
 
-    rows: list[str] = field(default_factory=list)  # files of inference/collect_traces.py
+    rows: list[str] = field(default_factory=list)  # files of gnnrag collect-traces
     prompt: str | None = None  # name or .yaml of another prompt than the role's: a trained model needs no long one
     divide: str = "folds"  # questions: by folds, or as the rows' `part` says
 
@@ -151,7 +151,7 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
     """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
     _check_ranges(config)
     if not config.data.rows:
-        made = "inference/reader_rows.py" if role == "reader" else "inference/collect_traces.py"
+        made = "gnnrag reader-rows" if role == "reader" else "gnnrag collect-traces"
         raise ConfigError(f"data.rows: name at least one file {role}.jsonl of {made}")
     if not (config.model.base or config.start):
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")

@@ -1,4 +1,4 @@
-"""Running a script's main so that it ends cleanly; `inference/start.py` is what calls it."""
+"""Running a script's main so that it ends cleanly; `start.py` is what calls it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from gnnrag.cli.ending import explained
+from gnnrag.cli.start import put_back, take_signals
+from gnnrag.cli.terminal import guarded_output
 from gnnrag.cluster.stopping import listening
 from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.common.waiting import told_when_still
-from inference.ending import explained
-from inference.start import put_back, take_signals
-from inference.terminal import guarded_output
 
 
 def run_named(name: str, instead: Sequence[str], before: Mapping[int, Any]) -> int:
-    """Run a script as `inference.start.start` is asked to; returns the exit code.
+    """Run a script as `gnnrag.cli.start.start` is asked to; returns the exit code.
 
     Args:
         name: see there.
@@ -35,7 +35,7 @@ def run_named(name: str, instead: Sequence[str], before: Mapping[int, Any]) -> i
         listened = take_signals()
         script = import_module(name)
         put_back(listened)
-        return _run(script.main, sys.argv[1:] or instead, getattr(script, "HELP", script.__doc__))
+        return run_main(script.main, sys.argv[1:] or instead, getattr(script, "HELP", script.__doc__))
 
     code = _ended(run, before)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -54,14 +54,15 @@ def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], h
       command again.
 
     However it ends, what was written is whole, and the same command goes on from it. What is printed reaches a terminal
-    through `inference.terminal`.
+    through `gnnrag.cli.terminal`.
     """
-    return _ended(lambda: _run(main, arguments, help_text))
+    return _ended(lambda: run_main(main, arguments, help_text))
 
 
-def _run(main: Callable[[Sequence[str]], int], arguments: Sequence[str], help_text: str | None) -> int:
-    if any(a in ("-h", "--help") for a in arguments):
-        print((help_text or "").strip())
+def run_main(main: Callable[[Sequence[str]], int], arguments: Sequence[str], help_text: str | None) -> int:
+    """Run a main; asked for help, print it instead, unless it is None: then `main` has its own."""
+    if help_text is not None and any(a in ("-h", "--help") for a in arguments):
+        print(help_text.strip())
         return 0
     for library in ("pypdf", "trafilatura"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # a damaged file is named by our own note

@@ -15,6 +15,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 
+from gnnrag.cli.console import IndexProgress, note, render, split_arguments
 from gnnrag.cluster.stopping import STOPPED, remember
 from gnnrag.cluster.tracking import track_folds
 from gnnrag.common.files import read_journal
@@ -27,7 +28,6 @@ from gnnrag.training.base import RunContext, chosen_training, shut_down, train
 from gnnrag.training.config import FitConfig, check_fit, refuse_expressions
 from gnnrag.training.report import Report, write_report
 from gnnrag.training.rundir import draw_curves, refuse_other_layout
-from inference.console import IndexProgress, note, render, split_arguments
 
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
 _PLACES = ("path", "root", "cache", "notes", "measured", "name")  # settings that only say where things lie

@@ -21,17 +21,25 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def start(name: str, *instead: str) -> NoReturn:
-    """Run a script, whose file calls this before its other imports; see `inference.running.run_script` for its end.
+    """Run a script, whose file calls this before its other imports; see `gnnrag.cli.running.run_script` for its end.
 
     Args:
-        name: the file as a module, which is imported: `inference.ask`. Its `main` is run; its help is `HELP`, or its
+        name: the file as a module, which is imported: `gnnrag.cli.ask`. Its `main` is run; its help is `HELP`, or its
             docstring.
         instead: arguments where none are given.
     """
     before = take_signals()
-    from inference.running import run_named
+    if any(_names_own(argument) for argument in sys.argv[1:]):
+        sys.path.append(os.getcwd())  # last: no file here hides a library's
+    from gnnrag.cli.running import run_named
 
     leave(run_named(name, instead, before))
+
+
+def _names_own(argument: str) -> bool:
+    """Tell whether an argument is of the form `retriever=mine:TitleMatch`, so that modules of this folder are meant."""
+    value = argument.partition("=")[2]
+    return ":" in value and value.replace(":", "", 1).replace(".", "").isidentifier()
 
 
 def leave(code: int) -> NoReturn:

@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.table import Table
 
+from gnnrag.cli.console import render
 from gnnrag.common.untrusted import markdown
 from gnnrag.metrics.long_answers import TEXT, UNCONFIRMED
 from gnnrag.metrics.replies import KINDS, SPENT, total
 from gnnrag.metrics.retrieval import is_node_metric
 from gnnrag.metrics.statistics import with_interval
-from inference.console import render
 
 MOST_TYPES = 12  # that a table shows; a knowledge base has hundreds
 NO_GOLD = "no recall: there are no gold passages in these questions"

@@ -1,4 +1,4 @@
-"""What `inference/index.py inspect` prints: tables for people, JSON for machines, a page to look at."""
+"""What `gnnrag index inspect` prints: tables for people, JSON for machines, a page to look at."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from rich.table import Table
 
+from gnnrag.cli.console import render
 from gnnrag.common.files import write_atomic
 from gnnrag.errors import ArtefactError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.pages.graph import around_entity, for_question, render_page
 from gnnrag.pages.inspection import GraphSummary, Inspection, inspect_index
-from inference.console import render
 
-USAGE = 'usage: python inference/index.py inspect INDEX [--json | --html FILE [--entity NAME | --question "TEXT"]]'
+USAGE = 'usage: gnnrag index inspect INDEX [--json | --html FILE [--entity NAME | --question "TEXT"]]'
 _WIDTH = 60  # of a name in a table
 
 
@@ -42,7 +42,7 @@ def write_page(root: Path, path: Path, entity: str | None, question: str | None)
     if index.store.key("knowledge") is None:
         raise ArtefactError(
             f"index {root} has no knowledge graph to draw; add one with: "
-            "python inference/index.py build CONFIG index.path=INDEX index.stages=knowledge,knowledge_vectors"
+            "gnnrag index build CONFIG index.path=INDEX index.stages=knowledge,knowledge_vectors"
         )
     graph = index.knowledge
     if not graph.num_entities:

@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 
+from gnnrag.cli.start import GOES_ON
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.common.untrusted import one_line
 from gnnrag.errors import GnnragError
-from inference.start import GOES_ON
 
 _FIXES = {
     errno.ENOSPC: "free some space",

@@ -1,4 +1,4 @@
-"""What the scripts share: progress, tables, and what they are told; how they end is in `inference/running.py`."""
+"""What the scripts share: progress, tables, and what they are told; how they end is in `running.py`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from tqdm import tqdm
 
+from gnnrag.cli.running import run_script
 from gnnrag.common.untrusted import one_line
 from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.base import Dataset, load_passages
@@ -22,7 +23,6 @@ from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ConfigError, GnnragError, nearest
 from gnnrag.metrics.replies import is_error
 from gnnrag.types import Prediction
-from inference.running import run_script
 
 __all__ = ["run_script"]
 

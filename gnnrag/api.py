@@ -1,0 +1,393 @@
+"""The front door in Python: an index of documents, searched and asked by any method on any retriever.
+
+It opens things and hands them to `gnnrag.run`; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gnnrag.common.yaml_config import shipped
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.datasets.base import Dataset, load_passages, load_questions
+from gnnrag.datasets.canonical import read_question
+from gnnrag.datasets.documents.report import write_report
+from gnnrag.errors import ConfigError
+from gnnrag.index import index as stored
+from gnnrag.index.build import Progress, build_index, stored_passages
+from gnnrag.index.documents import add_documents, cut_as, remove_documents
+from gnnrag.run import evaluation
+from gnnrag.run.answers import Answer, make_answer
+from gnnrag.run.opened import Events, LoopThread, Opened
+from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages
+from gnnrag.run.rundir import read_predictions
+from gnnrag.session import Session
+from gnnrag.text.followup import standalone
+from gnnrag.types import Passage, Prediction, Query, Question
+
+if TYPE_CHECKING:
+    from gnnrag.pages.inspection import Inspection
+
+T = TypeVar("T")
+Settings = Mapping[str, Any]  # dotted names of settings to values: {"roles.reader": "prompted", "retriever.top_k": 5}
+ALWAYS = ("hierarchy", "lexical", "embeddings")  # stages that a build makes besides those that its parts read
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A passage that a search found; `rank` is 1-based, best first, `score` as the retriever gives it."""
+
+    rank: int
+    score: float
+    passage: Passage
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """An evaluation: its run directory, the metrics of all questions, and a row for each of them."""
+
+    path: Path
+    metrics: Mapping[str, Any]
+    predictions: tuple[Prediction, ...]
+
+    def _repr_html_(self) -> str:
+        """Return the means as a table for a notebook."""
+        shown = {name: value for name, value in self.metrics.items() if isinstance(value, int | float)}
+        rows = "".join(f"<tr><td>{escape(name)}</td><td>{value:.4g}</td></tr>" for name, value in shown.items())
+        return f"<table><caption>{escape(self.path.name)}</caption>{rows}</table>"
+
+
+class Index:
+    """An index folder, opened for asking. One object may be asked from many threads and tasks at once.
+
+    Questions run in a thread of the index, whose batches they share; `close`, or a `with` block, ends it. `path` is the
+    folder, `generation` tells its states apart.
+
+    Args:
+        path: the folder of an index that is there.
+        config: settings of a run: a YAML file, or nested values; None for the defaults.
+        settings: dotted names of settings to values, over those of `config`.
+
+    Raises:
+        ArtefactError: there is no index, or it is damaged.
+        ConfigError: a setting is unknown or of a wrong type.
+    """
+
+    def __init__(
+        self, path: str | Path, *, config: str | Path | Settings | None = None, settings: Settings | None = None
+    ) -> None:
+        self.path = Path(path)
+        self._source, self._dots = config, _dots(settings)
+        self._opened = Opened(self.path, self._config(()))
+        self._thread: LoopThread | None = None
+        self._starting = threading.Lock()
+        self._numbers = itertools.count(1)
+
+    # ------------------------------------------------------------------------------------------- building, changing
+    @classmethod
+    def build(
+        cls,
+        documents: str | Path,
+        path: str | Path | None = None,
+        *,
+        config: str | Path | Settings | None = None,
+        settings: Settings | None = None,
+        method: str | None = None,
+        retriever: str | None = None,
+        on_progress: Progress = _silent,
+    ) -> Index:
+        """Make the index of a folder or file, or bring it up to date with it, and open it.
+
+        Args:
+            documents: own documents, or a benchmark in any layout that `gnnrag.datasets.base.load_dataset` reads.
+            path: the index's folder; None: `indexes/NAME`, after the documents.
+            config: as for the class.
+            settings: as for the class.
+            method: what the index is to be asked by: the stages that it reads are built.
+            retriever: likewise. bm25, dense and chg can always be asked.
+            on_progress: called with the stage, passages done since the last call, and passages in all.
+
+        Raises:
+            DataError: nothing can be read there. ConfigError: a wrong setting, or the index is of other documents.
+        """
+        places = {"data.path": str(documents)} | ({"index.path": str(path)} if path is not None else {})
+        own = load_config(EvaluateConfig, config, _dots({**(settings or {}), **places}, method, retriever))
+        data = load_passages(own.data.path, chunking(own.data), on_progress)
+        data = data if own.data.titles else data.without_titles()
+        folder = index_path(own.index, data.name)
+        stages = {*needed_stages(own), *ALWAYS}
+        build_index(folder, data.passages, index_settings(own), stages, data_source(own.data), on_progress, True)
+        if data.report:
+            write_report(folder, data.report)
+        return cls(folder, config=config, settings=settings)
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, config: str | Path | Settings | None = None, settings: Settings | None = None
+    ) -> Index:
+        """Open an index folder; arguments and errors as those of the class."""
+        return cls(path, config=config, settings=settings)
+
+    def prepare(
+        self, *, method: str | None = None, retriever: str | None = None, on_progress: Progress = _silent
+    ) -> None:
+        """Build the stages that a method and a retriever read and the index lacks; it may take its time."""
+        own = self._config(_dots(None, method, retriever))
+        store = self._opened.index.store
+        stages, source = needed_stages(own), store.manifest["source"]
+        build_index(self.path, stored_passages(store), index_settings(own), stages, source, on_progress)
+        self.refresh()
+
+    def add(self, documents: str | Path, *, on_progress: Progress = _silent) -> None:
+        """Add documents or replace those with known names: work for what is new. Errors as of `build`."""
+        data = load_passages(documents, cut_as(self._opened.index.store), on_progress)
+        add_documents(self.path, data, on_progress, index_settings(self._config(())))
+        self.refresh()
+
+    def remove(self, *names: str, on_progress: Progress = _silent) -> None:
+        """Remove documents by name or path, or passages by id; nothing of them stays. DataError: there is none."""
+        remove_documents(self.path, names, on_progress, index_settings(self._config(())))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Answer from what the folder holds now; questions under way end on what they began with."""
+        before, self._opened = self._opened, Opened(self.path, self._config(()))
+        if self._thread is not None:
+            self._submit(before.retire())
+
+    def inspect(self) -> Inspection:
+        """Return what the index holds and what is wrong with it: sizes in bytes, graphs, hubs, gaps."""
+        from gnnrag.pages.inspection import inspect_index
+
+        return inspect_index(self.path)
+
+    @property
+    def generation(self) -> str:
+        """16 hex digits that change with what the index holds."""
+        return self._opened.generation
+
+    @property
+    def passages(self) -> Sequence[Passage]:
+        """The corpus, in index order."""
+        return self._opened.index.passages
+
+    def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
+        """Return passages by id, in the order given."""
+        return self._opened.index.lookup(ids)
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.path)!r}, {len(self)} passages, generation {self.generation})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return f"<p><b>{escape(str(self.path))}</b>: {len(self):,} passages</p>"
+
+    # ------------------------------------------------------------------------------------------- searching, asking
+    def search(
+        self, query: str, k: int = 10, *, retriever: str | None = None, settings: Settings | None = None
+    ) -> list[Found]:
+        """Return the `k` best passages of one query, without a method or a reader. Errors as of `ask`."""
+        if k < 1:
+            raise ConfigError(f"k={k}: must be at least 1")
+        return self._wait(self._search(_text(query), k, _dots(settings, "single", retriever)))
+
+    def ask(
+        self,
+        question: str,
+        *,
+        method: str | None = None,
+        retriever: str | None = None,
+        settings: Settings | None = None,
+        history: Sequence[Answer] = (),
+    ) -> Answer:
+        """Answer a question; what goes wrong with it alone is in `Answer.error`.
+
+        Args:
+            question: in words.
+            method: `bdtr`, `single`, ... or `package.module:Class`; None: that of the settings.
+            retriever: `chg`, `dense`, ... or `package.module:Class`; None: that of the settings.
+            settings: dotted names of settings to values, for this question.
+            history: earlier answers, oldest first, that a follow-up ("Where was he born?") refers to.
+
+        Raises:
+            ConfigError: a setting or a part that there is not, or that does not fit.
+            ArtefactError: the index lacks what the retriever reads (`prepare`), or is damaged.
+        """
+        return self._wait(self._answer(_asked(question, history), _dots(settings, method, retriever)))
+
+    async def aask(
+        self,
+        question: str,
+        *,
+        method: str | None = None,
+        retriever: str | None = None,
+        settings: Settings | None = None,
+        history: Sequence[Answer] = (),
+    ) -> Answer:
+        """Answer a question, see `ask`; cancelling the task stops it at once."""
+        answer = self._answer(_asked(question, history), _dots(settings, method, retriever))
+        return await asyncio.wrap_future(self._submit(answer))
+
+    async def stream(
+        self,
+        question: str,
+        *,
+        method: str | None = None,
+        retriever: str | None = None,
+        settings: Settings | None = None,
+        history: Sequence[Answer] = (),
+    ) -> AsyncIterator[Mapping[str, Any] | Answer]:
+        """Yield each event of the trace as it happens (`event`: query, llm, chain, evidence, ...), then the Answer.
+
+        Arguments and errors as of `ask`. Leaving the loop early (`aclose`) or cancelling the task stops the question.
+        """
+        caller, events = asyncio.get_running_loop(), asyncio.Queue[Mapping[str, Any] | None]()
+
+        def put(event: Mapping[str, Any] | None) -> None:
+            with suppress(RuntimeError):  # the caller's loop has ended
+                caller.call_soon_threadsafe(events.put_nowait, event)
+
+        answer = self._answer(_asked(question, history), _dots(settings, method, retriever), put)
+        future = self._submit(answer)
+        future.add_done_callback(lambda _: put(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            yield future.result()
+        finally:
+            future.cancel()
+
+    def close(self) -> None:
+        """Stop what is under way, and the thread; the index can be asked again."""
+        with self._starting:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close(self._opened.close())
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _config(self, dots: Sequence[str]) -> EvaluateConfig:
+        return load_config(EvaluateConfig, self._source, [*self._dots, *dots])
+
+    def _submit(self, job: Coroutine[Any, Any, T]) -> Future[T]:
+        with self._starting:
+            self._thread = self._thread or LoopThread()
+            return self._thread.submit(job)
+
+    def _wait(self, job: Coroutine[Any, Any, T]) -> T:
+        future = self._submit(job)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # Ctrl-C
+
+    async def _answer(
+        self, text: str, dots: Sequence[str], on_event: Callable[[Mapping[str, Any]], None] | None = None
+    ) -> Answer:
+        async with self._opened as opened, opened.turn(dots, self._config) as loop:
+            session = Session(f"ask-{next(self._numbers)}", loop.budget)
+            if on_event is not None:
+                session.events = Events(on_event)
+            prediction, _ = await loop.answer(Question(session.question_id, text), session)
+            return make_answer(text, prediction, session.events, opened.index, opened.generation)
+
+    async def _search(self, text: str, k: int, dots: Sequence[str]) -> list[Found]:
+        async with self._opened as opened, opened.turn(dots, self._config) as loop:
+            ranking = (await loop.search([Query(text, top_k=k)], Session(f"search-{next(self._numbers)}")))[0]
+            if isinstance(ranking, Exception):
+                raise ranking
+            hits = [hit for hit in ranking.hits if hit.id in opened.index.position]
+            return [Found(hit.rank, hit.score, opened.index.lookup([hit.id])[0]) for hit in hits]
+
+
+def evaluate(
+    index: Index,
+    questions: str | Path | Iterable[Question | Mapping[str, Any]],
+    *,
+    method: str | None = None,
+    retriever: str | None = None,
+    settings: Settings | None = None,
+    name: str | None = None,
+    on_question: Callable[[Prediction], None] = lambda prediction: None,
+    on_note: Callable[[str], None] = lambda note: None,
+) -> Results:
+    """Ask an index many questions and score the answers; the same call continues a run that was cut off.
+
+    Args:
+        index: what is asked.
+        questions: a questions file, `Question`s, or rows with `id`, `question`, `answers` and perhaps `gold` (passage
+            ids), such as those of a Hugging Face `datasets.Dataset`.
+        method: as in `Index.ask`.
+        retriever: as in `Index.ask`.
+        settings: as in `Index.ask`; `run.root` is where run directories go.
+        name: of the run directory; None: after data, method, retriever and settings.
+        on_question: called as each question ends.
+        on_note: called with what a person should know.
+
+    Raises:
+        DataError: a question is malformed, or its gold is not in the index. ConfigError, ArtefactError: as `Index.ask`.
+    """
+    opened = index._opened.index
+    named = {"run.name": name} if name is not None else {}
+    own = index._config(_dots({**(settings or {}), **named}, method, retriever))
+    data = Dataset(index.path.name, tuple(opened.passages), tuple(_questions(questions, opened)))
+    observer = evaluation.Observer(on_question=on_question, on_note=on_note)
+
+    def run() -> tuple[Path, dict[str, Any]]:
+        return evaluation.evaluate(own, observer, opened, data)
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        path, metrics = run()
+    else:  # a notebook: a loop of its own needs a thread of its own
+        with ThreadPoolExecutor(1) as thread:
+            path, metrics = thread.submit(run).result()
+    return Results(path, metrics, tuple(read_predictions(path)))
+
+
+def _questions(given: str | Path | Iterable[Any], index: stored.Index) -> Iterable[Question]:
+    if isinstance(given, str | Path):
+        return load_questions(shipped(given), index.passages)
+    rows = list(given)
+    known = frozenset(index.ids)
+    return [row if isinstance(row, Question) else read_question(row, n, known) for n, row in enumerate(rows, start=1)]
+
+
+def _asked(question: str, history: Sequence[Answer]) -> str:
+    return standalone(_text(question), [(answer.question, answer.text) for answer in history])
+
+
+def _text(question: str) -> str:
+    if not isinstance(question, str) or not question.strip():
+        raise ConfigError(f"question={question!r}: give a question in words")
+    return question.strip()
+
+
+def _dots(settings: Settings | None, method: str | None = None, retriever: str | None = None) -> list[str]:
+    """Return settings as overrides; JSON is YAML, so that every value keeps its type."""
+    given = {**(settings or {})} | {
+        key: value for key, value in (("method", method), ("retriever", retriever)) if value is not None
+    }
+    return [f"{key}={json.dumps(value)}" for key, value in given.items()]

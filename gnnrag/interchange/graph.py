@@ -1,0 +1,78 @@
+"""The knowledge graph of an index for other tools: networkx, GraphML, PyG's HeteroData."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+
+from gnnrag.common.files import write_atomic
+from gnnrag.index.index import Index
+
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # characters that XML 1.0 cannot hold
+
+
+def to_networkx(index: Index) -> nx.MultiDiGraph:
+    """Return entities as nodes, by name, and relations as edges from head to tail.
+
+    A node has `type`, `description` and `passages`, an edge `label`, `text`, `weight` and `passages`; ids of passages
+    are one a line. Raises ArtefactError where the index has no knowledge graph.
+    """
+    knowledge, ids = index.knowledge, index.ids
+    graph = nx.MultiDiGraph()
+    for i, name in enumerate(knowledge.names):
+        told = {"type": knowledge.types[i], "description": knowledge.descriptions[i]}
+        graph.add_node(name, **told, passages=_ids(ids, knowledge.entity_passages[i]))
+    for i, (head, tail) in enumerate(knowledge.ends.tolist()):
+        told = {"label": knowledge.labels[i], "text": knowledge.texts[i]}
+        told["passages"] = _ids(ids, knowledge.relation_passages[i])
+        graph.add_edge(knowledge.names[head], knowledge.names[tail], **told, weight=float(knowledge.weights[i]))
+    return graph
+
+
+def write_graphml(index: Index, path: Path) -> None:
+    """Write the graph of `to_networkx` as GraphML, for Gephi, Cytoscape or yEd; `path` is replaced in one step."""
+    graph = nx.relabel_nodes(to_networkx(index), _xml)
+    for _, told in graph.nodes(data=True):
+        told.update({key: _xml(value) for key, value in told.items()})
+    for *_, told in graph.edges(data=True):
+        told.update({key: _xml(value) if isinstance(value, str) else value for key, value in told.items()})
+    write_atomic(path, lambda out: nx.write_graphml(graph, out))
+
+
+def to_hetero(index: Index) -> HeteroData:
+    """Return passages and entities as PyG's HeteroData.
+
+    `passage.x` is (num_passages, dim) float32; entities have names and no vectors; edges are
+    `(entity, relates, entity)` with `edge_weight` (num_relations,) and `(entity, in, passage)`. `name` and `id` list
+    what the rows stand for.
+    """
+    import torch
+    from torch_geometric.data import HeteroData
+
+    knowledge, data = index.knowledge, HeteroData()
+    data["passage"].x = torch.from_numpy(np.array(index.passage_vectors, dtype=np.float32))
+    data["passage"].id = list(index.ids)
+    data["entity"].num_nodes = knowledge.num_entities
+    data["entity"].name = list(knowledge.names)
+    ends = np.array(knowledge.ends, dtype=np.int64).reshape(-1, 2)
+    data["entity", "relates", "entity"].edge_index = torch.from_numpy(ends.T.copy())
+    data["entity", "relates", "entity"].edge_weight = torch.tensor(np.array(knowledge.weights), dtype=torch.float32)
+    rows = np.repeat(np.arange(knowledge.num_entities), knowledge.entity_passages.sizes)
+    mentions = np.stack([rows, np.array(knowledge.entity_passages.values)]).astype(np.int64)
+    data["entity", "in", "passage"].edge_index = torch.from_numpy(mentions)
+    return data
+
+
+def _ids(ids: list[str], rows: Any) -> str:
+    return "\n".join(ids[row] for row in rows)
+
+
+def _xml(text: str) -> str:
+    return _NO_XML.sub("\ufffd", text)

@@ -1,0 +1,145 @@
+"""What a question gave, for a person or a program to read: the answer, its sources, the hops, the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any
+
+from gnnrag.common.untrusted import one_line
+from gnnrag.datasets.documents.merging import brief
+from gnnrag.datasets.placing import document_of
+from gnnrag.index.index import Index
+from gnnrag.text.sentences import excerpt
+from gnnrag.types import Passage, Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A passage that the answer names, or that a short answer was read from.
+
+    `sentence` is that of the answer, or of the passage where the answer is short; `place` the file and where in it;
+    `supported`: the passage bears the sentence out.
+    """
+
+    sentence: str
+    passage: str  # its id
+    title: str
+    place: str
+    supported: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One query of one round (0-based) with the best passages that it found: at most `FOUND` ids, best first."""
+
+    round: int
+    kind: str  # question, fast, slow, ...: where the query came from
+    query: str
+    found: tuple[str, ...]
+    retriever: str | None = None  # None: the run's own
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A question's outcome; `error` says why there is none, and is None where all went well.
+
+    `text` is empty where the passages do not say. `context` are the passages that were read, best first; `ranking` all
+    ids that were found, best first; `trace` everything that happened, in order, as JSON data; `usage` counts calls,
+    tokens and dollars (`cost`); `seconds` is wall-clock time; `generation` tells the state of the index that answered.
+    """
+
+    question: str
+    text: str
+    citations: tuple[Citation, ...]
+    hops: tuple[Hop, ...]
+    context: tuple[Passage, ...]
+    ranking: tuple[str, ...]
+    trace: tuple[Mapping[str, Any], ...]
+    usage: Mapping[str, Any]
+    seconds: float
+    rounds: int
+    generation: str
+    error: str | None = None
+
+    def __str__(self) -> str:
+        return f"failed: {self.error}" if self.error else self.text or "(the passages do not say)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the answer, its sources and the hops, all texts escaped."""
+        cited = "".join(f"<li>{escape(c.sentence)} <i>{escape(c.place)}</i></li>" for c in self.citations)
+        hops = "".join(
+            f"<tr><td>{hop.round}</td><td>{escape(hop.kind)}</td><td>{escape(hop.query)}</td>"
+            f"<td>{escape('; '.join(hop.found))}</td></tr>"
+            for hop in self.hops
+        )
+        head = "<tr><th>round</th><th>from</th><th>query</th><th>found</th></tr>"
+        return (
+            f"<p>{escape(self.question)}</p><p><b>{escape(str(self))}</b></p><ul>{cited}</ul>"
+            f"<details><summary>{len(self.hops)} queries, {self.seconds:.2f} s</summary>"
+            f"<table>{head}{hops}</table></details>"
+        )
+
+
+FOUND = 3  # passages of a hop
+
+
+def make_answer(
+    question: str, prediction: Prediction, events: Sequence[Mapping[str, Any]], index: Index, generation: str = ""
+) -> Answer:
+    """Return the outcome of a question from its row, the events of its trace and the index that answered."""
+    return Answer(
+        question,
+        prediction.answer,
+        _cited(prediction, events, index),
+        tuple(hop for event in events if (hop := hop_of(event))),
+        index.lookup(prediction.context),
+        prediction.ranking,
+        tuple(events),
+        prediction.usage,
+        prediction.seconds,
+        prediction.rounds,
+        generation,
+        prediction.error,
+    )
+
+
+def hop_of(event: Mapping[str, Any]) -> Hop | None:
+    """Return an event of a trace as a hop; None where it is no query."""
+    if event["event"] != "query":
+        return None
+    found = tuple(event["ranking"]["ids"][:FOUND])
+    return Hop(event["round"], event["kind"], event["text"], found, event["retriever"])
+
+
+def _cited(prediction: Prediction, events: Sequence[Mapping[str, Any]], index: Index) -> tuple[Citation, ...]:
+    if rows := citations(events, index):
+        titles = {passage.id: passage.title for passage in index.lookup(row["passage"] for row in rows)}
+        return tuple(Citation(title=titles[row["passage"]], **row) for row in rows)
+    support = next((e.get("support", ()) for e in events if e["event"] == "answer"), ())
+    asked = next((e["text"] for e in events if e["event"] == "query"), "")
+    return tuple(
+        Citation(excerpt(passage.text, f"{prediction.answer} {asked}"), passage.id, passage.title, where(passage), True)
+        for passage in index.lookup(support)
+    )
+
+
+def citations(events: Sequence[Mapping[str, Any]], index: Index) -> list[dict[str, Any]]:
+    """Return a row for each sentence of an answer and each passage that it cites; none for a short answer."""
+    answer = next((e for e in events if e["event"] == "answer"), {})
+    return [
+        {"sentence": one["sentence"], "passage": id_, "place": where(passage), "supported": id_ in one["borne_out_by"]}
+        for one in answer.get("citations", ())
+        for id_, passage in zip(one["passages"], index.lookup(one["passages"]), strict=True)
+    ]
+
+
+def where(passage: Passage) -> str:
+    """Return the file of a passage and its place there, `guide.pdf, p. 3`; its id where they are not known."""
+    file = document_of(passage.id) if passage.place else ""
+    return f"{one_line(file)}, {one_line(brief(passage.place))}" if file else one_line(passage.id)

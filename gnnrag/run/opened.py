@@ -1,0 +1,113 @@
+"""An index that stays open for questions: its pipelines, the thread that asks them, events as they happen."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gnnrag.common.files import digest
+from gnnrag.config import EvaluateConfig
+from gnnrag.index.index import Index
+from gnnrag.run.loop import Loop
+from gnnrag.run.pipeline import Pipeline, index_settings
+
+T = TypeVar("T")
+
+
+class Opened:
+    """One state of the folder with the pipelines that were opened on it; of the index's thread, hence no locks."""
+
+    def __init__(self, path: Path, config: EvaluateConfig) -> None:
+        self.index = Index(path, index_settings(config))
+        self.generation = digest(self.index.fingerprint)[:16]
+        self._pipelines: dict[tuple[str, ...], Pipeline] = {}
+        self._turns: dict[tuple[str, ...], asyncio.Semaphore] = {}
+        self._asked, self._is_retired = 0, False
+
+    @asynccontextmanager
+    async def turn(
+        self, dots: Sequence[str], configure: Callable[[Sequence[str]], EvaluateConfig]
+    ) -> AsyncIterator[Loop]:
+        """Give the loop of some settings once fewer than its `concurrency` questions are under way."""
+        loop = self.pipeline(dots, configure).loop
+        async with self._turns.setdefault(tuple(dots), asyncio.Semaphore(loop.concurrency)):
+            yield loop
+
+    def pipeline(self, dots: Sequence[str], configure: Callable[[Sequence[str]], EvaluateConfig]) -> Pipeline:
+        """Return the parts of some settings, opened once."""
+        if tuple(dots) not in self._pipelines:
+            self._pipelines[tuple(dots)] = Pipeline(configure(dots), self.index)
+        return self._pipelines[tuple(dots)]
+
+    async def __aenter__(self) -> Opened:
+        self._asked += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._asked -= 1
+        if self._is_retired and not self._asked:
+            await self.close()
+
+    async def retire(self) -> None:
+        """Close once the last question under way has ended."""
+        self._is_retired = True
+        if not self._asked:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close clients of models and threads."""
+        pipelines, self._pipelines = self._pipelines, {}
+        self._turns.clear()  # of this thread's event loop
+        for pipeline in pipelines.values():
+            pipeline.loop.close()
+            await pipeline.roles.close()
+
+
+class LoopThread:
+    """An event loop in a thread of its own, so that callers with and without a loop share batches."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gnnrag-index", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine there; cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(job, self._loop)
+
+    def close(self, last: Coroutine[Any, Any, None]) -> None:
+        """Cancel what is under way, then await `last` and end the thread."""
+
+        async def end() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await last
+
+        self.submit(end()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Events(list[dict[str, Any]]):
+    """The events of a question, each told as it comes; those of jobs done at once come together, in their order."""
+
+    def __init__(self, tell: Callable[[Mapping[str, Any]], None]) -> None:
+        self._tell = tell
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Keep an event, and tell it."""
+        super().append(event)
+        self._tell(event)
+
+    def __iadd__(self, events: Iterable[dict[str, Any]]) -> Events:  # type: ignore[override, misc]
+        for event in events:
+            self.append(event)
+        return self

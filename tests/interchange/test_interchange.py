@@ -1,0 +1,209 @@
+"""Files of other tools: their own programs read ours and measure the same; what is damaged is named."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import gnnrag
+from gnnrag import Index
+from gnnrag.cli import app, evaluate
+from gnnrag.cli.console import run_script
+from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.interchange import beir, graph, trec
+from gnnrag.metrics.retrieval import ndcg_at
+from gnnrag.types import Passage, Prediction, Question
+from tests.helpers.each import each
+from tests.helpers.indexes import REPOSITORY, SHARED
+
+SETTINGS = {"index.embedder.model": "hash", "index.text.language": "blank:en"}
+ODD = ("my file.txt#1", "100%", "a\tb", "é 1", "x")
+
+
+def predicted(id_: str, ranking: tuple[str, ...], error: str | None = None) -> Prediction:
+    return Prediction(id_, "", ranking, (), 0, {}, 0.0, error)
+
+
+def test_ndcg_by_hand() -> None:
+    assert ndcg_at(["a", "b"], {"a", "b"}, 10) == 1.0
+    assert ndcg_at(["x", "a"], {"a"}, 10) == pytest.approx(1 / np.log2(3))
+    assert ndcg_at(["x", "a", "b"], {"a", "b"}, 2) == pytest.approx((1 / np.log2(3)) / (1 + 1 / np.log2(3)))
+    assert ndcg_at(["x"], {"a"}, 1) == ndcg_at(["x"], set(), 1) == 0.0
+
+
+def test_a_run_is_read_back_in_its_order_whatever_its_ids(tmp_path: Path) -> None:
+    trec.write_run(tmp_path / "run", [predicted("q 1", (*ODD, "x")), predicted("q2", ("x",), "failed")])
+    trec.write_qrels(tmp_path / "qrels", [Question("q 1", "?", gold=("100%", "x")), Question("q2", "?")])
+    assert trec.read_run(tmp_path / "run") == {"q 1": list(ODD)}
+    assert trec.read_qrels(tmp_path / "qrels") == {"q 1": {"100%": 1, "x": 1}}
+    scores = [float(line.split(" ")[4]) for line in (tmp_path / "run").read_text().splitlines()]
+    assert all(a > b for a, b in pairwise(scores)) and len(scores) == len(ODD)
+    with pytest.raises(ConfigError, match="one word"):
+        trec.write_run(tmp_path / "run", [], tag="a b")
+
+
+@each(
+    "content, message",
+    [
+        (b"q Q0 d 1 0.5", "line 1: has 5 fields instead of 6"),
+        (b"q Q0 d 1 0.5 t\nq Q0 e 2 high t", "line 2: rank '2' and score 'high'"),
+        (b"q Q0 d 1 nan t", "must be finite"),
+        (b"q Q0 \xff 1 1 t", "no UTF-8"),
+    ],
+)
+def test_a_damaged_run(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "run").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        trec.read_run(tmp_path / "run")
+    with pytest.raises(DataError):
+        trec.read_run(tmp_path / "absent")
+
+
+def agree(run: Path, out: Path) -> None:
+    """Compare Recall@k, MRR and nDCG@10 of a scored run with those of ir-measures on its exported files."""
+    ir = pytest.importorskip("ir_measures")
+    ours = json.loads((run / "metrics.json").read_text())
+    measures = {ir.R @ k: f"retrieval/recall@{k}" for k in (1, 2, 5, 10, 20, 100)}
+    measures |= {ir.RR: "retrieval/mrr", ir.nDCG @ 10: "retrieval/ndcg@10"}
+    qrels = list(ir.read_trec_qrels(str(out / "qrels.trec")))
+    theirs = ir.calc_aggregate(list(measures), qrels, list(ir.read_trec_run(str(out / "run.trec"))))
+    rows = [json.loads(line) for line in (run / "scores.jsonl").read_text().splitlines()]
+    for measure, name in measures.items():
+        mean = np.mean([row[name] for row in rows if row["has_gold"]])  # metrics.json rounds to 4 digits
+        assert abs(mean - theirs[measure]) < 1e-9, name
+        assert abs(ours[name] - theirs[measure]) < 1e-4, name
+
+
+def export(dots: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate.main([*dots, f"run.root={tmp_path / 'runs'}"]) == 0
+    run = Path(capsys.readouterr().out.splitlines()[-1])
+    assert run_script(app.main, ["exchange", "trec", str(run), str(tmp_path / "out")], None) == 0
+    agree(run, tmp_path / "out")
+
+
+def test_ir_measures_agrees_on_the_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = [f"data.path={REPOSITORY / 'data/sample'}", f"index.path={tmp_path / 'index'}", "index.embedder.model=hash"]
+    for how in (["method=single", "retriever=bm25"], ["method=bdtr", "retriever=dense"]):
+        export([*place, "index.text.language=blank:en", "data.limit=20", *how], tmp_path, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (SHARED / "2wiki").exists(), reason="2wiki is not here")
+def test_ir_measures_agrees_on_2wiki_dev(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = [f"data.path={SHARED / '2wiki'}", f"index.path={tmp_path / 'index'}"]
+    for how in (
+        ["method=single", "retriever=bm25"],
+        ["method=single", "retriever=chg"],
+        ["method=bdtr", "retriever=chg"],
+    ):
+        export([*place, *how], tmp_path, capsys)
+
+
+def test_a_beir_folder_goes_out_and_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sample = REPOSITORY / "data/sample"
+    assert run_script(app.main, ["exchange", "to-beir", str(sample), str(tmp_path / "beir")], None) == 0
+    assert (
+        run_script(app.main, ["exchange", "from-beir", str(tmp_path / "beir"), str(tmp_path / "back"), "dev"], None)
+        == 0
+    )
+    before, after = load_dataset(sample), load_dataset(tmp_path / "back")
+    assert before.passages == after.passages
+    judged = {q.id: q for q in before.questions if q.gold}
+    assert {q.id: (q.text, q.answers, set(q.gold)) for q in after.questions} == {
+        id_: (q.text, q.answers, set(q.gold)) for id_, q in judged.items()
+    }
+    assert (tmp_path / "beir/qrels/dev.tsv").read_text().startswith("query-id\tcorpus-id\tscore\n")
+
+
+@each(
+    "file, content, message",
+    [
+        ("qrels/test.tsv", "q\td\tx\n", "whole score"),
+        ("qrels/test.tsv", "q\tnone\t1\n", "'none' is not in the corpus"),
+        ("qrels/test.tsv", "z\td\t1\n", "no query 'z'"),
+        ("corpus.jsonl", '{"_id": 3, "text": ""}\n', "'_id' must be a text"),
+        ("corpus.jsonl", '{"_id": "d", "text": "x"}\n{"_id": "d", "text": "x"}\n', "same _id"),
+        ("queries.jsonl", '{"_id": "q", "text": "?", "metadata": {"answers": "x"}}\n', "list of texts"),
+    ],
+)
+def test_a_damaged_beir_folder(tmp_path: Path, file: str, content: str, message: str) -> None:
+    data = Dataset("d", (Passage("d", "", "x"),), (Question("q", "?", gold=("d",)),))
+    beir.write_beir(data, tmp_path)
+    assert beir.read_beir(tmp_path).questions[0].gold == ("d",)
+    (tmp_path / file).write_text(content)
+    with pytest.raises(DataError, match=message):
+        beir.read_beir(tmp_path)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[Index]:
+    papers = tmp_path / "papers"
+    papers.mkdir()
+    (papers / "a.txt").write_text("Solaris was directed by Andrei Tarkovsky. Andrei Tarkovsky was born in Zavrazhye.")
+    (papers / "b.txt").write_text("Andrei Tarkovsky died in Paris. Stalker was directed by Andrei Tarkovsky.")
+    with Index.build(papers, tmp_path / "index", settings=SETTINGS, retriever="lightrag") as built:
+        yield built
+
+
+def test_the_graph_in_networkx_graphml_and_pyg(index: Index, tmp_path: Path) -> None:
+    from gnnrag.index.index import Index as Stored
+
+    stored = Stored(index.path)
+    made = graph.to_networkx(stored)
+    assert "Andrei Tarkovsky" in made and made.number_of_edges() == stored.knowledge.num_relations > 0
+    graph.write_graphml(stored, tmp_path / "graph.graphml")
+    read = nx.read_graphml(tmp_path / "graph.graphml", force_multigraph=True)
+    assert set(read.nodes) == set(made.nodes) and read.number_of_edges() == made.number_of_edges()
+    assert read.nodes["Andrei Tarkovsky"] == made.nodes["Andrei Tarkovsky"]
+    data = graph.to_hetero(stored)
+    data.validate()
+    assert data["entity"].num_nodes == stored.knowledge.num_entities and data["passage"].x.shape[0] == len(index)
+    head, tail = data["entity", "relates", "entity"].edge_index[:, 0].tolist()
+    assert made.has_edge(data["entity"].name[head], data["entity"].name[tail])
+    entity, passage = data["entity", "in", "passage"].edge_index[:, 0].tolist()
+    assert data["passage"].id[passage] in made.nodes[data["entity"].name[entity]]["passages"].splitlines()
+
+
+def test_langchain_finds_the_same_passages(index: Index) -> None:
+    pytest.importorskip("langchain_core")
+    from gnnrag.interchange.langchain import GnnragRetriever
+
+    plain = GnnragRetriever(index=index, k=2, retriever="bm25")
+    documents = plain.invoke("Who directed Solaris?")
+    assert [d.id for d in documents] == [
+        f.passage.id for f in index.search("Who directed Solaris?", 2, retriever="bm25")
+    ]
+    assert documents[0].metadata["rank"] == 1 and "Solaris" in documents[0].page_content
+    rounds = GnnragRetriever(index=index, k=2, retriever="bm25", method="single")
+    assert [d.id for d in rounds.invoke("Solaris")] == [d.id for d in asyncio.run(rounds.ainvoke("Solaris"))]
+    chain = plain | (lambda found: len(found))
+    assert chain.invoke("Solaris") == len(plain.invoke("Solaris"))
+
+
+def test_rows_of_hugging_face_datasets(index: Index, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list([{"question": "Who directed Solaris?", "answer": "Andrei Tarkovsky"}])
+    settings = {"run.root": str(tmp_path / "runs")}
+    results = gnnrag.evaluate(index, rows, method="single", retriever="bm25", settings=settings)
+    assert results.metrics["answer/em"] == 1.0
+
+
+@each(
+    "arguments, message",
+    [
+        (["trecc"], "Did you mean 'trec'"),
+        (["trec", "a"], "usage: gnnrag exchange trec RUN OUT"),
+        (["trec", "absent", "out"], "absent"),
+    ],
+)
+def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_script(app.main, ["exchange", *arguments], None) == 2
+    assert message in capsys.readouterr().err
