@@ -17,6 +17,7 @@ import shutil
 import stat
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedRandom, BufferedReader
@@ -162,8 +163,6 @@ def _settle(folder: Path) -> None:
     """Have a folder's content on the disk, so that whatever names it later does not outlive it when the power fails."""
     for where, _, files in os.walk(folder):
         for path in (*(Path(where, name) for name in files), Path(where)):
-            if path.is_symlink():
-                continue
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 os.fsync(handle)
@@ -386,25 +385,15 @@ def exclusive_lock(
         yield
 
 
-def hold(path: Path) -> int | None:
-    """Return a descriptor of a file that `unheld` finds in use until it is closed; None: missing, or no locks there.
-
-    The file may be replaced at any time: what is held is the one of that name when this returns.
-    """
+def hold(path: Path, owner: object) -> Path:
+    """Return a name for what a file is now; `unheld` finds it in use as long as `owner` lives. FileNotFoundError."""
     while True:
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with suppress(OSError):  # without locks a writer waits for nobody
             fcntl.flock(handle, fcntl.LOCK_SH)
-            if os.path.samestat(os.fstat(handle), path.stat()):
-                return handle
-        except FileNotFoundError:
-            pass
-        except OSError:
-            os.close(handle)
-            return None
+        if os.path.samestat(os.fstat(handle), path.stat()):  # else it was replaced in between
+            weakref.finalize(owner, os.close, handle)
+            return Path(f"/dev/fd/{handle}")
         os.close(handle)
 
 
@@ -416,15 +405,13 @@ def unheld(path: Path) -> Iterator[bool]:
     except OSError:
         yield True
         return
-    try:
+    with os.fdopen(handle, "rb"):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_free = True
         except OSError as error:  # without locks nobody can hold it
             is_free = not isinstance(error, BlockingIOError)
         yield is_free
-    finally:
-        os.close(handle)
 
 
 def keep_as(path: Path, target: Path) -> None:

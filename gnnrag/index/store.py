@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,17 +48,18 @@ class Store:
 
     def __init__(self, root: Path, is_held: bool = False) -> None:
         self.root = root
-        self.manifest: dict[str, Any] = {"format": FORMAT, "complete": False}
-        self.manifest.update(settings={}, source={}, stages={})
+        self.manifest: dict[str, Any] = {
+            "format": FORMAT,
+            "complete": False,
+            "settings": {},
+            "source": {},
+            "stages": {},
+        }
         path = child(root, "manifest.json")
-        lock = hold(path) if is_held else None
-        if lock is not None:
-            weakref.finalize(self, os.close, lock)
         if path.exists():
-            self.manifest = self._read(path, path if lock is None else Path(f"/dev/fd/{lock}"))
+            self.manifest = self._read(path, hold(path, self) if is_held else path)
 
     def _read(self, path: Path, opened: Path) -> dict[str, Any]:
-        """Return the manifest in `path`, by the name under which it is `opened`: it may have been replaced since."""
         fix = f"delete {self.root} and build it again"
         try:
             manifest = read_json(opened)
@@ -107,13 +106,8 @@ class Store:
             path = child(folder, name, ".+")
             if not path.is_file():
                 raise ArtefactError(f"index artefact {path} is missing; {fix}")
-            other = "size" if path.stat().st_size != want["bytes"] else ""
-            if not other and is_hashed and file_digest(path) != want["sha256"]:
-                other = "SHA-256"
-            if other:
-                raise ArtefactError(
-                    f"index artefact {path} is damaged (its {other} differs from the manifest's); {fix}"
-                )
+            if path.stat().st_size != want["bytes"] or (is_hashed and file_digest(path) != want["sha256"]):
+                raise ArtefactError(f"index artefact {path} is damaged (size or SHA-256 is not the manifest's); {fix}")
         return folder
 
     def _lacking(self, stage: str) -> str:
@@ -194,7 +188,6 @@ class Store:
 
 def read_artefact(folder: Path, read: Callable[[Path], T]) -> T:
     """Return what `read` makes of a checked folder; whatever it raises but ImportError becomes ArtefactError."""
-    # Digests do not say that files hold what a reader expects: whoever forges those forges these.
     # Digests do not say that files hold what a reader expects: whoever forges those forges these.
     try:
         return read(folder)

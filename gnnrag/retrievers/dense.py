@@ -80,7 +80,5 @@ class DenseRetriever(Retriever):
         scores, rows = scores[found].astype(np.float64), rows[found]
         order = np.lexsort((rows, -scores))  # ties by corpus order
         scores, rows = scores[order], rows[order]
-        high = float(scores[0]) if len(scores) else None
-        kept = rows[: query.top_k]
-        ids = tuple(self.index.ids[i] for i in kept)
+        ids, high = tuple(self.index.ids[i] for i in rows[: query.top_k]), float(scores[0]) if len(scores) else None
         return Ranking(ids, scores[: query.top_k], branch="cosine", low=low, high=high)

@@ -334,7 +334,7 @@ class TestDamage:
         Index(root).folder("embeddings")
         store.manifest["complete"] = False
         store.save()
-        with pytest.raises(ArtefactError, match=r"vectors\.npy is damaged \(its SHA-256"):
+        with pytest.raises(ArtefactError, match=r"vectors\.npy is damaged \(size or SHA-256"):
             Index(root).folder("embeddings")
 
     @each("stage", ["passages", "text", "embeddings"])

@@ -288,7 +288,7 @@ class TestInspect:
         main(["verify", str(root)])
         assert "lexical: " in (said := capsys.readouterr().out) and said.count("as written") == len(said.splitlines())
         for stage in ("lexical", "hierarchy"):
-            fault(next(p for p in sorted(next(root.glob(f"{stage}-*")).iterdir()) if p.stat().st_size), "flip")
+            fault(next(p for p in sorted(root.glob(f"{stage}-*/*")) if p.is_file()), "flip")
         with pytest.raises(ArtefactError, match=r"hierarchy.* is damaged .*; index artefact .*lexical.* is damaged"):
             main(["verify", str(root)])
         with pytest.raises(GnnragError, match=r"usage: .* verify INDEX"):
