@@ -48,13 +48,8 @@ class Store:
 
     def __init__(self, root: Path, is_held: bool = False) -> None:
         self.root = root
-        self.manifest: dict[str, Any] = {
-            "format": FORMAT,
-            "complete": False,
-            "settings": {},
-            "source": {},
-            "stages": {},
-        }
+        self.manifest: dict[str, Any] = {"format": FORMAT, "complete": False}
+        self.manifest.update(settings={}, source={}, stages={})
         path = child(root, "manifest.json")
         if path.exists():
             self.manifest = self._read(path, hold(path, self) if is_held else path)

@@ -40,13 +40,11 @@ class DenseRetriever(Retriever):
         import faiss
 
         vectors = np.ascontiguousarray(self.index.passage_vectors, dtype=np.float32)
-        searcher: Any
-        if self.config.search == "flat":
-            searcher = faiss.IndexFlatIP(vectors.shape[1])
-        elif self.config.search == "hnsw":
+        searcher: Any = faiss.IndexFlatIP(vectors.shape[1])
+        if self.config.search == "hnsw":
             searcher = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
             searcher.hnsw.efSearch = self.config.ef_search
-        else:
+        elif self.config.search != "flat":
             raise ConfigError(f"retriever.search={self.config.search!r}: allowed are flat, hnsw")
         searcher.add(vectors)
         return searcher
