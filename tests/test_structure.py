@@ -26,6 +26,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 MAX_FILE, MAX_SCRIPT, MAX_FUNCTION, MAX_CLASS, MAX_PARAMETERS, MAX_FIELDS = 450, 200, 50, 250, 8, 15
 MORE_FIELDS = {
     "BDTRConfig": 16,
+    "CHGConfig": 16,  # the constants of its seeds, and how exactly it walks
     "MGranRAGConfig": 17,  # where paper and released code differ
     "GNNConfig": 19,  # the switches of two papers
     "OpenAIConfig": 18,  # one server or a file of several, retries, sampling, prompts and prices

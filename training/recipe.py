@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from inference.start import start
+from gnnrag.cli.start import start
 
 if __name__ == "__main__":
     start("training.recipe", "--help")
@@ -27,11 +27,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from gnnrag.cli.console import note, refuse_flags, render
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.common.files import lock_run, read_journal, write_jsonl
 from gnnrag.common.untrusted import parse_yaml
 from gnnrag.errors import ConfigError, DataError
-from inference.console import note, refuse_flags, render
 
 RECIPES, RECORDS = Path("configs/recipes"), Path("runs/recipes")
 

@@ -17,6 +17,7 @@ import shutil
 import stat
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedRandom, BufferedReader
@@ -147,6 +148,7 @@ def write_folder(folder: Path, write: Callable[[Path], T]) -> T:
     new.mkdir(parents=True)
     try:
         result = write(new)
+        _settle(new)
     except BaseException:
         tidy(new, folder.parent)  # a full disk needs the room
         raise
@@ -155,6 +157,17 @@ def write_folder(folder: Path, write: Callable[[Path], T]) -> T:
     move(new, folder)
     tidy(old, folder.parent)
     return result
+
+
+def _settle(folder: Path) -> None:
+    """Have a folder's content on the disk, so that whatever names it later does not outlive it when the power fails."""
+    for where, _, files in os.walk(folder):
+        for path in (*(Path(where, name) for name in files), Path(where)):
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -370,6 +383,43 @@ def exclusive_lock(
                 problem = f"{path} cannot be locked ({error.strerror}): its file system has no locks; use another one"
                 raise GnnragError(f"{problem}, or mount it with them (Lustre: -o flock)") from error
         yield
+
+
+def hold(path: Path, owner: object) -> Path:
+    """Return a name for what a file is now; `unheld` finds it in use as long as `owner` lives. FileNotFoundError."""
+    while True:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with suppress(OSError):  # without locks a writer waits for nobody
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        if os.path.samestat(os.fstat(handle), path.stat()):  # else it was replaced in between
+            weakref.finalize(owner, os.close, handle)
+            return Path(f"/dev/fd/{handle}")
+        os.close(handle)
+
+
+@contextmanager
+def unheld(path: Path) -> Iterator[bool]:
+    """Tell whether nobody holds a file, and keep it so meanwhile; one that is missing, or a link, nobody does."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        yield True
+        return
+    with os.fdopen(handle, "rb"):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_free = True
+        except OSError as error:  # without locks nobody can hold it
+            is_free = not isinstance(error, BlockingIOError)
+        yield is_free
+
+
+def keep_as(path: Path, target: Path) -> None:
+    """Give a file a second name in its folder, where there can be one, under which it stays when it is replaced."""
+    if path.parent != target.parent:
+        raise ValueError(f"{path} and {target} are not in one folder")
+    with suppress(OSError):
+        os.link(path, target, follow_symlinks=False)
 
 
 def lock_run(path: Path, what: str) -> ExitStack:

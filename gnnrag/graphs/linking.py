@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from rapidfuzz.distance import Levenshtein
 
@@ -77,6 +78,7 @@ class TitleMatcher:
         for word in sorted(self._forms_with):
             self._alike[word[0]].append(word)
         self._matches: dict[str, TitleMatch | None] = {}
+        self._weighed = cache(lambda form: (words := _content(form.split()), sum(map(self._idf, words))))
         self._links: dict[int, tuple[TitleLink, ...]] = {}
 
     def _add_subjects(self, subjects: Sequence[Sequence[Subject]]) -> None:
@@ -144,8 +146,7 @@ class TitleMatcher:
         total = sum(weights.values())
         best: tuple[float, str] | None = None
         for form in self._candidates(weights, total):
-            other = _content(form.split())
-            theirs = sum(map(self._idf, other))
+            other, theirs = self._weighed(form)
             shared = sum(weights[word] for word in other if word in weights)
             jaccard = shared / (total + theirs - shared)
             if jaccard >= self._min_jaccard and shared >= self._min_overlap * min(total, theirs):

@@ -49,28 +49,28 @@ _SIZES: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 class Index:
-    """An opened index folder. Read-only; every artefact is checked against the manifest before it is used.
+    """An opened index folder. Read-only, and whole while it is open: a writer leaves what this was opened with.
 
     `caller` gives what no index says: the folder of an embedder, a device. Raises ArtefactError for no index, or a
     damaged one, and when it is read for a stage that a build left unfinished.
     """
 
     def __init__(self, root: Path | str, caller: IndexConfig | None = None) -> None:
-        self.store = Store(Path(root))
+        self.store = Store(Path(root), is_held=True)
         self.store.check_there()
         self.config, self._caller = stored_config(self.store, caller), caller
         self._artefacts: dict[str, Any] = {}
         self._folders: dict[str, Path] = {}
 
     def folder(self, stage: str) -> Path:
-        """Return the folder of a stage's artefact; every byte of it is checked, once."""
+        """Return the folder of a stage's artefact, sizes checked; after a build that was cut off, every byte."""
         if stage not in self._folders:
             if self.store.key(stage) is not None and not is_consistent(self.store, self.config, stage):
                 raise ArtefactError(
                     f"the last build of index {self.store.root} was cut off before its stage {stage}, or is under way; "
                     "run it again: gnnrag index build"
                 )
-            self._folders[stage] = self.store.folder(stage)
+            self._folders[stage] = self.store.folder(stage, is_hashed=not self.store.manifest["complete"])
         return self._folders[stage]
 
     def read(self, stage: str) -> Any:

@@ -13,9 +13,12 @@ from gnnrag.common.files import (
     child,
     digest,
     file_digest,
+    hold,
+    keep_as,
     read_json,
     refuse_links,
     tidy,
+    unheld,
     write_folder,
     write_json,
 )
@@ -29,6 +32,7 @@ _ENTRY: dict[str, type] = {"key": str, "folder": str, "files": dict, "info": dic
 _DIGEST = re.compile("[0-9a-f]{64}")
 # Names of artefact folders, finished (`text-0123456789abcdef`) or not (`.text-0123456789abcdef.new`).
 _ARTEFACT = re.compile(r"[a-z_]+-[0-9a-f]{16}|\.[a-z_]+-[0-9a-f]{16}\.(new|old|\d+)")
+_GENERATION = re.compile(r"\.generation-[0-9a-f]{16}\.json")  # a manifest that was replaced while somebody read by it
 
 
 class Store:
@@ -36,23 +40,24 @@ class Store:
 
     `manifest.json` is the truth: it holds, for each stage, the key (a hash of its inputs and settings), the folder, and
     the size and SHA-256 of each file. It is replaced atomically after a stage's folder is complete, so a kill leaves
-    the old artefact or the new one. `complete` is false while a build is under way or was cut off. The folder may be a
+    the old artefact or the new one. `complete` is false while a build is under way or was cut off. With `is_held`, what
+    the manifest names stays on the disk as long as this object lives, whatever is committed. The folder may be a
     stranger's, digests and all: what is opened has the form that is written here. Raises ArtefactError if the manifest
     is damaged, forged or of another format.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, is_held: bool = False) -> None:
         self.root = root
         self.manifest: dict[str, Any] = {"format": FORMAT, "complete": False}
         self.manifest.update(settings={}, source={}, stages={})
         path = child(root, "manifest.json")
         if path.exists():
-            self.manifest = self._read(path)
+            self.manifest = self._read(path, hold(path, self) if is_held else path)
 
-    def _read(self, path: Path) -> dict[str, Any]:
+    def _read(self, path: Path, opened: Path) -> dict[str, Any]:
         fix = f"delete {self.root} and build it again"
         try:
-            manifest = read_json(path)
+            manifest = read_json(opened)
             version, checksum = manifest["format"], manifest.pop("sha256")
             is_whole = checksum == digest(manifest)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -84,8 +89,8 @@ class Store:
         """Return what the stage recorded about itself (counts, seconds)."""
         return self.manifest["stages"][stage]["info"]
 
-    def folder(self, stage: str) -> Path:
-        """Return an artefact's folder, every file checked; ArtefactError: missing, or other bytes than written."""
+    def folder(self, stage: str, is_hashed: bool = True) -> Path:
+        """Return an artefact's folder; ArtefactError: a file is missing, of another size or, if hashed, other bytes."""
         self.check_there()
         entry = self.manifest["stages"].get(stage)
         if entry is None:
@@ -96,10 +101,8 @@ class Store:
             path = child(folder, name, ".+")
             if not path.is_file():
                 raise ArtefactError(f"index artefact {path} is missing; {fix}")
-            if path.stat().st_size != want["bytes"] or file_digest(path) != want["sha256"]:
-                raise ArtefactError(
-                    f"index artefact {path} is damaged (its SHA-256 differs from the manifest's); {fix}"
-                )
+            if path.stat().st_size != want["bytes"] or (is_hashed and file_digest(path) != want["sha256"]):
+                raise ArtefactError(f"index artefact {path} is damaged (size or SHA-256 is not the manifest's); {fix}")
         return folder
 
     def _lacking(self, stage: str) -> str:
@@ -120,7 +123,7 @@ class Store:
         seconds: float = 0.0,
         settings: str = "",
     ) -> None:
-        """Write a stage's artefact, then point the manifest at it, then delete the one it replaces.
+        """Write a stage's artefact, then point the manifest at it, then delete what nobody reads any more.
 
         `write` fills an empty folder and returns facts worth recording; `key` hashes inputs and settings, `settings`
         these alone; `seconds` were spent before the writing.
@@ -136,7 +139,6 @@ class Store:
             }
 
         info, files = write_folder(self.root / name, fill)
-        old = self.manifest["stages"].get(stage, {}).get("folder")
         spent = round(seconds + time.perf_counter() - started, 3)
         self.manifest["stages"][stage] = {
             "key": key,
@@ -146,16 +148,32 @@ class Store:
             **({"settings": settings} if settings else {}),
         }
         self.save()
-        if old and old != name:
-            tidy(self.root / old, self.root)
+        self.clean()
 
     def save(self) -> None:
-        """Write the manifest atomically."""
-        write_json(self.root / "manifest.json", {**self.manifest, "sha256": digest(self.manifest)})
+        """Write the manifest atomically; the one before stays under another name while somebody reads by it."""
+        path, content = self.root / "manifest.json", {**self.manifest, "sha256": digest(self.manifest)}
+        with unheld(path) as is_free:
+            if not is_free:
+                keep_as(path, self.root / f".generation-{path.stat().st_ino:016x}.json")
+            write_json(path, content)
+
+    def _read_by_others(self) -> set[str]:
+        """Return the folders of earlier manifests that somebody still reads by; those that nobody does are deleted."""
+        folders: set[str] = set()
+        for path in self.root.iterdir():
+            if not _GENERATION.fullmatch(path.name):
+                continue
+            with unheld(path) as is_free:
+                if is_free:
+                    tidy(path, self.root)
+                else:
+                    folders.update(entry["folder"] for entry in self._read(path, path)["stages"].values())
+        return folders
 
     def clean(self) -> None:
-        """Delete what an interrupted build left behind, and nothing that a build did not make."""
-        known = {entry["folder"] for entry in self.manifest["stages"].values()}
+        """Delete what an interrupted build left and nobody reads, and nothing that a build did not make."""
+        known = {entry["folder"] for entry in self.manifest["stages"].values()} | self._read_by_others()
         for path in self.root.iterdir():
             is_folder = path.is_dir() and not path.is_symlink()
             is_artefact = _ARTEFACT.fullmatch(path.name) and path.name not in known
@@ -165,7 +183,6 @@ class Store:
 
 def read_artefact(folder: Path, read: Callable[[Path], T]) -> T:
     """Return what `read` makes of a checked folder; whatever it raises but ImportError becomes ArtefactError."""
-    # Digests do not say that files hold what a reader expects: whoever forges those forges these.
     # Digests do not say that files hold what a reader expects: whoever forges those forges these.
     try:
         return read(folder)

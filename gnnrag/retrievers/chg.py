@@ -13,7 +13,7 @@ from gnnrag.datasets.placing import document_of
 from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import Retriever, cosines_of, rank_passages
+from gnnrag.retrievers.base import Retriever, best_positions, cosines_of, rank_passages
 from gnnrag.text.subjects import PATH
 from gnnrag.types import Query, Ranking
 
@@ -40,6 +40,7 @@ class CHGConfig:
     follow_mass: float = 0.3  # share of a passage's seed mass that goes on to the next part of its document
     context_weight: float = 2.0  # gain of a link whose mention stands near the question's other words
     context_reach: float = 4.0  # distance in words at which that nearness has fallen to 1/e
+    precision: str = "auto"  # exact: PageRank of the whole graph; fast: near the seeds; auto: fast for large graphs
 
 
 class CHGRetriever(Retriever):
@@ -64,7 +65,7 @@ class CHGRetriever(Retriever):
         self._graph = index.hierarchy
         self._titles = index.titles
         self._links = LinkWeigher(self._graph, self._titles, self._config.context_weight, self._config.context_reach)
-        self._walk = PageRankOperator(self._graph.adjacency, self._config.damping)
+        self._walk = PageRankOperator(self._graph.adjacency, self._config.damping, self._config.precision)
         self._holders: dict[str, list[int]] = {}  # the passages of a name, found on first use
         self._parts, self._following = _following(index)
         self._sections = _sections(index)
@@ -90,7 +91,7 @@ class CHGRetriever(Retriever):
             return np.ones_like(mixed)
         if not self._sections.any():
             return mixed
-        best = np.argsort(-mixed, kind="stable")[: c.prior_passages]
+        best = best_positions(mixed, c.prior_passages)
         held = np.bincount(self._sections[best], mixed[best], self._sections.max() + 1) / mixed[best].sum()
         held[0] = 0.0
         return mixed * (1 + c.section_gain * held[self._sections])
@@ -98,7 +99,7 @@ class CHGRetriever(Retriever):
     def _seeds(self, text: str, prior: np.ndarray) -> np.ndarray:
         """Return the reset of one query. Shape (num_nodes,), float64."""
         reset = np.zeros(self._graph.num_nodes)
-        best = np.argsort(-prior, kind="stable")[: self._config.prior_passages]
+        best = best_positions(prior, self._config.prior_passages)
         reset[best] = self._config.prior_mass * prior[best] / prior[best].sum()
         question = link_question(text, self._graph, self._titles)
         self._add_names(reset, question, prior)
@@ -130,7 +131,7 @@ class CHGRetriever(Retriever):
         wanted = frozenset(stems(question.rest))
         asked = frozenset(word for name in question.names for word in name.key.split())
         flow = np.zeros_like(masses)
-        for passage in np.argsort(-masses, kind="stable")[: c.bridge_passages].tolist():
+        for passage in best_positions(masses, c.bridge_passages).tolist():
             if masses[passage] < c.bridge_floor:
                 break
             weights = self._links.weights(passage, wanted)

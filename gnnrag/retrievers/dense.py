@@ -40,13 +40,11 @@ class DenseRetriever(Retriever):
         import faiss
 
         vectors = np.ascontiguousarray(self.index.passage_vectors, dtype=np.float32)
-        searcher: Any
-        if self.config.search == "flat":
-            searcher = faiss.IndexFlatIP(vectors.shape[1])
-        elif self.config.search == "hnsw":
+        searcher: Any = faiss.IndexFlatIP(vectors.shape[1])
+        if self.config.search == "hnsw":
             searcher = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
             searcher.hnsw.efSearch = self.config.ef_search
-        else:
+        elif self.config.search != "flat":
             raise ConfigError(f"retriever.search={self.config.search!r}: allowed are flat, hnsw")
         searcher.add(vectors)
         return searcher
@@ -80,7 +78,5 @@ class DenseRetriever(Retriever):
         scores, rows = scores[found].astype(np.float64), rows[found]
         order = np.lexsort((rows, -scores))  # ties by corpus order
         scores, rows = scores[order], rows[order]
-        high = float(scores[0]) if len(scores) else None
-        kept = rows[: query.top_k]
-        ids = tuple(self.index.ids[i] for i in kept)
+        ids, high = tuple(self.index.ids[i] for i in rows[: query.top_k]), float(scores[0]) if len(scores) else None
         return Ranking(ids, scores[: query.top_k], branch="cosine", low=low, high=high)

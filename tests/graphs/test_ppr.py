@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from gnnrag.errors import ConfigError
 from gnnrag.graphs.ppr import PageRankOperator, personalised_pagerank
 from tests.helpers.each import each
 
@@ -227,3 +228,43 @@ def test_mass_is_kept_and_seeds_gain_from_their_own_mass(seed, damping):
     assert scores.min() >= -1e-9
     np.testing.assert_allclose(scores.sum(axis=0), 1.0, atol=1e-8)
     assert (np.diag(scores) >= (1 - damping) - 1e-9).all()
+
+
+@each("seed, damping, tol", [(0, 0.5, 1e-3), (1, 0.85, 1e-3), (2, 0.5, 1e-6), (3, 0.1, 1e-2), (4, 0.95, 1e-4)])
+def test_push_lacks_at_most_what_its_bound_says(seed: int, damping: float, tol: float) -> None:
+    """Never too much, and of each node at most `tol` times the sum of its weights: hubs, isolated nodes and seeds."""
+    rng = np.random.default_rng(seed)
+    edges = [(0, i, 1.0) for i in range(1, 60)]  # a hub
+    pairs = rng.integers(1, 90, (150, 2)).tolist()
+    edges += [(a, b, w) for (a, b), w in zip(pairs, rng.random(150).tolist(), strict=True) if a != b]
+    adjacency = adjacency_of(100, edges)
+    reset = rng.random((100, 7)) * (rng.random((100, 7)) < 0.1)
+    reset[[0, 95]] += 0.5
+    exact, strengths = solve_directly(adjacency, reset, damping), adjacency.sum(axis=1)
+    walk = PageRankOperator(adjacency, damping, precision="fast")
+    for seeds in (reset, sparse.csc_array(reset)):
+        lacking = exact - walk.solve(seeds, tol, dtype=np.float64)
+        assert lacking.min() > -1e-12
+        assert (lacking <= tol * strengths[:, None] + 1e-12).all()
+    assert (strengths[95], lacking[95].max() < 1e-12) == (0, True), "what lies on isolated nodes is exact"
+    if tol >= 1e-3:
+        assert lacking.max() > 1e-6, "it stopped early"
+    alone = [walk.solve(reset[:, i], tol, rows=slice(3, 50)) for i in range(7)]
+    assert (np.stack(alone, axis=1) == walk.solve(reset, tol, rows=slice(3, 50))).all()
+
+
+def test_push_stays_near_the_seeds() -> None:
+    path = adjacency_of(5000, [(i, i + 1, 1.0) for i in range(4999)])
+    found = PageRankOperator(path, 0.5, precision="fast").solve(np.eye(1, 5000)[0], 1e-6)
+    assert found[:10].min() > 1e-6 and not found[40:].any()
+
+
+def test_precision_says_how_a_graph_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, reset = g1_graph(), np.array([*G1_SEEDS, *G1_DENSE])
+    exact = PageRankOperator(graph).solve(reset)
+    assert (PageRankOperator(graph, precision="auto").solve(reset) == exact).all(), "small graphs are solved as a whole"
+    monkeypatch.setattr("gnnrag.graphs.ppr._EXACT_UP_TO", 3)
+    near = PageRankOperator(graph, precision="auto").solve(reset)
+    assert (near != exact).any() and np.allclose(near, exact, atol=1e-6)
+    with pytest.raises(ConfigError, match="precision='quick': allowed are auto, exact, fast"):
+        PageRankOperator(graph, precision="quick")

@@ -1,8 +1,10 @@
+import gc
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -258,6 +260,49 @@ class TestCorpora:
         assert (tmp_path / "my-notes" / "a.txt").read_text() == "mine"
 
 
+class TestGenerations:
+    """What a reader opened stays until it lets go, whatever is written meanwhile."""
+
+    def test_an_open_index_is_whole_after_changes(self, root):
+        reader, before = Index(root), artefacts(root)
+        update_index(root, remove=["p1"])
+        later = Index(root)
+        update_index(root, add=[Passage("new", "", "Rome is new.")])
+        assert reader.ids == [p.id for p in CORPUS] and later.ids == reader.ids[1:]
+        for stage in before:
+            assert reader.read(stage) is not None
+        assert reader.bm25_scores(["Rome"]).shape[1] == len(reader.ids) == len(later.ids) + 1
+        assert later.bm25_scores(["Rome"]).shape == (1, len(later.ids))
+
+    def test_old_generations_go_when_nobody_holds_them(self, root, tmp_path):
+        reader = Index(root)
+        update_index(root, remove=["p1"])
+        assert list(root.glob(".generation-*")) and len(list(root.glob("passages-*"))) == 2
+        update_index(root)
+        assert len(list(root.glob("passages-*"))) == 2, "still held"
+        del reader
+        gc.collect()
+        update_index(root)
+        assert not list(root.glob(".generation-*")) and len(list(root.glob("passages-*"))) == 1
+        build(tmp_path / "fresh", CORPUS[1:])
+        assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+    def test_a_reader_that_was_killed_holds_nothing(self, root):
+        code = "import sys; from gnnrag.index.index import Index; i = Index(sys.argv[1]); print(flush=True); input()"
+        reader = subprocess.Popen(
+            [sys.executable, "-c", code, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+        )
+        assert reader.stdin and reader.stdout
+        with reader.stdin, reader.stdout:
+            reader.stdout.readline()
+            update_index(root, remove=["p1"])
+            assert len(list(root.glob("passages-*"))) == 2
+            reader.kill()
+            reader.wait()
+        update_index(root)
+        assert len(list(root.glob("passages-*"))) == 1
+
+
 class TestDamage:
     @each("how", FAULTS)
     def test_every_damaged_file_is_named_and_refused(self, root, how):
@@ -269,14 +314,28 @@ class TestDamage:
             if not whole and how != "delete":
                 continue
             fault(path, how)
-            with pytest.raises(ArtefactError) as caught:
-                Index(root).read(stage)
-            assert str(path) in str(caught.value)
+            for look in (Store(root).folder, *(() if how == "flip" else (Index(root).read,))):
+                with pytest.raises(ArtefactError) as caught:
+                    look(stage)
+                assert str(path) in str(caught.value)
+            if how == "flip":  # a reader looks at sizes: it gets one error, or other content
+                with suppress(ArtefactError):
+                    Index(root).read(stage)
             assert ("is missing" if how == "delete" else "is damaged") in str(caught.value)
             assert "build it again" in str(caught.value)
             path.write_bytes(whole)
         for stage in entries:
             Index(root).read(stage)
+
+    def test_readers_hash_what_a_build_that_was_cut_off_left(self, root):
+        store = Store(root)
+        entry = store.manifest["stages"]["embeddings"]
+        fault(root / entry["folder"] / "vectors.npy", "flip")
+        Index(root).folder("embeddings")
+        store.manifest["complete"] = False
+        store.save()
+        with pytest.raises(ArtefactError, match=r"vectors\.npy is damaged \(size or SHA-256"):
+            Index(root).folder("embeddings")
 
     @each("stage", ["passages", "text", "embeddings"])
     def test_a_damaged_artefact_is_no_base_for_an_update(self, root, stage, tmp_path):

@@ -284,6 +284,16 @@ class TestInspect:
         with pytest.raises(ArtefactError, match=r"size\.json is damaged"):
             main(["inspect", str(root)])
 
+    def test_verify_hashes_every_stage(self, root, capsys):
+        main(["verify", str(root)])
+        assert "lexical: " in (said := capsys.readouterr().out) and said.count("as written") == len(said.splitlines())
+        for stage in ("lexical", "hierarchy"):
+            fault(next(p for p in sorted(root.glob(f"{stage}-*/*")) if p.is_file()), "flip")
+        with pytest.raises(ArtefactError, match=r"hierarchy.* is damaged .*; index artefact .*lexical.* is damaged"):
+            main(["verify", str(root)])
+        with pytest.raises(GnnragError, match=r"usage: .* verify INDEX"):
+            main(["verify"])
+
 
 @each(
     "arguments, message",

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cli.console import run_script
 from gnnrag.errors import ConfigError, DataError
-from inference.console import run_script
 from tests.helpers.each import each
 from training import recipe
 
