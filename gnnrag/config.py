@@ -237,16 +237,18 @@ def _filled(root: DictConfig, everything: Mapping[str, Any]) -> Any:
 def _settle_thoughts(config: Any) -> None:
     """Write out what thoughts are, and with which options, where that follows from the retriever (`registry.PROVEN`).
 
-    `auto` takes the part that is proven on the run's one retriever, with the embedder that it was trained with.
+    `auto` takes the part that is proven on the run's one retriever, with the embedder that it was trained with and the
+    tuned verifier that it was measured with.
     """
     role: RoleConfig = config.roles.thoughts
-    options = registry.PROVEN["thoughts"].get(config.retriever.name)
-    if role.path:
+    options = registry.PROVEN.get("thoughts", {}).get(config.retriever.name)
+    method = registry.resolve("method", config.method.name, registry.METHODS)
+    if role.path or (method.role_names is not None and "thoughts" not in method.role_names):
         return
     if (role.impl or config.roles.default) == "auto":
-        routed = registry.resolve("method", config.method.name, registry.METHODS).routes_for(config.method.settings)
-        fits = options is not None and config.index.embedder.model == "embedded" and not routed
-        role.impl = "tuned" if fits else "offline"
+        fits = options is not None and config.index.embedder.model == "embedded"
+        fits = fits and not method.routes_for(config.method.settings)
+        role.impl = "tuned" if fits and implementation(config.roles, "verifier") == "tuned" else "offline"
     if options and (role.impl or config.roles.default) == "tuned":
         role.options = {**options, **role.options}
 

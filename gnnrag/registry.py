@@ -84,9 +84,11 @@ TRAININGS: dict[str, dict[str, str]] = {
 }
 
 # Roles whose shipped checkpoint is above the rules by an interval without 0 on a set and below them on none: what
-# `roles=auto` takes. By retriever (None: any), with the options it was measured with (docs/results.md, "Ablation").
+# `roles=auto` takes. By retriever (None: any), with the options it was measured with; thoughts only beside the verifier
+# (docs/results.md, "Ablation").
 PROVEN: dict[str, dict[str | None, dict[str, Any]]] = {
     "verifier": {None: {}},
+    "reader": {None: {}},
     "thoughts": {"dense": {"mixed": True}, "chg": {}},
 }
 

@@ -19,7 +19,7 @@ from gnnrag.roles.tuned.checkpoint import SHIPPED as TUNED
 from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY
 
-PARTS = {"gnn": GNN} | {name: TUNED / name for name in ("encoder", "verifier", "thoughts")}
+PARTS = {"gnn": GNN} | {name: TUNED / name for name in ("encoder", "verifier", "reader")}
 QUESTION = "Where was the director of the Soviet film Solaris born?"
 
 
@@ -50,9 +50,10 @@ def test_a_pulled_index_with_pulled_parts_ranks_the_same(
 ) -> None:
     with Index.build(REPOSITORY / "data/sample", tmp_path / "index", retriever="gfm") as index:
         gnnrag.push_to_hub(index.path, "us/sample", **hub)
-        for name in ("gnn", "verifier", "thoughts"):
+        for name in PARTS:
             gnnrag.push_to_hub(PARTS[name], f"us/{name}", **hub)
-        pulled = {name: str(gnnrag.from_pretrained(f"us/{name}", **cached)) for name in ("gnn", "verifier", "thoughts")}
+        pulled = {name: str(gnnrag.from_pretrained(f"us/{name}", **cached)) for name in PARTS}
+        parts = {"verifier": "verifier", "thoughts": "encoder", "reader": "reader"}
         folder = gnnrag.from_pretrained("us/sample", **cached)
         with Index.open(folder) as other:
             assert other.generation == index.generation
@@ -60,10 +61,11 @@ def test_a_pulled_index_with_pulled_parts_ranks_the_same(
                 ({"method": "single", "retriever": "gfm"}, {"gnn.checkpoint": pulled["gnn"]}),
                 (
                     {"method": "bdtr", "retriever": "dense"},
-                    {f"roles.{name}.path": pulled[name] for name in ("verifier", "thoughts")},
+                    {f"roles.{role}.path": pulled[name] for role, name in parts.items()},
                 ),
             ):
-                tuned = {key.removesuffix(".path"): "tuned" for key in own if key.startswith("roles.")}
+                tuned: dict[str, Any] = {k.removesuffix(".path"): "tuned" for k in own if k.startswith("roles.")}
+                tuned |= {"roles.thoughts.options": {"mixed": True}} if tuned else {}
                 shipped, again = (
                     index.ask(QUESTION, settings=tuned, **how),
                     other.ask(QUESTION, settings=tuned | own, **how),

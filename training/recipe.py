@@ -5,7 +5,7 @@
 
 A step goes on where it was cut off, and one that is done is not begun again; what each took (seconds, seconds of
 processor time, memory) is kept in runs/recipes/NAME.jsonl. Trainings run in one process: with several GPUs, run the
-last commands by `accelerate launch` yourself. Delete that file to do all steps again.
+last commands by `accelerate launch` yourself. To do it all again, delete that file and the folders that steps make.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gnnrag.cli.start import start
 if __name__ == "__main__":
     start("training.recipe", "--help")
 
-import resource
+import os
 import shlex
 import subprocess
 import time
@@ -78,39 +78,36 @@ def read_record(path: Path) -> list[dict[str, Any]]:
 
 
 def run_steps(steps: Sequence[dict[str, str]], record: Path) -> int:
-    """Run each step that has not ended well, in their order, until one does not."""
+    """Run each step that has not ended well, in their order, until one does not; after a new one, all that follow."""
+    is_new = False
     for number, step in enumerate(steps, start=1):
         rows = read_record(record)
-        if any(row["run"] == step["run"] and row["code"] == 0 for row in rows) and Path(step["makes"]).is_dir():
+        has_ended = any(row["run"] == step["run"] and row["code"] == 0 for row in rows)
+        if has_ended and not is_new and Path(step["makes"]).is_dir():
             note(f"step {number} of {len(steps)} is done: {step['makes']}")
             continue
         note(f"step {number} of {len(steps)}: python {step['run']}")
-        row = run_step(step["run"])
+        is_new, row = True, run_step(step["run"])
         write_jsonl(record, [*rows, row])
         if row["code"]:
-            note(
-                f"step {number} was stopped; the same command goes on"
-                if row["code"] == STOPPED
-                else f"step {number} failed"
-            )
+            stopped = row["code"] == STOPPED
+            note(f"step {number} was stopped; the same command goes on" if stopped else f"step {number} failed")
             return int(row["code"])
     return 0
 
 
 def run_step(words: str) -> dict[str, Any]:
     """Run a script to its end and return what it took; told to stop, it is told so and waited for."""
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    started = time.perf_counter()
     process = subprocess.Popen([sys.executable, *shlex.split(words)], stdin=subprocess.DEVNULL)
     try:
-        code = process.wait()
+        _, status, used = os.wait4(process.pid, 0)
     except KeyboardInterrupt:
         process.terminate()
-        process.wait()
-        code = STOPPED
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    taken = {"seconds": round(time.perf_counter() - started, 1), "cpu_seconds": round(cpu, 2)}
-    return {"run": words, "code": code, **taken, "peak_mb": after.ru_maxrss // 1024}  # the largest child so far
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = code = os.waitstatus_to_exitcode(status)
+    taken = {"seconds": round(time.perf_counter() - started, 1), "cpu_seconds": round(used.ru_utime + used.ru_stime, 2)}
+    return {"run": words, "code": STOPPED if code < 0 else code, **taken, "peak_mb": used.ru_maxrss // 1024}
 
 
 def table(steps: Sequence[dict[str, str]], rows: Sequence[dict[str, Any]]) -> str:

@@ -79,6 +79,7 @@ class Reply:
     model: str = ""
     is_estimated: bool = False
     repaired: int = 0
+    tokens: tuple[int, ...] = ()  # ids as generated, of `hf` alone: for a training, no cache keeps them
 
     def __post_init__(self) -> None:
         with counted_repairs() as repairs:

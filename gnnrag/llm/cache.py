@@ -31,6 +31,7 @@ _MAX_VALUE = 10_000_000  # characters of an entry
 _MAX_BYTES = 10 * _MAX_VALUE  # of anything in the file, or in a statement
 # Read as bytes, which every value has: of text that is not UTF-8 SQLite says no more than of a damaged file.
 SELECT = f"SELECT CASE WHEN length(value) <= {_MAX_VALUE} THEN CAST(value AS BLOB) END FROM replies WHERE key = ?"
+_NOT_KEPT = ("cached", "tokens")  # of a reply
 _KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "bool": bool}
 
 
@@ -56,7 +57,7 @@ def read_entry(value: bytes | None) -> Reply:
         raise ValueError("no text, or too long a one")
     with counted_repairs() as repairs:
         data = parse_json(value)
-    allowed = {field.name: str(field.type) for field in fields(Reply) if field.name != "cached"}
+    allowed = {field.name: str(field.type) for field in fields(Reply) if field.name not in _NOT_KEPT}
     if not isinstance(data, dict) or "text" not in data or data.keys() - allowed.keys():
         raise ValueError("its fields are not those of a reply")
     for name, one in data.items():
@@ -239,7 +240,7 @@ class CachedBackend(Backend):
 
     def _write(self, key: str, reply: Reply) -> None:
         """Keep a reply. A full disk or a lock held too long costs the entry, never the reply."""
-        value = {k: v for k, v in asdict(reply).items() if k != "cached"}
+        value = {k: v for k, v in asdict(reply).items() if k not in _NOT_KEPT}
         try:
             with self._writing:
                 self._connection().execute(

@@ -228,6 +228,7 @@ class Rows:
                     prompt_tokens=len(row.prompt),
                     completion_tokens=len(tokens),
                     model=row.ticket.job.name,
+                    tokens=tuple(tokens),
                 )
             )
         return found

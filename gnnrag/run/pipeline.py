@@ -130,7 +130,7 @@ def _check_vectors(config: EvaluateConfig) -> None:
     for _, retriever in pairs(config):
         if retriever.name not in fitting:  # of a hybrid the loop asks its parts
             raise ConfigError(
-                f"retriever={retriever.name} cannot search by a vector, and the thoughts of roles.thoughts.path ask in "
+                f"retriever={retriever.name} cannot search by a vector, and tuned thoughts ask in "
                 f"vectors; suitable: {', '.join(sorted(fitting))}"
             )
 

@@ -111,6 +111,11 @@ def test_what_is_drawn_depends_on_row_and_place_alone(base: Path, tmp_path: Path
     together = draws(items, 0, 1)
     assert [len(group) for group in together] == [3, 3, 3]
     assert together[1] == draws(items[1:2], 0, 1)[0] != draws(items[1:2], 0, 2)[0]
+    heard: list[Reply] = []
+    answer, backend.answer = backend.answer, lambda requests: heard.extend(answer(requests)) or heard  # type: ignore[func-returns-value, method-assign, misc]
+    rows = draws(items[:1], 0, 3)[0]
+    assert [draw.reply for draw in rows] == [reply.tokens for reply in heard]  # as drawn: text is tokenised otherwise
+    assert any(training.model.encoder.reply(reply.text) != reply.tokens for reply in heard)
     assert len({draw.reply for draw in together[0]}) > 1
     assert all(abs(math.fsum(draw.advantage for draw in group)) < 1e-9 for group in together)
 
@@ -165,7 +170,7 @@ def test_rewarded_replies_become_likelier_and_a_stopped_run_ends_alike(base: Pat
     [
         (["corpora={}"], "name the rows' sets in corpora"),
         (["policy.group=1"], r"policy\.group=1"),
-        (["policy.temperature=0"], "temperature=0"),
+        (["policy.beta=-1"], r"policy\.beta=-1"),
         (["policy.beta=0.1", "start=somewhere"], r"policy\.beta=0\.1"),
         (["policy.reward=luck"], r"policy\.reward='luck'"),
     ],

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import ConfigError
+from gnnrag.index.embedder import EMBEDDED_SHA256
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.offline_reader.reader import OfflineReader
+from gnnrag.roles.tuned.checkpoint import read_tuned, shipped_folder
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
+from gnnrag.run.trained import read_seen
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.each import each
@@ -62,7 +65,7 @@ def test_an_answer_is_the_same_in_any_batch(path: Path) -> None:
 
 
 def test_unsure_answers_are_withheld(path: Path, tmp_path: Path) -> None:
-    withheld = ask(make(path, min_confidence=1.01, rules_from=2), [task(0)])[0]
+    withheld = ask(make(path, min_confidence=1.01), [task(0)])[0]
     assert withheld.text == "" and "withheld" in withheld.thought
     strict = make_span(tmp_path, threshold=1.01)  # as validation would have chosen
     assert ask(make(strict, rules_from=2), [task(0)])[0].text == ""
@@ -99,6 +102,16 @@ def test_what_a_passage_says_of_answering_is_only_text(path: Path) -> None:
     assert answer.text in item.answers
 
 
+def test_longer_answers_are_quoted_by_the_rules(path: Path) -> None:
+    long = ReaderTask(Question("q", "What is known of Lord Byron, the poet?"), PASSAGES, style="long")
+
+    async def by_rules() -> Answer:
+        return await OfflineReader()(long, Session(long.question))
+
+    (quoted,) = ask(make(path), [long])
+    assert quoted == asyncio.run(by_rules()) and quoted.citations
+
+
 @each(
     "settings, message",
     [
@@ -115,3 +128,14 @@ def test_bad_settings_are_refused(path: Path, settings: dict[str, object], messa
 def test_the_fingerprint_follows_the_weights(path: Path, tmp_path: Path) -> None:
     other = make_span(tmp_path, threshold=0.5)
     assert make(path).fingerprint != make(other).fingerprint
+
+
+def test_what_ships_is_small_reads_and_says_whom_it_learned_from() -> None:
+    folder = shipped_folder("reader")
+    record = read_tuned(folder, "reader", TunedReader.kinds)
+    assert record.base == {"name": "embedded", "weights": EMBEDDED_SHA256}
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 22_000_000
+    assert len(read_seen(folder) or ()) > 2500
+    answers = ask(TunedReader(), [task(0), task(2)])
+    assert [answer.text for answer in answers] == ["Missolonghi", "Thomas Davison"]
+    assert answers[1].support == ("d",)

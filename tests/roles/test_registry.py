@@ -149,16 +149,19 @@ def test_auto_takes_a_trained_part_only_where_it_is_proven(monkeypatch: pytest.M
         (["retriever=dense"], "tuned", {"mixed": True}),
         (["retriever=chg"], "tuned", {}),
         (["retriever=bm25"], "offline", {}),
+        (["retriever=dense", "roles.verifier=offline"], "offline", {}),  # it was measured beside the verifier
         (["retriever=chg", "method=routed"], "offline", {}),  # its routes ask other retrievers
         (["retriever=dense", "index.embedder.model=hash"], "offline", {}),
         (["retriever=dense", "roles.thoughts.options.mixed=false"], "tuned", {"mixed": False}),
         (["retriever=dense", "roles.thoughts=tuned"], "tuned", {"mixed": True}),
         (["retriever=dense", "roles.thoughts=tuned", "roles.thoughts.path=mine"], "tuned", {}),
+        (["retriever=dense", "method=single"], "offline", {}),  # nobody thinks: nothing is settled, and no one warned
     ],
 )
 def test_auto_takes_what_is_proven_on_a_retriever_there_alone(
     more: list[str], form: str, options: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "PROVEN", {"thoughts": {"dense": {"mixed": True}, "chg": {}}})
+    proven = {"verifier": {None: {}}, "thoughts": {"dense": {"mixed": True}, "chg": {}}}
+    monkeypatch.setattr(registry, "PROVEN", proven)
     config = load_config(EvaluateConfig, None, ["method=bdtr", "roles=auto", *more])
     assert (implementation(config.roles, "thoughts"), config.roles.thoughts.options) == (form, options)

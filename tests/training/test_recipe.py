@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gnnrag.cli.console import run_script
 from gnnrag.errors import ConfigError, DataError
@@ -95,4 +96,8 @@ def test_recipes_name_scripts_and_configs_that_are_there(path: Path) -> None:
     words = [word for step in steps for word in step["run"].split() if word.endswith((".py", ".yaml"))]
     assert words and all(Path(word).is_file() for word in words)
     made = {step["makes"] for step in steps}
-    assert len(made) == len(steps) and all(step["makes"] in step["run"] or "training/" in step["run"] for step in steps)
+    assert len(made) == len(steps)
+    for step in steps:
+        (config,) = [word for word in step["run"].split() if word.startswith("configs/train/")] or [""]
+        name = yaml.safe_load(Path(config).read_text("utf-8"))["run"]["name"] if config else ""
+        assert step["makes"] == f"runs/{name}" if config else f"out={step['makes']}" in step["run"].split()

@@ -17,7 +17,7 @@ from gnnrag.common.waiting import MicroBatcher
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import BUCKET
 from gnnrag.roles.base import Answer, ReaderTask, Role
-from gnnrag.roles.offline_reader.candidates import FEATURES
+from gnnrag.roles.offline_reader.candidates import FEATURES, rule_kind
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import (
     LANGUAGE_KINDS,
@@ -42,7 +42,6 @@ _LONGEST = 24  # tokens of an answer that the encoder finds by itself
 _ROWS = 8  # windows of a forward pass where each must get what it would get alone
 PRECISIONS = ("f32", "bf16")
 _READ = 6  # numbers that the encoder gives for a candidate
-_SEARCHED = ("span", "guess", "proxy")  # how rules answer that do not reason (`Finding.how`)
 
 
 @dataclass
@@ -288,7 +287,7 @@ def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
 class TunedReaderConfig(LanguageRoleConfig):
     """Which checkpoint, and how it is used; of a language model, `max_passages` and what is inherited matters."""
 
-    min_confidence: float | None = None  # answers less sure are withheld; null: as validation chose
+    min_confidence: float | None = None  # answers less sure are withheld; null: the network's, as validation chose
     rules_from: float = 0.4  # answers that rules reason out this surely or more stand; above 1: none
     max_passages: int = 10  # passages beyond this are not read
     batch: int = 8  # questions read at once
@@ -298,7 +297,8 @@ class TunedReaderConfig(LanguageRoleConfig):
 class TunedReader(Role[ReaderTask, Answer]):
     """Answers as the rules do where they reason and are sure, else with what a trained network ranks first.
 
-    Questions read together do not affect each other. A checkpoint of a language model answers by `BriefReader` instead.
+    Questions read together do not affect each other. Longer answers are quoted by the rules. A checkpoint of a language
+    model answers by `BriefReader` instead.
 
     ConfigError: no checkpoint is named and none ships, or a setting is out of range. ArtefactError: the checkpoint is
     missing, damaged, or of another role, architecture or base.
@@ -333,7 +333,8 @@ class TunedReader(Role[ReaderTask, Answer]):
             raise ConfigError(f"reader.device={self.config.device!r} cannot be used: {error}") from error
         windows = window_maker(model.config)
         self._read = partial(chances_of, model, pad=windows.pad if windows else 0)
-        self._maker = ItemMaker(windows, model.config.features, OfflineReader())
+        self._rules = OfflineReader(index)
+        self._maker = ItemMaker(windows, model.config.features, self._rules)
         self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, self.config.batch)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
@@ -341,6 +342,8 @@ class TunedReader(Role[ReaderTask, Answer]):
         if self._language:
             answer: Answer = await self._language(task, session)
             return answer
+        if task.style != "short":
+            return await self._rules(task, session)
         (found,) = await self._batcher.results([task])
         return found
 
@@ -350,6 +353,7 @@ class TunedReader(Role[ReaderTask, Answer]):
             await self._language.close()
         else:
             self._batcher.close()
+            await self._rules.close()
 
     def _answer(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
         items = [self._maker.of_task(task, self.config.max_passages) for task in tasks]
@@ -360,7 +364,8 @@ class TunedReader(Role[ReaderTask, Answer]):
     def _ruled(self, task: ReaderTask, item: SpanItem) -> Answer | None:
         """Return what the rules answer where they compare, or follow relations: they do it better than the network."""
         rule = item.table.rule if item.table else None
-        if rule is None or rule.confidence < self.config.rules_from or rule.how.startswith(_SEARCHED):
+        least = max(self.config.rules_from, self.config.min_confidence or 0.0)
+        if rule is None or rule.confidence < least or rule_kind(rule) not in ("compare", "chain"):
             return None
         support = tuple(task.passages[i].id for i in rule.passages)
         return Answer(rule.text, support, round(rule.confidence, 4), rule.how)

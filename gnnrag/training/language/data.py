@@ -90,10 +90,9 @@ class PolicyConfig:
     """Group relative policy optimisation (GRPO, arXiv 2402.03300), stage `grpo`; formulas: `language/policy.py`."""
 
     group: int = 8  # replies drawn to a prompt; a micro-batch of n rows takes n times as many replies
-    temperature: float = 1.0  # of what is drawn
     reward: str = "found"  # found: share of the missing gold passages retrieved; gain: by their ranks, too
     malformed: float = -0.1  # reward of a reply that is cut off, unreadable, or states an answer instead of asking
-    scale: bool = True  # rewards in standard deviations of their group; false: Dr. GRPO
+    scale: bool = True  # rewards in standard deviations of their group
     beta: float = 0.0  # weight of the distance to the model without its adapter; 0: none
 
 
@@ -177,8 +176,8 @@ def _check_ranges(config: TrainLanguageConfig) -> None:
 
 def _check_policy(config: TrainLanguageConfig) -> None:
     p = config.policy
-    if p.temperature <= 0 or p.beta < 0:
-        raise ConfigError(f"policy: temperature={p.temperature} must be above 0, beta={p.beta} at least 0")
+    if p.beta < 0:
+        raise ConfigError(f"policy.beta={p.beta}: must be at least 0")
     if not config.corpora:
         raise ConfigError("stage=grpo rewards what queries retrieve: name the rows' sets in corpora")
     if p.beta and (config.start or config.model.train == "full"):

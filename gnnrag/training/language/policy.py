@@ -3,10 +3,12 @@
 GRPO (Shao et al. 2024, arXiv 2402.03300), here with one update for each draw, as is usual: the ratio of policies is
 then 1 and its clip never acts, so that neither is written out. For a prompt, G replies o_i are drawn; with rewards r_i,
 
-    A_i = (r_i - mean(r)) / std(r)          [without the division: Dr. GRPO, arXiv 2503.20783]
+    A_i = (r_i - mean(r)) / std(r)      [not divided in Dr. GRPO, arXiv 2503.20783, which drops 1/|o_i|, too]
     loss = mean_i( -A_i log p(o_i) / |o_i| + beta (e^d - d - 1) ),   d = (log p_ref(o_i) - log p(o_i)) / |o_i|
 
-where |o_i| counts tokens. No critic and no second model: the reference is the model without its adapter.
+where |o_i| counts tokens. The paper's penalty is the mean over tokens of e^d - d - 1; here it is that of the mean d,
+which is never larger: beta does not compare. No critic, no second model: the reference is the model without adapter.
+Rows with nothing left to find teach nothing, so that a model that may say so is not asked to here.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class Draw:
     """A reply that the model drew."""
 
     prompt: tuple[int, ...]  # tokens
-    reply: tuple[int, ...]  # tokens, with the end unless it was cut off
+    reply: tuple[int, ...]  # tokens as they were drawn, with the end unless it was cut off
     advantage: float  # over the other replies to the prompt
 
 
@@ -105,13 +107,13 @@ def drawn(
         Request(
             asked(item.row, prompt),
             backend.config.tokens,
-            config.temperature,
+            1.0,  # of another temperature than 1, replies would be drawn from another policy than is scored
             seed=int(digest([*place, item.row.id, number])[:7], 16),
         )
         for item in items
         for number in range(config.group)
     ]
-    network, encoder = backend.model.network, backend.model.encoder
+    network = backend.model.network
     was_training = network.training
     network.eval()
     replies = backend.answer(requests)
@@ -122,14 +124,8 @@ def drawn(
         own = replies[at * config.group : (at + 1) * config.group]
         rewards = [reward(item.row, reply, corpora[item.row.set], config) for reply in own]
         rated = zip(own, advantages(rewards, config.scale), strict=True)
-        groups.append([Draw(item.prompt, _tokens(reply, encoder), value) for reply, value in rated])
+        groups.append([Draw(item.prompt, reply.tokens, value) for reply, value in rated])
     return groups
-
-
-def _tokens(reply: Reply, encoder: Encoder) -> tuple[int, ...]:
-    """Return a reply's tokens; one that was cut off has not said that it ends."""
-    tokens = encoder.reply(reply.text)
-    return tokens if reply.finish_reason == "stop" or len(tokens) == 1 else tokens[:-1]
 
 
 def policy_losses(
