@@ -108,7 +108,7 @@ def refuse_to_undo(store: Store, passages: Sequence[Passage]) -> None:
 
 def stored_passages(store: Store) -> list[Passage]:
     """Return the passages that an index holds."""
-    return store.load("passages", STAGES["passages"].load)  # type: ignore[no-any-return]
+    return list(store.load("passages", STAGES["passages"].load))
 
 
 def check_passages(root: Path, passages: Sequence[Passage]) -> None:

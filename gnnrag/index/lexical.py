@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,17 @@ class BM25:
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """Return (len(queries), num_passages) float64; a query without known terms scores zero everywhere."""
         out = np.zeros((len(queries), self.num_passages))
-        for row, tokens in zip(out, tokenise(queries), strict=True):
-            known = [t for t in tokens if t in self.model.vocab_dict]
-            if known:
-                row[:] = self.model.get_scores(known)[: self.num_passages]
+        for row, found in zip(out, self.rows(queries), strict=True):
+            row[:] = found
         return out
+
+    def rows(self, queries: Sequence[str]) -> Iterator[np.ndarray]:
+        """Yield the scores of each query as they are computed. Shape (num_passages,), float32."""
+        for tokens in tokenise(queries):
+            known = [t for t in tokens if t in self.model.vocab_dict]
+            yield (self.model.get_scores(known) if known else np.zeros(self.num_passages, np.float32))[
+                : self.num_passages
+            ]
 
     def save(self, folder: Path) -> None:
         """Write into a folder."""
@@ -61,7 +67,7 @@ class BM25:
         import bm25s
 
         place = str(folder / "bm25")
-        model = bm25s.BM25.load(place, allow_pickle=False, override_params=_FIXED, show_progress=False)
+        model = bm25s.BM25.load(place, allow_pickle=False, mmap=True, override_params=_FIXED, show_progress=False)
         size = get_json(folder / "size.json")
         data, rows, starts = (model.scores[name] for name in ("data", "indices", "indptr"))
         terms = np.array([number for term, number in model.vocab_dict.items() if term])  # "" has no scores

@@ -127,10 +127,11 @@ class MessageGraphStage(Stage):
         similar = _similar(context) if context.config.gnn.synonyms else []
         grounding: Grounding | None = None
         if has_structure(context.config):
-            from gnnrag.graphs.linking import TitleMatcher
+            from gnnrag.graphs.titles import TitleMatcher, build_titles
 
             hierarchy, titles = context.read("hierarchy"), [p.title for p in context.passages]
-            graph, grounding = corpus_graph(hierarchy, titles, TitleMatcher(hierarchy, titles), facts, similar)
+            matcher = TitleMatcher(hierarchy, build_titles(hierarchy, titles))
+            graph, grounding = corpus_graph(hierarchy, titles, matcher, facts, similar)
         else:
             is_kb = context.config.extract.method == "kb"
             graph = fact_graph(facts, str if is_kb else phrase_key, similar)

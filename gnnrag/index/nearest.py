@@ -1,0 +1,90 @@
+"""Nearest passages of a large corpus: a list of vectors for each centre, one byte a number, the best rescored exactly.
+
+Jégou et al.'s inverted file (TPAMI 2011) by faiss, built from plain arrays: no faiss file is read, for it would be
+trusted with memory. What is found is approximate, what is scored is not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnrag.common.tables import check_below, map_array, put_arrays_apart
+from gnnrag.errors import ArtefactError
+
+FLAT_UP_TO = 200_000  # vectors: fewer are all compared
+_CENTRES = 1024
+_SAMPLE = 64  # vectors a centre that k-means sees
+_PROBED = 48  # lists that a query looks into
+_ROWS = 1 << 16  # vectors worked on at a time
+
+
+def write_lists(folder: Path, vectors: np.ndarray, centres: int = _CENTRES) -> None:
+    """Cluster unit vectors (n, dim) and write them in lists; the same vectors give the same files."""
+    import faiss
+
+    count, dim = vectors.shape
+    sample = vectors[np.linspace(0, count - 1, min(count, centres * _SAMPLE)).astype(np.int64)]
+    kmeans = faiss.Kmeans(dim, centres, niter=8, seed=1, spherical=True)
+    kmeans.train(np.ascontiguousarray(sample, dtype=np.float32))
+    near: Any = faiss.IndexFlatIP(dim)
+    near.add(kmeans.centroids)
+    owners = np.empty(count, dtype=np.int32)
+    for start in range(0, count, _ROWS):
+        rows = np.ascontiguousarray(vectors[start : start + _ROWS], dtype=np.float32)
+        owners[start : start + _ROWS] = near.search(rows, 1)[1][:, 0]
+    order = np.argsort(owners, kind="stable").astype(np.int32)
+    codes = np.empty((count, dim), dtype=np.uint8)
+    for start in range(0, count, _ROWS):
+        codes[start : start + _ROWS] = np.rint(vectors[order[start : start + _ROWS]] * 127) + 128
+    sizes = np.bincount(owners, minlength=centres).astype(np.int64)
+    put_arrays_apart(folder, centres=kmeans.centroids, list_sizes=sizes, list_order=order, codes=codes)
+
+
+class Nearest:
+    """Searches passage vectors (n, dim); `folder` holds their lists, None: all are compared."""
+
+    def __init__(self, vectors: np.ndarray, folder: Path | None) -> None:
+        import faiss
+
+        self.vectors, dim = vectors, vectors.shape[1]
+        self.is_exact = folder is None
+        if folder is None:
+            self._searcher: Any = faiss.IndexFlatIP(dim)
+            self._searcher.add(np.ascontiguousarray(vectors, dtype=np.float32))
+            return
+        centres, sizes, order, codes = (map_array(folder, n) for n in ("centres", "list_sizes", "list_order", "codes"))
+        fits = centres.shape == (len(sizes), dim) and codes.shape == vectors.shape and order.shape == (len(codes),)
+        if not fits or sizes.sum() != len(codes) or (len(sizes) and sizes.min() < 0) or codes.dtype != np.uint8:
+            raise ArtefactError(f"{folder}: its lists of vectors do not fit the vectors; build the index again")
+        check_below(order, len(codes))
+        self._centres: Any = faiss.IndexFlatIP(dim)
+        self._centres.add(np.ascontiguousarray(centres, dtype=np.float32))
+        kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
+        self._searcher = faiss.IndexIVFScalarQuantizer(
+            self._centres, dim, len(sizes), kind, faiss.METRIC_INNER_PRODUCT, False
+        )
+        self._searcher.is_trained = True
+        self._searcher.nprobe = min(_PROBED, len(sizes))
+        stops = np.cumsum(sizes).tolist()
+        for at, (start, stop) in enumerate(zip([0, *stops], stops, strict=False)):
+            ids, rows = order[start:stop].astype(np.int64), np.ascontiguousarray(codes[start:stop])
+            if len(ids):
+                lists = self._searcher.invlists
+                lists.add_entries(at, len(ids), faiss.swig_ptr(ids), faiss.swig_ptr(rows))
+        self._searcher.ntotal = len(codes)
+
+    def search(self, queries: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return positions and cosines, float64, best first and ties by position, of `count` passages a query."""
+        wanted = min(count, len(self.vectors))
+        out = []
+        # A query at a time, so that what is found does not depend on the batch; faiss takes the threads within.
+        for query in np.ascontiguousarray(queries, dtype=np.float32):
+            found = self._searcher.search(query[None] * (1 if self.is_exact else 127), wanted)[1][0]
+            found = found[found >= 0]
+            scores = (self.vectors[found] @ query).astype(np.float64)
+            order = np.lexsort((found, -scores))
+            out.append((found[order], scores[order]))
+        return out

@@ -1,0 +1,72 @@
+"""The passages of a large index, read one by one from the file that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnrag.common.files import open_regular
+from gnnrag.common.tables import Keys, Texts, map_array, put_arrays_apart
+from gnnrag.common.untrusted import parse_json
+from gnnrag.errors import ArtefactError
+from gnnrag.types import Passage
+
+READ_AT_ONCE = 20_000  # passages: fewer are kept in memory
+_KEPT = 1 << 15  # passages that are kept of more
+
+
+def write_places(folder: Path, lines: Sequence[str], ids: Sequence[str]) -> None:
+    """Write where each line of passages.jsonl begins, and a table of ids."""
+    starts = np.cumsum([0, *(len(line.encode("utf-8", "surrogatepass")) + 1 for line in lines)], dtype=np.int64)
+    put_arrays_apart(folder, starts=starts)
+    Keys.of(ids).save(folder, "ids")
+
+
+def load_passages(folder: Path) -> Sequence[Passage]:
+    """Return the passages of an artefact: a list of few, and of many what reads them where they are asked for."""
+    path = folder / "passages.jsonl"
+    if (folder / "starts.npy").exists():
+        starts = map_array(folder, "starts")
+        if len(starts) > READ_AT_ONCE:
+            return StoredPassages(path, starts, Keys.load(folder, "ids"))
+    with open_regular(path) as lines:
+        return [_passage(line) for line in lines]
+
+
+class StoredPassages(Sequence[Passage]):
+    """Passages in corpus order; the last ones read are kept. ArtefactError when one is read that is damaged."""
+
+    def __init__(self, path: Path, starts: np.ndarray, ids: Keys) -> None:
+        with open_regular(path) as file:
+            lines = np.memmap(file, dtype=np.uint8, mode="r").view(np.ndarray)
+        self._lines, self.ids = Texts(lines, starts), ids
+        if len(ids) != len(self._lines):
+            raise ArtefactError(f"{path} has not as many passages as ids; it is damaged or forged")
+        self._read = lru_cache(_KEPT)(lambda position: _passage(self._lines[position]))
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, position: Any) -> Any:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        return self._read(int(position))
+
+    def __iter__(self) -> Iterator[Passage]:
+        return map(_passage, self._lines)
+
+
+def _passage(line: str | bytes) -> Passage:
+    try:
+        passage = Passage(**parse_json(line))
+        parts = (passage.id, passage.title, passage.text, passage.place)
+        if not all(isinstance(part, str) for part in parts):
+            raise ValueError("something stands where a text is needed")
+    except (ValueError, TypeError) as error:
+        problem = " ".join(str(error).split())[:200]
+        raise ArtefactError(f"a passage of the index is damaged or forged ({problem}); build it again") from error
+    return passage
