@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -21,15 +22,21 @@ SMALL = 200_000  # strings: up to here they are read at once, for a tuple and a 
 class Texts(Sequence[str]):
     """Strings as one run of UTF-8 bytes; string i is `data[starts[i]:starts[i + 1]]`.
 
-    `data` (bytes,) uint8 and `starts` (n + 1,) int64 may be mapped from files. Raises ArtefactError where they do not
-    belong together, and when a string is read that is no UTF-8.
+    `data` (bytes,) uint8 and `starts` (n + 1,) int64 may be mapped from files. Raises ValueError where they do not
+    belong together, and ArtefactError, which names `place`, when a string is read that is no UTF-8.
     """
 
-    def __init__(self, data: np.ndarray, starts: np.ndarray) -> None:
+    def __init__(self, data: np.ndarray, starts: np.ndarray, place: str = "") -> None:
         fits = data.dtype == np.uint8 and starts.dtype == np.int64 and data.ndim == starts.ndim == 1 and len(starts)
         if not fits or (starts[0], starts[-1]) != (0, len(data)) or (starts[1:] < starts[:-1]).any():
-            raise ArtefactError("texts: their bytes and starts do not belong together; build the index again")
-        self.data, self.starts = data, starts
+            raise ValueError("the bytes and starts of texts do not belong together")
+        self.data, self.starts, self._place = data, starts, place
+        # One string is read about ten times as fast through these as through arrays.
+        self._bytes, self._places = memoryview(data), memoryview(starts)
+
+    def raw(self, position: int) -> bytes:
+        """Return a string's bytes; `position` is not negative."""
+        return bytes(self._bytes[self._places[position] : self._places[position + 1]])
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> Texts:
@@ -58,7 +65,7 @@ class Texts(Sequence[str]):
         at = position + n if position < 0 else position
         if not 0 <= at < n:
             raise IndexError(position)
-        return _decoded(self.data[self.starts[at] : self.starts[at + 1]].tobytes())
+        return self._decoded(self.raw(at))
 
     def __iter__(self) -> Iterator[str]:
         return self._between(0, len(self))
@@ -68,7 +75,13 @@ class Texts(Sequence[str]):
             starts = self.starts[at : min(at + _CHUNK, last) + 1].tolist()
             raw = self.data[starts[0] : starts[-1]].tobytes()
             for start, end in pairwise(starts):
-                yield _decoded(raw[start - starts[0] : end - starts[0]])
+                yield self._decoded(raw[start - starts[0] : end - starts[0]])
+
+    def _decoded(self, raw: bytes) -> str:
+        try:
+            return raw.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise ArtefactError(f"{self._place} is damaged or forged ({error}); build the index again") from error
 
     def save(self, folder: Path, name: str) -> None:
         """Write as NAME.bytes.npy and NAME.starts.npy."""
@@ -77,7 +90,7 @@ class Texts(Sequence[str]):
     @classmethod
     def load(cls, folder: Path, name: str) -> Texts:
         """Map what `save` wrote."""
-        return cls(map_array(folder, f"{name}.bytes"), map_array(folder, f"{name}.starts"))
+        return cls(map_array(folder, f"{name}.bytes"), map_array(folder, f"{name}.starts"), str(folder / name))
 
 
 def load_strings(folder: Path, name: str) -> Sequence[str]:
@@ -91,10 +104,14 @@ class Keys(Mapping[str, int]):
 
     def __init__(self, strings: Sequence[str], hashes: np.ndarray, order: np.ndarray) -> None:
         if not len(hashes) == len(order) == len(strings) or (hashes[1:] < hashes[:-1]).any():
-            raise ArtefactError("table of names: its parts do not belong together; build the index again")
+            raise ValueError("the parts of a table of names do not belong together")
         check_below(order, len(strings))
         self.strings, self._hashes, self._order = strings, hashes, order
-        self._places = {key: i for i, key in enumerate(strings)} if len(strings) <= SMALL else None
+        self._places: dict[str, int] | None = None
+        if isinstance(strings, Texts) and len(strings) > SMALL:
+            self._raw, self._sorted, self._at = strings.raw, memoryview(hashes), memoryview(order)
+        else:
+            self._places = {key: i for i, key in enumerate(strings)}
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> Keys:
@@ -108,11 +125,11 @@ class Keys(Mapping[str, int]):
         """Return the position of a key, -1 where it is none."""
         if self._places is not None:
             return self._places.get(key, -1)
-        hashed = np.uint64(_hash(key))
-        at = int(np.searchsorted(self._hashes, hashed))
-        while at < len(self._hashes) and self._hashes[at] == hashed:
-            if self.strings[int(self._order[at])] == key:
-                return int(self._order[at])
+        raw, hashed = key.encode("utf-8", "surrogatepass"), _hash(key)
+        at = bisect_left(self._sorted, hashed)
+        while at < len(self._sorted) and self._sorted[at] == hashed:
+            if self._raw(found := self._at[at]) == raw:
+                return found
             at += 1
         return -1
 
@@ -147,7 +164,7 @@ class KeyedLists(Mapping[str, tuple[int, ...]]):
 
     def __init__(self, keys: Keys, lists: Lists) -> None:
         if len(keys) != len(lists):
-            raise ArtefactError("table of names: it has not as many lists as names; build the index again")
+            raise ValueError("a table has not as many lists as names")
         self.keys_, self.lists = keys, lists
 
     def __contains__(self, key: object) -> bool:
@@ -169,7 +186,7 @@ class KeyedLists(Mapping[str, tuple[int, ...]]):
 
     @classmethod
     def load(cls, folder: Path, name: str, below: int) -> KeyedLists:
-        """Map what `save` wrote; ArtefactError where a number is not below `below`."""
+        """Map what `save` wrote; ValueError where a number is not below `below`."""
         return cls(Keys.load(folder, name), Lists.load(folder, f"{name}.lists", below))
 
 
@@ -227,18 +244,18 @@ class Lists:
 
     @classmethod
     def load(cls, folder: Path, name: str, below: int) -> Lists:
-        """Map what `save` wrote; ArtefactError where the arrays do not fit, or a value is not below `below`."""
+        """Map what `save` wrote; ValueError where the arrays do not fit, or a value is not below `below`."""
         lists = cls(map_array(folder, f"{name}.indptr"), map_array(folder, f"{name}.values"))
         if not lists.is_whole:
-            raise ArtefactError(f"{folder}: the lists {name!r} do not fit; build the index again")
+            raise ValueError(f"the lists {name!r} do not fit")
         check_below(lists.values, below)
         return lists
 
 
 def check_below(numbers: np.ndarray, bound: int) -> None:
-    """Raise ArtefactError where a number is negative or not below `bound`."""
+    """Raise ValueError where a number is negative or not below `bound`."""
     if numbers.dtype.kind not in "iu" or (len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < bound):
-        raise ArtefactError("a number in an artefact leads nowhere; it is damaged or forged: build the index again")
+        raise ValueError("a number leads nowhere")
 
 
 def put_arrays_apart(folder: Path, **arrays: np.ndarray) -> None:
@@ -256,7 +273,7 @@ def map_array(folder: Path, name: str) -> np.ndarray:
         read: Any = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
         shape, is_fortran, dtype = read(file)
         if dtype.hasobject or is_fortran:
-            raise ArtefactError(f"{path} holds no plain array; it is damaged or forged")
+            raise ValueError(f"{path.name} holds no plain array")
         if not np.prod(shape, dtype=object):
             return np.zeros(shape, dtype)
         return np.memmap(file, dtype=dtype, mode="r", offset=file.tell(), shape=shape).view(np.ndarray)
@@ -264,10 +281,3 @@ def map_array(folder: Path, name: str) -> np.ndarray:
 
 def _hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
-
-
-def _decoded(raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError as error:
-        raise ArtefactError(f"an artefact holds a text that is no UTF-8 ({error}); build the index again") from error

@@ -145,7 +145,7 @@ class HierarchyGraph:
 
     @classmethod
     def load(cls, folder: Path) -> HierarchyGraph:
-        """Map what `save` wrote; ArtefactError where arrays do not fit each other or the strings."""
+        """Map what `save` wrote; ValueError where arrays do not fit each other or the strings."""
         if (folder / "graph.npz").exists():
             raise ArtefactError(f"{folder} is of an earlier version; bring it up to date: gnnrag index build CONFIG")
         sentences, phrases = load_strings(folder, "sentences"), load_strings(folder, "phrases")
@@ -160,7 +160,7 @@ class HierarchyGraph:
         keys = KeyedLists.load(folder, "keys", num_nodes)
         check_below(key_of + 1, len(keys) + 1)
         if len(near) != num_nodes or key_of.shape != (len(phrases),) or not all(_is_valid(*row) for row in lists):
-            raise ArtefactError("hierarchy graph: its arrays and strings do not belong together; rebuild the index")
+            raise ValueError("the arrays and strings of the hierarchy graph do not belong together")
         return cls(num_passages, sentences, phrases, **arrays, stored=Stored(near, keys, key_of))
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from gnnrag.common.tables import check_below, map_array, put_arrays_apart
 from gnnrag.datasets.placing import document_of
-from gnnrag.errors import ArtefactError
 from gnnrag.text.subjects import PATH
 from gnnrag.types import Passage
 
@@ -28,12 +27,12 @@ class Layout:
 
     @classmethod
     def load(cls, folder: Path) -> Layout:
-        """Map what `save` wrote; ArtefactError where it does not fit."""
+        """Map what `save` wrote; ValueError where it does not fit."""
         following, sections = map_array(folder, "following"), map_array(folder, "sections")
         check_below(following + 1, len(following) + 1)
         check_below(sections, len(sections) + 1)
         if following.shape != sections.shape:
-            raise ArtefactError(f"{folder}: following and sections do not fit each other; build the index again")
+            raise ValueError("following and sections do not fit each other")
         return cls(following, sections)
 
 

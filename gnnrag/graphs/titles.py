@@ -14,7 +14,6 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from gnnrag.common.tables import KeyedLists, Keys, Lists, check_below, map_array, put_arrays_apart
-from gnnrag.errors import ArtefactError
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, phrase_key
 from gnnrag.text.subjects import Subject
@@ -60,7 +59,7 @@ class TitleTables:
 
     @classmethod
     def load(cls, folder: Path) -> TitleTables:
-        """Map what `save` wrote; ArtefactError where its parts do not belong together."""
+        """Map what `save` wrote; ValueError where its parts do not belong together."""
         arrays = {name: map_array(folder, name) for name in _ARRAYS}
         num_passages, num_forms = len(arrays["is_titled"]), len(arrays["sure"])
         forms, own = KeyedLists.load(folder, "forms", num_passages), Lists.load(folder, "own", num_forms)
@@ -68,7 +67,7 @@ class TitleTables:
         fits = len(own) == num_passages and len(arrays["weights"]) == len(forms) == num_forms
         size = int(map_array(folder, "num_sentences")[0])
         if not fits or len(arrays["counts"]) != len(words) or size < 1:
-            raise ArtefactError(f"{folder}: the tables of titles do not belong together; build the index again")
+            raise ValueError("the tables of titles do not belong together")
         check_below(arrays["counts"], 1 << 62)
         return cls(forms=forms, own=own, words=words, num_sentences=size, **arrays)
 

@@ -322,7 +322,11 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
     record = {"settings": plan.record, "source": source or store.manifest["source"]}
     stale = not store.manifest["complete"] or any(store.manifest[k] != v for k, v in record.items())
     store.manifest.update(record, complete=False)
-    for step in steps:
+    for at, step in enumerate(steps):
+        # What no later stage reads would only fill the memory.
+        ahead = {need for later in steps[at:] for need in STAGES[later.name].needs_for(plan.config)}
+        for name in loaded.keys() - ahead:
+            del loaded[name]
         if step.is_current:
             forget_journals(store, step.name)  # a kill may have come between the commit and this
         else:

@@ -15,7 +15,7 @@ from gnnrag.index.embedder import Embedder
 from gnnrag.index.passages import StoredPassages
 from gnnrag.index.plan import is_consistent
 from gnnrag.index.settings import open_analyser, open_embedder, stored_config
-from gnnrag.index.stages import STAGES, Names, names_of
+from gnnrag.index.stages import STAGES, titles_of
 from gnnrag.index.store import Store, read_artefact
 from gnnrag.text.analyse import question_phrases
 from gnnrag.types import Passage
@@ -37,7 +37,7 @@ _SIZES: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "embeddings": ("passages", len, len),
     "hierarchy": ("passages", len, lambda graph: graph.num_passages),
     "lexical": ("passages", len, lambda model: model.num_passages),
-    "titles": ("passages", len, len),
+    "titles": ("passages", len, lambda names: len(names[1].sections)),
     "entity_graph": ("passages", len, lambda knowledge: knowledge.graph.num_passages),
     "knowledge": ("passages", len, lambda graph: graph.num_passages),
     "tree": ("passages", len, lambda tree: tree.num_leaves),
@@ -133,16 +133,16 @@ class Index:
         """Names to the passages they stand for."""
         from gnnrag.graphs.titles import TitleMatcher
 
-        return TitleMatcher(self.hierarchy, self._names.titles)
-
-    @property
-    def layout(self) -> Layout:
-        """Where passages stand in their documents."""
-        return self._names.layout
+        has_tables = self.store.key("titles")
+        tables = self.read("titles")[0] if has_tables else titles_of(self.passages, self.hierarchy)
+        return TitleMatcher(self.hierarchy, tables)
 
     @cached_property
-    def _names(self) -> Names:
-        return self.read("titles") if self.store.key("titles") else names_of(self.passages, self.hierarchy)
+    def layout(self) -> Layout:
+        """Where passages stand in their documents."""
+        from gnnrag.graphs.layout import layout_of
+
+        return self.read("titles")[1] if self.store.key("titles") else layout_of(self.passages)
 
     @cached_property
     def question_phrases(self) -> Callable[[str], list[str]]:

@@ -19,6 +19,7 @@ _CENTRES = 1024
 _SAMPLE = 64  # vectors a centre that k-means sees
 _PROBED = 48  # lists that a query looks into
 _ROWS = 1 << 16  # vectors worked on at a time
+_SAMPLED = 1 << 14  # scores that tell how large the best are
 
 
 def write_lists(folder: Path, vectors: np.ndarray, centres: int = _CENTRES) -> None:
@@ -29,8 +30,9 @@ def write_lists(folder: Path, vectors: np.ndarray, centres: int = _CENTRES) -> N
     sample = vectors[np.linspace(0, count - 1, min(count, centres * _SAMPLE)).astype(np.int64)]
     kmeans = faiss.Kmeans(dim, centres, niter=8, seed=1, spherical=True)
     kmeans.train(np.ascontiguousarray(sample, dtype=np.float32))
+    middles = np.asarray(kmeans.centroids)
     near: Any = faiss.IndexFlatIP(dim)
-    near.add(kmeans.centroids)
+    near.add(middles)
     owners = np.empty(count, dtype=np.int32)
     for start in range(0, count, _ROWS):
         rows = np.ascontiguousarray(vectors[start : start + _ROWS], dtype=np.float32)
@@ -40,7 +42,7 @@ def write_lists(folder: Path, vectors: np.ndarray, centres: int = _CENTRES) -> N
     for start in range(0, count, _ROWS):
         codes[start : start + _ROWS] = np.rint(vectors[order[start : start + _ROWS]] * 127) + 128
     sizes = np.bincount(owners, minlength=centres).astype(np.int64)
-    put_arrays_apart(folder, centres=kmeans.centroids, list_sizes=sizes, list_order=order, codes=codes)
+    put_arrays_apart(folder, centres=middles, list_sizes=sizes, list_order=order, codes=codes)
 
 
 class Nearest:
@@ -50,10 +52,8 @@ class Nearest:
         import faiss
 
         self.vectors, dim = vectors, vectors.shape[1]
-        self.is_exact = folder is None
+        self._searcher: Any = None
         if folder is None:
-            self._searcher: Any = faiss.IndexFlatIP(dim)
-            self._searcher.add(np.ascontiguousarray(vectors, dtype=np.float32))
             return
         centres, sizes, order, codes = (map_array(folder, n) for n in ("centres", "list_sizes", "list_order", "codes"))
         fits = centres.shape == (len(sizes), dim) and codes.shape == vectors.shape and order.shape == (len(codes),)
@@ -76,15 +76,33 @@ class Nearest:
                 lists.add_entries(at, len(ids), faiss.swig_ptr(ids), faiss.swig_ptr(rows))
         self._searcher.ntotal = len(codes)
 
-    def search(self, queries: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return positions and cosines, float64, best first and ties by position, of `count` passages a query."""
-        wanted = min(count, len(self.vectors))
-        out = []
-        # A query at a time, so that what is found does not depend on the batch; faiss takes the threads within.
-        for query in np.ascontiguousarray(queries, dtype=np.float32):
-            found = self._searcher.search(query[None] * (1 if self.is_exact else 127), wanted)[1][0]
+    def search(self, query: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return positions and cosines (float64) of the nearest, best first and ties by position, and the least cosine.
+
+        `query` has shape (dim,). Of lists the least is approximate, too, and fewer than `count` may be found.
+        """
+        query, count = np.asarray(query, dtype=np.float32), min(count, len(self.vectors))
+        if self._searcher is None:
+            scores = self.vectors @ query
+            found = largest(scores, count)
+            scores, low = scores[found], float(scores.min(initial=np.inf))
+        else:
+            found = self._searcher.search(query[None], count)[1][0]
             found = found[found >= 0]
-            scores = (self.vectors[found] @ query).astype(np.float64)
-            order = np.lexsort((found, -scores))
-            out.append((found[order], scores[order]))
-        return out
+            scores = self.vectors[found] @ query
+            low = -float(self.vectors[self._searcher.search(-query[None], 1)[1][0]] @ -query)
+        order = np.lexsort((found, -scores))
+        return found[order], scores[order].astype(np.float64), low
+
+
+def largest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Return the positions of the `count` largest of many scores, in no order; among equal ones, any."""
+    # A sample tells below which value there is nothing to be sorted.
+    step = len(scores) // _SAMPLED
+    if step > 1:
+        sample = scores[::step]
+        kept = min(len(sample) - 1, 2 * count // step + 20)
+        found = np.flatnonzero(scores > np.partition(sample, len(sample) - 1 - kept)[len(sample) - 1 - kept])
+        if len(found) >= count:
+            return found[np.argpartition(scores[found], len(found) - count)[len(found) - count :]]
+    return np.argpartition(scores, len(scores) - count)[len(scores) - count :] if count else np.zeros(0, dtype=np.int64)

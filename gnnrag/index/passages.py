@@ -34,7 +34,7 @@ def load_passages(folder: Path) -> Sequence[Passage]:
         if len(starts) > READ_AT_ONCE:
             return StoredPassages(path, starts, Keys.load(folder, "ids"))
     with open_regular(path) as lines:
-        return [_passage(line) for line in lines]
+        return [_passage(line, path) for line in lines]
 
 
 class StoredPassages(Sequence[Passage]):
@@ -43,10 +43,10 @@ class StoredPassages(Sequence[Passage]):
     def __init__(self, path: Path, starts: np.ndarray, ids: Keys) -> None:
         with open_regular(path) as file:
             lines = np.memmap(file, dtype=np.uint8, mode="r").view(np.ndarray)
-        self._lines, self.ids = Texts(lines, starts), ids
+        self._lines, self._path, self.ids = Texts(lines, starts, str(path)), path, ids
         if len(ids) != len(self._lines):
-            raise ArtefactError(f"{path} has not as many passages as ids; it is damaged or forged")
-        self._read = lru_cache(_KEPT)(lambda position: _passage(self._lines[position]))
+            raise ValueError("there are not as many passages as ids")
+        self._read = lru_cache(_KEPT)(lambda position: _passage(self._lines[position], path))
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -57,10 +57,10 @@ class StoredPassages(Sequence[Passage]):
         return self._read(int(position))
 
     def __iter__(self) -> Iterator[Passage]:
-        return map(_passage, self._lines)
+        return (_passage(line, self._path) for line in self._lines)
 
 
-def _passage(line: str | bytes) -> Passage:
+def _passage(line: str | bytes, path: Path) -> Passage:
     try:
         passage = Passage(**parse_json(line))
         parts = (passage.id, passage.title, passage.text, passage.place)
@@ -68,5 +68,5 @@ def _passage(line: str | bytes) -> Passage:
             raise ValueError("something stands where a text is needed")
     except (ValueError, TypeError) as error:
         problem = " ".join(str(error).split())[:200]
-        raise ArtefactError(f"a passage of the index is damaged or forged ({problem}); build it again") from error
+        raise ArtefactError(f"{path} is damaged or forged ({problem}); build the index again") from error
     return passage

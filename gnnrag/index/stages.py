@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -168,36 +168,25 @@ class TitleStage(Stage):
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        names = names_of(context.passages, context.read("hierarchy"))
+        titles, layout = titles_of(context.passages, context.read("hierarchy")), layout_of(context.passages)
 
         def write(folder: Path) -> dict[str, Any]:
-            names.titles.save(folder)
-            names.layout.save(folder)
-            return {"forms": len(names.titles.forms)}
+            titles.save(folder)
+            layout.save(folder)
+            return {"forms": len(titles.forms)}
 
         return write
 
-    def load(self, folder: Path) -> Names:
+    def load(self, folder: Path) -> tuple[TitleTables, Layout]:
         """See `Stage`."""
-        return Names(TitleTables.load(folder), Layout.load(folder))
+        return TitleTables.load(folder), Layout.load(folder)
 
 
-@dataclass(frozen=True)
-class Names:
-    """What is known of passages by their titles and ids."""
-
-    titles: TitleTables
-    layout: Layout
-
-    def __len__(self) -> int:
-        return len(self.layout.sections)
-
-
-def names_of(passages: Sequence[Passage], graph: HierarchyGraph) -> Names:
+def titles_of(passages: Sequence[Passage], graph: HierarchyGraph) -> TitleTables:
     """Collect what passages are known by; a path of headings is no title, and a passage without one has subjects."""
     titles = ("" if PATH in p.title else p.title for p in passages)
     subjects = (() if p.title.strip() else subjects_of(p.text) for p in passages)
-    return Names(build_titles(graph, titles, subjects), layout_of(passages))
+    return build_titles(graph, titles, subjects)
 
 
 class LexicalStage(Stage):

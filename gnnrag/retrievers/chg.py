@@ -13,6 +13,7 @@ from scipy import sparse
 from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
 from gnnrag.graphs.ppr import PageRankOperator, PushSolver, is_near
 from gnnrag.index.index import Index
+from gnnrag.index.nearest import largest
 from gnnrag.retrievers.base import Retriever, best_positions, cosines_of, rank_passages, vectors_of
 from gnnrag.types import Query, Ranking
 
@@ -226,10 +227,10 @@ class _NearPrior:
     def __init__(self, index: Index, config: CHGConfig, vector: np.ndarray, lexical: np.ndarray) -> None:
         self._vectors, self._vector, self._lexical, self._config = index.passage_vectors, vector, lexical, config
         self._sections, self._lift = index.layout.sections, np.ones(1)
-        ((found, cosines),) = index.nearest.search(vector[None], _POOL)
-        ((_, opposite),) = index.nearest.search(-vector[None], 1)
-        self._cosines, self._words = (-opposite[0], cosines[0]), (lexical.min(), lexical.max())
-        pool = found if lexical.max() == lexical.min() else np.concatenate([found, _first(lexical, _POOL)])
+        found, cosines, low = index.nearest.search(vector, _POOL)
+        self._cosines, self._words = (low, cosines[0]), (lexical.min(), lexical.max())
+        has_words = lexical.max() > lexical.min()
+        pool = np.concatenate([found, largest(lexical, min(_POOL, len(lexical)))]) if has_words else found
         self._pool = np.unique(pool)
 
     def at(self, passages: Any) -> np.ndarray:
@@ -249,11 +250,6 @@ class _NearPrior:
     def lift(self, held: np.ndarray) -> None:
         """Lift passages by how much of the best their section holds."""
         self._lift = 1 + self._config.section_gain * held
-
-
-def _first(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return the positions of about so many of the largest scores, in no order."""
-    return np.argpartition(scores, max(len(scores) - count, 0))[-count:]
 
 
 def _column(masses: dict[int, float], size: int) -> sparse.csc_array:
