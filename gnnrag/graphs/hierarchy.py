@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -192,29 +193,22 @@ class _Picked(Sequence[str]):
 _ARRAYS = ("passage_indptr", "passage_sentences", "sentence_indptr", "sentence_phrases")
 
 
-def build_hierarchy(texts: Sequence[PassageText]) -> HierarchyGraph:
+def build_hierarchy(texts: Iterable[PassageText]) -> HierarchyGraph:
     """Build the graph of a corpus in corpus order; a repeated sentence keeps the phrases of its first occurrence."""
     sentences: dict[str, int] = {}
     phrases: dict[str, int] = {}
-    sentence_rows: list[list[int]] = []
-    passage_rows: list[list[int]] = []
+    # Plain arrays: as lists, the numbers of millions of sentences take several times the memory of all else.
+    in_passages, in_sentences = (array("i"), array("q", [0])), (array("i"), array("q", [0]))
     for text in texts:
-        row = []
         for sentence, found in zip(text.sentences, text.phrases, strict=True):
             position = sentences.setdefault(sentence, len(sentences))
-            if position == len(sentence_rows):
-                sentence_rows.append([phrases.setdefault(p, len(phrases)) for p in dict.fromkeys(found) if p.strip()])
-            row.append(position)
-        passage_rows.append(row)
-    return HierarchyGraph(len(texts), tuple(sentences), tuple(phrases), *_to_csr(passage_rows), *_to_csr(sentence_rows))
-
-
-def _to_csr(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (indptr, indices) of a list of lists."""
-    indptr = np.zeros(len(rows) + 1, dtype=np.int32)
-    np.cumsum([len(row) for row in rows], out=indptr[1:])
-    flat: Iterable[int] = (i for row in rows for i in row)
-    return indptr, np.fromiter(flat, dtype=np.int32, count=int(indptr[-1]))
+            if position == len(in_sentences[1]) - 1:
+                in_sentences[0].extend(phrases.setdefault(p, len(phrases)) for p in dict.fromkeys(found) if p.strip())
+                in_sentences[1].append(len(in_sentences[0]))
+            in_passages[0].append(position)
+        in_passages[1].append(len(in_passages[0]))
+    rows = [np.array(part, dtype=np.int32) for part in (*in_passages[::-1], *in_sentences[::-1])]
+    return HierarchyGraph(len(in_passages[1]) - 1, tuple(sentences), tuple(phrases), *rows)
 
 
 def _is_valid(indptr: np.ndarray, indices: np.ndarray, num_rows: int, num_columns: int) -> bool:

@@ -22,11 +22,12 @@ _ROWS = 1 << 16  # vectors worked on at a time
 _SAMPLED = 1 << 14  # scores that tell how large the best are
 
 
-def write_lists(folder: Path, vectors: np.ndarray, centres: int = _CENTRES) -> None:
+def write_lists(folder: Path, vectors: np.ndarray) -> None:
     """Cluster unit vectors (n, dim) and write them in lists; the same vectors give the same files."""
     import faiss
 
     count, dim = vectors.shape
+    centres = max(1, min(_CENTRES, count // _SAMPLE))
     sample = vectors[np.linspace(0, count - 1, min(count, centres * _SAMPLE)).astype(np.int64)]
     kmeans = faiss.Kmeans(dim, centres, niter=8, seed=1, spherical=True)
     kmeans.train(np.ascontiguousarray(sample, dtype=np.float32))
@@ -38,9 +39,10 @@ def write_lists(folder: Path, vectors: np.ndarray, centres: int = _CENTRES) -> N
         rows = np.ascontiguousarray(vectors[start : start + _ROWS], dtype=np.float32)
         owners[start : start + _ROWS] = near.search(rows, 1)[1][:, 0]
     order = np.argsort(owners, kind="stable").astype(np.int32)
-    codes = np.empty((count, dim), dtype=np.uint8)
+    codes, scale = np.empty((count, dim), dtype=np.uint8), 127 / max(float(np.abs(sample).max()), 1e-12)
     for start in range(0, count, _ROWS):
-        codes[start : start + _ROWS] = np.rint(vectors[order[start : start + _ROWS]] * 127) + 128
+        rows = np.rint(vectors[order[start : start + _ROWS]] * scale).clip(-128, 127)
+        codes[start : start + _ROWS] = rows + 128
     sizes = np.bincount(owners, minlength=centres).astype(np.int64)
     put_arrays_apart(folder, centres=middles, list_sizes=sizes, list_order=order, codes=codes)
 
@@ -87,11 +89,13 @@ class Nearest:
             found = largest(scores, count)
             scores, low = scores[found], float(scores.min(initial=np.inf))
         else:
-            found = self._searcher.search(query[None], count)[1][0]
+            # faiss rounds a query to bytes, too.
+            coded = query[None] * (127 / max(float(np.abs(query).max()), 1e-12))
+            found = self._searcher.search(coded, min(2 * count, len(self.vectors)))[1][0]
             found = found[found >= 0]
             scores = self.vectors[found] @ query
-            low = -float(self.vectors[self._searcher.search(-query[None], 1)[1][0]] @ -query)
-        order = np.lexsort((found, -scores))
+            low = float(self.vectors[self._searcher.search(-coded, 1)[1][0, 0]] @ query)
+        order = np.lexsort((found, -scores))[:count]
         return found[order], scores[order].astype(np.float64), low
 
 
