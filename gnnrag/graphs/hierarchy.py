@@ -207,8 +207,15 @@ def build_hierarchy(texts: Iterable[PassageText]) -> HierarchyGraph:
                 in_sentences[1].append(len(in_sentences[0]))
             in_passages[0].append(position)
         in_passages[1].append(len(in_passages[0]))
-    rows = [np.array(part, dtype=np.int32) for part in (*in_passages[::-1], *in_sentences[::-1])]
-    return HierarchyGraph(len(in_passages[1]) - 1, tuple(sentences), tuple(phrases), *rows)
+    return HierarchyGraph(
+        num_passages=len(in_passages[1]) - 1,
+        sentences=tuple(sentences),
+        phrases=tuple(phrases),
+        passage_indptr=np.array(in_passages[1], dtype=np.int32),
+        passage_sentences=np.array(in_passages[0], dtype=np.int32),
+        sentence_indptr=np.array(in_sentences[1], dtype=np.int32),
+        sentence_phrases=np.array(in_sentences[0], dtype=np.int32),
+    )
 
 
 def _is_valid(indptr: np.ndarray, indices: np.ndarray, num_rows: int, num_columns: int) -> bool:

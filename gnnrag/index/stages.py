@@ -195,7 +195,7 @@ class LexicalStage(Stage):
     name: ClassVar[str] = "lexical"
     needs: ClassVar[tuple[str, ...]] = ("passages",)
     sections: ClassVar[tuple[str, ...]] = ()
-    version = 1
+    version = 2
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""

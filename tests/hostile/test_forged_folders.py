@@ -205,7 +205,7 @@ CONTENTS: list[tuple[str, str, Any]] = [
     ("embeddings", "vectors.npy", lambda path: np.save(path, np.zeros((5, 256), np.float32))),
     ("embeddings", "vectors.npy", lambda path: np.save(path, np.array([{}], dtype=object))),
     ("phrase_vectors", "vectors.npy", lambda path: np.save(path, np.zeros((1, 256), np.float16))),
-    ("lexical", "bm25/vocab.index.json", '{"byron": 99999}'),
+    ("lexical", "terms.order.npy", lambda path: np.save(path, np.full(3, 99999, np.int32))),
     ("lexical", "bm25/params.index.json", '{"k1": 1, "num_docs": 1000000000000}'),
     ("lexical", "bm25/params.index.json", '{"backend": "nobody", "method": 3, "num_docs": 6, "more": 1}'),
     ("lexical", "bm25/indices.csc.index.npy", lambda path: np.save(path, np.full(3, 1 << 30, np.int32))),
