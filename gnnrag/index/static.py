@@ -142,7 +142,7 @@ class TokenSums:
         """Find the tokens of words that are not known."""
         if len(self._number) + len(words) > _KNOWN:
             self._forget()
-        fresh = list(words - self._number.keys())
+        fresh = [word for word in words if word not in self._number]
         for word, found in zip(fresh, self._tokenizer.encode_batch_fast(fresh, add_special_tokens=False), strict=True):
             self._number[word] = len(self._number)
             self._ids.extend(found.ids)
