@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gnnrag.common.hub import with_pulled
 from gnnrag.common.yaml_config import shipped
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset, load_passages, load_questions
@@ -74,11 +75,10 @@ class Results:
 class Index:
     """An index folder, opened for asking. One object may be asked from many threads and tasks at once.
 
-    Questions run in a thread of the index, whose batches they share; `close`, or a `with` block, ends it. `path` is the
-    folder, `generation` tells its states apart.
+    Questions run in a thread of the index, whose batches they share; `close`, or a `with` block, ends it.
 
     Args:
-        path: the folder of an index that is there.
+        path: the folder of an index that is there, or `hub:ORG/NAME@REVISION`.
         config: settings of a run: a YAML file, or nested values; None for the defaults.
         settings: dotted names of settings to values, over those of `config`.
 
@@ -90,7 +90,7 @@ class Index:
     def __init__(
         self, path: str | Path, *, config: str | Path | Settings | None = None, settings: Settings | None = None
     ) -> None:
-        self.path = Path(path)
+        self.path = Path(with_pulled(str(path)))
         self._source, self._dots = config, _dots(settings)
         self._opened = Opened(self.path, self._config(()))
         self._thread: LoopThread | None = None
@@ -109,6 +109,7 @@ class Index:
         method: str | None = None,
         retriever: str | None = None,
         on_progress: Progress = _silent,
+        fresh: bool = False,
     ) -> Index:
         """Make the index of a folder or file, or bring it up to date with it, and open it.
 
@@ -120,9 +121,11 @@ class Index:
             method: what the index is to be asked by: the stages that it reads are built.
             retriever: likewise. bm25, dense and chg can always be asked.
             on_progress: called with the stage, passages done since the last call, and passages in all.
+            fresh: undo what `add` and `remove` changed in an index that is there, which is refused otherwise.
 
         Raises:
             DataError: nothing can be read there. ConfigError: a wrong setting, or the index is of other documents.
+            ArtefactError: `add` or `remove` has changed the index, or it is a hub's.
         """
         places = {"data.path": str(documents)} | ({"index.path": str(path)} if path is not None else {})
         own = load_config(EvaluateConfig, config, _dots({**(settings or {}), **places}, method, retriever))
@@ -130,7 +133,7 @@ class Index:
         data = data if own.data.titles else data.without_titles()
         folder = index_path(own.index, data.name)
         stages = {*needed_stages(own), *ALWAYS}
-        build_index(folder, data.passages, index_settings(own), stages, data_source(own.data), on_progress, True)
+        build_index(folder, data.passages, index_settings(own), stages, data_source(own.data), on_progress, not fresh)
         if data.report:
             write_report(folder, data.report)
         return cls(folder, config=config, settings=settings)
