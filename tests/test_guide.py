@@ -18,7 +18,6 @@ from typing import NamedTuple
 import pytest
 
 from gnnrag.cli.app import COMMANDS
-from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", "data/README.md", "configs/papers/README.md"]
@@ -76,7 +75,8 @@ def debian(work: Path) -> None:
     docs = work / "debian/docs"
     docs.mkdir(parents=True)
     (docs / "constitution.txt").write_text(
-        "6. Technical committee\n\n6.2. Composition\n\nThe Technical Committee consists of up to 8 Developers.\n\n"
+        "6. Technical committee\n\n6.2. Composition\n\n"
+        "The Technical Committee consists of up to 8 Developers, and should usually have at least 4 members.\n\n"
         "8. Delegates\n\n8.2. Appointment\n\nThe Delegates are appointed by the Project Leader.\n"
     )
     (docs / "policy.md").write_text("# Virtual packages\n\nA virtual package is a name that other packages provide.\n")
@@ -98,7 +98,7 @@ SAID = {  # by the blocks of a page
         "Answer: Andrei Tarkovsky",
     ),
     "README.md": ("Answer: Zavrazhye", "Recall@5"),
-    "docs/own-documents.md": ("Answer: 8", "A virtual package is a name"),
+    "docs/own-documents.md": ("Answer: 4", "A virtual package is a name"),
     "docs/contributing.md": ("titles", "hint"),
 }
 WRITTEN = {
@@ -110,7 +110,9 @@ WRITTEN = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@each("page", [page for page in PAGES if any(b.language in ("bash", "python") and not b.why for b in blocks(page))])
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(b.language in ("bash", "python") and not b.why for b in blocks(page))]
+)
 def test_what_a_page_shows_runs(page: str, tmp_path: Path) -> None:
     work, command = tmp_path / "work", tmp_path / "bin/gnnrag"
     command.parent.mkdir()
