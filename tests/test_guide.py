@@ -44,17 +44,19 @@ def blocks(page: str) -> list[Block]:
     return [Block(**found.groupdict()) for found in BLOCK.finditer((ROOT / page).read_text("utf-8"))]
 
 
+def is_run(block: Block) -> bool:
+    return block.language in ("bash", "python") and not block.why
+
+
 def test_blocks_are_executed_or_say_why_not() -> None:
     wrong, run = [], 0
     for page in PAGES:
         assert (ROOT / page).read_text("utf-8").count("\n```") == 2 * len(blocks(page)), f"{page}: a fence is left open"
         for block in blocks(page):
-            is_code = block.language in ("bash", "python")
-            run += is_code and not block.why
+            run += is_run(block)
             commands = re.search(r"^(gnnrag|python|make|pip) ", block.text, re.M)
-            if not (is_code or block.path or (block.language == "text" and not commands)) or (
-                block.why and not is_code
-            ):
+            is_output = block.language == "text" and not block.why and not commands
+            if not (block.language in ("bash", "python") or block.path or is_output):
                 wrong.append(f"{page}: ```{block.language}\n{block.text[:80]}")
     assert not wrong and run > 25
 
@@ -110,9 +112,7 @@ WRITTEN = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(b.language in ("bash", "python") and not b.why for b in blocks(page))]
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if any(map(is_run, blocks(page)))])
 def test_what_a_page_shows_runs(page: str, tmp_path: Path) -> None:
     work, command = tmp_path / "work", tmp_path / "bin/gnnrag"
     command.parent.mkdir()
@@ -153,7 +153,7 @@ def steps(page: str, work: Path) -> Iterator[list[str]]:
     """Yield what is to be run, once what stands before it has been; blocks of Python belong together."""
     before = ""
     for block in blocks(page):
-        if block.why or (block.language not in ("bash", "python") and not block.path):
+        if not is_run(block) and not block.path:
             continue
         if block.path:
             given = block.text
