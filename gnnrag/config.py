@@ -302,11 +302,13 @@ def _evaluated(raw: DictConfig, schema: type) -> dict[str, Any]:
     except OmegaConfBaseException as error:
         key, message = getattr(error, "full_key", "") or "?", str(error).splitlines()[0]
         raise ConfigError(f"{key}: {message}") from error
-    if "hub:" in repr(plain):
-        from gnnrag.common.hub import with_pulled  # few settings name a hub
+    return _with_pulled(plain) if "hub:" in repr(plain) else plain  # type: ignore[no-any-return]
 
-        plain = with_pulled(plain)
-    return plain  # type: ignore[no-any-return]
+
+def _with_pulled(plain: Any) -> Any:
+    from gnnrag.common.hub import with_pulled  # few settings name a hub
+
+    return with_pulled(plain)
 
 
 def read_plain(schema: type[T], values: Mapping[str, Any], where: str = "") -> T:

@@ -112,6 +112,8 @@ class TitleMatcher:
         if key in self._passages:
             return TitleMatch(key, self._sure.get(key, 1.0))
         if key not in self._matches:
+            if len(self._matches) >= MATCHES:  # questions never end where an index stays open
+                self._matches.clear()
             self._matches[key] = self._closest(_content(key.split()))
         return self._matches[key]
 
@@ -175,6 +177,7 @@ def _content(words: Iterable[str]) -> list[str]:
 
 _MAX_WORDS = 12  # longest name looked for
 _ARTICLES = ("the", "a", "an")
+MATCHES = 100_000  # names that a matcher remembers
 _TYPO_CONFIDENCE = 0.9  # factor for a match that needed a spelling correction
 
 

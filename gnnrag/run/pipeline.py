@@ -181,10 +181,7 @@ def asked_roles(config: EvaluateConfig) -> list[str]:
 
 
 def idle_settings(config: EvaluateConfig, further: Sequence[str] = ()) -> list[str]:
-    """Return what the settings say of roles to no effect: of one that nobody asks, or of a model that it has not.
-
-    `further` are roles that are asked besides those of method and retriever.
-    """
+    """Return what settings say of roles to no effect: of one nobody asks (nor `further`), or of a model it has not."""
     asked, book, found = [*asked_roles(config), *further], config.roles, []
     for name in ROLES:
         role: RoleConfig = getattr(book, name)
