@@ -27,6 +27,7 @@ LIMITS = {
     "gnnrag.graphs.hierarchy.SMALL": 0,
     "gnnrag.index.passages.READ_AT_ONCE": 0,
     "gnnrag.index.stages.FLAT_UP_TO": 0,
+    "gnnrag.index.stages._AT_ONCE": 0,
 }
 
 
