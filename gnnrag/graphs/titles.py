@@ -15,6 +15,7 @@ from rapidfuzz.distance import Levenshtein
 
 from gnnrag.common.tables import KeyedLists, Keys, Lists, check_below, map_array, put_arrays_apart
 from gnnrag.graphs.hierarchy import HierarchyGraph
+from gnnrag.graphs.ppr import distinct
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, phrase_key
 from gnnrag.text.subjects import Subject
 
@@ -254,7 +255,7 @@ class TitleMatcher:
                 break
             found.append(self._forms_with(word))
             left -= weight
-        return np.unique(np.concatenate(found))
+        return distinct(np.concatenate(found))
 
     def _shared(self, weights: dict[str, float], candidates: np.ndarray) -> np.ndarray:
         """Return the weight of the words that each candidate has, but for rounding. Shape (len(candidates),)."""

@@ -18,6 +18,7 @@ FLAT_UP_TO = 200_000  # vectors: fewer are all compared
 _CENTRES = 1024
 _SAMPLE = 64  # vectors a centre that k-means sees
 _PROBED = 48  # lists that a query looks into
+_PROBED_FAR = 8  # lists that are looked into for the least cosine, which only scales
 _ROWS = 1 << 16  # vectors worked on at a time
 _SAMPLED = 1 << 14  # scores that tell how large the best are
 
@@ -70,6 +71,7 @@ class Nearest:
         )
         self._searcher.is_trained = True
         self._searcher.nprobe = min(_PROBED, len(sizes))
+        self._far = faiss.SearchParametersIVF(nprobe=min(_PROBED_FAR, len(sizes)))
         stops = np.cumsum(sizes).tolist()
         for at, (start, stop) in enumerate(zip([0, *stops], stops, strict=False)):
             ids, rows = order[start:stop].astype(np.int64), np.ascontiguousarray(codes[start:stop])
@@ -94,7 +96,7 @@ class Nearest:
             found = self._searcher.search(coded, min(2 * count, len(self.vectors)))[1][0]
             found = found[found >= 0]
             scores = self.vectors[found] @ query
-            low = float(self.vectors[self._searcher.search(-coded, 1)[1][0, 0]] @ query)
+            low = float(self.vectors[self._searcher.search(-coded, 1, params=self._far)[1][0, 0]] @ query)
         order = np.lexsort((found, -scores))[:count]
         return found[order], scores[order].astype(np.float64), low
 

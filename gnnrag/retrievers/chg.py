@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
-from gnnrag.graphs.ppr import PageRankOperator, PushSolver, is_near
+from gnnrag.graphs.ppr import PageRankOperator, PushSolver, distinct, is_near
 from gnnrag.index.index import Index
 from gnnrag.index.nearest import largest
 from gnnrag.retrievers.base import Retriever, best_positions, cosines_of, rank_passages, vectors_of
@@ -231,7 +231,7 @@ class _NearPrior:
         self._cosines, self._words = (low, cosines[0]), (lexical.min(), lexical.max())
         has_words = lexical.max() > lexical.min()
         pool = np.concatenate([found, largest(lexical, min(_POOL, len(lexical)))]) if has_words else found
-        self._pool = np.unique(pool)
+        self._pool = distinct(pool)
 
     def at(self, passages: Any) -> np.ndarray:
         """See `_Prior`."""
