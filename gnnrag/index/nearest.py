@@ -71,7 +71,8 @@ class Nearest:
         )
         self._searcher.is_trained = True
         self._searcher.nprobe = min(_PROBED, len(sizes))
-        self._far = faiss.IVFSearchParameters(nprobe=min(_PROBED_FAR, len(sizes)))
+        self._far: Any = faiss.IVFSearchParameters()
+        self._far.nprobe = min(_PROBED_FAR, len(sizes))
         stops = np.cumsum(sizes).tolist()
         for at, (start, stop) in enumerate(zip([0, *stops], stops, strict=False)):
             ids, rows = order[start:stop].astype(np.int64), np.ascontiguousarray(codes[start:stop])
