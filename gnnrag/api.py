@@ -42,7 +42,7 @@ T = TypeVar("T")
 Settings = Mapping[str, Any]  # dotted names of settings to values: {"roles.reader": "prompted", "retriever.top_k": 5}
 Turns = Sequence[tuple[str, str]]  # questions with their answers
 History = Sequence[Answer | tuple[str, str]]  # oldest first
-ALWAYS = ("hierarchy", "lexical", "embeddings")  # stages that a build makes besides those that its parts read
+ALWAYS = ("titles", "lexical", "embeddings")  # stages that a build makes besides those that its parts read
 
 
 @dataclass(frozen=True, slots=True)
