@@ -7,7 +7,7 @@
     gnnrag index inspect INDEX [--json]                              counts, sizes, hubs, gaps
     gnnrag index inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
     gnnrag index verify INDEX                                        every byte against its SHA-256
-    gnnrag index plan CONFIG passages=1000000 [key=value ...]        hours, disk and memory by stage, by a sample
+    gnnrag index plan CONFIG passages=1000000 [key=value ...]        time, disk and memory by stage, by a sample
     gnnrag index estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction
     gnnrag index draft-schema INDEX > FILE                           types of its graph, for you to edit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from rich.table import Table
 
@@ -17,7 +18,7 @@ SAMPLE = 2000  # passages
 
 
 def plan(arguments: Sequence[str]) -> None:
-    """Print hours, disk and memory of each stage; see `gnnrag.index.growth`."""
+    """Print time, disk and memory of each stage; see `gnnrag.index.growth`."""
     stages = [a.removeprefix("index.stages=") for a in arguments if a.startswith("index.stages=")]
     own = {key: [a.partition("=")[2] for a in arguments if a.startswith(f"{key}=")] for key in ("passages", "sample")}
     count, sample = _number(own["passages"], "passages", 0), _number(own["sample"], "sample", SAMPLE)
@@ -34,9 +35,7 @@ def plan(arguments: Sequence[str]) -> None:
         found.append(forecast)
     print(render(_table(found, count)))
     size = min(sample, len(data.passages))
-    note(
-        f"by {size // 4:,} and {size:,} of {len(data.passages):,} passages; hours are of one processor, as busy as now"
-    )
+    note(f"by {size // 4:,} and {size:,} of {len(data.passages):,} passages; time is of one processor, as busy as now")
 
 
 def _number(given: Sequence[str], name: str, default: int) -> int:
@@ -50,12 +49,12 @@ def _number(given: Sequence[str], name: str, default: int) -> int:
 
 def _table(found: Sequence[Forecast], count: int) -> Table:
     table = Table("stage", title=f"an index of {count:,} passages")
-    for column in ("hours", "between", "GB stored", "GB resident"):
+    for column in ("time", "between", "MB stored", "MB resident"):
         table.add_column(column, justify="right")
     rows = [(f.seconds, f.low, f.high, f.stored, f.resident) for f in found]
     hours, low, high, stored, resident = zip(*rows, strict=True)
     names, rows = [*(f.stage for f in found), "all"], [*rows, (*map(sum, (hours, low, high, stored)), max(resident))]
     for name, (seconds, least, most, kept, held) in zip(names, rows, strict=True):
-        between = f"{least / 3600:.2f} to {most / 3600:.2f}"
-        table.add_row(name, f"{seconds / 3600:.2f}", between, f"{kept / 1e9:.2f}", f"{held / 1e9:.2f}")
+        spans = [str(timedelta(seconds=round(value))) for value in (seconds, least, most)]  # 1 day, 2:03:04
+        table.add_row(name, spans[0], f"{spans[1]} to {spans[2]}", f"{kept / 1e6:,.0f}", f"{held / 1e6:,.0f}")
     return table
