@@ -20,8 +20,8 @@ from gnnrag.index.store import Store
 from gnnrag.types import Passage
 
 # Time grows as n to this power; from 3,000 to 30,000 passages, offline, `static` (docs/benchmarks.md, Growth).
-EXPONENTS = {"entity_graph": 1.1, "communities": 1.14, "hierarchy": 1.11, "message_graph": 1.08}
-OTHERS, DOUBT = 1.04, 0.05  # of other stages; how far exponents may be off
+EXPONENTS = {"hierarchy": 1.1, "message_graph": 1.07, "entity_graph": 1.1, "knowledge": 1.05}
+OTHERS, DOUBT = 1.03, 0.05  # of other stages; how far exponents may be off
 LEAST = 100  # passages of which something can be said
 
 
