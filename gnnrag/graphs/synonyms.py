@@ -89,7 +89,8 @@ def sharing(buckets: np.ndarray, asks: np.ndarray) -> Iterator[tuple[np.ndarray,
 
 EXACT_UP_TO = 1 << 16  # names, ten seconds; beyond, only those that share a bucket are compared
 _BUFFER = 8_000_000  # edges kept before those that are not among a name's nearest are dropped
-_PAIRS = 65_536  # cosines computed at a time
+_CODES = 1 << 21  # pairs of one bucket kept before each is looked at once
+_PAIRS = 4096  # cosines computed at a time
 _QUERY_BLOCK = 1024  # queries searched at a time
 _SLACK = 1e-4  # below the threshold; the search's float32 sums may be off by less than this
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
@@ -203,7 +204,7 @@ def _near_in_buckets(
             is_first = (sources < targets) | ~asks[targets]  # of two that ask, one is enough
             codes.append((sources * count + targets)[is_first])
             held += len(codes[-1])
-            if held > _BUFFER:  # near ones share many buckets: each pair is looked at once
+            if held > _CODES:  # near ones share many buckets
                 yield _both_ways(vectors, asks, _distinct(codes), threshold)
                 codes, held = [], 0
     if codes:
@@ -221,8 +222,9 @@ def _both_ways(
 
 def _distinct(codes: Sequence[np.ndarray]) -> np.ndarray:
     """Return the distinct numbers, ascending: `np.unique` hashes, which takes many times as long."""
-    found = np.sort(np.concatenate(codes))
-    return found[np.diff(found, prepend=-1) > 0]
+    found = np.concatenate(codes)
+    found.sort()
+    return found[np.r_[True, found[1:] != found[:-1]]] if len(found) else found
 
 
 def _checked(
