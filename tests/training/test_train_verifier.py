@@ -140,7 +140,7 @@ def test_folds_are_no_checkpoint_and_the_error_says_what_takes_them(crossed: Pat
     for told in ("3 folds", str(crossed / "fold0"), f"gnnrag cross-validate CONFIG verifier={crossed}"):
         assert told in str(found.value)
     read_tuned(crossed / "fold0", "verifier", ("cross_encoder",))
-    with pytest.raises(ConfigError, match=rf"cross_validate\.py CONFIG gnn={crossed}$"):
+    with pytest.raises(ConfigError, match=rf"gnnrag cross-validate CONFIG gnn={crossed}$"):
         GFMRetriever.checkpoints_for(GFMConfig(checkpoint=str(crossed)))
 
 
