@@ -6,15 +6,15 @@ A later retriever adds a class in a file of its own, such as `graph_stages.py`, 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnrag.common.files import digest, open_regular
+from gnnrag.common.files import digest
+from gnnrag.common.tables import map_lines
 from gnnrag.common.untrusted import parse_json
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.layout import Layout, layout_of
@@ -120,39 +120,38 @@ class TextStage(Stage):
 
         return write
 
-    def load(self, folder: Path) -> Collection[PassageText]:
-        """Return one PassageText per passage, a list of few; many are read whenever somebody goes through them."""
-        texts = StoredTexts(folder / "records.jsonl")
-        return list(texts) if texts.path.stat().st_size <= _AT_ONCE else texts
+    def load(self, folder: Path) -> Sequence[PassageText]:
+        """Return one PassageText per passage, a list of few; many are read where they are asked for."""
+        texts = StoredTexts(path := folder / "records.jsonl")
+        return list(texts) if path.stat().st_size <= _AT_ONCE else texts
 
 
 _AT_ONCE = 1 << 25  # bytes of sentences and phrases that are kept in memory
 
 
-class StoredTexts(Collection[PassageText]):
-    """What a corpus was cut into, passage by passage. ValueError when one is read that is damaged."""
+class StoredTexts(Sequence[PassageText]):
+    """What a corpus was cut into, read passage by passage. ValueError when one is read that is damaged."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @cached_property
-    def _count(self) -> int:
-        with open_regular(self.path) as lines:
-            return sum(1 for _ in lines)
+        self._lines = map_lines(path)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._lines)
 
-    def __contains__(self, text: object) -> bool:
-        return any(text == one for one in self)
+    def __getitem__(self, position: Any) -> Any:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        return _passage_text(self._lines[position])
 
     def __iter__(self) -> Iterator[PassageText]:
-        with open_regular(self.path) as lines:
-            for line in lines:
-                _, (sentences, phrases) = parse_json(line)
-                if len(sentences) != len(phrases):
-                    raise ValueError("a passage has not as many sentences as lists of phrases")
-                yield PassageText(tuple(as_texts(sentences)), tuple(tuple(as_texts(row)) for row in phrases))
+        return map(_passage_text, self._lines)
+
+
+def _passage_text(line: str) -> PassageText:
+    _, (sentences, phrases) = parse_json(line)
+    if len(sentences) != len(phrases):
+        raise ValueError("a passage has not as many sentences as lists of phrases")
+    return PassageText(tuple(as_texts(sentences)), tuple(tuple(as_texts(row)) for row in phrases))
 
 
 class HierarchyStage(Stage):

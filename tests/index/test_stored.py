@@ -94,7 +94,7 @@ QUERIES = [Query(text, top_k=8) for text in ASKED]
 
 
 def test_a_large_index_answers_as_a_small_one(tmp_path: Path, large: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    build_index(tmp_path / "index", CORPUS, HASH, ["titles", "lexical", "embeddings"])
+    build_index(tmp_path / "index", CORPUS, HASH, ["titles", "lexical", "embeddings", "extraction"])
     stored = Index(tmp_path / "index")
     near = CHGRetriever(stored, CHGConfig(precision="fast")).retrieve(QUERIES)
     found = [*map(stored.titles.match, ("ada lind 3", "film twelve", "the lind 5"))]
