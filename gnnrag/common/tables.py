@@ -295,3 +295,9 @@ def map_lines(path: Path) -> Texts:
         ends.append(np.flatnonzero(data[start : start + _PIECE] == ord("\n")) + start + 1)
     starts = np.concatenate(ends)
     return Texts(data, starts if starts[-1] == size else np.append(starts, size), str(path))
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """Return what `np.unique` does, by sorting: its hashing takes ten times as long."""
+    ordered = np.sort(values)
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from gnnrag.common.tables import Lists
+from gnnrag.common.tables import Lists, distinct
 from gnnrag.errors import ConfigError
 
 # Errors are measured as ||D^-1/2 e||, in which the walk is symmetric; an entry's own error is at most sqrt(strength)
@@ -208,12 +208,6 @@ class PushSolver:
         finally:
             for part in touched:
                 settled[part] = waiting[part] = 0.0
-
-
-def distinct(values: np.ndarray) -> np.ndarray:
-    """Return what `np.unique` does, by sorting: its hashing takes ten times as long."""
-    ordered = np.sort(values)
-    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
 
 
 # Columns worked on at a time: a block of vectors then stays in the processor's cache, and in memory for large graphs.

@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from gnnrag.common.tables import KeyedLists, Keys, Lists, check_below, map_array, put_arrays_apart
+from gnnrag.common.tables import KeyedLists, Keys, Lists, check_below, distinct, map_array, put_arrays_apart
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.graphs.ppr import distinct
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, phrase_key
 from gnnrag.text.subjects import Subject
 

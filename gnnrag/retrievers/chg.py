@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from gnnrag.common.tables import distinct
 from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
-from gnnrag.graphs.ppr import PageRankOperator, PushSolver, distinct, is_near
+from gnnrag.graphs.ppr import PageRankOperator, PushSolver, is_near
 from gnnrag.index.index import Index
 from gnnrag.index.nearest import largest
 from gnnrag.retrievers.base import Retriever, best_positions, cosines_of, rank_passages, vectors_of

@@ -298,7 +298,7 @@ class TestInspect:
 @each(
     "arguments, message",
     [
-        ([], "give a subcommand. Allowed: add, build, draft-schema, estimate, inspect, remove"),
+        ([], "give a subcommand. Allowed: add, build, draft-schema, estimate, inspect, plan, remove"),
         (["bild"], "give a subcommand. Did you mean 'build'?"),
         (["add", "x"], "usage: gnnrag index add INDEX PATH"),
         (["remove", "x"], "usage: gnnrag index remove INDEX FILE|ID"),
