@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from os import fstat
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from gnnrag.common.files import open_regular
 from gnnrag.errors import ArtefactError
 
+ItemT = TypeVar("ItemT")
 _PIECE = 1 << 24  # bytes in which ends of lines are looked for at a time
 _CHUNK = 4096  # strings decoded at a time where all are read
 SMALL = 200_000  # strings: up to here they are read at once, for a tuple and a dictionary answer sooner
@@ -97,8 +98,34 @@ class Texts(Sequence[str]):
 
 def load_strings(folder: Path, name: str) -> Sequence[str]:
     """Return the strings that `Texts.save` wrote: a tuple of few, mapped ones of many."""
-    texts = Texts.load(folder, name)
-    return tuple(texts) if len(texts) <= SMALL else texts
+    return read_few(Texts.load(folder, name))
+
+
+def read_few(strings: Sequence[str]) -> Sequence[str]:
+    """Return few strings as a tuple, many as they are."""
+    return tuple(strings) if len(strings) <= SMALL else strings
+
+
+class Lazy(Sequence[ItemT]):
+    """A sequence whose items are made whenever they are asked for."""
+
+    def __init__(self, count: int, make: Callable[[int], ItemT]) -> None:
+        self._count, self._make = count, make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, position: int) -> ItemT: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[ItemT]: ...
+    def __getitem__(self, position: int | slice) -> ItemT | list[ItemT]:
+        if isinstance(position, slice):
+            return [self._make(i) for i in range(*position.indices(self._count))]
+        at = position + self._count if position < 0 else position
+        if not 0 <= at < self._count:
+            raise IndexError(position)
+        return self._make(int(at))
 
 
 class Keys(Mapping[str, int]):
@@ -260,11 +287,16 @@ def check_below(numbers: np.ndarray, bound: int) -> None:
         raise ValueError("a number leads nowhere")
 
 
+def put_array(path: Path, array: np.ndarray) -> None:
+    """Write an array. Raises FileExistsError where there is a file or a link."""
+    with path.open("xb") as out:
+        np.save(out, array, allow_pickle=False)
+
+
 def put_arrays_apart(folder: Path, **arrays: np.ndarray) -> None:
     """Write each array into a file NAME.npy of its own, which can be mapped. FileExistsError where there is one."""
     for name, array in arrays.items():
-        with (folder / f"{name}.npy").open("xb") as out:
-            np.save(out, array, allow_pickle=False)
+        put_array(folder / f"{name}.npy", array)
 
 
 def map_array(folder: Path, name: str) -> np.ndarray:

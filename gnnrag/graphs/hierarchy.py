@@ -7,21 +7,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from gnnrag.common.tables import (
-    SMALL,
     KeyedLists,
     Keys,
+    Lazy,
     Lists,
     Texts,
     check_below,
     load_strings,
     map_array,
     put_arrays_apart,
+    read_few,
 )
 from gnnrag.errors import ArtefactError
 from gnnrag.text.analyse import PassageText
@@ -102,8 +102,8 @@ class HierarchyGraph:
         """The spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation."""
         if self.stored is None:
             return tuple(map(phrase_key, self.phrases))
-        keys = _Picked(self.stored.keys.keys_.strings, self.stored.key_of)
-        return tuple(keys) if len(keys) <= SMALL else keys
+        keys, key_of = self.stored.keys.keys_.strings, self.stored.key_of
+        return read_few(Lazy(len(key_of), lambda i: keys[at] if (at := int(key_of[i])) >= 0 else ""))
 
     @cached_property
     def phrase_nodes(self) -> Mapping[str, tuple[int, ...]]:
@@ -172,22 +172,6 @@ class Stored:
     neighbours: Lists
     keys: KeyedLists  # the nodes of each key
     key_of: np.ndarray  # (num_phrases,) int32, the position of each phrase's key; -1: it has none
-
-
-class _Picked(Sequence[str]):
-    """The key of each phrase."""
-
-    def __init__(self, keys: Sequence[str], key_of: np.ndarray) -> None:
-        self._keys, self._key_of = keys, key_of
-
-    def __len__(self) -> int:
-        return len(self._key_of)
-
-    def __getitem__(self, position: Any) -> Any:
-        if isinstance(position, slice):
-            return [self[i] for i in range(*position.indices(len(self)))]
-        at = int(self._key_of[position])
-        return "" if at < 0 else self._keys[at]
 
 
 _ARRAYS = ("passage_indptr", "passage_sentences", "sentence_indptr", "sentence_phrases")

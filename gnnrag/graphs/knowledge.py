@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.tables import Lists as Lists
+from gnnrag.common.tables import Lists
 from gnnrag.errors import ArtefactError
 
 HUB_SHARE = 0.1  # of all others that a hub of everything joins

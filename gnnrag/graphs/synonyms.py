@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.common.tables import Lists
 from gnnrag.extract.base import Extraction, Triple
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph
 
 MEMBERS = 64  # mean members of a bucket that is aimed at
 _VECTOR_SCALE, _DIRECTION_SCALE = 2.0**11, 2.0**7  # their product times sqrt(dim) stays below 2**24: float32 is exact

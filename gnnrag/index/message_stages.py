@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.common.files import digest
+from gnnrag.common.tables import Lists, put_array
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.extract.base import Extraction
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.messages import Fact, Grounding, MentionTable, MessageGraph, corpus_graph, fact_graph
 from gnnrag.index.stage import (
     Context,
@@ -24,7 +24,6 @@ from gnnrag.index.stage import (
     get_arrays,
     get_json,
     get_vectors,
-    put_array,
     put_arrays,
     put_json,
 )

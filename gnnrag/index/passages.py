@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gnnrag.common.files import open_regular
-from gnnrag.common.tables import Keys, Texts, map_array, put_arrays_apart
+from gnnrag.common.tables import Keys, Lazy, Texts, map_array, put_arrays_apart
 from gnnrag.common.untrusted import parse_json
 from gnnrag.errors import ArtefactError
 from gnnrag.types import Passage
@@ -37,27 +36,20 @@ def load_passages(folder: Path) -> Sequence[Passage]:
         return [_passage(line, path) for line in lines]
 
 
-class StoredPassages(Sequence[Passage]):
+class StoredPassages(Lazy[Passage]):
     """Passages in corpus order; the last ones read are kept. ArtefactError when one is read that is damaged."""
 
     def __init__(self, path: Path, starts: np.ndarray, ids: Keys) -> None:
         with open_regular(path) as file:
-            lines = np.memmap(file, dtype=np.uint8, mode="r").view(np.ndarray)
-        self._lines, self._path, self.ids = Texts(lines, starts, str(path)), path, ids
-        if len(ids) != len(self._lines):
+            data = np.memmap(file, dtype=np.uint8, mode="r").view(np.ndarray)
+        lines, self.ids = Texts(data, starts, str(path)), ids
+        if len(ids) != len(lines):
             raise ValueError("there are not as many passages as ids")
-        self._read = lru_cache(_KEPT)(lambda position: _passage(self._lines[position], path))
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def __getitem__(self, position: Any) -> Any:
-        if isinstance(position, slice):
-            return [self[i] for i in range(*position.indices(len(self)))]
-        return self._read(int(position))
+        self._lines, self._path = lines, path
+        super().__init__(len(lines), lru_cache(_KEPT)(lambda position: _passage(lines[position], path)))
 
     def __iter__(self) -> Iterator[Passage]:
-        return (_passage(line, self._path) for line in self._lines)
+        return (_passage(line, self._path) for line in self._lines)  # what is gone through once is not worth keeping
 
 
 def _passage(line: str | bytes, path: Path) -> Passage:

@@ -34,12 +34,6 @@ def put_lines(path: Path, lines: Iterable[str], end: str = "\n") -> None:
         out.writelines(line + end for line in lines)
 
 
-def put_array(path: Path, array: np.ndarray) -> None:
-    """Write an array. Raises FileExistsError where there is a file or a link."""
-    with path.open("xb") as out:
-        np.save(out, array, allow_pickle=False)
-
-
 def put_arrays(path: Path, **arrays: np.ndarray) -> None:
     """Write arrays by name. Raises FileExistsError where there is a file or a link."""
     with path.open("xb") as out:

@@ -6,7 +6,7 @@ A later retriever adds a class in a file of its own, such as `graph_stages.py`, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.common.files import digest
-from gnnrag.common.tables import map_lines
+from gnnrag.common.tables import Lazy, map_lines, put_array
 from gnnrag.common.untrusted import parse_json
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.layout import Layout, layout_of
@@ -39,7 +39,6 @@ from gnnrag.index.stage import (
     get_json,
     get_vectors,
     known_records,
-    put_array,
     put_json,
     put_lines,
     write_records,
@@ -122,32 +121,16 @@ class TextStage(Stage):
 
     def load(self, folder: Path) -> Sequence[PassageText]:
         """Return one PassageText per passage, a list of few; many are read where they are asked for."""
-        texts = StoredTexts(path := folder / "records.jsonl")
-        return list(texts) if path.stat().st_size <= _AT_ONCE else texts
+        lines = map_lines(folder / "records.jsonl")
+        texts = Lazy(len(lines), lambda position: _passage_text(lines[position]))
+        return list(texts) if len(lines.data) <= _AT_ONCE else texts
 
 
 _AT_ONCE = 1 << 25  # bytes of sentences and phrases that are kept in memory
 
 
-class StoredTexts(Sequence[PassageText]):
-    """What a corpus was cut into, read passage by passage. ValueError when one is read that is damaged."""
-
-    def __init__(self, path: Path) -> None:
-        self._lines = map_lines(path)
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def __getitem__(self, position: Any) -> Any:
-        if isinstance(position, slice):
-            return [self[i] for i in range(*position.indices(len(self)))]
-        return _passage_text(self._lines[position])
-
-    def __iter__(self) -> Iterator[PassageText]:
-        return map(_passage_text, self._lines)
-
-
 def _passage_text(line: str) -> PassageText:
+    """Read what a passage was cut into. Raises ValueError where it is damaged."""
     _, (sentences, phrases) = parse_json(line)
     if len(sentences) != len(phrases):
         raise ValueError("a passage has not as many sentences as lists of phrases")

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 
 from gnnrag.common.files import digest, write_atomic
-from gnnrag.graphs.knowledge import Lists
+from gnnrag.common.tables import Lists
 
 VERSION = 1  # of the algorithm: another one has other vectors
 DIM = 256

@@ -14,10 +14,10 @@ from itertools import pairwise
 import numpy as np
 from scipy import sparse
 
+from gnnrag.common.tables import Lists
 from gnnrag.datasets.placing import document_of
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index

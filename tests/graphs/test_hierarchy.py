@@ -49,7 +49,6 @@ def test_phrases_are_found_whatever_their_case_and_accents(graph):
 @each("at_once", [0, 1000])
 def test_round_trip(graph, tmp_path, monkeypatch, at_once):
     monkeypatch.setattr("gnnrag.common.tables.SMALL", at_once)  # mapped, or read at once
-    monkeypatch.setattr("gnnrag.graphs.hierarchy.SMALL", at_once)
     graph.save(tmp_path)
     again = HierarchyGraph.load(tmp_path)
     assert isinstance(again.sentences, tuple) == bool(at_once)

@@ -6,11 +6,12 @@ import base64
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.helpers.http_stub import running
 
 INFO = re.compile(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)")
 FILE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
@@ -96,12 +97,5 @@ def oid(body: bytes) -> str:
 
 @contextmanager
 def serving() -> Iterator[HubServer]:
-    server = HubServer()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with running(HubServer()) as server:
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -24,7 +24,6 @@ from tests.helpers.each import each
 
 LIMITS = {
     "gnnrag.common.tables.SMALL": 0,
-    "gnnrag.graphs.hierarchy.SMALL": 0,
     "gnnrag.index.passages.READ_AT_ONCE": 0,
     "gnnrag.index.stages.FLAT_UP_TO": 0,
     "gnnrag.index.stages._AT_ONCE": 0,
