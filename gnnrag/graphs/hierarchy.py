@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,16 +13,19 @@ import numpy as np
 from scipy import sparse
 
 from gnnrag.common.tables import (
+    Kept,
     KeyedLists,
     Keys,
     Lazy,
     Lists,
     Texts,
+    by_first,
     check_below,
     load_strings,
     map_array,
     put_arrays_apart,
     read_few,
+    spliced,
 )
 from gnnrag.errors import ArtefactError
 from gnnrag.text.analyse import PassageText
@@ -77,12 +81,20 @@ class HierarchyGraph:
         """The neighbours of each node, ascending, by id."""
         if self.stored is not None:
             return self.stored.neighbours
-        low, high = self.edges.T.astype(np.int32)
-        places = np.concatenate([low, high]), np.concatenate([high, low])
-        one = np.ones(2 * len(low), dtype=np.int8)
-        matrix = sparse.coo_array((one, places), shape=(self.num_nodes, self.num_nodes)).tocsr()
-        matrix.sort_indices()
-        return Lists(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32))
+        below = _matrix(self.passage_indptr, self.passage_sentences, len(self.sentences))
+        within = _matrix(self.sentence_indptr, self.sentence_phrases, len(self.phrases))
+        above, around = below.T.tocsr(), within.T.tocsr()
+        ups, downs = np.diff(above.indptr), np.diff(within.indptr)
+        middle = np.empty(above.nnz + within.nnz, dtype=np.int32)  # of a sentence: its passages, then its phrases
+        ends = np.cumsum(ups + downs)
+        middle[np.arange(above.nnz) + np.repeat(ends - ups - downs - above.indptr[:-1], ups)] = above.indices
+        middle[np.arange(within.nnz) + np.repeat(ends - downs - within.indptr[:-1], downs)] = (
+            within.indices + self.first_phrase
+        )
+        sizes = np.concatenate([np.diff(below.indptr), ups + downs, np.diff(around.indptr)])
+        values = [below.indices + self.first_sentence, middle, around.indices + self.first_sentence]
+        indptr = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        return Lists(indptr, np.concatenate(values).astype(np.int32))
 
     @cached_property
     def adjacency(self) -> sparse.csr_array:
@@ -93,28 +105,24 @@ class HierarchyGraph:
     @cached_property
     def degrees(self) -> np.ndarray:
         """Number of neighbours of each node. Shape (num_nodes,), int64."""
-        if self.stored is not None:
-            return self.stored.neighbours.sizes
-        return np.bincount(self.edges.ravel(), minlength=self.num_nodes)
+        return self.neighbours.sizes
+
+    @cached_property
+    def names(self) -> Names:
+        """What phrases are called, however they are spelt."""
+        return self.stored.names if self.stored is not None else _names_of(self)
 
     @cached_property
     def phrase_keys(self) -> Sequence[str]:
         """The spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation."""
-        if self.stored is None:
-            return tuple(map(phrase_key, self.phrases))
-        keys, key_of = self.stored.keys.keys_.strings, self.stored.key_of
-        return read_few(Lazy(len(key_of), lambda i: keys[at] if (at := int(key_of[i])) >= 0 else ""))
+        keys, key_of = self.names.nodes.keys_.strings, self.names.key_of
+        found = Lazy(len(key_of), lambda i: keys[at] if (at := int(key_of[i])) >= 0 else "")
+        return read_few(found)
 
-    @cached_property
+    @property
     def phrase_nodes(self) -> Mapping[str, tuple[int, ...]]:
         """Node ids of the phrases that share a spelling-insensitive form."""
-        if self.stored is not None:
-            return self.stored.keys
-        nodes: dict[str, list[int]] = {}
-        for node, key in enumerate(self.phrase_keys, start=self.first_phrase):
-            nodes.setdefault(key, []).append(node)
-        nodes.pop("", None)
-        return {key: tuple(row) for key, row in nodes.items()}
+        return self.names.nodes
 
     def sentences_of(self, passage: int) -> np.ndarray:
         """Return the sentences of one passage in reading order, as positions in `sentences`."""
@@ -135,19 +143,14 @@ class HierarchyGraph:
         Texts.of(self.phrases).save(folder, "phrases")
         put_arrays_apart(folder, **{name: getattr(self, name) for name in _ARRAYS})
         self.neighbours.save(folder, "neighbours")
-        positions, key_of = dict[str, int](), np.full(len(self.phrases), -1, dtype=np.int32)
-        for i, key in enumerate(self.phrase_keys):
-            if key:
-                key_of[i] = positions.setdefault(key, len(positions))
-        nodes = Lists.grouped(key_of, len(positions))
-        nodes = Lists(nodes.indptr, nodes.values + np.int32(self.first_phrase))
-        put_arrays_apart(folder, key_of=key_of)
-        KeyedLists(Keys.of(positions), nodes).save(folder, "keys")
+        put_arrays_apart(folder, key_of=self.names.key_of, word_counts=self.names.counts)
+        self.names.nodes.save(folder, "keys")
+        Texts.of(self.names.words).save(folder, "words")
 
     @classmethod
     def load(cls, folder: Path) -> HierarchyGraph:
         """Map what `save` wrote; ValueError where arrays do not fit each other or the strings."""
-        if (folder / "graph.npz").exists():
+        if not (folder / "word_counts.npy").exists():
             raise ArtefactError(f"{folder} is of an earlier version; bring it up to date: gnnrag index build CONFIG")
         sentences, phrases = load_strings(folder, "sentences"), load_strings(folder, "phrases")
         arrays = {name: map_array(folder, name) for name in _ARRAYS}
@@ -160,9 +163,22 @@ class HierarchyGraph:
         near, key_of = Lists.load(folder, "neighbours", num_nodes), map_array(folder, "key_of")
         keys = KeyedLists.load(folder, "keys", num_nodes)
         check_below(key_of + 1, len(keys) + 1)
-        if len(near) != num_nodes or key_of.shape != (len(phrases),) or not all(_is_valid(*row) for row in lists):
+        words, counts = load_strings(folder, "words"), map_array(folder, "word_counts")
+        check_below(counts, 1 << 62)
+        fits = len(near) == num_nodes and key_of.shape == (len(phrases),) and len(words) == len(counts)
+        if not fits or not all(_is_valid(*row) for row in lists):
             raise ValueError("the arrays and strings of the hierarchy graph do not belong together")
-        return cls(num_passages, sentences, phrases, **arrays, stored=Stored(near, keys, key_of))
+        return cls(num_passages, sentences, phrases, **arrays, stored=Stored(near, Names(keys, key_of, words, counts)))
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the phrases of a graph are called."""
+
+    nodes: KeyedLists  # the phrase nodes of each `phrase_key`
+    key_of: np.ndarray  # (num_phrases,) int32, the position of each phrase's key; -1: it has none
+    words: Sequence[str]  # of the keys, sorted
+    counts: np.ndarray  # (num_words,) int64, how often sentences hold a phrase whose key has the word
 
 
 @dataclass(frozen=True)
@@ -170,8 +186,40 @@ class Stored:
     """What is derived from a graph when it is written, so that nobody has to when it is opened."""
 
     neighbours: Lists
-    keys: KeyedLists  # the nodes of each key
-    key_of: np.ndarray  # (num_phrases,) int32, the position of each phrase's key; -1: it has none
+    names: Names
+
+
+def _names_of(graph: HierarchyGraph) -> Names:
+    positions, key_of = dict[str, int](), np.full(len(graph.phrases), -1, dtype=np.int32)
+    for i, key in enumerate(map(phrase_key, graph.phrases)):
+        if key:
+            key_of[i] = positions.setdefault(key, len(positions))
+    counts: Counter[str] = Counter()
+    there = np.flatnonzero(key_of >= 0)
+    degrees = np.bincount(key_of[there], graph.degrees[graph.first_phrase + there], len(positions)).astype(int)
+    for key, degree in zip(positions, degrees.tolist(), strict=True):
+        for word in set(key.split()):
+            counts[word] += degree
+    return Names(_nodes(Keys.of(positions), key_of, graph.first_phrase), key_of, *sorted_counts(counts))
+
+
+def _nodes(keys: Keys, key_of: np.ndarray, first_phrase: int) -> KeyedLists:
+    nodes = Lists.grouped(key_of, len(keys))
+    return KeyedLists(keys, Lists(nodes.indptr, nodes.values + np.int32(first_phrase)))
+
+
+def sorted_counts(counts: Mapping[str, int]) -> tuple[list[str], np.ndarray]:
+    """Return words, sorted, and their counts, without those that are none."""
+    words = sorted(word for word, count in counts.items() if count)
+    return words, np.array([counts[word] for word in words], dtype=np.int64)
+
+
+def _matrix(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> sparse.csr_array:
+    """Return a matrix whose rows hold some columns, each once and ascending."""
+    shape = (len(indptr) - 1, num_columns)
+    matrix = sparse.csr_array((np.ones(len(indices), dtype=np.int8), indices.copy(), indptr.copy()), shape=shape)
+    matrix.sum_duplicates()
+    return matrix
 
 
 _ARRAYS = ("passage_indptr", "passage_sentences", "sentence_indptr", "sentence_phrases")
@@ -207,3 +255,82 @@ def _is_valid(indptr: np.ndarray, indices: np.ndarray, num_rows: int, num_column
     if indptr.shape != (num_rows + 1,) or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
         return False
     return not len(indices) or (indices.min() >= 0 and indices.max() < num_columns)
+
+
+def splice_hierarchy(before: HierarchyGraph, kept: Kept, texts: Sequence[PassageText]) -> HierarchyGraph:
+    """Return what `build_hierarchy` makes of `texts`, of which an earlier graph knows most passages.
+
+    Only the texts of new passages are read, and of those in which a known sentence now stands for the first time.
+    """
+    new = [texts[position] for position in kept.missing]
+    said = list(dict.fromkeys(sentence for text in new for sentence in text.sentences))
+    known, others, numbers = _known(before.sentences, said)
+    own = Lists.of([numbers[sentence] for sentence in text.sentences] for text in new)
+    old_rows = Lists(before.passage_indptr, before.passage_sentences)
+    rows = spliced(old_rows, own, kept.rows)
+    order, first, number = by_first(rows.values, known + len(others))
+
+    # A sentence has the phrases of the passage that is the first to say it.
+    owners = np.searchsorted(rows.indptr, first, side="right") - 1
+    _, old_first, old_number = by_first(before.passage_sentences, known)
+    old_owners = np.searchsorted(before.passage_indptr, old_first, side="right") - 1
+    is_same = np.zeros(len(order), dtype=bool)
+    at = np.flatnonzero(order < known)
+    is_same[at] = kept.old[owners[at]] == old_owners[old_number[order[at]]]
+    read = {position: text for position, text in zip(kept.missing, new, strict=True)}
+    strings = Texts.of(before.sentences)
+    held: list[list[str]] = []
+    for i in np.flatnonzero(~is_same).tolist():
+        owner, sentence = int(owners[i]), int(order[i])
+        text = read[owner] if owner in read else read.setdefault(owner, texts[owner])
+        wanted = strings[sentence] if sentence < known else others[sentence - known]
+        held.append([p for p in dict.fromkeys(text.phrases[text.sentences.index(wanted)]) if p.strip()])
+    known_phrases, other_phrases, places = _known(before.phrases, list(dict.fromkeys(p for row in held for p in row)))
+    phrase_rows = order.copy()
+    phrase_rows[~is_same] = known + np.arange(len(held))
+    old_rows = Lists(before.sentence_indptr, before.sentence_phrases)
+    found = spliced(old_rows, Lists.of([places[p] for p in row] for row in held), phrase_rows)
+    phrase_order, _, phrase_number = by_first(found.values, known_phrases + len(other_phrases))
+    graph = HierarchyGraph(
+        num_passages=len(rows),
+        sentences=read_few(strings.spliced(others, order)),
+        phrases=read_few(Texts.of(before.phrases).spliced(other_phrases, phrase_order)),
+        passage_indptr=rows.indptr.astype(np.int32),
+        passage_sentences=number[rows.values],
+        sentence_indptr=found.indptr.astype(np.int32),
+        sentence_phrases=phrase_number[found.values],
+    )
+    names = _spliced_names(before, graph, other_phrases, phrase_order)
+    return replace(graph, stored=Stored(graph.neighbours, names))
+
+
+def _known(strings: Sequence[str], wanted: list[str]) -> tuple[int, list[str], dict[str, int]]:
+    """Return how many strings there are, those of `wanted` that are none of them, and the number of each wanted one."""
+    found = Texts.of(strings).find_all(wanted).tolist()
+    others = [string for string, at in zip(wanted, found, strict=True) if at < 0]
+    numbers = {string: at for string, at in zip(wanted, found, strict=True) if at >= 0}
+    return len(strings), others, numbers | {string: len(strings) + i for i, string in enumerate(others)}
+
+
+def _spliced_names(before: HierarchyGraph, graph: HierarchyGraph, others: list[str], order: np.ndarray) -> Names:
+    """Name the phrases of a graph that were those of an earlier one, followed by others, in another order."""
+    old, keys = before.names, [phrase_key(phrase) for phrase in others]
+    place = old.nodes.keys_.numbered(key for key in keys if key)
+    wanted = [key for key, at in place.items() if at >= len(old.nodes)]
+    of_others = [place.get(key, -1) for key in keys]
+    numbers = np.concatenate([old.key_of, np.array(of_others, dtype=np.int32)])[order]
+    key_order, _, key_number = by_first(numbers[numbers >= 0], len(old.nodes) + len(wanted))
+    key_of = np.where(numbers >= 0, key_number[numbers], np.int32(-1))
+
+    # Words are counted anew of the phrases alone that more or fewer sentences hold than before.
+    degrees = np.zeros((2, len(before.phrases) + len(others)), dtype=np.int64)
+    degrees[0, : len(before.phrases)] = before.degrees[before.first_phrase :]
+    degrees[1, order] = graph.degrees[graph.first_phrase :]
+    counts = dict(zip(old.words, old.counts.tolist(), strict=True))
+    for phrase in np.flatnonzero(degrees[0] != degrees[1]).tolist():
+        at = phrase - len(before.phrases)
+        key = keys[at] if at >= 0 else before.phrase_keys[phrase]
+        for word in set(key.split()):
+            counts[word] = counts.get(word, 0) + int(degrees[1, phrase] - degrees[0, phrase])
+    nodes = _nodes(old.nodes.keys_.spliced(wanted, key_order), key_of, graph.first_phrase)
+    return Names(nodes, key_of, *sorted_counts(counts))

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from gnnrag.common.tables import KeyedLists, Keys, Lists, check_below, distinct, map_array, put_arrays_apart
+from gnnrag.common.tables import (
+    Kept,
+    KeyedLists,
+    Keys,
+    Lists,
+    by_first,
+    check_below,
+    distinct,
+    map_array,
+    put_arrays_apart,
+    spliced,
+)
+from gnnrag.errors import ArtefactError
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, phrase_key
 from gnnrag.text.subjects import Subject
@@ -43,7 +55,10 @@ class TitleTables:
     forms: KeyedLists  # the passages of each form, ascending
     sure: np.ndarray  # (num_forms,) float64, how sure a passage is known by it
     weights: np.ndarray  # (num_forms,) float64, the summed rarity of its content words
+    parts: Lists  # the content words of each form, in order
     own: Lists  # the forms of each passage
+    kinds: np.ndarray  # (num_own,) uint8, what each of those is to its passage: a sum of `FULL`, `BARE`, `SUBJECT`
+    known: np.ndarray  # (num_own,) float64, how sure it is as a subject; 0 where it is none
     is_titled: np.ndarray  # (num_passages,) bool
     words: KeyedLists  # the forms that hold each word, ascending; words are sorted
     counts: np.ndarray  # (num_words,) int64, how often sentences name something with the word
@@ -51,89 +66,142 @@ class TitleTables:
 
     def save(self, folder: Path) -> None:
         """Write into a folder."""
-        self.forms.save(folder, "forms")
-        self.own.save(folder, "own")
-        self.words.save(folder, "words")
+        for name in ("forms", "words", "own", "parts"):
+            getattr(self, name).save(folder, name)
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         put_arrays_apart(folder, **arrays, num_sentences=np.array([self.num_sentences]))
 
     @classmethod
     def load(cls, folder: Path) -> TitleTables:
         """Map what `save` wrote; ValueError where its parts do not belong together."""
+        if not (folder / "kinds.npy").exists():
+            raise ArtefactError(f"{folder} is of an earlier version; bring it up to date: gnnrag index build CONFIG")
         arrays = {name: map_array(folder, name) for name in _ARRAYS}
         num_passages, num_forms = len(arrays["is_titled"]), len(arrays["sure"])
         forms, own = KeyedLists.load(folder, "forms", num_passages), Lists.load(folder, "own", num_forms)
         words = KeyedLists.load(folder, "words", num_forms)
-        fits = len(own) == num_passages and len(arrays["weights"]) == len(forms) == num_forms
+        parts = Lists.load(folder, "parts", len(words))
+        fits = (
+            len(own) == num_passages
+            and len(arrays["weights"]) == len(forms) == len(parts) == num_forms
+            and len(arrays["kinds"]) == len(arrays["known"]) == len(own.values)
+        )
         size = int(map_array(folder, "num_sentences")[0])
         if not fits or len(arrays["counts"]) != len(words) or size < 1:
             raise ValueError("the tables of titles do not belong together")
         check_below(arrays["counts"], 1 << 62)
-        return cls(forms=forms, own=own, words=words, num_sentences=size, **arrays)
+        return cls(forms=forms, own=own, words=words, parts=parts, num_sentences=size, **arrays)
 
 
-_ARRAYS = ("sure", "weights", "is_titled", "counts")
+_ARRAYS = ("sure", "weights", "kinds", "known", "is_titled", "counts")
+FULL, BARE, SUBJECT = 1, 2, 4  # a title; a title without its qualifier; what a text is about
 
 
 def build_titles(
-    graph: HierarchyGraph, titles: Iterable[str], subjects: Iterable[Sequence[Subject]] = ()
+    graph: HierarchyGraph,
+    titles: Iterable[str],
+    subjects: Iterable[Sequence[Subject]] = (),
+    before: tuple[TitleTables, Kept] | None = None,
 ) -> TitleTables:
     """Collect what passages are known by; node i of `graph` is the passage of the i-th title.
 
     A title is known with and without its parenthetical qualifier; a passage without one, by what its text is about
-    (`subjects`, a row a passage, empty where it has a title), which is as sure as the text makes it.
+    (`subjects`, a row a passage, empty where it has a title), which is as sure as the text makes it. Given the tables
+    of an earlier corpus and what of it stays, `titles` and `subjects` are of the passages alone that it has not.
     """
-    exact, loose = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
-    own: list[tuple[str, ...]] = []
-    for passage, title in enumerate(titles):
-        full, bare = phrase_key(title), phrase_key(drop_qualifier(title))
-        exact[full].append(passage)
-        loose[bare].append(passage)
-        own.append((full, bare))
-    is_titled = np.fromiter((bool(full) for full, _ in own), dtype=bool, count=len(own))
-    # A passage that bears the very name wins over those that need a qualifier to tell them apart from it.
-    loose.update(exact)
-    sure: dict[str, float] = {}  # of the forms that no title has
-    found = defaultdict[str, list[int]](list)
-    for passage, row in enumerate(subjects):
-        names = {phrase_key(subject.name): subject.confidence for subject in row}
-        own[passage] += tuple(names)
-        for form, confidence in names.items():
-            if form and form not in loose:  # titles win
-                found[form].append(passage)
-                sure[form] = max(confidence, sure.get(form, 0.0))
-    loose.update(found)
-    loose.pop("", None)
-    position = {form: i for i, form in enumerate(loose)}
-    counts, num_sentences = _word_counts(graph), max(len(graph.sentences), 1)
-    holders = defaultdict[str, list[int]](list)
-    weights = np.zeros(len(position))
-    for form, i in position.items():
-        words = content(form.split())
-        weights[i] = sum(rarity_of(counts[word], num_sentences) for word in words)
-        for word in words:
-            holders[word].append(i)
-    vocabulary = sorted(counts.keys() | holders.keys())
+    rows = [_names(title, row) for title, row in zip(titles, chain(subjects, repeat(())), strict=False)]
+    old, kept = before or (_NOTHING, Kept(np.full(len(rows), -1), 0))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    number = old.forms.keys_.numbered(names)
+    others = [name for name in names if number[name] >= len(old.forms)]
+    mine = Lists.of([number[name] for name in row] for row in rows)
+    sure = np.array([known for row in rows for _, known in row.values()], dtype=np.float64)
+    kinds = np.array([kind for row in rows for kind, _ in row.values()], dtype=np.uint8)
+    own = spliced(old.own, mine, kept.rows)
+    known = spliced(Lists(old.own.indptr, old.known), Lists(mine.indptr, sure), kept.rows).values
+    kinds = spliced(Lists(old.own.indptr, old.kinds), Lists(mine.indptr, kinds), kept.rows).values
+    order, _, place = by_first(own.values, len(old.forms) + len(others))
+    own = Lists(own.indptr, place[own.values])
+    keys = old.forms.keys_.spliced(others, order)
+    words, parts, counts = _words(graph, old, others, order)
+    holders = Lists.grouped(parts.values, len(words))
+    holders = Lists(holders.indptr, np.repeat(np.arange(len(keys), dtype=np.int32), parts.sizes)[holders.values])
+    num_sentences = max(len(graph.sentences), 1)
+    passages, sure, is_titled = _bearers(own, kinds, known, len(keys))
     return TitleTables(
-        forms=KeyedLists(Keys.of(loose), Lists.of(loose.values())),
-        sure=np.array([sure.get(form, 1.0) for form in position], dtype=np.float64),
-        weights=weights,
-        own=Lists.of([position[form] for form in dict.fromkeys(row) if form] for row in own),
+        forms=KeyedLists(keys, passages),
+        sure=sure,
+        weights=_weights(parts, counts, num_sentences),
+        parts=parts,
+        own=own,
+        kinds=kinds,
+        known=known,
         is_titled=is_titled,
-        words=KeyedLists(Keys.of(vocabulary), Lists.of(holders.get(word, ()) for word in vocabulary)),
-        counts=np.array([counts[word] for word in vocabulary], dtype=np.int64),
+        words=KeyedLists(Keys.of(words), holders),
+        counts=counts,
         num_sentences=num_sentences,
     )
 
 
-def _word_counts(graph: HierarchyGraph) -> Counter[str]:
-    """Return of each word how often sentences hold a phrase with it."""
-    counts: Counter[str] = Counter()
-    degrees = graph.degrees[graph.first_phrase :].tolist()
-    for key, degree in zip(graph.phrase_keys, degrees, strict=True):
-        for word in set(key.split()):
-            counts[word] += degree
-    return counts
+def _names(title: str, subjects: Iterable[Subject]) -> dict[str, tuple[int, float]]:
+    """Return what a passage is known by, as what, and how sure that is where it is a subject."""
+    found: dict[str, tuple[int, float]] = {}
+    for name, kind in ((phrase_key(title), FULL), (phrase_key(drop_qualifier(title)), BARE)):
+        found[name] = (found.get(name, (0, 0.0))[0] | kind, 0.0)
+    for name, confidence in {phrase_key(subject.name): subject.confidence for subject in subjects}.items():
+        found[name] = (found.get(name, (0, 0.0))[0] | SUBJECT, confidence)
+    found.pop("", None)
+    return found
+
+
+def _words(
+    graph: HierarchyGraph, old: TitleTables, others: list[str], order: np.ndarray
+) -> tuple[list[str], Lists, np.ndarray]:
+    """Return the words of names and forms, sorted; those of each form; and how often sentences name something so."""
+    split = [content(form.split()) for form in others]
+    new = list(dict.fromkeys(word for row in split for word in row))
+    number = old.words.keys_.numbered(new)
+    parts = spliced(old.parts, Lists.of([number[word] for word in row] for row in split), order)
+    used = distinct(parts.values).tolist()
+    before, strings = len(old.words), old.words.keys_.strings
+    after = [word for word in new if number[word] >= before]
+    spelt = [strings[i] if i < before else after[i - before] for i in used]
+    words = sorted({*graph.names.words, *spelt})
+    place = {word: i for i, word in enumerate(words)}
+    now, counts = np.zeros(before + len(after), dtype=np.int32), np.zeros(len(words), dtype=np.int64)
+    now[used] = [place[word] for word in spelt]
+    counts[[place[word] for word in graph.names.words]] = graph.names.counts
+    return words, Lists(parts.indptr, now[parts.values]), counts
+
+
+def _weights(parts: Lists, counts: np.ndarray, num_sentences: int) -> np.ndarray:
+    """Return the summed rarity of the words of each form, in their order. Shape (len(parts),)."""
+    values, which = np.unique(counts, return_inverse=True)
+    rarities = np.array([rarity_of(count, num_sentences) for count in values.tolist()])[which.ravel()]
+    weights = np.zeros(len(parts))
+    for at in range(int(parts.sizes.max(initial=0))):
+        there = np.flatnonzero(parts.sizes > at)
+        weights[there] += rarities[parts.values[parts.indptr[there] + at]]
+    return weights
+
+
+def _bearers(own: Lists, kinds: np.ndarray, known: np.ndarray, count: int) -> tuple[Lists, np.ndarray, np.ndarray]:
+    """Return the passages of each of `count` forms, how sure they are known by it, and which passages have titles.
+
+    A passage that bears the very name wins over those that need a qualifier to tell them apart from it, titles win
+    over subjects.
+    """
+    passages = np.repeat(np.arange(len(own), dtype=np.int32), own.sizes)
+    best = np.full(count, SUBJECT, dtype=np.uint8)
+    for kind in (BARE, FULL):
+        best[own.values[(kinds & kind) > 0]] = kind
+    bears = (kinds & best[own.values]) > 0
+    at = Lists.grouped(own.values[bears], count)
+    sure = np.where(best == SUBJECT, 0.0, 1.0)
+    np.maximum.at(sure, own.values[bears], known[bears])
+    is_titled = np.zeros(len(own), dtype=bool)
+    is_titled[passages[(kinds & FULL) > 0]] = True
+    return Lists(at.indptr, passages[bears][at.values]), sure, is_titled
 
 
 def content(words: Iterable[str]) -> list[str]:
@@ -145,6 +213,22 @@ def rarity_of(count: int, num_sentences: int) -> float:
     """Return the weight of a word that so many mentions hold."""
     return math.log1p(num_sentences / (1 + count))
 
+
+_NO_LISTS = Lists(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+_NO_TABLE, _NO_NUMBERS = KeyedLists(Keys.of(()), _NO_LISTS), np.zeros(0)
+_NOTHING = TitleTables(
+    forms=_NO_TABLE,
+    sure=_NO_NUMBERS,
+    weights=_NO_NUMBERS,
+    parts=_NO_LISTS,
+    own=_NO_LISTS,
+    kinds=np.zeros(0, dtype=np.uint8),
+    known=_NO_NUMBERS,
+    is_titled=np.zeros(0, dtype=bool),
+    words=_NO_TABLE,
+    counts=np.zeros(0, dtype=np.int64),
+    num_sentences=1,
+)
 
 _ALMOST = 1e-9  # by which sums in another order may differ
 _KEPT = 1 << 16  # results that are kept

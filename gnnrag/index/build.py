@@ -10,9 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gnnrag.common.files import digest, exclusive_lock
 from gnnrag.common.hub import is_pulled
 from gnnrag.common.records import INDEX, refuse_other
+from gnnrag.common.tables import Lazy
 from gnnrag.common.waiting import moved, waiting
 from gnnrag.common.yaml_config import MARK
 from gnnrag.config import IndexConfig
@@ -20,11 +23,12 @@ from gnnrag.datasets.placing import document_of
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.index.embedder import is_folder, make_embedder
+from gnnrag.index.passages import EditedPassages, digests_of, positions_of
 from gnnrag.index.plan import Plan, Step, closure, prompted_writers
 from gnnrag.index.settings import open_embedder, stored_config
 from gnnrag.index.stage import Context
 from gnnrag.index.stages import STAGES
-from gnnrag.index.store import Store, forget_journals
+from gnnrag.index.store import Store, forget_journals, read_artefact
 from gnnrag.metrics.replies import WARN, by_writer, remarks
 from gnnrag.types import Passage
 
@@ -48,7 +52,7 @@ def refuse_other_source(store: Store, source: Mapping[str, Any], passages: Seque
     known = before.get("path")
     if not isinstance(known, str) or "path" not in source or store.key("passages") is None or is_same(before, source):
         return
-    there = stored_passages(store)
+    there = list(stored_passages(store))
     if there == list(passages):
         return
     if not _is_there(before, known):
@@ -99,7 +103,7 @@ def refuse_to_undo(store: Store, passages: Sequence[Passage]) -> None:
     """Raise ArtefactError when the index has passages added or removed that `passages` does not reflect."""
     if not store.manifest["source"].get("edited"):
         return
-    if stored_passages(store) != list(passages):
+    if list(stored_passages(store)) != list(passages):
         raise ArtefactError(
             f"index {store.root} was changed by gnnrag index add or remove, and this would undo it. Ask it as it is, "
             f"with gnnrag ask index.path={store.root} and no config, or undo the changes with the same config or "
@@ -108,9 +112,10 @@ def refuse_to_undo(store: Store, passages: Sequence[Passage]) -> None:
         )
 
 
-def stored_passages(store: Store) -> list[Passage]:
-    """Return the passages that an index holds."""
-    return list(store.load("passages", STAGES["passages"].load))
+def stored_passages(store: Store) -> Sequence[Passage]:
+    """Return the passages that an index holds: a list of few; many are read where they are asked for."""
+    passages: Sequence[Passage] = store.load("passages", STAGES["passages"].load)
+    return passages
 
 
 def check_passages(root: Path, passages: Sequence[Passage]) -> None:
@@ -125,12 +130,17 @@ def check_passages(root: Path, passages: Sequence[Passage]) -> None:
             raise DataError(root, f"passage {passage.id!r} has neither title nor text; remove it")
 
 
-def named(root: Path, name: str, passages: Mapping[str, Passage]) -> list[str]:
-    """Return the ids of a name: itself, else those of passages cut from that document; DataError without any."""
-    found = [name] if name in passages else [id_ for id_ in passages if is_cut_from(id_, {name})]
+def named(root: Path, name: str, passages: Sequence[Passage], at: Mapping[str, int]) -> list[int]:
+    """Return where a name stands: the passage with that id, else those cut from that document; DataError without any.
+
+    `at` has the position of each id.
+    """
+    if name in at:
+        return [at[name]]
+    found = [position for position, id_ in enumerate(at) if is_cut_from(id_, {name})]
     if not found:
-        files = dict.fromkeys(document_of(passage.id) for passage in passages.values() if passage.place)
-        hint = nearest(name, list(passages if "#" in name or not files else files)[:2000])[:200]
+        files = dict.fromkeys(document_of(passage.id) for passage in passages if passage.place)
+        hint = nearest(name, list(at if "#" in name or not files else files)[:2000])[:200]
         raise DataError(root, f"passage {name!r} is not in the index{', nor a document' if files else ''}. {hint}")
     return found
 
@@ -260,17 +270,37 @@ def update_index(
         before = stored_passages(store)
         if not store.manifest["complete"]:  # finish what a kill cut off, so that this change finds a whole index
             _build(_own_plan(store, before, caller), None, progress)
-        passages = {p.id: p for p in before}
-        for name in remove:
-            for id_ in named(root, name, passages):
-                del passages[id_]
-        passages.update((p.id, p) for p in add)
-        added, whole = {p.id for p in add}, frozenset(documents)
-        kept = [p for p in passages.values() if p.id in added or not is_cut_from(p.id, whole)]
-        if not kept:
+        passages = _edited(root, before, add, remove, frozenset(documents))
+        if not len(passages):
             raise DataError(root, "no passage would be left; delete the folder instead")
-        source = {**store.manifest["source"], "edited": True} if kept != before else None
-        return _build(_own_plan(store, kept, caller), source, progress)
+        is_other = not np.array_equal(passages.digests, digests_of(before))
+        source = {**store.manifest["source"], "edited": True} if is_other else None
+        return _build(_own_plan(store, passages, caller), source, progress)
+
+
+def _edited(
+    root: Path,
+    before: Sequence[Passage],
+    add: Sequence[Passage],
+    remove: Sequence[str],
+    documents: frozenset[str],
+) -> EditedPassages:
+    """Return what `update_index` makes of a corpus."""
+    at, stays = positions_of(before), np.ones(len(before), dtype=bool)
+    for name in remove:
+        where = named(root, name, before, at)
+        if not stays[where].any():
+            raise DataError(root, f"passage {name!r} is not in the index any more: it is named twice")
+        stays[where] = False
+    rows = np.arange(len(before) + len(add))
+    known = np.array([at.get(passage.id, -1) for passage in add], dtype=np.int64)
+    known[~stays[known]] = -1  # what is removed and added goes to the end
+    if documents:
+        stays &= np.fromiter((not is_cut_from(id_, documents) for id_ in at), dtype=bool, count=len(at))
+    replaced = np.flatnonzero(known >= 0)
+    rows[known[replaced]], stays[known[replaced]] = len(before) + replaced, True
+    rows = rows[np.concatenate([stays, known < 0])]
+    return EditedPassages(before, add, rows)
 
 
 def _own_plan(store: Store, passages: Sequence[Passage], caller: IndexConfig | None) -> Plan:
@@ -320,12 +350,16 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
     if not store.manifest["stages"]:
         store.save()  # where others are replaced, nothing names what goes
     store.clean()
-    loaded: dict[str, Any] = {"passages": list(context.passages)}
+    passages = context.passages
+    loaded: dict[str, Any] = {"passages": passages if isinstance(passages, Lazy) else list(passages)}
 
     def read(name: str) -> Any:
         if name not in loaded:
-            loaded[name] = store.load(name, STAGES[name].load)
+            loaded[name] = read_artefact(store.folder(name, is_hashed=name not in made), STAGES[name].load)
         return loaded[name]
+
+    made: list[str] = []
+    context.read = read
 
     # An index cut off here holds stages of two corpora or settings; `complete` tells those who would read it.
     record = {"settings": plan.record, "source": source or store.manifest["source"]}
@@ -339,17 +373,17 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
         if step.is_current:
             forget_journals(store, step.name)  # a kill may have come between the commit and this
         else:
-            _run(step, Context(store, plan.config, context.passages, context.embedder, read), progress)
+            _run(step, context, progress)
+            made.append(step.name)
     store.manifest["complete"] = True
     weights = store.manifest.get("embedder_weights")
     if not is_folder(plan.config.embedder.model):
         store.manifest.pop("embedder_weights", None)
     elif plan.embedder is not None:
         store.manifest["embedder_weights"] = plan.embedder.weights
-    built = [step.name for step in steps if not step.is_current]
-    if built or stale or weights != store.manifest.get("embedder_weights"):
+    if made or stale or weights != store.manifest.get("embedder_weights"):
         store.save()
-    return built
+    return made
 
 
 def _run(step: Step, context: Context, progress: Progress) -> None:

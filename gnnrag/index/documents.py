@@ -13,6 +13,7 @@ from gnnrag.datasets.documents.merging import given_back
 from gnnrag.datasets.documents.report import write_report
 from gnnrag.errors import ArtefactError
 from gnnrag.index.build import is_cut_from, stored_passages, update_index
+from gnnrag.index.passages import positions_of
 from gnnrag.index.store import Store
 
 
@@ -32,9 +33,9 @@ def add_documents(
     `data` is cut as the index is (`cut_as`).
     """
     before = stored_passages(Store(root))
-    ids = {passage.id for passage in data.passages}
-    leaving = [p for p in before if p.id in ids or is_cut_from(p.id, frozenset(data.documents))]
-    back = tuple(given_back(leaving, {p.id for p in before} | ids, data.passages))
+    at, ids, documents = positions_of(before), {passage.id for passage in data.passages}, frozenset(data.documents)
+    leaving = [before[i] for i, id_ in enumerate(at) if id_ in ids or is_cut_from(id_, documents)]
+    back = tuple(given_back(leaving, at.keys() | ids, data.passages))
     built = update_index(root, (*data.passages, *back), (), progress, data.documents, caller)
     write_report(root, data.report, ())
     return built
@@ -45,10 +46,12 @@ def remove_documents(
 ) -> list[str]:
     """Remove passages by id, or all that were cut from a document, named as the index does or by its path."""
     store = Store(root)
-    before = {passage.id: passage for passage in stored_passages(store)} if store.key("passages") else {}
-    gone = [_known_as(name, before, store) for name in names]
-    leaving = {id_: before[id_] for name in gone for id_ in before if id_ == name or is_cut_from(id_, {name})}
-    back = tuple(given_back(leaving.values(), before.keys() - leaving.keys(), ()))
+    before = stored_passages(store) if store.key("passages") else []
+    at = positions_of(before)
+    gone = [_known_as(name, at, store) for name in names]
+    wanted = frozenset(gone)
+    leaving = {id_: before[i] for i, id_ in enumerate(at) if id_ in wanted or is_cut_from(id_, wanted)}
+    back = tuple(given_back(leaving.values(), at.keys() - leaving.keys(), ()))
     built = update_index(root, back, gone, progress, (), caller)
     write_report(root, (), set(gone))
     return built

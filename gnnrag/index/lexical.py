@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnrag.common.tables import Keys
+from gnnrag.common.tables import Kept, Keys, Lists, map_array, put_arrays_apart
 from gnnrag.errors import ArtefactError
-from gnnrag.index.stage import get_json, put_json
+from gnnrag.index.postings import K1, B, Postings, in_order
 
 # What `fit` writes, and a stranger's file may not change.
 _FIXED = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_dtype": "int32", "backend": "numpy"}
@@ -19,8 +19,9 @@ _FIXED = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_d
 class BM25:
     """Okapi BM25 in Lucene's form (k1 = 1.5, b = 0.75), English stop-words removed, Snowball stems."""
 
-    def __init__(self, model: Any, terms: Mapping[str, int], num_passages: int) -> None:
-        self.model, self.terms, self.num_passages = model, terms, num_passages
+    def __init__(self, model: Any, terms: Mapping[str, int], lengths: np.ndarray) -> None:
+        self.model, self.terms, self.lengths = model, terms, lengths  # of passages, in terms: (num_passages,) int32
+        self.num_passages = len(lengths)
 
     @property
     def num_terms(self) -> int:
@@ -37,10 +38,29 @@ class BM25:
         # a corpus of stop-words only (or of nothing) valid.
         vocabulary = {term: i for i, term in enumerate(["\0", *sorted(set().union(*tokens, ()))])}
         ids = [[vocabulary[t] for t in row] for row in tokens] or [[0]]
-        model = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
+        model = bm25s.BM25(method="lucene", k1=K1, b=B)
         with np.errstate(invalid="ignore"):  # the mean length of passages of stop-words only is zero
             model.index(bm25s.tokenization.Tokenized(ids=ids, vocab=dict(vocabulary)), show_progress=False)
-        return cls(model, vocabulary, len(texts))
+        return cls(model, vocabulary, np.array([len(row) for row in tokens], dtype=np.int32))
+
+    def spliced(self, texts: Callable[[list[int]], list[str]], kept: Kept) -> BM25 | None:
+        """Return what `fit` gives for a corpus of which this one knows all but the texts at some positions.
+
+        None where it can only be fitted: scores of another version, or nothing that counts.
+        """
+        import bm25s
+
+        kept, scores = in_order(kept), self.model.scores
+        if not self.lengths.any() or not isinstance(self.terms, Keys):
+            return None
+        found = Postings.of_scores(self.terms, Lists(scores["indptr"], scores["indices"]), scores["data"], self.lengths)
+        after = found and found.spliced(kept, tokenise(texts(kept.missing)))
+        if not after or not after.lengths.any():
+            return None
+        model = bm25s.BM25(method="lucene", k1=K1, b=B)
+        arrays = {"data": after.scores(), "indices": after.passages.values, "indptr": after.passages.indptr}
+        model.scores, model.nonoccurrence_array = {**arrays, "num_docs": len(after.lengths)}, None
+        return BM25(model, after.terms, after.lengths)
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """Return (len(queries), num_passages) float64; a query without known terms scores zero everywhere."""
@@ -60,22 +80,24 @@ class BM25:
         """Write into a folder."""
         self.model.vocab_dict = {}  # as JSON, millions of terms take seconds to open
         self.model.save(str(folder / "bm25"), show_progress=False)
-        Keys.of(self.terms).save(folder, "terms")
-        put_json(folder / "size.json", self.num_passages)
+        terms = self.terms if isinstance(self.terms, Keys) else Keys.of(self.terms)
+        terms.save(folder, "terms")
+        put_arrays_apart(folder, lengths=self.lengths)
 
     @classmethod
     def load(cls, folder: Path) -> BM25:
         """Read what `save` wrote. Raises ArtefactError where its parts do not belong together."""
         import bm25s
 
-        if not (folder / "terms.bytes.npy").exists():
+        if not (folder / "lengths.npy").exists():
             raise ArtefactError(f"{folder} is of an earlier version; bring it up to date: gnnrag index build CONFIG")
         how = {"allow_pickle": False, "mmap": True, "load_vocab": False, "show_progress": False}
         model = bm25s.BM25.load(str(folder / "bm25"), override_params=_FIXED, **how)
-        size, terms = get_json(folder / "size.json"), Keys.load(folder, "terms")
+        lengths, terms = map_array(folder, "lengths"), Keys.load(folder, "terms")
         data, rows, starts = (model.scores[name] for name in ("data", "indices", "indptr"))
         fits = (
-            model.scores["num_docs"] == max(size, 1)
+            model.scores["num_docs"] == max(len(lengths), 1)
+            and (lengths.ndim, lengths.dtype) == (1, np.int32)
             and all(part.ndim == 1 and part.dtype.kind in "fi" for part in (data, rows, starts))
             and (starts[0], starts[-1]) == (0, len(data))
             and len(rows) == len(data)
@@ -87,7 +109,7 @@ class BM25:
         )
         if not fits:
             raise ArtefactError(f"BM25 index {folder}: its parts do not belong together; build the index again")
-        return cls(model, terms, size)
+        return cls(model, terms, lengths)
 
 
 def tokenise(texts: Sequence[str]) -> list[list[str]]:

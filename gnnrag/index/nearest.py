@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.tables import check_below, map_array, put_arrays_apart
+from gnnrag.common.tables import Kept, check_below, map_array, put_arrays_apart
 from gnnrag.errors import ArtefactError
 
 FLAT_UP_TO = 200_000  # vectors: fewer are all compared
@@ -23,29 +23,61 @@ _ROWS = 1 << 16  # vectors worked on at a time
 _SAMPLED = 1 << 14  # scores that tell how large the best are
 
 
-def write_lists(folder: Path, vectors: np.ndarray) -> None:
-    """Cluster unit vectors (n, dim) and write them in lists; the same vectors give the same files."""
+def write_lists(folder: Path, vectors: np.ndarray, before: tuple[Path, Kept] | None = None) -> None:
+    """Put unit vectors (n, dim) into lists by what they are near; the same vectors give the same files.
+
+    The lists of an earlier corpus are carried on (`before`: their folder, and what stays) while their centres were
+    found of half of what there is now, or more, and of twice as much at most.
+    """
     import faiss
 
     count, dim = vectors.shape
-    centres = max(1, min(_CENTRES, count // _SAMPLE))
-    sample = vectors[np.linspace(0, count - 1, min(count, centres * _SAMPLE)).astype(np.int64)]
-    kmeans = faiss.Kmeans(dim, centres, niter=8, seed=1, spherical=True)
-    kmeans.train(np.ascontiguousarray(sample, dtype=np.float32))
-    middles = np.asarray(kmeans.centroids)
+    old = _Stored(before[0]) if before else None
+    if before is None or old is None or not count <= 2 * old.trained <= 4 * count:
+        sample = vectors[np.linspace(0, count - 1, min(count, _CENTRES * _SAMPLE)).astype(np.int64)]
+        kmeans = faiss.Kmeans(dim, max(1, min(_CENTRES, count // _SAMPLE)), niter=8, seed=1, spherical=True)
+        kmeans.train(np.ascontiguousarray(sample, dtype=np.float32))
+        middles, scale, trained = np.asarray(kmeans.centroids), 127 / max(float(np.abs(sample).max()), 1e-12), count
+        kept = Kept(np.full(count, -1, dtype=np.int64), 0)
+        owners, codes = np.zeros(0, dtype=np.int32), np.zeros((0, dim), dtype=np.uint8)
+    else:
+        middles, scale, trained, kept = old.centres, old.scale, old.trained, before[1]
+        owners, codes = old.owners, old.codes[np.argsort(old.order)]
     near: Any = faiss.IndexFlatIP(dim)
-    near.add(middles)
-    owners = np.empty(count, dtype=np.int32)
-    for start in range(0, count, _ROWS):
-        rows = np.ascontiguousarray(vectors[start : start + _ROWS], dtype=np.float32)
-        owners[start : start + _ROWS] = near.search(rows, 1)[1][:, 0]
+    near.add(np.ascontiguousarray(middles))
+    new = np.array(kept.missing, dtype=np.int64)
+    theirs, added = np.empty(len(new), dtype=np.int32), np.empty((len(new), dim), dtype=np.uint8)
+    for start in range(0, len(new), _ROWS):
+        part = slice(start, start + _ROWS)
+        rows = np.ascontiguousarray(vectors[new[part]], dtype=np.float32)
+        theirs[part] = near.search(rows, 1)[1][:, 0]
+        added[part] = np.rint(rows * scale).clip(-128, 127) + 128
+    owners = np.concatenate([owners, theirs])[kept.rows]
     order = np.argsort(owners, kind="stable").astype(np.int32)
-    codes, scale = np.empty((count, dim), dtype=np.uint8), 127 / max(float(np.abs(sample).max()), 1e-12)
-    for start in range(0, count, _ROWS):
-        rows = np.rint(vectors[order[start : start + _ROWS]] * scale).clip(-128, 127)
-        codes[start : start + _ROWS] = rows + 128
-    sizes = np.bincount(owners, minlength=centres).astype(np.int64)
+    codes = np.concatenate([codes, added])[kept.rows[order]]
+    sizes = np.bincount(owners, minlength=len(middles)).astype(np.int64)
     put_arrays_apart(folder, centres=middles, list_sizes=sizes, list_order=order, codes=codes)
+    put_arrays_apart(folder, list_scale=np.array([scale, trained]))
+
+
+class _Stored:
+    """What `write_lists` wrote, checked."""
+
+    def __init__(self, folder: Path) -> None:
+        names = ("centres", "list_sizes", "list_order", "codes", "list_scale")
+        self.centres, self.sizes, self.order, self.codes, (self.scale, trained) = (map_array(folder, n) for n in names)
+        self.trained = int(trained)
+        fits = self.centres.shape == (len(self.sizes), self.codes.shape[1]) and self.order.shape == (len(self.codes),)
+        if not fits or self.sizes.sum() != len(self.codes) or (self.sizes < 0).any() or self.codes.dtype != np.uint8:
+            raise ArtefactError(f"{folder}: its lists of vectors do not fit; build the index again")
+        check_below(self.order, len(self.codes))
+
+    @property
+    def owners(self) -> np.ndarray:
+        """The list of each vector. Shape (num_vectors,), int32."""
+        owners = np.empty(len(self.order), dtype=np.int32)
+        owners[self.order] = np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
+        return owners
 
 
 class Nearest:
@@ -58,13 +90,12 @@ class Nearest:
         self._searcher: Any = None
         if folder is None:
             return
-        centres, sizes, order, codes = (map_array(folder, n) for n in ("centres", "list_sizes", "list_order", "codes"))
-        fits = centres.shape == (len(sizes), dim) and codes.shape == vectors.shape and order.shape == (len(codes),)
-        if not fits or sizes.sum() != len(codes) or (len(sizes) and sizes.min() < 0) or codes.dtype != np.uint8:
+        lists = _Stored(folder)
+        sizes, order, codes = lists.sizes, lists.order, lists.codes
+        if codes.shape != vectors.shape:
             raise ArtefactError(f"{folder}: its lists of vectors do not fit the vectors; build the index again")
-        check_below(order, len(codes))
         self._centres: Any = faiss.IndexFlatIP(dim)
-        self._centres.add(np.ascontiguousarray(centres, dtype=np.float32))
+        self._centres.add(np.ascontiguousarray(lists.centres, dtype=np.float32))
         kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
         self._searcher = faiss.IndexIVFScalarQuantizer(
             self._centres, dim, len(sizes), kind, faiss.METRIC_INNER_PRODUCT, False
@@ -77,8 +108,7 @@ class Nearest:
         for at, (start, stop) in enumerate(zip([0, *stops], stops, strict=False)):
             ids, rows = order[start:stop].astype(np.int64), np.ascontiguousarray(codes[start:stop])
             if len(ids):
-                lists = self._searcher.invlists
-                lists.add_entries(at, len(ids), faiss.swig_ptr(ids), faiss.swig_ptr(rows))
+                self._searcher.invlists.add_entries(at, len(ids), faiss.swig_ptr(ids), faiss.swig_ptr(rows))
         self._searcher.ntotal = len(codes)
 
     def search(self, query: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, float]:

@@ -18,6 +18,7 @@ from gnnrag.common.untrusted import parse_json
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.index.embedder import Embedder
+from gnnrag.index.passages import CONTENT, digests_of
 from gnnrag.index.store import Store, map_passages
 from gnnrag.registry import INDEX_TASKS, resolve
 from gnnrag.types import Passage
@@ -32,6 +33,12 @@ def put_lines(path: Path, lines: Iterable[str], end: str = "\n") -> None:
     """Write lines. Raises FileExistsError where there is a file or a link."""
     with path.open("x", encoding="utf-8", newline="\n") as out:
         out.writelines(line + end for line in lines)
+
+
+def put_bytes(path: Path, data: np.ndarray) -> None:
+    """Write bytes as they are. Raises FileExistsError where there is a file or a link."""
+    with path.open("xb") as out:
+        out.write(memoryview(data))
 
 
 def put_arrays(path: Path, **arrays: np.ndarray) -> None:
@@ -110,9 +117,19 @@ class Context:
         """Who runs the writers (`gnnrag.roles.writers.tasks.IndexTasks`): summaries, reports, extraction by a model."""
         return resolve("index.jobs", "jobs", INDEX_TASKS)(self.config, self.embedder)
 
+    @cached_property
+    def digests(self) -> np.ndarray:
+        """See `digests_of`."""
+        return digests_of(self.passages)
+
+    @property
+    def contents(self) -> np.ndarray:
+        """What tells contents apart, (num_passages, 16) uint8: ids and order cost no work when they change."""
+        return np.ascontiguousarray(self.digests[:, :CONTENT])
+
     @property
     def hashes(self) -> list[str]:
-        """Content hash of each passage, in corpus order: ids and order cost no work when they change."""
+        """The same as texts, by which stages know again what a model wrote."""
         return [digest([p.title, p.text]) for p in self.passages]
 
 

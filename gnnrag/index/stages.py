@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnrag.common.files import digest
-from gnnrag.common.tables import Lazy, map_lines, put_array
+from gnnrag.common.tables import Kept, Keys, Lazy, Texts, map_lines, put_array, put_arrays_apart, spliced_rows
 from gnnrag.common.untrusted import parse_json
-from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
-from gnnrag.graphs.layout import Layout, layout_of
+from gnnrag.errors import ArtefactError
+from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy, splice_hierarchy
+from gnnrag.graphs.layout import Layout, layout_of, splice_layout
 from gnnrag.graphs.titles import TitleTables, build_titles
 from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage, KnowledgeStage, KnowledgeVectorStage
@@ -29,19 +30,16 @@ from gnnrag.index.message_stages import (
     SentenceVectorStage,
 )
 from gnnrag.index.nearest import FLAT_UP_TO, write_lists
-from gnnrag.index.passages import load_passages, write_places
+from gnnrag.index.passages import load_passages
+from gnnrag.index.splice import earlier, remember
 from gnnrag.index.stage import (
     Context,
     Stage,
     Writer,
     as_texts,
     embed_strings,
-    get_json,
     get_vectors,
-    known_records,
-    put_json,
-    put_lines,
-    write_records,
+    put_bytes,
 )
 from gnnrag.index.store import map_passages
 from gnnrag.text.analyse import PassageText, analyse, analyser_identity, resolve_language
@@ -56,18 +54,29 @@ class PassageStage(Stage):
     needs: ClassVar[tuple[str, ...]] = ()
     sections: ClassVar[tuple[str, ...]] = ()
 
+    version = 2
+
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
-        return digest([list(_row(p).values()) for p in context.passages])
+        return [self.version, sha256(context.digests.tobytes()).hexdigest()]
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        rows = [json.dumps(_row(p), ensure_ascii=False) for p in context.passages]
+        before = earlier(context, self.name, "", by_id=True)
+        new = range(len(context.passages)) if before is None else before.missing
+        passages = [context.passages[i] for i in new] if before else context.passages
+        lines = Texts.of(json.dumps(_row(p), ensure_ascii=False) + "\n" for p in passages)
+        ids = Keys.of(p.id for p in passages)
+        if before is not None:
+            lines = before.read(lambda folder: map_lines(folder / _PASSAGES)).spliced(lines, before.rows)
+            ids = before.read(lambda folder: Keys.load(folder, "ids")).spliced(list(ids), before.rows)
 
         def write(folder: Path) -> dict[str, Any]:
-            put_lines(folder / "passages.jsonl", rows)
-            write_places(folder, rows, [p.id for p in context.passages])
-            return {"passages": len(rows)}
+            put_bytes(folder / _PASSAGES, lines.data)
+            put_arrays_apart(folder, starts=lines.starts)
+            ids.save(folder, "ids")
+            remember(folder, context, self.name, "", by_id=True)
+            return {"passages": len(lines)}
 
         return write
 
@@ -88,7 +97,7 @@ class TextStage(Stage):
     name: ClassVar[str] = "text"
     needs: ClassVar[tuple[str, ...]] = ("passages",)
     sections: ClassVar[tuple[str, ...]] = ()
-    version = 2
+    version = 3
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
@@ -98,40 +107,49 @@ class TextStage(Stage):
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        text, hashes = context.config.text, context.hashes
+        text = context.config.text
         language = resolve_language(text.language)
+        before = earlier(context, self.name, settings)
+        new = before.missing if before else range(len(context.passages))
 
         def compute(positions: list[int]) -> list[Any]:
             found = analyse(
-                [context.passages[i] for i in positions],
+                [context.passages[new[i]] for i in positions],
                 language=language,
                 title_mode=text.title_mode,  # type: ignore[arg-type]
                 phrase_rules=text.phrase_rules,  # type: ignore[arg-type]
             )
-            return [[t.sentences, t.phrases] for t in found]
+            return [json.dumps([t.sentences, t.phrases], ensure_ascii=False) + "\n" for t in found]
 
-        known = known_records(context.store, self.name, settings)
-        values = map_passages(context.store, self.name, settings, hashes, known, compute, 1000, context.progress)
+        context.progress(len(context.passages) - len(new))
+        keys = [context.contents[i].tobytes().hex() for i in new]
+        lines = Texts.of(map_passages(context.store, self.name, settings, keys, {}, compute, 1000, context.progress))
+        if before:
+            lines = before.read(lambda folder: map_lines(folder / _TEXTS)).spliced(lines, before.rows)
 
         def write(folder: Path) -> dict[str, Any]:
-            write_records(folder, hashes, values, settings)
-            return {"sentences": sum(len(v[0]) for v in values), "language": analyser_identity(language)}
+            put_bytes(folder / _TEXTS, lines.data)
+            remember(folder, context, self.name, settings)
+            return {"language": analyser_identity(language)}
 
         return write
 
     def load(self, folder: Path) -> Sequence[PassageText]:
         """Return one PassageText per passage, a list of few; many are read where they are asked for."""
-        lines = map_lines(folder / "records.jsonl")
+        if not (folder / _TEXTS).exists():
+            raise ArtefactError(f"{folder} is of an earlier version; bring it up to date: gnnrag index build CONFIG")
+        lines = map_lines(folder / _TEXTS)
         texts = Lazy(len(lines), lambda position: _passage_text(lines[position]))
         return list(texts) if len(lines.data) <= _AT_ONCE else texts
 
 
 _AT_ONCE = 1 << 25  # bytes of sentences and phrases that are kept in memory
+_PASSAGES, _TEXTS = "passages.jsonl", "texts.jsonl"
 
 
 def _passage_text(line: str) -> PassageText:
     """Read what a passage was cut into. Raises ValueError where it is damaged."""
-    _, (sentences, phrases) = parse_json(line)
+    sentences, phrases = parse_json(line)
     if len(sentences) != len(phrases):
         raise ValueError("a passage has not as many sentences as lists of phrases")
     return PassageText(tuple(as_texts(sentences)), tuple(tuple(as_texts(row)) for row in phrases))
@@ -143,7 +161,7 @@ class HierarchyStage(Stage):
     name: ClassVar[str] = "hierarchy"
     needs: ClassVar[tuple[str, ...]] = ("text",)
     sections: ClassVar[tuple[str, ...]] = ()
-    version = 2
+    version = 3
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
@@ -151,11 +169,14 @@ class HierarchyStage(Stage):
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        graph = build_hierarchy(context.read("text"))
+        before, texts = earlier(context, self.name, settings), context.read("text")
+        graph = splice_hierarchy(before.read(self.load), before, texts) if before else build_hierarchy(texts)
 
         def write(folder: Path) -> dict[str, Any]:
             graph.save(folder)
-            return {"nodes": graph.num_nodes, "edges": len(graph.edges), "phrases": len(graph.phrases)}
+            remember(folder, context, self.name, settings)
+            sizes = {"sentences": len(graph.sentences), "phrases": len(graph.phrases)}
+            return {"nodes": graph.num_nodes, "edges": len(graph.neighbours.values) // 2, **sizes}
 
         return write
 
@@ -170,7 +191,7 @@ class TitleStage(Stage):
     name: ClassVar[str] = "titles"
     needs: ClassVar[tuple[str, ...]] = ("passages", "hierarchy")
     sections: ClassVar[tuple[str, ...]] = ()
-    version = 1
+    version = 2
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
@@ -178,11 +199,18 @@ class TitleStage(Stage):
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        titles, layout = titles_of(context.passages, context.read("hierarchy")), layout_of(context.passages)
+        passages, graph = context.passages, context.read("hierarchy")
+        if before := earlier(context, self.name, settings, by_id=True):
+            known, layout = before.read(self.load)
+            titles = titles_of([passages[i] for i in before.missing], graph, (known, before))
+            layout = splice_layout(layout, before, passages)
+        else:
+            titles, layout = titles_of(passages, graph), layout_of(passages)
 
         def write(folder: Path) -> dict[str, Any]:
             titles.save(folder)
             layout.save(folder)
+            remember(folder, context, self.name, settings, by_id=True)
             return {"forms": len(titles.forms)}
 
         return write
@@ -192,11 +220,13 @@ class TitleStage(Stage):
         return TitleTables.load(folder), Layout.load(folder)
 
 
-def titles_of(passages: Sequence[Passage], graph: HierarchyGraph) -> TitleTables:
+def titles_of(
+    passages: Sequence[Passage], graph: HierarchyGraph, before: tuple[TitleTables, Kept] | None = None
+) -> TitleTables:
     """Collect what passages are known by; a path of headings is no title, and a passage without one has subjects."""
     titles = ("" if PATH in p.title else p.title for p in passages)
     subjects = (() if p.title.strip() else subjects_of(p.text) for p in passages)
-    return build_titles(graph, titles, subjects)
+    return build_titles(graph, titles, subjects, before)
 
 
 class LexicalStage(Stage):
@@ -205,7 +235,7 @@ class LexicalStage(Stage):
     name: ClassVar[str] = "lexical"
     needs: ClassVar[tuple[str, ...]] = ("passages",)
     sections: ClassVar[tuple[str, ...]] = ()
-    version = 2
+    version = 3
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
@@ -215,10 +245,16 @@ class LexicalStage(Stage):
         """See `Stage`."""
         from gnnrag.index.lexical import BM25
 
-        model = BM25.fit([p.content for p in context.passages])
+        def texts(positions: list[int]) -> list[str]:
+            return [context.passages[i].content for i in positions]
+
+        before = earlier(context, self.name, settings)
+        model = before.read(BM25.load).spliced(texts, before) if before else None
+        model = model or BM25.fit([p.content for p in context.passages])
 
         def write(folder: Path) -> dict[str, Any]:
             model.save(folder)
+            remember(folder, context, self.name, settings)
             return {"terms": model.num_terms}
 
         return write
@@ -243,31 +279,30 @@ class EmbeddingStage(Stage):
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        hashes, known = context.hashes, dict[str, np.ndarray]()
-        if context.store.key(self.name):
-            known = context.store.load(self.name, lambda folder: self._known(folder, settings))
+        before = earlier(context, self.name, settings)
+        new = before.missing if before else range(len(context.passages))
 
         def texts(positions: list[int]) -> list[str]:
-            return [context.passages[i].content for i in positions]
+            return [context.passages[new[i]].content for i in positions]
 
-        vectors = embed_strings(context, self.name, settings, hashes, texts, known, context.progress)
+        keys = [context.contents[i].tobytes().hex() for i in new]
+        context.progress(len(context.passages) - len(new))
+        vectors = embed_strings(context, self.name, settings, keys, texts, {}, context.progress)
+        if before:
+            vectors = spliced_rows(before.read(self.load), vectors, before.rows)
 
         def write(folder: Path) -> dict[str, Any]:
             put_array(folder / "vectors.npy", vectors)
-            put_json(folder / "keys.json", {"settings": settings, "hashes": hashes})
+            remember(folder, context, self.name, settings)
             if len(vectors) > FLAT_UP_TO:
-                write_lists(folder, vectors)
-            return {"dim": int(vectors.shape[1]), "computed": len(set(hashes) - set(known))}
+                write_lists(folder, vectors, (before.folder, before) if before else None)
+            return {"dim": int(vectors.shape[1]), "computed": len(set(keys))}
 
         return write
 
     def load(self, folder: Path) -> np.ndarray:
         """Return (num_passages, dim) float32."""
         return get_vectors(folder / "vectors.npy")
-
-    def _known(self, folder: Path, settings: str) -> dict[str, np.ndarray]:
-        old = get_json(folder / "keys.json")
-        return dict(zip(old["hashes"], self.load(folder), strict=True)) if old["settings"] == settings else {}
 
 
 _ALL: tuple[Stage, ...] = (
