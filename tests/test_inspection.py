@@ -136,8 +136,8 @@ class TestIndexes:
         with pytest.raises(ArtefactError, match="holds no index; make one with"):
             inspect_index(tmp_path)
         build(tmp_path / "i", stages=["lexical"])
-        fault(next((tmp_path / "i").glob("lexical-*")) / "size.json", "flip")
-        with pytest.raises(ArtefactError, match=r"size\.json is damaged"):
+        fault(next((tmp_path / "i").glob("lexical-*")) / "lengths.npy", "flip")
+        with pytest.raises(ArtefactError, match=r"lengths\.npy is damaged"):
             inspect_index(tmp_path / "i")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise
 from os import fstat
@@ -20,7 +19,6 @@ from gnnrag.errors import ArtefactError
 ItemT = TypeVar("ItemT")
 _PIECE = 1 << 24  # bytes in which ends of lines are looked for at a time
 _CHUNK = 4096  # strings decoded at a time where all are read
-_MARKED, _MARK, _PRIME = 1 << 20, 8, np.uint64(0x9E3779B97F4A7C15)  # strings at a time; bytes of each end; a factor
 SMALL = 200_000  # strings: up to here they are read at once, for a tuple and a dictionary answer sooner
 
 
@@ -88,42 +86,6 @@ class Texts(Sequence[str]):
         except UnicodeDecodeError as error:
             raise ArtefactError(f"{self._place} is damaged or forged ({error}); build the index again") from error
 
-    def spliced(self, others: Sequence[str], rows: np.ndarray) -> Texts:
-        """Return some of these strings and of others; see the function `spliced`."""
-        after = Texts.of(others)
-        found = spliced(Lists(self.starts, self.data), Lists(after.starts, after.data), rows)
-        return Texts(found.values, found.indptr, self._place)
-
-    def find_all(self, strings: Sequence[str]) -> np.ndarray:
-        """Return the position of each of some strings, -1 where it is none of these distinct ones; one pass over all.
-
-        Shape (len(strings),), int64.
-        """
-        wanted, out = Texts.of(strings), np.full(len(strings), -1, dtype=np.int64)
-        places: dict[bytes, list[int]] = {}
-        for i in range(len(wanted)):
-            places.setdefault(wanted.raw(i), []).append(i)
-        marks = np.sort(wanted._marks(0, len(wanted)))
-        for first in range(0, len(self) if len(marks) else 0, _MARKED):
-            found = self._marks(first, min(first + _MARKED, len(self)))
-            near = marks[np.searchsorted(marks, found).clip(max=len(marks) - 1)]
-            for position in (first + np.flatnonzero(near == found)).tolist():
-                out[places.get(self.raw(position), [])] = position
-        return out
-
-    def _marks(self, first: int, last: int) -> np.ndarray:
-        """Return a number of each string from its length and both ends: few others have the same. uint64."""
-        starts, sizes = self.starts[first:last], self.starts[first + 1 : last + 1] - self.starts[first:last]
-        marks = sizes.astype(np.uint64)
-        if not len(self.data):
-            return marks
-        for at in range(_MARK):
-            # Of a short string the same byte counts several times.
-            for places in (np.minimum(at, sizes - 1), np.maximum(sizes - 1 - at, 0)):
-                found = self.data[(starts + places).clip(0, len(self.data) - 1)]
-                marks = marks * _PRIME + np.where(sizes > 0, found, 0).astype(np.uint64)
-        return marks
-
     def save(self, folder: Path, name: str) -> None:
         """Write as NAME.bytes.npy and NAME.starts.npy."""
         put_arrays_apart(folder, **{f"{name}.bytes": self.data, f"{name}.starts": self.starts})
@@ -184,25 +146,26 @@ class Keys(Mapping[str, int]):
     def of(cls, strings: Iterable[str]) -> Keys:
         """Make a table of distinct strings."""
         texts = Texts.of(strings)
-        return cls._of(texts, _hashes(texts))
+        return cls.hashed(texts, hashes_of(texts))
 
     @classmethod
-    def _of(cls, texts: Texts, hashes: np.ndarray) -> Keys:
+    def hashed(cls, texts: Texts, hashes: np.ndarray) -> Keys:
+        """Make a table of strings whose hashes are known; see `hashes_of`."""
         order = np.argsort(hashes, kind="stable").astype(np.int32)
         return cls(texts, hashes[order], order)
+
+    @property
+    def hashes(self) -> np.ndarray:
+        """The hash of each string. Shape (len(self),), uint64."""
+        hashes = np.empty(len(self), dtype=np.uint64)
+        hashes[self._order] = self._hashes
+        return hashes
 
     def numbered(self, wanted: Iterable[str]) -> dict[str, int]:
         """Return the position of each of some strings; those that are not there are numbered after these, in order."""
         found = {string: self.find(string) for string in wanted}
         others = (string for string, at in found.items() if at < 0)
         return found | {string: len(self) + i for i, string in enumerate(others)}
-
-    def spliced(self, others: Sequence[str], rows: np.ndarray) -> Keys:
-        """Return a table of some of these strings and of others, which are no others of it; see `spliced`."""
-        hashes = np.empty(len(self) + len(others), dtype=np.uint64)
-        hashes[self._order] = self._hashes
-        hashes[len(self) :] = _hashes(others)
-        return Keys._of(Texts.of(self.strings).spliced(others, rows), hashes[rows])
 
     def find(self, key: str) -> int:
         """Return the position of a key, -1 where it is none."""
@@ -335,74 +298,6 @@ class Lists:
         return lists
 
 
-@dataclass(frozen=True)
-class Kept:
-    """What rows of an earlier table are now: `old` (n,) says which each one was, -1: none; `count` there were."""
-
-    old: np.ndarray
-    count: int
-
-    @cached_property
-    def missing(self) -> list[int]:
-        """Rows that were none before."""
-        return np.flatnonzero(self.old < 0).tolist()
-
-    @cached_property
-    def rows(self) -> np.ndarray:
-        """Which each row is of the earlier ones followed by the missing; see `spliced`."""
-        rows = self.old.copy()
-        rows[self.missing] = self.count + np.arange(len(self.missing))
-        return rows
-
-    @cached_property
-    def now(self) -> np.ndarray:
-        """What earlier rows are now; -1: gone. Shape (count,), int64."""
-        now = np.full(self.count, -1, dtype=np.int64)
-        there = np.flatnonzero(self.old >= 0)
-        now[self.old[there]] = there
-        return now
-
-
-def spliced(before: Lists, after: Lists, rows: np.ndarray) -> Lists:
-    """Return lists of two tables: row r is `before[r]`, or from `len(before)` on `after[r - len(before)]`.
-
-    What stands together is copied together, so that many rows in few runs cost little.
-    """
-    starts = np.concatenate([before.indptr[:-1], after.indptr[:-1] + len(before.values)])[rows]
-    sizes = np.concatenate([before.sizes, after.sizes])[rows]
-    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    values = np.empty(int(indptr[-1]), dtype=before.values.dtype)
-    is_after = starts >= len(before.values)
-    breaks = np.flatnonzero((starts[1:] != starts[:-1] + sizes[:-1]) | (is_after[1:] != is_after[:-1])) + 1
-    edges = np.concatenate([[0], breaks, [len(rows)]]) if len(rows) else np.zeros(1, dtype=np.int64)
-    sources, ends = starts[edges[:-1]].tolist(), indptr[edges].tolist()
-    for at, (start, end) in zip(sources, pairwise(ends), strict=True):
-        source, first = (before, at) if at < len(before.values) else (after, at - len(before.values))
-        values[start:end] = source.values[first : first + end - start]
-    return Lists(indptr, values)
-
-
-def spliced_rows(before: np.ndarray, after: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return rows of two matrices (n, width) and (m, width) as `spliced` does lists; `after` may be empty."""
-    width = before.shape[1]
-    one, two = (Lists(np.arange(len(part) + 1) * width, part.ravel()) for part in (before, after))
-    return spliced(one, two, rows).values.reshape(-1, width)
-
-
-def by_first(sequence: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Number what stands in a sequence of numbers below `size` by where it first does.
-
-    Returns what stands there in that order and where, and the number of each of `size` (-1: it does not stand there).
-    """
-    first = np.full(size, len(sequence), dtype=np.int64)
-    np.minimum.at(first, sequence, np.arange(len(sequence)))
-    order = np.flatnonzero(first < len(sequence))
-    order = order[np.argsort(first[order])]
-    numbers = np.full(size, -1, dtype=np.int32)
-    numbers[order] = np.arange(len(order), dtype=np.int32)
-    return order, first[order], numbers
-
-
 def check_below(numbers: np.ndarray, bound: int) -> None:
     """Raise ValueError where a number is negative or not below `bound`."""
     if numbers.dtype.kind not in "iu" or (len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < bound):
@@ -435,7 +330,8 @@ def map_array(folder: Path, name: str) -> np.ndarray:
         return np.memmap(file, dtype=dtype, mode="r", offset=file.tell(), shape=shape).view(np.ndarray)
 
 
-def _hashes(strings: Sequence[str]) -> np.ndarray:
+def hashes_of(strings: Sequence[str]) -> np.ndarray:
+    """Return 64 bits of each string. Shape (len(strings),), uint64."""
     return np.fromiter(map(_hash, strings), dtype=np.uint64, count=len(strings))
 
 

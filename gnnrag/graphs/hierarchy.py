@@ -12,20 +12,18 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
+from gnnrag.common.splicing import Kept, by_first, find_all, splice_keys, splice_texts, spliced
 from gnnrag.common.tables import (
-    Kept,
     KeyedLists,
     Keys,
     Lazy,
     Lists,
     Texts,
-    by_first,
     check_below,
     load_strings,
     map_array,
     put_arrays_apart,
     read_few,
-    spliced,
 )
 from gnnrag.errors import ArtefactError
 from gnnrag.text.analyse import PassageText
@@ -293,8 +291,8 @@ def splice_hierarchy(before: HierarchyGraph, kept: Kept, texts: Sequence[Passage
     phrase_order, _, phrase_number = by_first(found.values, known_phrases + len(other_phrases))
     graph = HierarchyGraph(
         num_passages=len(rows),
-        sentences=read_few(strings.spliced(others, order)),
-        phrases=read_few(Texts.of(before.phrases).spliced(other_phrases, phrase_order)),
+        sentences=read_few(splice_texts(strings, others, order)),
+        phrases=read_few(splice_texts(before.phrases, other_phrases, phrase_order)),
         passage_indptr=rows.indptr.astype(np.int32),
         passage_sentences=number[rows.values],
         sentence_indptr=found.indptr.astype(np.int32),
@@ -306,7 +304,7 @@ def splice_hierarchy(before: HierarchyGraph, kept: Kept, texts: Sequence[Passage
 
 def _known(strings: Sequence[str], wanted: list[str]) -> tuple[int, list[str], dict[str, int]]:
     """Return how many strings there are, those of `wanted` that are none of them, and the number of each wanted one."""
-    found = Texts.of(strings).find_all(wanted).tolist()
+    found = find_all(strings, wanted).tolist()
     others = [string for string, at in zip(wanted, found, strict=True) if at < 0]
     numbers = {string: at for string, at in zip(wanted, found, strict=True) if at >= 0}
     return len(strings), others, numbers | {string: len(strings) + i for i, string in enumerate(others)}
@@ -332,5 +330,5 @@ def _spliced_names(before: HierarchyGraph, graph: HierarchyGraph, others: list[s
         key = keys[at] if at >= 0 else before.phrase_keys[phrase]
         for word in set(key.split()):
             counts[word] = counts.get(word, 0) + int(degrees[1, phrase] - degrees[0, phrase])
-    nodes = _nodes(old.nodes.keys_.spliced(wanted, key_order), key_of, graph.first_phrase)
+    nodes = _nodes(splice_keys(old.nodes.keys_, wanted, key_order), key_of, graph.first_phrase)
     return Names(nodes, key_of, *sorted_counts(counts))

@@ -13,18 +13,8 @@ from pathlib import Path
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from gnnrag.common.tables import (
-    Kept,
-    KeyedLists,
-    Keys,
-    Lists,
-    by_first,
-    check_below,
-    distinct,
-    map_array,
-    put_arrays_apart,
-    spliced,
-)
+from gnnrag.common.splicing import Kept, by_first, splice_keys, spliced
+from gnnrag.common.tables import KeyedLists, Keys, Lists, check_below, distinct, map_array, put_arrays_apart
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, phrase_key
@@ -122,7 +112,7 @@ def build_titles(
     kinds = spliced(Lists(old.own.indptr, old.kinds), Lists(mine.indptr, kinds), kept.rows).values
     order, _, place = by_first(own.values, len(old.forms) + len(others))
     own = Lists(own.indptr, place[own.values])
-    keys = old.forms.keys_.spliced(others, order)
+    keys = splice_keys(old.forms.keys_, others, order)
     words, parts, counts = _words(graph, old, others, order)
     holders = Lists.grouped(parts.values, len(words))
     holders = Lists(holders.indptr, np.repeat(np.arange(len(keys), dtype=np.int32), parts.sizes)[holders.values])

@@ -24,7 +24,7 @@ from gnnrag.datasets.source import find_source
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.index.embedder import is_folder, make_embedder
 from gnnrag.index.passages import EditedPassages, digests_of, positions_of
-from gnnrag.index.plan import Plan, Step, closure, prompted_writers
+from gnnrag.index.plan import Plan, Step, closure, prompted_writers, settings_hash
 from gnnrag.index.settings import open_embedder, stored_config
 from gnnrag.index.stage import Context
 from gnnrag.index.stages import STAGES
@@ -395,6 +395,9 @@ def _run(step: Step, context: Context, progress: Progress) -> None:
 
     context.progress = on_progress
     context.remarks.clear()
+    # Passages have no settings but themselves.
+    read = [settings_hash(store, need) for need in closure([name], context.config) if need not in ("passages", name)]
+    context.made_with = digest(["" if name == "passages" else step.settings, read])
     started = time.perf_counter()
     progress(name, 0, total)
     writers = prompted_writers(name, context.config)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.tables import Kept, Keys, Lists, map_array, put_arrays_apart
+from gnnrag.common.splicing import Kept
+from gnnrag.common.tables import Keys, Lists, map_array, put_arrays_apart
 from gnnrag.errors import ArtefactError
 from gnnrag.index.postings import K1, B, Postings, in_order
 

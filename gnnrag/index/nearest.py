@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.tables import Kept, check_below, map_array, put_arrays_apart
+from gnnrag.common.splicing import Kept
+from gnnrag.common.tables import check_below, map_array, put_arrays_apart
 from gnnrag.errors import ArtefactError
 
 FLAT_UP_TO = 200_000  # vectors: fewer are all compared

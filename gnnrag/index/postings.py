@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from gnnrag.common.tables import Kept, Keys, Lists, spliced
+from gnnrag.common.splicing import Kept, splice_keys, spliced
+from gnnrag.common.tables import Keys, Lists
 
 K1, B = 1.5, 0.75
 _AT_ONCE = 1 << 22  # postings worked on at a time
@@ -77,7 +78,7 @@ class Postings:
         lengths = np.zeros(len(kept.old), dtype=np.int32)
         lengths[kept.old >= 0] = self.lengths[kept.old[kept.old >= 0]]
         lengths[kept.missing] = [len(row) for row in rows]
-        return Postings(self.terms.spliced(others, order), in_order[0], in_order[1].values, lengths)
+        return Postings(splice_keys(self.terms, others, order), in_order[0], in_order[1].values, lengths)
 
 
 _NONE = Lists(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from gnnrag.common.files import digest
-from gnnrag.common.tables import Kept, map_array, put_arrays_apart
+from gnnrag.common.splicing import Kept
+from gnnrag.common.tables import map_array, put_arrays_apart
 from gnnrag.index.passages import DIGESTS
 from gnnrag.index.stage import Context, get_json, put_json
 from gnnrag.index.store import read_artefact
@@ -34,7 +34,7 @@ class Earlier(Kept):
         return read_artefact(self.folder, load)
 
 
-def earlier(context: Context, stage: str, settings: str, by_id: bool = False) -> Earlier | None:
+def earlier(context: Context, stage: str, by_id: bool = False) -> Earlier | None:
     """Return the artefact that a stage has from before, where it is of the same settings and a part of it stays.
 
     `by_id`: a passage is the same only under the same id and from the same place.
@@ -44,7 +44,7 @@ def earlier(context: Context, stage: str, settings: str, by_id: bool = False) ->
         return None
 
     def read(folder: Path) -> Earlier | None:
-        if not (folder / _OF).exists() or get_json(folder / _OF) != _made_with(context, stage, settings):
+        if not (folder / _OF).exists() or get_json(folder / _OF) != context.made_with:
             return None
         before = map_array(folder, DIGESTS)
         if before.dtype != np.uint8 or before.shape[1:] != contents.shape[1:]:
@@ -55,18 +55,10 @@ def earlier(context: Context, stage: str, settings: str, by_id: bool = False) ->
     return store.load(stage, read)
 
 
-def remember(folder: Path, context: Context, stage: str, settings: str, by_id: bool = False) -> None:
+def remember(folder: Path, context: Context, by_id: bool = False) -> None:
     """Write beside an artefact what `earlier` asks of it."""
     put_arrays_apart(folder, **{DIGESTS: context.digests if by_id else context.contents})
-    put_json(folder / _OF, _made_with(context, stage, settings))
-
-
-def _made_with(context: Context, stage: str, settings: str) -> str:
-    """Return a hash of the settings of a stage and of all it reads; passages have none but themselves."""
-    from gnnrag.index.plan import closure, settings_hash
-
-    needs = [name for name in closure([stage], context.config) if name not in ("passages", stage)]
-    return digest([settings, [settings_hash(context.store, name) for name in needs]])
+    put_json(folder / _OF, context.made_with)
 
 
 def matched(before: np.ndarray, now: np.ndarray) -> np.ndarray:

@@ -111,6 +111,7 @@ class Context:
     read: Callable[[str], Any]  # a finished stage's value
     progress: Callable[[int], None] = field(default=lambda n: None)
     remarks: list[str] = field(default_factory=list)  # what a stage wants a person to be told
+    made_with: str = ""  # a hash of the settings of the stage and of all that it reads
 
     @cached_property
     def tasks(self) -> Any:
@@ -126,6 +127,11 @@ class Context:
     def contents(self) -> np.ndarray:
         """What tells contents apart, (num_passages, 16) uint8: ids and order cost no work when they change."""
         return np.ascontiguousarray(self.digests[:, :CONTENT])
+
+    def keys(self, positions: Iterable[int]) -> list[str]:
+        """Return `contents` of some passages in hexadecimal digits."""
+        contents = self.contents
+        return [contents[i].tobytes().hex() for i in positions]
 
     @property
     def hashes(self) -> list[str]:

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnrag.common.tables import Kept, Keys, Lazy, Texts, map_lines, put_array, put_arrays_apart, spliced_rows
+from gnnrag.common.splicing import Kept, splice_keys, splice_texts, spliced_rows
+from gnnrag.common.tables import Keys, Lazy, Texts, map_lines, put_array, put_arrays_apart
 from gnnrag.common.untrusted import parse_json
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy, splice_hierarchy
@@ -62,20 +63,21 @@ class PassageStage(Stage):
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        before = earlier(context, self.name, "", by_id=True)
+        before = earlier(context, self.name, by_id=True)
         new = range(len(context.passages)) if before is None else before.missing
         passages = [context.passages[i] for i in new] if before else context.passages
         lines = Texts.of(json.dumps(_row(p), ensure_ascii=False) + "\n" for p in passages)
         ids = Keys.of(p.id for p in passages)
-        if before is not None:
-            lines = before.read(lambda folder: map_lines(folder / _PASSAGES)).spliced(lines, before.rows)
-            ids = before.read(lambda folder: Keys.load(folder, "ids")).spliced(list(ids), before.rows)
+        if before:
+            rows, new_lines, new_ids = before.rows, lines, list(ids)
+            lines = before.read(lambda folder: splice_texts(map_lines(folder / _PASSAGES), new_lines, rows))
+            ids = before.read(lambda folder: splice_keys(Keys.load(folder, "ids"), new_ids, rows))
 
         def write(folder: Path) -> dict[str, Any]:
             put_bytes(folder / _PASSAGES, lines.data)
             put_arrays_apart(folder, starts=lines.starts)
             ids.save(folder, "ids")
-            remember(folder, context, self.name, "", by_id=True)
+            remember(folder, context, by_id=True)
             return {"passages": len(lines)}
 
         return write
@@ -109,7 +111,7 @@ class TextStage(Stage):
         """See `Stage`."""
         text = context.config.text
         language = resolve_language(text.language)
-        before = earlier(context, self.name, settings)
+        before = earlier(context, self.name)
         new = before.missing if before else range(len(context.passages))
 
         def compute(positions: list[int]) -> list[Any]:
@@ -122,14 +124,15 @@ class TextStage(Stage):
             return [json.dumps([t.sentences, t.phrases], ensure_ascii=False) + "\n" for t in found]
 
         context.progress(len(context.passages) - len(new))
-        keys = [context.contents[i].tobytes().hex() for i in new]
-        lines = Texts.of(map_passages(context.store, self.name, settings, keys, {}, compute, 1000, context.progress))
+        keys = context.keys(new)
+        found = map_passages(context.store, self.name, settings, keys, {}, compute, 1000, context.progress)
+        lines = Texts.of(found)
         if before:
-            lines = before.read(lambda folder: map_lines(folder / _TEXTS)).spliced(lines, before.rows)
+            lines = before.read(lambda folder: splice_texts(map_lines(folder / _TEXTS), found, before.rows))
 
         def write(folder: Path) -> dict[str, Any]:
             put_bytes(folder / _TEXTS, lines.data)
-            remember(folder, context, self.name, settings)
+            remember(folder, context)
             return {"language": analyser_identity(language)}
 
         return write
@@ -169,12 +172,15 @@ class HierarchyStage(Stage):
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        before, texts = earlier(context, self.name, settings), context.read("text")
-        graph = splice_hierarchy(before.read(self.load), before, texts) if before else build_hierarchy(texts)
+        before, texts = earlier(context, self.name), context.read("text")
+        if before:
+            graph = before.read(lambda folder: splice_hierarchy(self.load(folder), before, texts))
+        else:
+            graph = build_hierarchy(texts)
 
         def write(folder: Path) -> dict[str, Any]:
             graph.save(folder)
-            remember(folder, context, self.name, settings)
+            remember(folder, context)
             sizes = {"sentences": len(graph.sentences), "phrases": len(graph.phrases)}
             return {"nodes": graph.num_nodes, "edges": len(graph.neighbours.values) // 2, **sizes}
 
@@ -200,17 +206,17 @@ class TitleStage(Stage):
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
         passages, graph = context.passages, context.read("hierarchy")
-        if before := earlier(context, self.name, settings, by_id=True):
-            known, layout = before.read(self.load)
-            titles = titles_of([passages[i] for i in before.missing], graph, (known, before))
-            layout = splice_layout(layout, before, passages)
+        if before := earlier(context, self.name, by_id=True):
+            new = [passages[i] for i in before.missing]
+            titles = before.read(lambda folder: titles_of(new, graph, (TitleTables.load(folder), before)))
+            layout = before.read(lambda folder: splice_layout(Layout.load(folder), before, passages))
         else:
             titles, layout = titles_of(passages, graph), layout_of(passages)
 
         def write(folder: Path) -> dict[str, Any]:
             titles.save(folder)
             layout.save(folder)
-            remember(folder, context, self.name, settings, by_id=True)
+            remember(folder, context, by_id=True)
             return {"forms": len(titles.forms)}
 
         return write
@@ -248,13 +254,13 @@ class LexicalStage(Stage):
         def texts(positions: list[int]) -> list[str]:
             return [context.passages[i].content for i in positions]
 
-        before = earlier(context, self.name, settings)
-        model = before.read(BM25.load).spliced(texts, before) if before else None
+        before = earlier(context, self.name)
+        model = before.read(lambda folder: BM25.load(folder).spliced(texts, before)) if before else None
         model = model or BM25.fit([p.content for p in context.passages])
 
         def write(folder: Path) -> dict[str, Any]:
             model.save(folder)
-            remember(folder, context, self.name, settings)
+            remember(folder, context)
             return {"terms": model.num_terms}
 
         return write
@@ -279,21 +285,22 @@ class EmbeddingStage(Stage):
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        before = earlier(context, self.name, settings)
+        before = earlier(context, self.name)
         new = before.missing if before else range(len(context.passages))
 
         def texts(positions: list[int]) -> list[str]:
             return [context.passages[new[i]].content for i in positions]
 
-        keys = [context.contents[i].tobytes().hex() for i in new]
+        keys = context.keys(new)
         context.progress(len(context.passages) - len(new))
         vectors = embed_strings(context, self.name, settings, keys, texts, {}, context.progress)
         if before:
-            vectors = spliced_rows(before.read(self.load), vectors, before.rows)
+            new_rows = vectors
+            vectors = before.read(lambda folder: spliced_rows(self.load(folder), new_rows, before.rows))
 
         def write(folder: Path) -> dict[str, Any]:
             put_array(folder / "vectors.npy", vectors)
-            remember(folder, context, self.name, settings)
+            remember(folder, context)
             if len(vectors) > FLAT_UP_TO:
                 write_lists(folder, vectors, (before.folder, before) if before else None)
             return {"dim": int(vectors.shape[1]), "computed": len(set(keys))}

@@ -15,7 +15,6 @@ from gnnrag.common.files import Journal, open_log, open_regular
 from gnnrag.common.untrusted import markdown
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import open_encoder
-from gnnrag.index.stage import write_records
 from gnnrag.index.stages import TextStage
 from gnnrag.judge.answers import plain_text
 from gnnrag.llm.base import Message, Request
@@ -195,6 +194,6 @@ def test_analysed_texts_that_do_not_fit_together_are_damage(tmp_path: Path) -> N
     """A forged record with a text for a list of sentences once ended in a traceback."""
     for number, value in enumerate((["${oc.env:HOME}", [["x"]]], [["one", "two"], [["x"]]], [["one"], ["x"]])):
         (folder := tmp_path / str(number)).mkdir()
-        write_records(folder, ["hash"], [value], "settings")
+        (folder / "texts.jsonl").write_text(json.dumps(value) + "\n", encoding="utf-8")
         with pytest.raises(ValueError, match=r"list of texts|as many sentences"):
             TextStage().load(folder)

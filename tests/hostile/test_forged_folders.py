@@ -137,7 +137,7 @@ def test_links_in_an_index_are_not_followed(honest: Path, tmp_path: Path, what: 
     root = copied(honest, tmp_path)
     victim = victim_in(tmp_path)
     entry = Store(root).manifest["stages"]["text"]
-    names = {"ARTEFACT": entry["folder"], "FILE": f"{entry['folder']}/records.jsonl"}
+    names = {"ARTEFACT": entry["folder"], "FILE": f"{entry['folder']}/texts.jsonl"}
     place = root / names.get(what, what)
     away = victim / "moved"
     if place.exists() and what != ".lock":
@@ -188,7 +188,7 @@ CONTENTS: list[tuple[str, str, Any]] = [
     ("passages", "passages.jsonl", '{"id": "1"}\n'),
     ("passages", "passages.jsonl", "7\n"),
     ("passages", "passages.jsonl", b"\xff\xfe"),
-    ("text", "records.jsonl", '["a", 5]\n'),
+    ("text", "texts.jsonl", '["a", 5]\n'),
     ("hierarchy", "sentences.bytes.npy", lambda path: np.save(path, np.full(4, 255, np.uint8))),
     ("hierarchy", "sentences.starts.npy", lambda path: np.save(path, np.array([0, 1 << 60]))),
     ("hierarchy", "neighbours.values.npy", lambda path: np.save(path, np.full(3, 1 << 30, np.int32))),
@@ -209,7 +209,7 @@ CONTENTS: list[tuple[str, str, Any]] = [
     ("lexical", "bm25/params.index.json", '{"k1": 1, "num_docs": 1000000000000}'),
     ("lexical", "bm25/params.index.json", '{"backend": "nobody", "method": 3, "num_docs": 6, "more": 1}'),
     ("lexical", "bm25/indices.csc.index.npy", lambda path: np.save(path, np.full(3, 1 << 30, np.int32))),
-    ("lexical", "size.json", "{}"),
+    ("lexical", "lengths.npy", lambda path: np.save(path, np.zeros(9, np.int32))),
 ]
 
 
@@ -231,7 +231,7 @@ def test_forged_content_with_right_digests_is_one_error(
 
 def test_what_a_forged_artefact_holds_does_not_stop_a_change_with_a_traceback(honest: Path, tmp_path: Path) -> None:
     root = copied(honest, tmp_path)
-    path = root / Store(root).manifest["stages"]["text"]["folder"] / "records.jsonl"
+    path = root / Store(root).manifest["stages"]["text"]["folder"] / "texts.jsonl"
     path.write_text('{"no": "record"}\n')
     forge(root, lambda manifest: None)
     with pytest.raises(ArtefactError, match=r"text-[0-9a-f]{16} cannot be read .*build it again"):

@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from gnnrag.common.tables import Kept, Lists, Texts, by_first, spliced
+from gnnrag.common.splicing import Kept, by_first, find_all, spliced
+from gnnrag.common.tables import Lists
 from gnnrag.config import EmbedderConfig, IndexConfig
 from gnnrag.index import passages as passages_module
 from gnnrag.index import stages as stages_module
@@ -112,11 +113,11 @@ def test_lists_are_spliced_in_any_order():
 
 
 def test_strings_are_found_among_many(monkeypatch):
-    monkeypatch.setattr("gnnrag.common.tables._MARKED", 3)
+    monkeypatch.setattr("gnnrag.common.splicing._AT_ONCE", 3)
     strings = ["", "a", "aaaaaaaaaaaaaaaaaaaaab", "aaaaaaaaaaXaaaaaaaaaab", "ünï", "\udc80", "b" * 40]
     wanted = ["b" * 40, "no", "aaaaaaaaaaXaaaaaaaaaab", "", "\udc80", "aaaaaaaaaaYaaaaaaaaaab"]
-    assert Texts.of(strings).find_all(wanted).tolist() == [6, -1, 3, 0, 5, -1]
-    assert Texts.of([]).find_all(wanted).tolist() == [-1] * 6
+    assert find_all(strings, wanted).tolist() == [6, -1, 3, 0, 5, -1]
+    assert find_all([], wanted).tolist() == [-1] * 6
 
 
 def test_the_kth_of_equal_rows_stands_for_the_kth():

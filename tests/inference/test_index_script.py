@@ -279,9 +279,9 @@ class TestInspect:
         assert not (tmp_path / "none").exists()
 
     def test_damage_is_named(self, root):
-        path = next(root.glob("lexical-*")) / "size.json"
+        path = next(root.glob("lexical-*")) / "lengths.npy"
         fault(path, "flip")
-        with pytest.raises(ArtefactError, match=r"size\.json is damaged"):
+        with pytest.raises(ArtefactError, match=r"lengths\.npy is damaged"):
             main(["inspect", str(root)])
 
     def test_verify_hashes_every_stage(self, root, capsys):
