@@ -127,6 +127,74 @@ def test_index_with_real_embeddings_killed_at_random_moments(tmp_path):
     harass_index(tmp_path, ["retriever=dense", f"data.path={SHARED / 'hotpotqa'}"], 10, seed=3)
 
 
+@pytest.fixture
+def parts(tmp_path: Path) -> tuple[list[str], list[str]]:
+    """Write two parts of the sample; returns what builds an index of the first and what adds the second, without it."""
+    lines = (REPOSITORY / "data/sample/corpus.jsonl").read_text("utf-8").splitlines(keepends=True)
+    for name, some in (("one", lines[:120]), ("two", lines[120:])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "corpus.jsonl").write_text("".join(some), "utf-8")
+    build = command("inference/index.py", "build", *HASH_DOTS, f"data.path={tmp_path / 'one'}")
+    return build, [*command("inference/index.py", "add"), str(tmp_path / "two")]
+
+
+def test_changes_killed_at_random_moments(tmp_path, parts):
+    (build, add), plain, killed = parts, tmp_path / "plain", tmp_path / "killed"
+
+    def adding(path: Path) -> list[str]:
+        return [*add[:-1], str(path), add[-1]]
+
+    finish([*build, f"index.path={plain}"])
+    shutil.copytree(plain, tmp_path / "before")
+    shutil.copytree(plain, killed)
+    duration = finish(adding(plain))
+
+    def same() -> None:
+        assert artefacts(killed) == artefacts(plain)
+        assert files(killed) == files(plain)
+
+    def whole() -> None:
+        same()
+        shutil.rmtree(killed)
+        shutil.copytree(tmp_path / "before", killed)
+
+    harass(adding(killed), 20, duration, 4, whole)
+    same()
+
+
+def test_a_full_disk_loses_nothing(tmp_path, parts):
+    """On a disk of so many pages that a change fails early, late or not at all, what was there answers as before."""
+    build, add = parts
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", disk], check=False).returncode:
+        pytest.skip("no disk of a given size can be mounted here")
+    try:
+        finish([*build, f"index.path={disk / 'i'}"])
+        before, used = artefacts(disk / "i"), shutil.disk_usage(disk).used
+        failed = 0
+        for more in range(0, 64):
+            subprocess.run(["mount", "-o", f"remount,size={used + (more << 17)}", disk], check=True)
+            done = subprocess.run(
+                [*add[:-1], str(disk / "i"), add[-1]], cwd=REPOSITORY, env=environment(), capture_output=True, text=True
+            )
+            if done.returncode == 0:
+                break
+            failed += 1
+            assert "No space left on device" in done.stderr and "Traceback" not in done.stderr, done.stderr[-2000:]
+            ask = command("inference/ask.py", "Who is it?", f"index.path={disk / 'i'}", *HASH_DOTS)
+            assert (
+                "Traceback"
+                not in subprocess.run(ask, cwd=REPOSITORY, env=environment(), capture_output=True, text=True).stderr
+            )
+        assert failed >= 2 and artefacts(disk / "i") != before
+        finish([*build[:-1], f"index.path={tmp_path / 'whole'}", build[-1]])
+        finish([*add[:-1], str(tmp_path / "whole"), add[-1]])
+        assert artefacts(disk / "i") == artefacts(tmp_path / "whole")
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 def test_run_killed_at_random_moments(tmp_path):
     harass_run(tmp_path, 10, seed=10)
 

@@ -149,8 +149,10 @@ def write_folder(folder: Path, write: Callable[[Path], T]) -> T:
     try:
         result = write(new)
         _settle(new)
-    except BaseException:
+    except BaseException as error:
         tidy(new, folder.parent)  # a full disk needs the room
+        if isinstance(error, OSError) and error.errno is None:  # numpy says only that it wrote less than it was given
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
         raise
     if folder.is_symlink() or folder.exists():
         move(folder, old)

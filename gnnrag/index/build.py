@@ -28,7 +28,7 @@ from gnnrag.index.plan import Plan, Step, closure, prompted_writers, settings_ha
 from gnnrag.index.settings import open_embedder, stored_config
 from gnnrag.index.stage import Context
 from gnnrag.index.stages import STAGES
-from gnnrag.index.store import Store, forget_journals, read_artefact
+from gnnrag.index.store import BUILDING, Store, forget_journals, read_artefact
 from gnnrag.metrics.replies import WARN, by_writer, remarks
 from gnnrag.types import Passage
 
@@ -240,8 +240,8 @@ class _Job:
         if stale := next((step.name for step in plan.steps(names) if not step.is_current), None):
             return stale
         is_known = plan.is_recorded and is_same_record(store.manifest["source"], self.source)
-        is_tidy = is_whole and not any((self.root / ".partial").glob("*"))
-        return None if is_known and (is_tidy or (self.is_reader and not is_whole)) else ""
+        is_tidy = is_whole and not any((self.root / ".partial").glob("*")) and not (self.root / BUILDING).exists()
+        return None if is_known and (is_tidy or self.is_reader) else ""
 
 
 def update_index(
@@ -349,7 +349,7 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
     steps = list(plan.steps([*plan.wanted, *store.manifest["stages"]]))  # what is refused is refused before any work
     if not store.manifest["stages"]:
         store.save()  # where others are replaced, nothing names what goes
-    store.clean()
+    store.begin()
     passages = context.passages
     loaded: dict[str, Any] = {"passages": passages if isinstance(passages, Lazy) else list(passages)}
 
@@ -370,7 +370,7 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
         ahead = {need for later in steps[at:] for need in STAGES[later.name].needs_for(plan.config)}
         for name in loaded.keys() - ahead:
             del loaded[name]
-        if step.is_current:
+        if step.is_current or store.adopt(step.name, step.key):
             forget_journals(store, step.name)  # a kill may have come between the commit and this
         else:
             _run(step, context, progress)
@@ -381,8 +381,10 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
         store.manifest.pop("embedder_weights", None)
     elif plan.embedder is not None:
         store.manifest["embedder_weights"] = plan.embedder.weights
-    if made or stale or weights != store.manifest.get("embedder_weights"):
+    is_other = made or any(not step.is_current for step in steps)
+    if is_other or stale or weights != store.manifest.get("embedder_weights"):
         store.save()
+    store.clean()
     return made
 
 

@@ -26,6 +26,7 @@ from gnnrag.common.yaml_config import recorded
 from gnnrag.errors import ArtefactError, GnnragError
 
 FORMAT = 1
+BUILDING = "building.json"  # the manifest that a build under way will leave
 T = TypeVar("T")
 _FIELDS: dict[str, type] = {"complete": bool, "settings": dict, "source": dict, "stages": dict}
 _ENTRY: dict[str, type] = {"key": str, "folder": str, "files": dict, "info": dict}
@@ -39,15 +40,16 @@ class Store:
     """The artefacts of one index folder.
 
     `manifest.json` is the truth: it holds, for each stage, the key (a hash of its inputs and settings), the folder, and
-    the size and SHA-256 of each file. It is replaced atomically after a stage's folder is complete, so a kill leaves
-    the old artefact or the new one. `complete` is false while a build is under way or was cut off. With `is_held`, what
-    the manifest names stays on the disk as long as this object lives, whatever is committed. The folder may be a
-    stranger's, digests and all: what is opened has the form that is written here. Raises ArtefactError if the manifest
-    is damaged, forged or of another format.
+    the size and SHA-256 of each file. A first build replaces it atomically after each stage, `complete` being false
+    until the last; later ones say so beside it (`begin`) and replace it at their end, so that readers find the index
+    of before or of after, and nothing between. With `is_held`, what the manifest names stays on the disk as long as
+    this object lives, whatever is committed. The folder may be a stranger's, digests and all: what is opened has the
+    form that is written here. Raises ArtefactError if the manifest is damaged, forged or of another format.
     """
 
     def __init__(self, root: Path, is_held: bool = False) -> None:
         self.root = root
+        self._begun: dict[str, Any] | None = None  # the manifest of a build that was cut off here
         self.manifest: dict[str, Any] = {"format": FORMAT, "complete": False}
         self.manifest.update(settings={}, source={}, stages={})
         path = child(root, "manifest.json")
@@ -80,6 +82,31 @@ class Store:
                 f"{self.root} holds no index; make one with: {build} CONFIG, or of your own documents with: "
                 f"{build} data.path=FOLDER index.path={self.root}"
             )
+
+    def begin(self) -> None:
+        """Leave the manifest as it is until `save` finds that the index is complete; an index that never was has none.
+
+        What an earlier build had finished when it was cut off is there for `adopt`.
+        """
+        if self.manifest["complete"] and self.manifest["stages"]:
+            path = self.root / BUILDING
+            self._begun = self._read(path, path) if path.exists() else {"stages": {}}
+
+    def adopt(self, stage: str, key: str) -> bool:
+        """Take a stage with this key from the build that was cut off; False where it has none, or not whole."""
+        entry = self._begun["stages"].get(stage) if self._begun else None
+        if entry is None or entry["key"] != key:
+            return False
+        stages = self.manifest["stages"]
+        self.manifest["stages"] = {**stages, stage: entry}
+        try:
+            self.folder(stage)
+        except ArtefactError:
+            self.manifest["stages"] = stages
+            return False
+        if self._begun and "models" in self._begun:
+            self.manifest["models"] = {**self.manifest.get("models", {}), **self._begun["models"]}
+        return True
 
     def key(self, stage: str) -> str | None:
         """Return the key of a stage's artefact, or None where there is none."""
@@ -153,6 +180,9 @@ class Store:
     def save(self) -> None:
         """Write the manifest atomically; the one before stays under another name while somebody reads by it."""
         path, content = self.root / "manifest.json", {**self.manifest, "sha256": digest(self.manifest)}
+        if self._begun is not None and not self.manifest["complete"]:
+            write_json(self.root / BUILDING, content)
+            return
         with unheld(path) as is_free:
             if not is_free:
                 keep_as(path, self.root / f".generation-{path.stat().st_ino:016x}.json")
@@ -174,10 +204,16 @@ class Store:
     def clean(self) -> None:
         """Delete what an interrupted build left and nobody reads, and nothing that a build did not make."""
         known = {entry["folder"] for entry in self.manifest["stages"].values()} | self._read_by_others()
+        if self._begun is not None:
+            path, building = self.root / "manifest.json", self.root / BUILDING
+            if self.manifest["complete"]:
+                tidy(building, self.root)
+            kept = [self._read(path, path), *([] if self.manifest["complete"] else [self._begun])]
+            known |= {entry["folder"] for manifest in kept for entry in manifest["stages"].values()}
         for path in self.root.iterdir():
             is_folder = path.is_dir() and not path.is_symlink()
             is_artefact = _ARTEFACT.fullmatch(path.name) and path.name not in known
-            if is_artefact if is_folder else path.name.startswith(".manifest.json."):
+            if is_artefact if is_folder else path.name.startswith((".manifest.json.", f".{BUILDING}.")):
                 tidy(path, self.root)
 
 

@@ -378,30 +378,51 @@ class TestInterruption:
 
         return run
 
-    def test_a_half_changed_index_is_not_read(self, root, cut):
+    def test_a_change_that_was_cut_off_is_not_seen_until_it_is_whole(self, root, cut):
+        before = Index(root).bm25_scores(["x"]).shape
         cut("passages", lambda: build(root, CORPUS[:2]))
-        assert Index(root).passages == list(CORPUS), "nothing written yet is nothing lost"
         cut("lexical", lambda: build(root, CORPUS[:2]))
-        with pytest.raises(ArtefactError, match=r"last build of index .* was cut off before its stage lexical"):
-            Index(root).bm25_scores(["x"])
-        assert Index(root).hierarchy.num_passages == len(Index(root).passages) == 2, "what was made is read"
-        build(root, CORPUS[:2])
+        assert Index(root).passages == list(CORPUS) and Index(root).bm25_scores(["x"]).shape == before
+        built = build(root, CORPUS[:2])
+        assert built[0] == "lexical" and not {"passages", "text", "hierarchy"} & {*built}, "what was made is taken up"
         assert Index(root).ids == ["p1", "p2"]
+        assert not (root / "building.json").exists()
 
     @each("stage", ["text", "hierarchy", "lexical", "embeddings"])
-    def test_an_update_finishes_what_was_cut_off_before(self, root, cut, stage, tmp_path):
-        root = shutil.copytree(root, tmp_path / "index")
-        cut(stage, lambda: update_index(root, remove=["p1"]))
-        with pytest.raises(DataError, match="passage 'p1' is not in the index"):
-            update_index(root, remove=["p1"])  # it is gone already, and now from every stage
-        assert Index(root).ids == ["p2", "p3", "p4", "p5", "p6"]
+    def test_an_update_goes_on_or_another_starts_from_what_was_there(self, root, cut, stage, tmp_path):
+        for name, change, corpus in (
+            ("same", lambda root: update_index(root, remove=["p1"]), CORPUS[1:]),
+            ("other", lambda root: update_index(root, remove=["p2"]), [CORPUS[0], *CORPUS[2:]]),
+        ):
+            changed = shutil.copytree(root, tmp_path / name)
+            cut(stage, lambda changed=changed: update_index(changed, remove=["p1"]))
+            assert Index(changed).passages == list(CORPUS)
+            change(changed)
+            build(tmp_path / f"{name}-fresh", corpus)
+            assert artefacts(changed) == artefacts(tmp_path / f"{name}-fresh")
+            assert files(changed) == files(tmp_path / f"{name}-fresh"), "nothing stays of what was cut off"
+
+    def test_a_stage_that_is_damaged_since_is_made_again(self, root, cut, tmp_path):
+        cut("lexical", lambda: update_index(root, remove=["p1"]))
+        folders = {entry["folder"] for entry in Store(root).manifest["stages"].values()}
+        (made,) = (path for path in root.glob("text-*") if path.name not in folders)
+        fault(made / "texts.jsonl", "flip")
+        assert "text" in update_index(root, remove=["p1"])
         build(tmp_path / "fresh", CORPUS[1:])
         assert artefacts(root) == artefacts(tmp_path / "fresh")
 
-    def test_a_cut_change_of_settings_goes_on_with_the_new_ones(self, root, cut, tmp_path):
+    def test_a_first_build_that_was_cut_off_is_finished_by_an_update(self, cut, tmp_path):
+        cut("lexical", lambda: build(tmp_path / "new"))
+        with pytest.raises(ArtefactError, match="no 'lexical' artefact"):
+            Index(tmp_path / "new").bm25_scores(["x"])
+        update_index(tmp_path / "new", remove=["p1"])
+        assert Index(tmp_path / "new").ids == [p.id for p in CORPUS[1:]]
+
+    def test_a_cut_change_of_settings_is_none(self, root, cut, tmp_path):
         cut("hierarchy", lambda: build(root, settings=config(title_mode="own")))
         update_index(root)
-        assert Index(root).config.text.title_mode == "own"
+        assert Index(root).config.text.title_mode == "merge"
+        build(root, settings=config(title_mode="own"))
         build(tmp_path / "fresh", settings=config(title_mode="own"))
         assert artefacts(root) == artefacts(tmp_path / "fresh")
 
