@@ -106,12 +106,13 @@ def readers(root: Path, corpus: str, options: dict[str, str]) -> None:
             changes += 1
             update_index(root, [Passage(p.id, f"Round {changes}", f"{MARK} {p.text}") for p in new])
         found = [one.get() for one in asked]
+    errors = [error for one in found for error in one["errors"]]
     waits = np.concatenate([one["waits"] for one in found])
     p50, p95, p99 = np.percentile(waits, [50, 95, 99])
     print(
         f"{changes} changes of {len(new)} passages in {options['seconds']} s; {len(waits):,} questions of "
         f"{options['readers']} readers, which opened {sum(one['opened'] for one in found)} times: p50 {p50:.0f}, "
-        f"p95 {p95:.0f}, p99 {p99:.0f}, longest {waits.max():.0f} ms; errors {[error for one in found for error in one['errors']]}; "
+        f"p95 {p95:.0f}, p99 {p99:.0f}, longest {waits.max():.0f} ms; errors {errors}; "
         f"of two generations {sum(one['mixed'] for one in found)}; load {os.getloadavg()[0]:.1f}"
     )
 
