@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,6 +81,12 @@ def by_first(sequence: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, n
     numbers = np.full(size, -1, dtype=np.int32)
     numbers[order] = np.arange(len(order), dtype=np.int32)
     return order, first[order], numbers
+
+
+def in_order(before: Sequence[str], others: Sequence[str]) -> np.ndarray:
+    """Return the rows, for `spliced`, of sorted strings and other sorted strings in one order. Shape (both,), int64."""
+    ranks = np.array([bisect_left(before, other) for other in others], dtype=np.int64)
+    return np.insert(np.arange(len(before)), ranks, len(before) + np.arange(len(others)))
 
 
 def splice_texts(before: Sequence[str], others: Sequence[str], rows: np.ndarray) -> Texts:

@@ -161,6 +161,15 @@ class Keys(Mapping[str, int]):
         hashes[self._order] = self._hashes
         return hashes
 
+    def matched(self, others: Keys) -> np.ndarray:
+        """Return where each of another table's strings stands in this one, by hashes alone; -1: it does not.
+
+        Shape (len(others),), int64.
+        """
+        hashes = others.hashes
+        at = np.searchsorted(self._hashes, hashes).clip(max=len(self) - 1)
+        return np.where(self._hashes[at] == hashes, self._order[at], -1) if len(self) else np.full(len(hashes), -1)
+
     def numbered(self, wanted: Iterable[str]) -> dict[str, int]:
         """Return the position of each of some strings; those that are not there are numbered after these, in order."""
         found = {string: self.find(string) for string in wanted}

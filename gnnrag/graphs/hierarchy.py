@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from gnnrag.common.splicing import Kept, by_first, find_all, splice_keys, splice_texts, spliced
+from gnnrag.common.splicing import Kept, by_first, find_all, in_order, splice_keys, splice_texts, spliced
 from gnnrag.common.tables import (
     KeyedLists,
     Keys,
@@ -143,7 +143,7 @@ class HierarchyGraph:
         self.neighbours.save(folder, "neighbours")
         put_arrays_apart(folder, key_of=self.names.key_of, word_counts=self.names.counts)
         self.names.nodes.save(folder, "keys")
-        Texts.of(self.names.words).save(folder, "words")
+        self.names.words.save(folder, "words")
 
     @classmethod
     def load(cls, folder: Path) -> HierarchyGraph:
@@ -161,7 +161,7 @@ class HierarchyGraph:
         near, key_of = Lists.load(folder, "neighbours", num_nodes), map_array(folder, "key_of")
         keys = KeyedLists.load(folder, "keys", num_nodes)
         check_below(key_of + 1, len(keys) + 1)
-        words, counts = load_strings(folder, "words"), map_array(folder, "word_counts")
+        words, counts = Keys.load(folder, "words"), map_array(folder, "word_counts")
         check_below(counts, 1 << 62)
         fits = len(near) == num_nodes and key_of.shape == (len(phrases),) and len(words) == len(counts)
         if not fits or not all(_is_valid(*row) for row in lists):
@@ -175,7 +175,7 @@ class Names:
 
     nodes: KeyedLists  # the phrase nodes of each `phrase_key`
     key_of: np.ndarray  # (num_phrases,) int32, the position of each phrase's key; -1: it has none
-    words: Sequence[str]  # of the keys, sorted
+    words: Keys  # of the keys, sorted
     counts: np.ndarray  # (num_words,) int64, how often sentences hold a phrase whose key has the word
 
 
@@ -198,18 +198,14 @@ def _names_of(graph: HierarchyGraph) -> Names:
     for key, degree in zip(positions, degrees.tolist(), strict=True):
         for word in set(key.split()):
             counts[word] += degree
-    return Names(_nodes(Keys.of(positions), key_of, graph.first_phrase), key_of, *sorted_counts(counts))
+    words = sorted(counts)
+    how_often = np.array([counts[word] for word in words], dtype=np.int64)
+    return Names(_nodes(Keys.of(positions), key_of, graph.first_phrase), key_of, Keys.of(words), how_often)
 
 
 def _nodes(keys: Keys, key_of: np.ndarray, first_phrase: int) -> KeyedLists:
     nodes = Lists.grouped(key_of, len(keys))
     return KeyedLists(keys, Lists(nodes.indptr, nodes.values + np.int32(first_phrase)))
-
-
-def sorted_counts(counts: Mapping[str, int]) -> tuple[list[str], np.ndarray]:
-    """Return words, sorted, and their counts, without those that are none."""
-    words = sorted(word for word, count in counts.items() if count)
-    return words, np.array([counts[word] for word in words], dtype=np.int64)
 
 
 def _matrix(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> sparse.csr_array:
@@ -324,11 +320,17 @@ def _spliced_names(before: HierarchyGraph, graph: HierarchyGraph, others: list[s
     degrees = np.zeros((2, len(before.phrases) + len(others)), dtype=np.int64)
     degrees[0, : len(before.phrases)] = before.degrees[before.first_phrase :]
     degrees[1, order] = graph.degrees[graph.first_phrase :]
-    counts = dict(zip(old.words, old.counts.tolist(), strict=True))
+    changes: Counter[str] = Counter()
     for phrase in np.flatnonzero(degrees[0] != degrees[1]).tolist():
         at = phrase - len(before.phrases)
         key = keys[at] if at >= 0 else before.phrase_keys[phrase]
         for word in set(key.split()):
-            counts[word] = counts.get(word, 0) + int(degrees[1, phrase] - degrees[0, phrase])
+            changes[word] += int(degrees[1, phrase] - degrees[0, phrase])
+    place = old.words.numbered(sorted(changes))
+    wanted_words = [word for word, at in place.items() if at >= len(old.words)]
+    counts = np.concatenate([old.counts, np.zeros(len(wanted_words), dtype=np.int64)])
+    counts[[place[word] for word in changes]] += np.array(list(changes.values()), dtype=np.int64)
+    words = in_order(old.words.strings, wanted_words)
+    words = words[counts[words] > 0]
     nodes = _nodes(splice_keys(old.nodes.keys_, wanted, key_order), key_of, graph.first_phrase)
-    return Names(nodes, key_of, *sorted_counts(counts))
+    return Names(nodes, key_of, splice_keys(old.words, wanted_words, words), counts[words])

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from gnnrag.common.splicing import Kept, by_first, splice_keys, spliced
-from gnnrag.common.tables import KeyedLists, Keys, Lists, check_below, distinct, map_array, put_arrays_apart
+from gnnrag.common.splicing import Kept, by_first, in_order, splice_keys, spliced
+from gnnrag.common.tables import KeyedLists, Keys, Lists, distinct, map_array, put_arrays_apart
 from gnnrag.errors import ArtefactError
-from gnnrag.graphs.hierarchy import HierarchyGraph
+from gnnrag.graphs.hierarchy import HierarchyGraph, Names
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, phrase_key
 from gnnrag.text.subjects import Subject
 
@@ -51,7 +51,6 @@ class TitleTables:
     known: np.ndarray  # (num_own,) float64, how sure it is as a subject; 0 where it is none
     is_titled: np.ndarray  # (num_passages,) bool
     words: KeyedLists  # the forms that hold each word, ascending; words are sorted
-    counts: np.ndarray  # (num_words,) int64, how often sentences name something with the word
     num_sentences: int
 
     def save(self, folder: Path) -> None:
@@ -77,13 +76,12 @@ class TitleTables:
             and len(arrays["kinds"]) == len(arrays["known"]) == len(own.values)
         )
         size = int(map_array(folder, "num_sentences")[0])
-        if not fits or len(arrays["counts"]) != len(words) or size < 1:
+        if not fits or size < 1:
             raise ValueError("the tables of titles do not belong together")
-        check_below(arrays["counts"], 1 << 62)
         return cls(forms=forms, own=own, words=words, parts=parts, num_sentences=size, **arrays)
 
 
-_ARRAYS = ("sure", "weights", "kinds", "known", "is_titled", "counts")
+_ARRAYS = ("sure", "weights", "kinds", "known", "is_titled")
 FULL, BARE, SUBJECT = 1, 2, 4  # a title; a title without its qualifier; what a text is about
 
 
@@ -113,7 +111,7 @@ def build_titles(
     order, _, place = by_first(own.values, len(old.forms) + len(others))
     own = Lists(own.indptr, place[own.values])
     keys = splice_keys(old.forms.keys_, others, order)
-    words, parts, counts = _words(graph, old, others, order)
+    words, parts, counts = _words(graph.names, old, others, order)
     holders = Lists.grouped(parts.values, len(words))
     holders = Lists(holders.indptr, np.repeat(np.arange(len(keys), dtype=np.int32), parts.sizes)[holders.values])
     num_sentences = max(len(graph.sentences), 1)
@@ -127,8 +125,7 @@ def build_titles(
         kinds=kinds,
         known=known,
         is_titled=is_titled,
-        words=KeyedLists(Keys.of(words), holders),
-        counts=counts,
+        words=KeyedLists(words, holders),
         num_sentences=num_sentences,
     )
 
@@ -144,24 +141,19 @@ def _names(title: str, subjects: Iterable[Subject]) -> dict[str, tuple[int, floa
     return found
 
 
-def _words(
-    graph: HierarchyGraph, old: TitleTables, others: list[str], order: np.ndarray
-) -> tuple[list[str], Lists, np.ndarray]:
-    """Return the words of names and forms, sorted; those of each form; and how often sentences name something so."""
+def _words(names: Names, old: TitleTables, others: list[str], order: np.ndarray) -> tuple[Keys, Lists, np.ndarray]:
+    """Return the words of forms, sorted; those of each form; and how often sentences name something with the word."""
     split = [content(form.split()) for form in others]
-    new = list(dict.fromkeys(word for row in split for word in row))
-    number = old.words.keys_.numbered(new)
+    number = old.words.keys_.numbered(sorted({word for row in split for word in row}))
+    new = [word for word, at in number.items() if at >= len(old.words)]
     parts = spliced(old.parts, Lists.of([number[word] for word in row] for row in split), order)
-    used = distinct(parts.values).tolist()
-    before, strings = len(old.words), old.words.keys_.strings
-    after = [word for word in new if number[word] >= before]
-    spelt = [strings[i] if i < before else after[i - before] for i in used]
-    words = sorted({*graph.names.words, *spelt})
-    place = {word: i for i, word in enumerate(words)}
-    now, counts = np.zeros(before + len(after), dtype=np.int32), np.zeros(len(words), dtype=np.int64)
-    now[used] = [place[word] for word in spelt]
-    counts[[place[word] for word in graph.names.words]] = graph.names.counts
-    return words, Lists(parts.indptr, now[parts.values]), counts
+    rows, place = in_order(old.words.keys_.strings, new), np.zeros(len(old.words) + len(new), dtype=np.int32)
+    rows = rows[np.isin(rows, distinct(parts.values))]
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    words = splice_keys(old.words.keys_, new, rows)
+    at = names.words.matched(words)
+    counts = np.where(at >= 0, names.counts[at] if len(names.counts) else 0, 0)
+    return words, Lists(parts.indptr, place[parts.values]), counts
 
 
 def _weights(parts: Lists, counts: np.ndarray, num_sentences: int) -> np.ndarray:
@@ -216,7 +208,6 @@ _NOTHING = TitleTables(
     known=_NO_NUMBERS,
     is_titled=np.zeros(0, dtype=bool),
     words=_NO_TABLE,
-    counts=np.zeros(0, dtype=np.int64),
     num_sentences=1,
 )
 
@@ -278,7 +269,7 @@ class TitleMatcher:
         """Return the title word that a misspelt one means: one letter off, two from eight letters on; else the word."""
         words = self._tables.words
         at = words.keys_.find(word)
-        if len(word) < 5 or not word.isalpha() or (at >= 0 and len(words.lists[at])):
+        if len(word) < 5 or not word.isalpha() or at >= 0:
             return word
         limit = 1 if len(word) < 8 else 2
         best, distance = word, limit + 1
@@ -293,9 +284,7 @@ class TitleMatcher:
         """Yield the words of titles that begin with a letter, in order."""
         words = self._tables.words
         first, last = (bisect_left(words.keys_.strings, mark) for mark in (letter, chr(ord(letter) + 1)))
-        starts = words.lists.indptr[first : last + 1]
-        found = zip(words.keys_.strings[first:last], (starts[1:] > starts[:-1]).tolist(), strict=True)
-        return (word for word, is_of_titles in found if is_of_titles)
+        return iter(words.keys_.strings[first:last])
 
     def _closest(self, key: str) -> TitleMatch | None:
         words, tables = content(key.split()), self._tables
@@ -345,5 +334,5 @@ class TitleMatcher:
         return self._tables.words.lists[at] if at >= 0 else np.zeros(0, dtype=np.int32)
 
     def _rarity(self, word: str) -> float:
-        at = self._tables.words.keys_.find(word)
-        return rarity_of(int(self._tables.counts[at]) if at >= 0 else 0, self._tables.num_sentences)
+        at = self._graph.names.words.find(word)
+        return rarity_of(int(self._graph.names.counts[at]) if at >= 0 else 0, self._tables.num_sentences)

@@ -11,7 +11,7 @@ import numpy as np
 from gnnrag.common.splicing import Kept
 from gnnrag.common.tables import Keys, Lists, map_array, put_arrays_apart
 from gnnrag.errors import ArtefactError
-from gnnrag.index.postings import K1, B, Postings, in_order
+from gnnrag.index.postings import K1, B, Postings, unmoved
 
 # What `fit` writes, and a stranger's file may not change.
 _FIXED = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_dtype": "int32", "backend": "numpy"}
@@ -51,7 +51,7 @@ class BM25:
         """
         import bm25s
 
-        kept, scores = in_order(kept), self.model.scores
+        kept, scores = unmoved(kept), self.model.scores
         if not self.lengths.any() or not isinstance(self.terms, Keys):
             return None
         found = Postings.of_scores(self.terms, Lists(scores["indptr"], scores["indices"]), scores["data"], self.lengths)

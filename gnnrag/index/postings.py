@@ -6,7 +6,6 @@ The scores of Lucene's BM25 hold the counts: idf and the mean length are known, 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gnnrag.common.splicing import Kept, splice_keys, spliced
+from gnnrag.common.splicing import Kept, in_order, splice_keys, spliced
 from gnnrag.common.tables import Keys, Lists
 
 K1, B = 1.5, 0.75
@@ -69,16 +68,15 @@ class Postings:
         places = starts[terms] + np.fromiter(within, dtype=np.int64, count=len(terms))
         sizes = np.diff(starts) + np.bincount(terms, minlength=len(starts) - 1)
 
-        ranks = [bisect_left(self.terms.strings, term) for term in others]
-        order = np.insert(np.arange(len(self.terms)), ranks, len(self.terms) + np.arange(len(others)))
+        order = in_order(self.terms.strings, others)
         order = order[(sizes[order] > 0) | (order == 0)]
         indptr = np.concatenate([[0], np.cumsum(sizes)])
         old_then_new = (np.insert(docs, places, passages), np.insert(counts, places, times))
-        in_order = [spliced(Lists(indptr, values), _NONE, order) for values in old_then_new]
+        both = [spliced(Lists(indptr, values), _NONE, order) for values in old_then_new]
         lengths = np.zeros(len(kept.old), dtype=np.int32)
         lengths[kept.old >= 0] = self.lengths[kept.old[kept.old >= 0]]
         lengths[kept.missing] = [len(row) for row in rows]
-        return Postings(splice_keys(self.terms, others, order), in_order[0], in_order[1].values, lengths)
+        return Postings(splice_keys(self.terms, others, order), both[0], both[1].values, lengths)
 
 
 _NONE = Lists(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
@@ -97,7 +95,7 @@ def _parts(passages: Lists, lengths: np.ndarray) -> Iterator[tuple[slice, np.nda
             yield part, np.repeat(idf[first:last], passages.sizes[first:last]), weights[passages.values[part]]
 
 
-def in_order(kept: Kept) -> Kept:
+def unmoved(kept: Kept) -> Kept:
     """Return what stays of an earlier corpus without what has moved behind others."""
     old, there = kept.old.copy(), np.flatnonzero(kept.old >= 0)
     old[there[kept.old[there] < np.maximum.accumulate(kept.old[there])]] = -1

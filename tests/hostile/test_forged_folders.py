@@ -196,7 +196,7 @@ CONTENTS: list[tuple[str, str, Any]] = [
     ("hierarchy", "key_of.npy", _claims((1 << 45,))),
     ("hierarchy", "keys.order.npy", lambda path: np.save(path, np.array([{}], dtype=object))),
     ("titles", "forms.bytes.npy", _claims((1 << 45,))),
-    ("titles", "counts.npy", lambda path: np.save(path, np.full(3, -1))),
+    ("hierarchy", "word_counts.npy", lambda path: np.save(path, np.full(3, -1))),
     ("titles", "following.npy", lambda path: np.save(path, np.full(3, 99, np.int32))),
     ("titles", "num_sentences.npy", lambda path: np.save(path, np.zeros(1, np.int64))),
     ("embeddings", "vectors.npy", _claims((1 << 45,))),
