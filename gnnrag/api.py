@@ -12,7 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +28,7 @@ from gnnrag.index.build import Progress, build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.run import evaluation
 from gnnrag.run.answers import Answer, make_answer
-from gnnrag.run.opened import Events, LoopThread, Opened
+from gnnrag.run.opened import Events, LoopThread, Opened, parted
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
@@ -305,8 +305,9 @@ class Index:
     async def _answer(
         self, text: str, dots: Sequence[str], on_event: Callable[[Mapping[str, Any]], None] | None = None
     ) -> Answer:
-        async with self._opened as opened, opened.turn(dots, self._config) as loop:
-            session = Session(f"ask-{next(self._numbers)}", loop.budget)
+        shared, limits = parted(dots)
+        async with self._opened as opened, opened.turn(shared, self._config) as loop:
+            session = Session(f"ask-{next(self._numbers)}", replace(loop.budget, **limits))  # type: ignore[arg-type]
             if on_event is not None:
                 session.events = Events(on_event)
             prediction, _ = await loop.answer(Question(session.question_id, text), session)

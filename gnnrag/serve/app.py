@@ -1,0 +1,115 @@
+"""The application: routes, tools and the page behind the guard; and what runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.exceptions import HTTPException
+
+from gnnrag import __version__
+from gnnrag.errors import GnnragError
+from gnnrag.serve import chat, rest
+from gnnrag.serve.asking import Desk, Problem
+from gnnrag.serve.guard import Guard, as_response, current_caller, failed
+from gnnrag.serve.settings import Service, read_callers, read_service
+from gnnrag.serve.tools import make_tools
+from gnnrag.serve.writer import VARIABLE
+
+_PAGE = files("gnnrag.serve") / "page"
+
+
+def make_app(service: Service) -> Guard:
+    """Return the application of one worker. ConfigError: the tokens file cannot be used."""
+    callers = read_callers(service.own, tuple(service.indexes))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        desk = app.state.desk = Desk(service)
+        tools = make_tools(desk, current_caller.get)
+        # The guard has looked at host and origin; without sessions any worker answers.
+        unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        inner = tools.streamable_http_app(
+            streamable_http_path="/mcp", stateless_http=True, json_response=True, transport_security=unchecked
+        )
+        app.router.routes.extend(inner.routes)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(desk.at_work())
+            await stack.enter_async_context(inner.router.lifespan_context(inner))
+            yield
+
+    app = FastAPI(
+        title="gnnrag",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,  # its page would come from elsewhere
+        redoc_url=None,
+        description="Questions over graphs of documents: docs/serving.md.",
+    )
+    app.include_router(rest.router)
+    app.include_router(chat.router)
+    app.mount("/page", StaticFiles(directory=str(_PAGE)))
+    app.add_route("/", _index)
+    for kind in (Problem, HTTPException, RequestValidationError, GnnragError):
+        app.add_exception_handler(kind, _told)
+    return Guard(app, service.own, callers)
+
+
+async def _index(request: Request) -> FileResponse:
+    return FileResponse(str(_PAGE / "index.html"), headers={"cache-control": "no-cache"})
+
+
+async def _told(request: Request, error: Exception) -> JSONResponse:
+    """Answer an error in one line that quotes little of what was sent."""
+    if isinstance(error, GnnragError):
+        error = failed(error)
+    elif isinstance(error, HTTPException) and request.state.refused:
+        error = request.state.refused
+    elif isinstance(error, HTTPException):
+        error = Problem(error.status_code, str(error.detail)[:200])
+    elif isinstance(error, RequestValidationError):
+        rows = [f"{'.'.join(map(str, row['loc'][:6]))[:100]}: {row['msg'][:200]}" for row in error.errors()[:5]]
+        is_json = any(row["type"] == "json_invalid" for row in error.errors())
+        error = Problem(400 if is_json else 422, "; ".join(rows))
+    return as_response(error)  # type: ignore[arg-type]
+
+
+def from_environment() -> Guard:
+    """Return the application that the environment tells of: uvicorn calls it in each worker."""
+    return make_app(read_service(json.loads(os.environ[VARIABLE])["arguments"]))
+
+
+def run(service: Service) -> None:
+    """Serve until a signal says to stop."""
+    import uvicorn
+
+    log: dict[str, Any] = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"plain": {"format": "%(message)s"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+        "loggers": {
+            "gnnrag.serve": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
+            "uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+        },
+    }
+    own = service.own
+    settings: dict[str, Any] = {
+        "host": own.host, "port": own.port, "log_config": log, "access_log": False, "server_header": False,
+        "timeout_keep_alive": 20, "timeout_graceful_shutdown": 5, "h11_max_incomplete_event_size": 1 << 15,
+        "ws": "none", "backlog": 512,
+    }  # fmt: skip
+    if own.workers == 1:
+        uvicorn.run(make_app(service), **settings)
+        return
+    os.environ[VARIABLE] = json.dumps({"arguments": service.arguments})
+    uvicorn.run("gnnrag.serve.app:from_environment", factory=True, workers=own.workers, **settings)
