@@ -24,6 +24,7 @@ from gnnrag.serve import writer
 from gnnrag.serve.settings import Caller, Service
 from gnnrag.serve.state import State
 from gnnrag.text.followup import standalone
+from gnnrag.text.sentences import content_words, split_sentences
 
 LONGEST = 16_000  # characters of a question or a query
 _PARTS = 12  # pairs of method and retriever that stay open: then all are opened anew
@@ -339,7 +340,7 @@ def told_answer(key: str, answer: Answer) -> dict[str, Any]:
                 "passage": citation.passage,
                 "title": citation.title,
                 "place": citation.place,
-                "sentence": citation.sentence,
+                "sentence": _the_sentence(citation.sentence, answer),
                 "supported": citation.supported,
             }
         )
@@ -350,6 +351,13 @@ def told_answer(key: str, answer: Answer) -> dict[str, Any]:
         "citations": cited,
         "context": [passage.id for passage in answer.context],
     }
+
+
+def _the_sentence(cited: str, answer: Answer) -> str:
+    """Return the one sentence of what is cited that says most of the answer, else of the question."""
+    rows = split_sentences(cited.removeprefix("... ").removesuffix(" ..."))
+    wanted = [content_words(text) for text in (answer.text, answer.question)]
+    return max(rows, key=lambda row: tuple(len(words & content_words(row)) for words in wanted), default=cited)
 
 
 def brief(value: Any, most: int = 20) -> Any:

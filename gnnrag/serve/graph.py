@@ -21,6 +21,7 @@ from gnnrag.text.normalise import phrase_key
 
 MOST = 60  # nodes of a neighbourhood
 _LABEL = 300  # characters on an edge
+_COMMON = ("date", "number", "nationality")  # what two passages share without having to do with each other
 Edge = dict[str, Any]
 
 
@@ -60,8 +61,10 @@ class Phrases:
         self.keys: Sequence[str] = graph.phrase_keys
 
     def kind(self, name: int) -> str:
-        """Return the type that a phrase's name, or the words before it, tell."""
-        return named_type(self.names[name]) or "phrase"
+        """Return the type that a phrase's name tells, or the words before it where it first stands."""
+        first = next(iter(self.passages_of(name)), None)
+        said = self.says(name, first) if first is not None else ""
+        return named_type(self.names[name]) or mentioned_type(self.names[name], said) or "phrase"
 
     def passages_of(self, name: int) -> list[int]:
         """Return the passages that have a phrase."""
@@ -149,11 +152,7 @@ class View:
     def entity(self, name: int) -> str | None:
         """Add an entity; None: there is no room."""
         degree = len(self.graph.passages_of(name))
-        kind = self.graph.kind(name)
-        if kind == "phrase" and degree:
-            said = self.graph.says(name, self.graph.passages_of(name)[0])
-            kind = mentioned_type(self.graph.names[name], said) or kind
-        return self._add(f"e:{self.graph.names[name]}", self.graph.names[name], kind, degree)
+        return self._add(f"e:{self.graph.names[name]}", self.graph.names[name], self.graph.kind(name), degree)
 
     def _add(self, id_: str, label: str, kind: str, degree: int) -> str | None:
         if id_ not in self._nodes:
@@ -167,11 +166,16 @@ class View:
         if one is not None and other is not None and one != other:
             self._edges.setdefault((one, other), {"source": one, "target": other, "label": label[:_LABEL]})
 
+    def _says(self, name: int, row: int) -> str:
+        """Return what a passage says of an entity, without the passage's title before it."""
+        said, title = (" ".join(text.split()) for text in (self.graph.says(name, row), self.index.passages[row].title))
+        return said.removeprefix(title).strip() or said
+
     def around_passage(self, row: int) -> None:
         """Add a passage with what it names."""
         centre = self.passage(row)
         for name in self.graph.names_in(row):
-            self.join(centre, self.entity(name), self.graph.says(name, row))
+            self.join(centre, self.entity(name), self._says(name, row))
 
     def around_entity(self, name: int) -> None:
         """Add an entity with its relations and its passages."""
@@ -179,7 +183,7 @@ class View:
         for head, tail, label in self.graph.related(name):
             self.join(self.entity(head), self.entity(tail), label)
         for row in self.graph.passages_of(name):
-            self.join(self.passage(row), centre, self.graph.says(name, row))
+            self.join(self.passage(row), centre, self._says(name, row))
 
     def along(self, rows: Sequence[int], question: str) -> None:
         """Add passages with what joins them: names that two of them share, and those that the question has."""
@@ -189,9 +193,11 @@ class View:
             self.passage(row)
         for name in dict.fromkeys(name for names in named.values() for name in names):
             own = [row for row in rows if name in named[row]]
+            if self.graph.kind(name) in _COMMON:
+                continue
             if len(own) > 1 or f" {self.graph.keys[name]} " in asked:
                 for row in own:
-                    self.join(self.passage(row), self.entity(name), self.graph.says(name, row))
+                    self.join(self.passage(row), self.entity(name), self._says(name, row))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON data; `more` tells of what found no room."""
@@ -232,6 +238,13 @@ def find(index: Index, text: str, limit: int = 12) -> list[int]:
     return [row for *_, row in sorted(ranked)[:limit]]
 
 
+def titled(index: Index, text: str, limit: int = 6) -> list[int]:
+    """Return the passages whose title holds a text, the shortest titles first; positions."""
+    key = text.casefold().strip()
+    found = [(len(p.title), row) for row, p in enumerate(index.passages) if key and key in p.title.casefold()]
+    return [row for _, row in sorted(found)[:limit]]
+
+
 def busiest(index: Index, limit: int = 12) -> list[int]:
     """Return the entities that stand in most passages, those that say little left out: where a walk may begin."""
     graph = open_graph(index)
@@ -241,5 +254,5 @@ def busiest(index: Index, limit: int = 12) -> list[int]:
     else:
         counts = index.knowledge.degrees
     order = np.argsort(-counts, kind="stable")[: 20 * limit].tolist()
-    typed = [row for row in order if graph.kind(row) not in ("phrase", "entity", "date", "number", "nationality")]
+    typed = [row for row in order if graph.kind(row) not in ("phrase", "entity", *_COMMON)]
     return (typed or order)[:limit]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.run.answers import Answer, where
 from gnnrag.serve.asking import LONGEST, Ask, Asking, Desk, Problem, Served, brief, told_answer
-from gnnrag.serve.graph import answer_graph, busiest, find, neighbourhood, open_graph
+from gnnrag.serve.graph import answer_graph, busiest, find, neighbourhood, open_graph, titled
 from gnnrag.serve.settings import Caller
 from gnnrag.text.sentences import content_words, sentence_spans
 
@@ -282,6 +283,8 @@ async def graph(
 def _names(index: Index, text: str) -> dict[str, Any]:
     found, graph = find(index, text) if text else busiest(index), open_graph(index)
     names = [{"id": f"e:{graph.names[row]}", "label": graph.names[row], "type": graph.kind(row)} for row in found]
+    passages = [index.passages[row] for row in titled(index, text)]
+    names += [{"id": f"p:{passage.id}", "label": passage.title, "type": "passage"} for passage in passages]
     return {"names": names}
 
 
@@ -300,19 +303,28 @@ async def documents(
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> dict[str, Any]:
-    """List the documents by name, with their number of passages and what was remarked when they were read."""
+    """List the documents by name, with title, number of passages and what was remarked when they were read."""
     one = served(request, index)
     try:
         opened = (await one.index()).stored
     except Problem:
         return {"documents": [], "total": 0}
-    counts: dict[str, int] = {}
-    for id_ in opened.ids:
-        counts[document_of(id_) or id_] = counts.get(document_of(id_) or id_, 0) + 1
+    titles: dict[str, list[str]] = {}
+    for found in opened.passages:
+        titles.setdefault(document_of(found.id) or found.id, []).append(found.title)
     report = read_report(one.path)
-    names = sorted(counts)[offset : offset + limit]
-    rows = [{"name": n, "passages": counts[n], "why": report.get(n, {}).get("why", [])} for n in names]
-    return {"documents": rows, "total": len(counts)}
+    names = sorted(titles, key=_natural)[offset : offset + limit]
+    rows = [{"name": n, "title": titles[n][0], "passages": len(titles[n])} for n in names]
+    return {
+        "documents": [row | {"why": report.get(row["name"], {}).get("why", [])} for row in rows],
+        "total": len(titles),
+    }
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Return what sorts names as people do: 2 before 10."""
+    parts = re.findall(r"\d{1,18}|\D+", name.casefold())
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
 
 _FILE = {"requestBody": {"required": True, "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}}
