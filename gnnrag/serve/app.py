@@ -106,7 +106,7 @@ def run(service: Service) -> None:
     settings: dict[str, Any] = {
         "host": own.host, "port": own.port, "log_config": log, "access_log": False, "server_header": False,
         "timeout_keep_alive": 20, "timeout_graceful_shutdown": 5, "h11_max_incomplete_event_size": 1 << 15,
-        "ws": "none", "backlog": 512,
+        "ws": "none", "backlog": 512, "timeout_worker_healthcheck": 60,
     }  # fmt: skip
     if own.workers == 1:
         uvicorn.run(make_app(service), **settings)

@@ -10,13 +10,14 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnnrag.api import Found, Index
+from gnnrag.config import Choice, EvaluateConfig, build_settings
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.index import index as stored
-from gnnrag.registry import METHODS, RETRIEVERS
+from gnnrag.registry import METHODS, RETRIEVERS, resolve
 from gnnrag.run.answers import Answer
 from gnnrag.run.opened import Opened
 from gnnrag.run.pipeline import check_fit, needed_stages
@@ -58,13 +59,24 @@ class ServedIndex(Index):
         """The state that is asked, read-only; whole as long as somebody has it."""
         return self._opened.index
 
+    def _config(self, dots: Sequence[str]) -> EvaluateConfig:
+        configs = vars(self).setdefault("_configs", {})  # to read settings takes longer than to open an index anew
+        if tuple(dots) not in configs:
+            configs[tuple(dots)] = super()._config(dots)
+        return configs[tuple(dots)]  # type: ignore[no-any-return]
+
     def renew(self) -> bool:
         """Answer from what the folder holds now, opening what was asked so far first; False while it is being built."""
         fresh = Opened(self.path, self._config(()))
         if not fresh.index.store.manifest["complete"]:
             return False
-        fresh.open_as(self._opened, self._config)
-        before, self._opened = self._opened, fresh
+        before, recorded = self._opened, "embedder_weights"
+        is_same = fresh.index.config.embedder == before.index.config.embedder
+        is_same &= fresh.index.store.manifest.get(recorded) == before.index.store.manifest.get(recorded)
+        if is_same and "embedder" in vars(before.index):
+            fresh.index.embedder = before.index.embedder  # a model that takes seconds to load, and changes nothing
+        fresh.open_as(before, self._config)
+        self._opened = fresh
         self._submit(before.retire())
         return True
 
@@ -126,17 +138,18 @@ class Served:
         index = await self.index()
         stages = set(index.stored.store.manifest["stages"])
         if self._parts[0] != stages:
-            self._parts = (stages, await asyncio.to_thread(self._fitting, index, stages))
+            self._parts = (stages, await asyncio.to_thread(self._fitting, stages))
         return self._parts[1]
 
-    def _fitting(self, index: ServedIndex, stages: set[str]) -> dict[str, list[str]]:
+    def _fitting(self, stages: set[str]) -> dict[str, list[str]]:
         own = {"method": self.config.method.name, "retriever": self.config.retriever.name}
         found: dict[str, list[str]] = {}
         for kind, table in (("retriever", RETRIEVERS), ("method", METHODS)):
-            names = list(dict.fromkeys([own[kind], *table]))
             # A method asks the settings' retriever here; a retriever is asked by the plainest method.
-            base = ["method=single"] if kind == "retriever" else [f"retriever={own['retriever']}"]
-            found[f"{kind}s"] = [name for name in names if _fits(index, [*base, f"{kind}={name}"], stages)]
+            plain = replace(self.config, method=_choice("method", "single", METHODS))
+            base = plain if kind == "retriever" else self.config
+            names = dict.fromkeys([own[kind], *table])
+            found[f"{kind}s"] = [name for name in names if _fits(base, kind, name, table, stages)]
         return found
 
     async def check(self, ask: Ask) -> ServedIndex:
@@ -166,9 +179,14 @@ class Served:
         self.state.close()
 
 
-def _fits(index: ServedIndex, dots: Sequence[str], stages: set[str]) -> bool:
+def _choice(kind: str, name: str, table: dict[str, str]) -> Choice:
+    return Choice(name, build_settings(resolve(kind, name, table), {}, name))
+
+
+def _fits(base: EvaluateConfig, kind: str, name: str, table: dict[str, str], stages: set[str]) -> bool:
     try:
-        config = index._config(dots)
+        is_own = getattr(base, kind).name == name
+        config = base if is_own else replace(base, **{kind: _choice(kind, name, table)})  # type: ignore[arg-type]
         check_fit(config)
         return needed_stages(config) <= stages
     except (GnnragError, ImportError):
@@ -264,7 +282,7 @@ class Desk:
         except asyncio.CancelledError:
             asking.put(Problem(409, "the question was cancelled"))
         except (ConfigError, ArtefactError) as error:
-            asking.put(Problem(400, str(error)))
+            asking.put(Problem(400, str(error).replace(str(served.path), served.name)))
         except Problem as problem:
             asking.put(problem)
         finally:

@@ -120,7 +120,13 @@ async def _facts(one: Served) -> dict[str, Any]:
         index = await one.index()
         return {"passages": len(index), "generation": index.generation, **own, **await one.parts(), "state": "ready"}
     except (Problem, ArtefactError) as problem:
-        return {"passages": 0, **own, "methods": [], "retrievers": [], "state": str(problem)}
+        return {
+            "passages": 0,
+            **own,
+            "methods": [],
+            "retrievers": [],
+            "state": str(problem).replace(str(one.path), one.name),
+        }
 
 
 # -------------------------------------------------------------------------------------------------------------- asking
@@ -315,10 +321,8 @@ async def documents(
     report = read_report(one.path)
     names = sorted(titles, key=_natural)[offset : offset + limit]
     rows = [{"name": n, "title": titles[n][0], "passages": len(titles[n])} for n in names]
-    return {
-        "documents": [row | {"why": report.get(row["name"], {}).get("why", [])} for row in rows],
-        "total": len(titles),
-    }
+    why = {name: row.get("why", []) for name, row in report.items()}
+    return {"documents": [{**row, "why": why.get(str(row["name"]), [])} for row in rows], "total": len(titles)}
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

@@ -34,7 +34,7 @@ class ServeConfig:
     document_bytes: int = 64 << 20
     asking: int = 16  # questions at once
     waiting: int = 256  # questions that wait for their turn
-    rate: int = 200  # requests a second of one caller
+    rate: int = 1000  # requests a second of one caller
     seconds: float = 120.0  # for a question, waiting included; a question may ask for less
     cost: float | None = None  # dollars for a question, by the prices of `llm`
     keep: int = 200  # answers kept of each index, with what happened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import threading
 import time
@@ -226,41 +227,33 @@ def slow_question(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.E
     yield began, ended
 
 
-@each("how", ["delete", "leave", "budget"])
-def test_a_question_is_cancelled(client: Client, slow_question: tuple[threading.Event, ...], how: str) -> None:
+@each("how", ["delete", "other worker", "leave", "budget"])
+def test_a_question_is_cancelled(client: Client, built: Path, slow_question: tuple[Any, Any], how: str) -> None:
     began, ended = slow_question
-    told: list[Any] = []
-    body = {"question": QUESTION, **SINGLE, "stream": True} | ({"budget": {"seconds": 0.3}} if how == "budget" else {})
+    began.clear()
+    ended.clear()
+    body = {"question": QUESTION, **SINGLE, "stream": how != "leave"}
+    body |= {"budget": {"seconds": 0.3}} if how == "budget" else {}
+    connection = HTTPConnection("127.0.0.1", client.port, timeout=20)
+    connection.request("POST", "/api/indexes/index/ask", json.dumps(body), {"content-type": "application/json"})
+    assert began.wait(20)
     if how == "leave":
-        connection = HTTPConnection("127.0.0.1", client.port)
-        connection.request(
-            "POST",
-            "/api/indexes/index/ask",
-            str(body | {"stream": False}).replace("'", '"').replace("False", "false"),
-            {"content-type": "application/json"},
-        )
-        assert began.wait(20)
         connection.close()
     else:
-        thread = threading.Thread(target=lambda: told.append(client("POST", "/api/indexes/index/ask", body)))
-        thread.start()
-        assert began.wait(20)
+        response = connection.getresponse()
+        key = response.headers["x-question-id"]
+        if how == "other worker":
+            state = State(built.parent / ".index.serve")
+            state.stop(key, "somebody else")
+            state.stop(key, "local")
+            state.close()
         if how == "delete":
-            (key,) = _under_way(client)
             assert client("DELETE", f"/api/questions/{key}")[0] == 202
-        thread.join(20)
-        name, data = events(told[0][1])[-1]
-        assert (name, data["status"]) == ("error", 409 if how == "delete" else 504)
+        name, data = events(response.read().decode())[-1]
+        assert (name, data["status"]) == ("error", 504 if how == "budget" else 409)
+        connection.close()
     assert ended.wait(20)
     assert client("DELETE", "/api/questions/index-0")[0] == 404
-
-
-def _under_way(client: Client) -> list[str]:
-    import gc
-
-    from gnnrag.serve.asking import Desk
-
-    return [key for desk in gc.get_objects() if isinstance(desk, Desk) for key in desk.asking]
 
 
 def test_too_many_are_told_to_come_again(built: Path, slow_question: tuple[threading.Event, ...]) -> None:
