@@ -34,6 +34,9 @@ def main(arguments: Sequence[str]) -> int:
     if "--mcp" in arguments:
         asyncio.run(serve_stdio(service))
         return 0
+    for name, path in service.indexes.items():
+        if not (path / "manifest.json").exists():
+            note(f"{path} is no index yet: {name} is made of the first documents that are added")
     note(f"serving {', '.join(service.indexes)} at http://{service.own.host}:{service.own.port} (Ctrl-C ends)")
     run(service)
     return 0

@@ -22,6 +22,7 @@ from gnnrag.serve import chat, rest
 from gnnrag.serve.asking import Desk, Problem
 from gnnrag.serve.guard import Guard, as_response, current_caller, failed
 from gnnrag.serve.settings import Service, read_callers, read_service
+from gnnrag.serve.state import State
 from gnnrag.serve.tools import make_tools
 from gnnrag.serve.writer import VARIABLE
 
@@ -103,10 +104,13 @@ def run(service: Service) -> None:
         },
     }
     own = service.own
+    read_callers(own, tuple(service.indexes))  # what cannot be is told before anything listens
+    for name in service.indexes:
+        State(service.state_folder(name)).close()
     settings: dict[str, Any] = {
         "host": own.host, "port": own.port, "log_config": log, "access_log": False, "server_header": False,
         "timeout_keep_alive": 20, "timeout_graceful_shutdown": 5, "h11_max_incomplete_event_size": 1 << 15,
-        "ws": "none", "backlog": 512, "timeout_worker_healthcheck": 60,
+        "ws": "none", "backlog": 512, "limit_concurrency": 2048, "timeout_worker_healthcheck": 60,
     }  # fmt: skip
     if own.workers == 1:
         uvicorn.run(make_app(service), **settings)

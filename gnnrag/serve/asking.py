@@ -173,7 +173,10 @@ class Served:
             self._writer = writer.start(self.service, self.name)
 
     def close(self) -> None:
-        """Stop what is under way."""
+        """Stop what is under way; a writer with jobs goes on."""
+        if self._writer is not None and self._writer.poll() is None and not self.state.has_work():
+            self._writer.terminate()
+            self._writer.wait()
         if self._index is not None:
             self._index.close()
         self.state.close()

@@ -38,7 +38,7 @@ class State:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        root.mkdir(parents=True, exist_ok=True)
+        root.mkdir(0o700, parents=True, exist_ok=True)  # questions and answers are nobody else's
         refuse_links(root)
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(root / "state.sqlite", 30, isolation_level=None, check_same_thread=False)
