@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import secrets
 import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from gnnrag.serve.state import State
 from gnnrag.text.followup import standalone
 from gnnrag.text.sentences import content_words, split_sentences
 
+logger = logging.getLogger("gnnrag.serve")
 LONGEST = 16_000  # characters of a question or a query
 _PARTS = 12  # pairs of method and retriever that stay open: then all are opened anew
 _TICK_S, _COLLECT_S = 0.5, 2.0
@@ -104,8 +106,11 @@ class Served:
         """Return the index as it is now. Problem: there is none, or it is being built for the first time."""
         if self._signature() != self._seen:
             async with self._renewing:
-                if (signature := self._signature()) != self._seen and await asyncio.to_thread(self._renew):
-                    self._seen = signature
+                try:
+                    if (signature := self._signature()) != self._seen and await asyncio.to_thread(self._renew):
+                        self._seen = signature
+                except ArtefactError as error:
+                    raise Problem(503, str(error).replace(str(self.path), self.name)) from error
         if self._index is None:
             is_empty = self._signature() is None
             problem = "has no documents yet: add some" if is_empty else "is being built; ask again in a while"
@@ -221,9 +226,9 @@ class Asking:
         last: Any = None
         async for event in self.events():
             last = event
-        if not isinstance(last, Answer):
-            raise last
-        return last
+        if isinstance(last, Answer):
+            return last
+        raise last if isinstance(last, Problem) else Problem(409, "the question was cancelled")
 
     def stop(self) -> None:
         """Cancel it."""
@@ -263,7 +268,12 @@ class Desk:
             del self.asking[asking.key]
             raise
         asking.task = asyncio.create_task(self._answer(served, ask, asking))
+        asking.task.add_done_callback(lambda _: self._ended(asking))  # also of one that is stopped before it began
         return asking
+
+    def _ended(self, asking: Asking) -> None:
+        self.asking.pop(asking.key, None)
+        asking.put(None)
 
     async def _answer(self, served: Served, ask: Ask, asking: Asking) -> None:
         epoch, key = served.state.epoch(), asking.key
@@ -275,11 +285,12 @@ class Desk:
             async with asyncio.timeout(seconds), self._turns:
                 index = await served.index()
                 question = asked(ask)
-                events = index.stream(question, method=ask.method, retriever=ask.retriever, settings=settings)
-                async for event in events:
-                    asking.put(event)
-                    if isinstance(event, Answer):
-                        served.state.keep(key, asking.caller.name, kept(key, event), epoch, self.own.keep)
+                stream = index.stream(question, method=ask.method, retriever=ask.retriever, settings=settings)
+                async with aclosing(stream) as events:  # type: ignore[type-var]
+                    async for event in events:
+                        asking.put(event)
+                        if isinstance(event, Answer):
+                            served.state.keep(key, asking.caller.name, kept(key, event), epoch, self.own.keep)
         except TimeoutError:
             asking.put(Problem(504, f"no answer within {seconds:g} s"))
         except asyncio.CancelledError:
@@ -288,9 +299,9 @@ class Desk:
             asking.put(Problem(400, str(error).replace(str(served.path), served.name)))
         except Problem as problem:
             asking.put(problem)
-        finally:
-            self.asking.pop(key, None)
-            asking.put(None)
+        except Exception as error:
+            logger.exception("question failed: %s", type(error).__name__)
+            asking.put(Problem(500, "the server failed; its log says why"))
 
     def stop(self, key: str, caller: Caller) -> bool:
         """Stop a question of this caller; False: it may be another process's, which is told."""

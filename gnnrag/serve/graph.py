@@ -167,9 +167,10 @@ class View:
             self._edges.setdefault((one, other), {"source": one, "target": other, "label": label[:_LABEL]})
 
     def _says(self, name: int, row: int) -> str:
-        """Return what a passage says of an entity, without the passage's title before it."""
+        """Return what a passage says of an entity, without a title that stands before the sentence."""
         said, title = (" ".join(text.split()) for text in (self.graph.says(name, row), self.index.passages[row].title))
-        return said.removeprefix(title).strip() or said
+        rest = said.removeprefix(title).strip()
+        return rest if rest[:1].isupper() else said
 
     def around_passage(self, row: int) -> None:
         """Add a passage with what it names."""

@@ -47,15 +47,21 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; ASGI."""
-        if scope["type"] == "lifespan":
-            return await self.app(scope, receive, send)
-        if scope["type"] != "http":
-            return await send({"type": "websocket.close", "code": 1008})
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, told = time.perf_counter(), {"status": 0, "bytes": 0}
         scope["state"] = state = {**scope.get("state", {}), "log": {}, "refused": None}
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if state["refused"]:
+                    await _drained(scope, receive)
                 told["status"] = message["status"]
                 have = {name for name, _ in message["headers"]}
                 more = {**HEADERS, **self._cors(scope)}.items()

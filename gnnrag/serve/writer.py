@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -44,6 +45,8 @@ def main() -> None:
     told = json.loads(os.environ[VARIABLE])
     service, name = read_service(told["arguments"]), told["index"]
     os.nice(5)  # questions first
+    for library in ("pypdf", "trafilatura"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)  # the job says what is wrong with a file
     with suppress(GnnragError, KeyboardInterrupt), exclusive_lock(_lock(service, name), f"the jobs of {name}"):
         work(service, name)
 
@@ -139,7 +142,8 @@ def _add(service: Service, name: str, state: State, jobs: Sequence[Job], progres
         _forget(service, name, state)
     for job, data in loaded:
         told = [remark for report in data.report for remark in (*report.why, *report.notes)]
-        state.end(job, "done", "; ".join([f"{len(data.passages)} passages", *told]))
+        count = len(data.passages)
+        state.end(job, "done", "; ".join([f"{count} passage{'s' * (count != 1)}", *told]))
 
 
 def _load(service: Service, name: str, folder: Path, progress: Callable[..., None]) -> Dataset:

@@ -17,6 +17,7 @@ import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.methods.baselines import Single
+from gnnrag.run.opened import Opened
 from gnnrag.serve import writer
 from gnnrag.serve.settings import read_service
 from gnnrag.serve.state import State
@@ -208,7 +209,7 @@ def test_a_job_that_a_killed_writer_left_is_done_once(tmp_path: Path, built: Pat
     while state.has_work():
         writer.work(service, "index", idle_s=0.1)
     told = {job["document"]: (job["state"], job["message"]) for job in state.jobs()}
-    assert told["new.txt"] == ("done", "1 passages") and told["paris.txt"][0] == "done"
+    assert told["new.txt"] == ("done", "1 passage") and told["paris.txt"][0] == "done"
     assert told["bad.pdf"][0] == "failed" and str(tmp_path) not in told["bad.pdf"][1]
 
 
@@ -254,6 +255,23 @@ def test_a_question_is_cancelled(client: Client, built: Path, slow_question: tup
         connection.close()
     assert ended.wait(20)
     assert client("DELETE", "/api/questions/index-0")[0] == 404
+
+
+def test_parts_that_nobody_asks_any_more_are_let_go(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnnrag.serve.asking._PARTS", 2)
+    opened: list[int] = []
+    original = Opened.pipeline
+
+    def pipeline(self: Opened, *arguments: Any) -> Any:
+        found = original(self, *arguments)
+        opened.append(len(self._pipelines))
+        return found
+
+    monkeypatch.setattr(Opened, "pipeline", pipeline)
+    for method in ("single", "bdtr", "ircot", "multihop", "react"):
+        body = {"question": QUESTION, "method": method, "retriever": "dense"}
+        assert client("POST", "/api/indexes/index/ask", body)[1]["error"] is None
+    assert len(opened) == 5 and opened[-1] <= 2
 
 
 def test_too_many_are_told_to_come_again(built: Path, slow_question: tuple[threading.Event, ...]) -> None:

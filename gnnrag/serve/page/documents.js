@@ -72,7 +72,7 @@ function draw(jobs) {
     rows.push(el("li", { class: job.state }, el("b", {}, job.document), ` ${words[job.state]}`,
       job.state === "running" ? el("progress", { max: job.total || 1, value: job.total ? Math.min(job.done, job.total) : null, "aria-label": `${job.document}: ${doing}` }) : null));
   }
-  at("jobs").replaceChildren(...(rows.length ? [el("h2", {}, "At work"), el("ul", {}, ...rows)] : []));
+  at("jobs").replaceChildren(...(rows.length ? [el("h2", {}, "Latest changes"), el("ul", {}, ...rows)] : []));
 }
 
 async function list() {
