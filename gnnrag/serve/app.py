@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
@@ -17,7 +18,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.exceptions import HTTPException
 
 from gnnrag import __version__
-from gnnrag.errors import GnnragError
+from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.serve import chat, rest
 from gnnrag.serve.asking import Desk, Problem
 from gnnrag.serve.guard import Guard, as_response, current_caller, failed
@@ -90,7 +91,7 @@ def from_environment() -> Guard:
 
 
 def run(service: Service) -> None:
-    """Serve until a signal says to stop."""
+    """Serve until a signal says to stop. ConfigError: it cannot listen there, or the tokens file cannot be used."""
     import uvicorn
 
     log: dict[str, Any] = {
@@ -107,6 +108,11 @@ def run(service: Service) -> None:
     read_callers(own, tuple(service.indexes))  # what cannot be is told before anything listens
     for name in service.indexes:
         State(service.state_folder(name)).close()
+    try:
+        family, *_, address = socket.getaddrinfo(own.host, own.port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(address[:2], family=family).close()
+    except OSError as error:
+        raise ConfigError(f"serve.host={own.host} serve.port={own.port}: {error.strerror}; give others") from error
     settings: dict[str, Any] = {
         "host": own.host, "port": own.port, "log_config": log, "access_log": False, "server_header": False,
         "timeout_keep_alive": 20, "timeout_graceful_shutdown": 5, "h11_max_incomplete_event_size": 1 << 15,

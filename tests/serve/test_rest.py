@@ -19,6 +19,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.methods.baselines import Single
 from gnnrag.run.opened import Opened
 from gnnrag.serve import writer
+from gnnrag.serve.app import run
 from gnnrag.serve.settings import read_service
 from gnnrag.serve.state import State
 from tests.helpers.each import each
@@ -333,6 +334,11 @@ def test_tokens(tmp_path: Path, built: Path) -> None:
 def test_settings_that_cannot_be(tmp_path: Path, arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_service([str(tmp_path / "index"), *arguments])
+
+
+def test_a_port_that_is_taken_is_told_in_a_line(tmp_path: Path, client: Client) -> None:
+    with pytest.raises(ConfigError, match=f"serve.port={client.port}: Address already in use"):
+        run(read_service([str(tmp_path / "index"), f"serve.port={client.port}"]))
 
 
 @each("row", ["{name: a, token: short}", "{name: a, token: long-enough-for-us, rights: [all]}", "{token: x}", "a"])
