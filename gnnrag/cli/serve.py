@@ -23,14 +23,15 @@ FLAGS = ("--mcp",)
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until it is told to stop, or the input ends."""
-    refuse_flags(arguments, FLAGS)
+    words = [word for word in arguments if word not in FLAGS]
+    refuse_flags(words, FLAGS)
     try:
         from gnnrag.serve.app import run
         from gnnrag.serve.settings import read_service
         from gnnrag.serve.tools import serve_stdio
     except ImportError as error:
         raise GnnragError(f"gnnrag serve needs {error.name}: pip install 'gnnrag[serve]'") from error
-    service = read_service([word for word in arguments if word not in FLAGS])
+    service = read_service(words)
     if "--mcp" in arguments:
         asyncio.run(serve_stdio(service))
         return 0

@@ -12,10 +12,11 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from gnnrag.api import Found, Index
-from gnnrag.config import Choice, EvaluateConfig, build_settings
+from gnnrag.config import Choice, EvaluateConfig, build_settings, load_config
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.index import index as stored
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
@@ -56,16 +57,20 @@ class Ask:
 class ServedIndex(Index):
     """An index that follows what other processes write."""
 
+    def __init__(self, path: Path, source: str | None, overrides: Sequence[str]) -> None:
+        self._overrides, self._configs = overrides, dict[tuple[str, ...], EvaluateConfig]()
+        super().__init__(path, config=source)
+
     @property
     def stored(self) -> stored.Index:
         """The state that is asked, read-only; whole as long as somebody has it."""
         return self._opened.index
 
     def _config(self, dots: Sequence[str]) -> EvaluateConfig:
-        configs = vars(self).setdefault("_configs", {})  # to read settings takes longer than to open an index anew
-        if tuple(dots) not in configs:
-            configs[tuple(dots)] = super()._config(dots)
-        return configs[tuple(dots)]  # type: ignore[no-any-return]
+        key = tuple(dots)
+        if key not in self._configs:  # to read settings takes longer than to open an index anew
+            self._configs[key] = load_config(EvaluateConfig, self._source, [*self._overrides, *dots])
+        return self._configs[key]
 
     def renew(self) -> bool:
         """Answer from what the folder holds now, opening what was asked so far first; False while it is being built."""
@@ -128,8 +133,7 @@ class Served:
         try:
             if self._index is not None:
                 return self._index.renew()
-            dots = dict(dot.split("=", 1) for dot in self.service.asked_with(self.name))
-            fresh = ServedIndex(self.path, config=self.service.source, settings=dots)
+            fresh = ServedIndex(self.path, self.service.source, self.service.asked_with(self.name))
         except ArtefactError:
             if self._index is None and self._signature() is not None and not self.state.has_work():
                 raise
@@ -205,7 +209,7 @@ class Asking:
     """A question under way: its events as they come, then its answer or the Problem that ended it."""
 
     def __init__(self, key: str, caller: Caller) -> None:
-        self.key, self.caller, self.generation = key, caller, ""
+        self.key, self.caller = key, caller
         self._events: asyncio.Queue[Mapping[str, Any] | Answer | Problem | None] = asyncio.Queue()
         self.task: asyncio.Task[None] | None = None
 
@@ -244,6 +248,7 @@ class Desk:
         self.served = {name: Served(service, name) for name in service.indexes}
         self.asking: dict[str, Asking] = {}
         self._turns = asyncio.Semaphore(self.own.asking)
+        self._searching = 0
 
     def find(self, name: str, caller: Caller, right: str = "ask") -> Served:
         """Return an index that a caller may ask or write; Problem: it may not, or there is none."""
@@ -258,8 +263,7 @@ class Desk:
         question = ask.question.strip()
         if not question or len(question) > LONGEST:
             raise Problem(400, f"question: give 1 to {LONGEST} characters, not {len(question)}")
-        if len(self.asking) >= self.own.asking + self.own.waiting:
-            raise Problem(503, f"{len(self.asking)} questions are under way or waiting; ask again in a while", 2)
+        self._refuse_more()
         asking = Asking(f"{served.name}-{secrets.token_hex(12)}", caller)
         self.asking[asking.key] = asking  # before the first await: what is admitted is counted
         try:
@@ -270,6 +274,26 @@ class Desk:
         asking.task = asyncio.create_task(self._answer(served, ask, asking))
         asking.task.add_done_callback(lambda _: self._ended(asking))  # also of one that is stopped before it began
         return asking
+
+    def _refuse_more(self) -> None:
+        count = len(self.asking) + self._searching
+        if count >= self.own.asking + self.own.waiting:
+            raise Problem(503, f"{count} questions are under way or waiting; ask again in a while", 2)
+
+    async def search(self, served: Served, query: str, k: int, retriever: str | None = None) -> list[Found]:
+        """Return the passages of a query, when it is its turn. Problem: as of a question."""
+        self._refuse_more()
+        if not query.strip():
+            raise Problem(400, "query: give some words")
+        self._searching += 1
+        try:
+            index = await served.check(Ask(query, retriever=retriever))
+            async with asyncio.timeout(self.own.seconds), self._turns:
+                return await index.asearch(query.strip(), k, retriever)
+        except TimeoutError:
+            raise Problem(504, f"nothing found within {self.own.seconds:g} s") from None
+        finally:
+            self._searching -= 1
 
     def _ended(self, asking: Asking) -> None:
         self.asking.pop(asking.key, None)

@@ -217,12 +217,7 @@ async def answer(request: Request, index: IndexName, id: Annotated[str, Path(max
 async def search(request: Request, index: IndexName, body: SearchBody) -> dict[str, Any]:
     """Return the best passages of a query."""
     one = served(request, index)
-    opened = await one.check(Ask(body.query, retriever=body.retriever))
-    try:
-        async with asyncio.timeout(desk_of(request).own.seconds):
-            found = await opened.asearch(body.query.strip(), body.k, body.retriever)
-    except TimeoutError:
-        raise Problem(504, "the search took too long") from None
+    found = await desk_of(request).search(one, body.query, body.k, body.retriever)
     told = [{"rank": f.rank, "score": float(f.score), "passage": f.passage.id, "title": f.passage.title} for f in found]
     texts = [f.passage.text[:_SNIPPET] for f in found]
     return {"passages": [row | {"text": text} for row, text in zip(told, texts, strict=True)]}

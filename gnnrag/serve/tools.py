@@ -42,8 +42,7 @@ def make_tools(desk: Desk, caller: Callable[[], Caller]) -> MCPServer:
     ) -> dict[str, Any]:
         """Return the passages that fit a query best, with their ids and texts."""
         with _told():
-            opened = await find(index).index()
-            found = [hit.passage for hit in await opened.asearch(query.strip(), k, None)]
+            found = [hit.passage for hit in await desk.search(find(index), query, k)]
             return {"passages": [{"id": one.id, "title": one.title, "text": one.text} for one in found]}
 
     @server.tool(annotations=_READS, structured_output=True)
