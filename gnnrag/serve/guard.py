@@ -60,7 +60,7 @@ class Guard:
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                if state["refused"]:
+                if state["refused"] and message["status"] == 413:
                     await _drained(scope, receive)
                 told["status"] = message["status"]
                 have = {name for name, _ in message["headers"]}
@@ -76,7 +76,8 @@ class Guard:
                 await self.app(scope, _bounded(scope, receive, self._limit(scope)), answer)
         except Problem as problem:
             if not told["status"]:
-                await _drained(scope, receive)
+                if problem.status != 408:
+                    await _drained(scope, receive)
                 await as_response(problem)(scope, receive, answer)
         except Exception as error:
             logger.exception("request failed: %s", type(error).__name__)
