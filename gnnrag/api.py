@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gnnrag.common.hub import with_pulled
+from gnnrag.common.progress import Progress, progressing
 from gnnrag.common.yaml_config import shipped
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset, load_passages, load_questions
@@ -24,7 +25,7 @@ from gnnrag.datasets.canonical import read_question
 from gnnrag.datasets.documents.report import write_report
 from gnnrag.errors import ConfigError
 from gnnrag.index import index as stored
-from gnnrag.index.build import Progress, build_index, stored_passages
+from gnnrag.index.build import build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.run import evaluation
 from gnnrag.run.answers import Answer, make_answer
@@ -32,7 +33,6 @@ from gnnrag.run.opened import Events, LoopThread, Opened, parted
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
-from gnnrag.text.followup import standalone
 from gnnrag.types import Passage, Prediction, Query, Question
 
 if TYPE_CHECKING:
@@ -40,11 +40,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Settings = Mapping[str, Any]  # dotted names of settings to values: {"roles.reader": "prompted", "retriever.top_k": 5}
-ALWAYS = ("hierarchy", "lexical", "embeddings")  # stages that a build makes besides those that its parts read
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    """Tell nobody."""
+Turns = Sequence[tuple[str, str]]  # questions with their answers
+History = Sequence[Answer | tuple[str, str]]  # oldest first
+ALWAYS = ("titles", "lexical", "embeddings")  # stages that a build makes besides those that its parts read
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +72,10 @@ class Results:
 class Index:
     """An index folder, opened for asking. One object may be asked from many threads and tasks at once.
 
-    Questions run in a thread of the index, whose batches they share; `close`, or a `with` block, ends it. `path` is the
-    folder, `generation` tells its states apart.
+    Questions run in a thread of the index, whose batches they share; `close`, or a `with` block, ends it.
 
     Args:
-        path: the folder of an index that is there.
+        path: the folder of an index that is there, or `hub:ORG/NAME@REVISION`.
         config: settings of a run: a YAML file, or nested values; None for the defaults.
         settings: dotted names of settings to values, over those of `config`.
 
@@ -90,11 +87,10 @@ class Index:
     def __init__(
         self, path: str | Path, *, config: str | Path | Settings | None = None, settings: Settings | None = None
     ) -> None:
-        self.path = Path(path)
+        self.path = Path(with_pulled(str(path)))
         self._source, self._dots = config, _dots(settings)
         self._opened = Opened(self.path, self._config(()))
-        self._thread: LoopThread | None = None
-        self._starting = threading.Lock()
+        self._thread = LoopThread()
         self._numbers = itertools.count(1)
 
     # ------------------------------------------------------------------------------------------- building, changing
@@ -108,7 +104,8 @@ class Index:
         settings: Settings | None = None,
         method: str | None = None,
         retriever: str | None = None,
-        on_progress: Progress = _silent,
+        on_progress: Progress | None = None,
+        fresh: bool = False,
     ) -> Index:
         """Make the index of a folder or file, or bring it up to date with it, and open it.
 
@@ -119,18 +116,22 @@ class Index:
             settings: as for the class.
             method: what the index is to be asked by: the stages that it reads are built.
             retriever: likewise. bm25, dense and chg can always be asked.
-            on_progress: called with the stage, passages done since the last call, and passages in all.
+            on_progress: called with the stage, passages done since the last call, and passages in all; a notebook
+                shows a bar where it is not given.
+            fresh: undo what `add` and `remove` changed in an index that is there, which is refused otherwise.
 
         Raises:
             DataError: nothing can be read there. ConfigError: a wrong setting, or the index is of other documents.
+            ArtefactError: `add` or `remove` has changed the index, or it is a hub's.
         """
         places = {"data.path": str(documents)} | ({"index.path": str(path)} if path is not None else {})
         own = load_config(EvaluateConfig, config, _dots({**(settings or {}), **places}, method, retriever))
-        data = load_passages(own.data.path, chunking(own.data), on_progress)
-        data = data if own.data.titles else data.without_titles()
-        folder = index_path(own.index, data.name)
-        stages = {*needed_stages(own), *ALWAYS}
-        build_index(folder, data.passages, index_settings(own), stages, data_source(own.data), on_progress, True)
+        with progressing(on_progress) as tell:
+            data = load_passages(own.data.path, chunking(own.data), tell)
+            data = data if own.data.titles else data.without_titles()
+            folder = index_path(own.index, data.name)
+            stages, source = {*needed_stages(own), *ALWAYS}, data_source(own.data)
+            build_index(folder, data.passages, index_settings(own), stages, source, tell, keep_edits=not fresh)
         if data.report:
             write_report(folder, data.report)
         return cls(folder, config=config, settings=settings)
@@ -143,31 +144,34 @@ class Index:
         return cls(path, config=config, settings=settings)
 
     def prepare(
-        self, *, method: str | None = None, retriever: str | None = None, on_progress: Progress = _silent
+        self, *, method: str | None = None, retriever: str | None = None, on_progress: Progress | None = None
     ) -> None:
         """Build the stages that a method and a retriever read and the index lacks; it may take its time."""
         own = self._config(_dots(None, method, retriever))
         store = self._opened.index.store
         stages, source = needed_stages(own), store.manifest["source"]
-        build_index(self.path, stored_passages(store), index_settings(own), stages, source, on_progress)
+        with progressing(on_progress) as tell:
+            build_index(self.path, stored_passages(store), index_settings(own), stages, source, tell)
         self.refresh()
 
-    def add(self, documents: str | Path, *, on_progress: Progress = _silent) -> None:
+    def add(self, documents: str | Path, *, on_progress: Progress | None = None) -> None:
         """Add documents or replace those with known names: work for what is new. Errors as of `build`."""
-        data = load_passages(documents, cut_as(self._opened.index.store), on_progress)
-        add_documents(self.path, data, on_progress, index_settings(self._config(())))
+        with progressing(on_progress) as tell:
+            data = load_passages(documents, cut_as(self._opened.index.store), tell)
+            add_documents(self.path, data, tell, index_settings(self._config(())))
         self.refresh()
 
-    def remove(self, *names: str, on_progress: Progress = _silent) -> None:
+    def remove(self, *names: str, on_progress: Progress | None = None) -> None:
         """Remove documents by name or path, or passages by id; nothing of them stays. DataError: there is none."""
-        remove_documents(self.path, names, on_progress, index_settings(self._config(())))
+        with progressing(on_progress) as tell:
+            remove_documents(self.path, names, tell, index_settings(self._config(())))
         self.refresh()
 
     def refresh(self) -> None:
         """Answer from what the folder holds now; questions under way end on what they began with."""
         before, self._opened = self._opened, Opened(self.path, self._config(()))
-        if self._thread is not None:
-            self._submit(before.retire())
+        if self._thread.is_running:
+            self._thread.submit(before.retire())
 
     def inspect(self) -> Inspection:
         """Return what the index holds and what is wrong with it: sizes in bytes, graphs, hubs, gaps."""
@@ -206,7 +210,7 @@ class Index:
         """Return the `k` best passages of one query, without a method or a reader. Errors as of `ask`."""
         if k < 1:
             raise ConfigError(f"k={k}: must be at least 1")
-        return self._wait(self._search(_text(query), k, _dots(settings, "single", retriever)))
+        return self._thread.wait(self._search(_text(query), k, _dots(settings, "single", retriever)))
 
     def ask(
         self,
@@ -215,7 +219,7 @@ class Index:
         method: str | None = None,
         retriever: str | None = None,
         settings: Settings | None = None,
-        history: Sequence[Answer] = (),
+        history: History = (),
     ) -> Answer:
         """Answer a question; what goes wrong with it alone is in `Answer.error`.
 
@@ -224,13 +228,14 @@ class Index:
             method: `bdtr`, `single`, ... or `package.module:Class`; None: that of the settings.
             retriever: `chg`, `dense`, ... or `package.module:Class`; None: that of the settings.
             settings: dotted names of settings to values, for this question.
-            history: earlier answers, oldest first, that a follow-up ("Where was he born?") refers to.
+            history: earlier answers, or questions with answers, oldest first: a follow-up becomes a question of its
+                own (`Answer.question`), as `roles.rewriter` says.
 
         Raises:
             ConfigError: a setting or a part that there is not, or that does not fit.
             ArtefactError: the index lacks what the retriever reads (`prepare`), or is damaged.
         """
-        return self._wait(self._answer(_asked(question, history), _dots(settings, method, retriever)))
+        return self._thread.wait(self._answer(_text(question), _turns(history), _dots(settings, method, retriever)))
 
     async def aask(
         self,
@@ -239,11 +244,11 @@ class Index:
         method: str | None = None,
         retriever: str | None = None,
         settings: Settings | None = None,
-        history: Sequence[Answer] = (),
+        history: History = (),
     ) -> Answer:
         """Answer a question, see `ask`; cancelling the task stops it at once."""
-        answer = self._answer(_asked(question, history), _dots(settings, method, retriever))
-        return await asyncio.wrap_future(self._submit(answer))
+        answer = self._answer(_text(question), _turns(history), _dots(settings, method, retriever))
+        return await asyncio.wrap_future(self._thread.submit(answer))
 
     async def stream(
         self,
@@ -252,7 +257,7 @@ class Index:
         method: str | None = None,
         retriever: str | None = None,
         settings: Settings | None = None,
-        history: Sequence[Answer] = (),
+        history: History = (),
     ) -> AsyncIterator[Mapping[str, Any] | Answer]:
         """Yield each event of the trace as it happens (`event`: query, llm, chain, evidence, ...), then the Answer.
 
@@ -264,8 +269,8 @@ class Index:
             with suppress(RuntimeError):  # the caller's loop has ended
                 caller.call_soon_threadsafe(events.put_nowait, event)
 
-        answer = self._answer(_asked(question, history), _dots(settings, method, retriever), put)
-        future = self._submit(answer)
+        answer = self._answer(_text(question), _turns(history), _dots(settings, method, retriever), put)
+        future = self._thread.submit(answer)
         future.add_done_callback(lambda _: put(None))
         try:
             while (event := await events.get()) is not None:
@@ -276,10 +281,7 @@ class Index:
 
     def close(self) -> None:
         """Stop what is under way, and the thread; the index can be asked again."""
-        with self._starting:
-            thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.close(self._opened.close())
+        self._thread.close(self._opened.close)
 
     def __enter__(self) -> Index:
         return self
@@ -290,32 +292,22 @@ class Index:
     def _config(self, dots: Sequence[str]) -> EvaluateConfig:
         return load_config(EvaluateConfig, self._source, [*self._dots, *dots])
 
-    def _submit(self, job: Coroutine[Any, Any, T]) -> Future[T]:
-        with self._starting:
-            self._thread = self._thread or LoopThread()
-            return self._thread.submit(job)
-
-    def _wait(self, job: Coroutine[Any, Any, T]) -> T:
-        future = self._submit(job)
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # Ctrl-C
-
     async def _answer(
-        self, text: str, dots: Sequence[str], on_event: Callable[[Mapping[str, Any]], None] | None = None
+        self, text: str, history: Turns, dots: Sequence[str], tell: Callable[[Any], None] | None = None
     ) -> Answer:
         shared, limits = parted(dots)
-        async with self._opened as opened, opened.turn(shared, self._config) as loop:
-            session = Session(f"ask-{next(self._numbers)}", replace(loop.budget, **limits))  # type: ignore[arg-type]
-            if on_event is not None:
-                session.events = Events(on_event)
-            prediction, _ = await loop.answer(Question(session.question_id, text), session)
+        async with self._opened as opened, opened.turn(shared, self._config) as parts:
+            budget = replace(parts.loop.budget, **limits)  # type: ignore[arg-type]
+            session = Session(f"ask-{next(self._numbers)}", budget)
+            if tell is not None:
+                session.events = Events(tell)
+            text = await parts.standalone(text, history, session)
+            prediction, _ = await parts.loop.answer(Question(session.question_id, text), session)
             return make_answer(text, prediction, session.events, opened.index, opened.generation)
 
     async def _search(self, text: str, k: int, dots: Sequence[str]) -> list[Found]:
-        async with self._opened as opened, opened.turn(dots, self._config) as loop:
-            ranking = (await loop.search([Query(text, top_k=k)], Session(f"search-{next(self._numbers)}")))[0]
+        async with self._opened as opened, opened.turn(dots, self._config) as parts:
+            ranking = (await parts.loop.search([Query(text, top_k=k)], Session(f"search-{next(self._numbers)}")))[0]
             if isinstance(ranking, Exception):
                 raise ranking
             hits = [hit for hit in ranking.hits if hit.id in opened.index.position]
@@ -330,7 +322,7 @@ def evaluate(
     retriever: str | None = None,
     settings: Settings | None = None,
     name: str | None = None,
-    on_question: Callable[[Prediction], None] = lambda prediction: None,
+    on_question: Callable[[Prediction], None] | None = None,
     on_note: Callable[[str], None] = lambda note: None,
 ) -> Results:
     """Ask an index many questions and score the answers; the same call continues a run that was cut off.
@@ -343,7 +335,7 @@ def evaluate(
         retriever: as in `Index.ask`.
         settings: as in `Index.ask`; `run.root` is where run directories go.
         name: of the run directory; None: after data, method, retriever and settings.
-        on_question: called as each question ends.
+        on_question: called as each question ends; a notebook shows a bar where it is not given.
         on_note: called with what a person should know.
 
     Raises:
@@ -353,18 +345,21 @@ def evaluate(
     named = {"run.name": name} if name is not None else {}
     own = index._config(_dots({**(settings or {}), **named}, method, retriever))
     data = Dataset(index.path.name, tuple(opened.passages), tuple(_questions(questions, opened)))
-    observer = evaluation.Observer(on_question=on_question, on_note=on_note)
+    with progressing(None) as tell:
+        total = len(data.questions)
+        counted = on_question or (lambda _: tell("questions", 1, total))
+        observer = evaluation.Observer(on_question=counted, on_note=on_note)
 
-    def run() -> tuple[Path, dict[str, Any]]:
-        return evaluation.evaluate(own, observer, opened, data)
+        def run() -> tuple[Path, dict[str, Any]]:
+            return evaluation.evaluate(own, observer, opened, data)
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        path, metrics = run()
-    else:  # a notebook: a loop of its own needs a thread of its own
-        with ThreadPoolExecutor(1) as thread:
-            path, metrics = thread.submit(run).result()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            path, metrics = run()
+        else:  # a notebook: a loop of its own needs a thread of its own
+            with ThreadPoolExecutor(1) as thread:
+                path, metrics = thread.submit(run).result()
     return Results(path, metrics, tuple(read_predictions(path)))
 
 
@@ -376,8 +371,12 @@ def _questions(given: str | Path | Iterable[Any], index: stored.Index) -> Iterab
     return [row if isinstance(row, Question) else read_question(row, n, known) for n, row in enumerate(rows, start=1)]
 
 
-def _asked(question: str, history: Sequence[Answer]) -> str:
-    return standalone(_text(question), [(answer.question, answer.text) for answer in history])
+def _turns(history: History) -> Turns:
+    turns = [(turn.question, turn.text) if isinstance(turn, Answer) else tuple(turn) for turn in history]
+    for turn in turns:
+        if len(turn) != 2 or not all(isinstance(part, str) for part in turn):
+            raise ConfigError(f"history={turn!r:.80}: give answers, or pairs of a question and its answer, both texts")
+    return turns  # type: ignore[return-value]
 
 
 def _text(question: str) -> str:

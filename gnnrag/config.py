@@ -295,14 +295,20 @@ def _choose(section: str, everything: Mapping[str, Any], default: str) -> Choice
 def _evaluated(raw: DictConfig, schema: type) -> dict[str, Any]:
     """Return the caller's settings as plain data; what an expression gave carries it (`gnnrag.common.yaml_config`)."""
     plain: Any = OmegaConf.to_container(raw)
-    if MARK not in repr(plain):
-        return plain
     try:
-        defaults = OmegaConf.create({k: v for k, v in to_plain(schema()).items() if k not in CHOICES})
-        return with_values(plain, OmegaConf.merge(defaults, raw))
+        if MARK in repr(plain):
+            defaults = OmegaConf.create({k: v for k, v in to_plain(schema()).items() if k not in CHOICES})
+            plain = with_values(plain, OmegaConf.merge(defaults, raw))
     except OmegaConfBaseException as error:
         key, message = getattr(error, "full_key", "") or "?", str(error).splitlines()[0]
         raise ConfigError(f"{key}: {message}") from error
+    return _with_pulled(plain) if "hub:" in repr(plain) else plain  # type: ignore[no-any-return]
+
+
+def _with_pulled(plain: Any) -> Any:
+    from gnnrag.common.hub import with_pulled  # few settings name a hub
+
+    return with_pulled(plain)
 
 
 def read_plain(schema: type[T], values: Mapping[str, Any], where: str = "") -> T:

@@ -54,7 +54,8 @@ def with_own_model(role: RoleConfig, llm: dict[str, Any] | None) -> RoleConfig:
 class EmbedderConfig:
     """The sentence embedder."""
 
-    model: str = "embedded"  # `embedded`, `hash` (tests), a folder, or a sentence-transformers name
+    # `embedded`, `static` (distilled from it, fast), `hash` (tests), a folder, or a sentence-transformers name
+    model: str = "embedded"
     backend: str = one_of("auto", "openvino", "torch")  # auto: openvino where installed
     precision: str = one_of("f32", "bf16")  # bf16: openvino, on CPUs that have it
     batch_size: int = 8

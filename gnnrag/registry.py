@@ -191,6 +191,11 @@ ROLES = {
         "offline": "gnnrag.roles.router:OfflineRouter",
         "oracle": "gnnrag.roles.router:OracleRouter",
     },
+    "rewriter": {  # of follow-ups, before a method is asked
+        "prompted": "gnnrag.roles.rewriter:PromptedRewriter",
+        "offline": "gnnrag.roles.rewriter:OfflineRewriter",
+        "oracle": "gnnrag.roles.rewriter:OfflineRewriter",
+    },
     # Roles that retrievers ask: no gold says how a graph is to be searched, so that the oracle's are the offline ones.
     "report_points": {
         "prompted": "gnnrag.retrievers.graphrag.report_roles:PromptedReportPoints",

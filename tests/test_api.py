@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ import gnnrag
 from gnnrag import Answer, Index
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.methods.baselines import Single
-from gnnrag.text.followup import standalone
 from tests.helpers.each import each
 
 SETTINGS = {"index.embedder.model": "hash", "index.text.language": "blank:en", "roles": "offline"}
@@ -230,18 +230,42 @@ def test_what_is_no_question_and_no_index(index: Index, tmp_path: Path) -> None:
         Index.open(tmp_path / "none")
 
 
-def test_follow_ups() -> None:
-    history = [("Who directed Solaris?", "Andrei Tarkovsky")]
-    assert standalone("Where was he born?", history) == "Where was Andrei Tarkovsky born?"
-    assert standalone("Who was his father?", history) == "Who was Andrei Tarkovsky's father?"
-    assert standalone("Where was he born?", []) == "Where was he born?"
-    assert standalone("Where was he born?", [("?", "a b c d e f g h i")]) == "Where was he born?"
+def test_a_notebook_shows_bars(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    path = folder.parent / "barred"
+    Index.build(folder, path, settings=SETTINGS)
+    assert capfd.readouterr() == ("", "")
+    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel="it"))
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    (folder / "rhine.txt").write_text("The Rhine is a river.")
+    with Index.build(folder, path, settings=SETTINGS) as index:
+        assert "embeddings: 100%" in capfd.readouterr().err
+        gnnrag.evaluate(index, [{"question": QUESTION, "answers": ["x"]}], settings={"run.root": str(path)})
+    assert "questions: 100%" in capfd.readouterr().err
+
+
+def test_a_build_undoes_changes_only_when_told(folder: Path) -> None:
+    path = folder.parent / "changed"
+    with Index.build(folder, path, settings=SETTINGS) as index:
+        before = len(index)
+        index.remove("paris.txt")
+    with pytest.raises(ArtefactError, match=r"would undo it.*fresh=True"):
+        Index.build(folder, path, settings=SETTINGS)
+    with Index.build(folder, path, settings=SETTINGS, fresh=True) as index:
+        assert len(index) == before
+    Index.build(folder, path, settings=SETTINGS).close()
 
 
 def test_a_follow_up_is_asked_as_a_question_of_its_own(index: Index) -> None:
     first = index.ask(QUESTION, method="single", retriever="bm25")
     second = index.ask("Where was he born?", method="single", retriever="bm25", history=[first])
     assert second.question == "Where was Andrei Tarkovsky born?" and second.text == "Zavrazhye"
+    assert second.trace[0] == {"event": "rewrite", "asked": "Where was he born?", "text": second.question}
+    pairs = [("Who directed Solaris?", "Andrei Tarkovsky")]
+    again = index.ask("Where was he born?", method="single", retriever="bm25", history=pairs)
+    assert again.text == "Zavrazhye" and again.question == second.question
+    for wrong in ([("a", "b", "c")], [("a", 1)]):
+        with pytest.raises(ConfigError, match="history="):
+            index.ask("Where was he born?", history=wrong)  # type: ignore[arg-type]
 
 
 def test_evaluating(index: Index, folder: Path) -> None:

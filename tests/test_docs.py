@@ -1,14 +1,9 @@
-"""README and docs say what is there: names, links, functions, and examples that run."""
+"""README and docs say what is there: names, links, functions; that its examples run is in test_guide.py."""
 
 from __future__ import annotations
 
 import ast
-import os
 import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINKED = [ROOT / "data/README.md", ROOT / "configs/papers/README.md"]
-CONTRIBUTING = ROOT / "docs/contributing.md"
 # A file that the page gives: **`path`**, the table of the registry that it goes into, and its text.
 GIVEN = re.compile(r"^\*\*`([\w/.]+)`\*\*(?:, in `(\w+)`)?[^`]*\n\n```\w+\n(.*?)^```", re.S | re.M)
 MADE_BY_USERS = {"/config.yaml", "/slurm/site.yaml"}  # of a run directory; from site.example.yaml
@@ -51,12 +45,6 @@ def defined(path: Path) -> set[str]:
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
     return found
-
-
-def commands(text: str) -> Iterator[str]:
-    for block in re.findall(r"^```bash\n(.*?)^```", text, re.S | re.M):
-        lines = re.sub(r"\\\n\s*", "", block).splitlines()
-        yield from (line for line in lines if line and not line.startswith("#"))
 
 
 def test_the_readme_is_short() -> None:
@@ -116,30 +104,3 @@ def test_the_new_names_of_the_migration_exist() -> None:
             if not is_module and not any(re.search(rf"\b{symbol}\b", f.read_text("utf-8")) for f in files):
                 missing.append(name)
     assert not missing
-
-
-@pytest.mark.slow
-def test_what_contributing_shows_runs(tmp_path: Path) -> None:
-    """A toy retriever, method and role, added as the page says, and its commands."""
-    for folder in ("gnnrag", "inference", "configs", "data/sample"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    text = CONTRIBUTING.read_text("utf-8")
-    given = GIVEN.findall(text)
-    assert len(given) >= 8
-    for path, table, block in given:
-        file = tmp_path / path
-        if table:
-            before = file.read_text("utf-8")
-            head = re.search(rf"^{table}\b[^\n]*= {{\n", before, re.M)
-            assert head, table
-            block = before[: head.end()] + block + before[head.end() :]
-        file.write_text(block, "utf-8")
-    environment = os.environ | {
-        "PYTHONPATH": str(tmp_path),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    shown = list(commands(text.partition("## How to add a retriever")[2]))
-    assert len(shown) == 5
-    for command in shown:
-        done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

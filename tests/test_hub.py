@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 import gnnrag
 from gnnrag import Index
-from gnnrag.cli import app
+from gnnrag.cli import app, evaluate
 from gnnrag.cli.console import run_script
+from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.retrievers.gfm import SHIPPED as GNN
 from gnnrag.roles.tuned.checkpoint import SHIPPED as TUNED
+from gnnrag.run.rundir import read_predictions
 from tests.helpers.each import each
+from tests.helpers.hub_server import HubServer, serving
 from tests.helpers.indexes import REPOSITORY
 
 PARTS = {"gnn": GNN} | {name: TUNED / name for name in ("encoder", "verifier", "reader")}
@@ -180,3 +188,108 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ([*pull, "k=1"], "'k'"),
     ):
         assert run_script(app.main, wrong, None) == 2 and message in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------- over HTTP, and named in settings
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[HubServer, dict[str, str]]]:
+    with serving() as server:
+        own = {
+            "HF_ENDPOINT": server.address,
+            "HF_TOKEN": "hf_test",
+            "HF_HOME": str(tmp_path / "hf"),
+            "HF_HUB_OFFLINE": "",
+        }
+        places = {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+        yield server, {**os.environ, **own, **places}
+
+
+def command(work: Path, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "gnnrag.cli.command", *words]
+    return subprocess.run(line, cwd=work, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_a_part_goes_over_http_and_a_run_names_it(served: tuple[HubServer, dict[str, str]], tmp_path: Path) -> None:
+    server, environment = served
+
+    def run(*words: str) -> str:
+        done = command(tmp_path, environment, *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    revision = run("hub", "push", str(GNN), "us/gnn").strip()
+    assert server.main["us/gnn"] == revision and "model.safetensors" in server.commits["us/gnn"][revision]
+    (folder,) = run("hub", "pull", "us/gnn").splitlines()
+    assert Path(folder) == tmp_path / f"home/.cache/gnnrag/hub/us--gnn@{revision}"
+    assert all((Path(folder) / f.name).read_bytes() == f.read_bytes() for f in GNN.iterdir())
+
+    run("hub", "push", str(TUNED / "verifier"), "us/verifier")
+    asked = [*("evaluate", "data.limit=2", "roles.verifier=tuned", "retriever=gfm"), "gnn.checkpoint=hub:us/gnn"]
+    run(*asked, "roles.verifier.path=hub:us/verifier", "run.name=one")
+    settings = yaml.safe_load((tmp_path / "runs/one/config.yaml").read_text())
+    assert settings["retriever"]["checkpoint"] == f"hub:us/gnn@{revision}"
+    assert settings["roles"]["verifier"]["path"] == f"hub:us/verifier@{server.main['us/verifier']}"
+    assert str(tmp_path) not in (tmp_path / "runs/one/meta.json").read_text()
+    shipped = ["evaluate", "data.limit=2", "roles.verifier=tuned", "retriever=gfm", "run.name=two"]
+    run(*shipped)
+    rankings = [[row.ranking for row in read_predictions(tmp_path / "runs" / name)] for name in ("one", "two")]
+    assert rankings[0] == rankings[1]
+
+    server.asked.clear()
+    run(*asked, f"roles.verifier.path=hub:us/verifier@{server.main['us/verifier']}", "run.name=one")
+    assert not [line for line in server.asked if "verifier" in line], "a commit that is here is not asked for"
+    server.commit("us/gnn", {"README.md": b"# another\n"})
+    done = command(tmp_path, environment, *asked, "roles.verifier.path=hub:us/verifier", "run.name=one")
+    assert done.returncode == 2 and "README.md was changed since it was pushed" in done.stderr
+
+    server.commits["us/gnn"][revision]["model.safetensors"] += b"\0"
+    done = command(tmp_path, {**environment, "HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf2")},
+                   "hub", "pull", f"us/gnn@{revision}")  # fmt: skip
+    assert done.returncode == 2 and "model.safetensors was changed since it was pushed" in done.stderr
+    done = command(tmp_path, environment, "ask", "Who?", "gnn.checkpoint=hub:us/none", "retriever=gfm")
+    assert done.returncode == 2 and "hub: us/none cannot be had" in done.stderr
+
+
+def test_a_setting_names_what_a_shared_folder_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    hub = tmp_path / "hub"
+    revision = gnnrag.push_to_hub(GNN, "us/gnn", hub=hub)
+    config = load_config(EvaluateConfig, None, ["retriever=gfm", f"gnn.checkpoint=hub:{hub}/us/gnn"])
+    checkpoint = config.retriever.settings.checkpoint
+    assert Path(checkpoint, "model.safetensors").is_file()
+    assert to_plain(config)["retriever"]["checkpoint"] == f"hub:{hub}/us/gnn@{revision}"
+    again = load_config(EvaluateConfig, to_plain(config))
+    assert again.retriever.settings.checkpoint == checkpoint, "a record is a config"
+    for wrong, message in (
+        (f"hub:{hub}/us/gnn@{'0' * 40}", "has no us/gnn of the revision"),
+        ("hub:gnn", "no name of a repository"),
+        (f"hub:{hub}/us/gnn@../x", "give a commit"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_config(EvaluateConfig, None, ["retriever=gfm", f"gnn.checkpoint={wrong}"])
+
+
+def test_an_index_of_a_hub_is_asked_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    hashed = {"index.embedder.model": "hash", "index.text.language": "blank:en"}
+    with Index.build(REPOSITORY / "data/sample", tmp_path / "index", settings=hashed) as index:
+        gnnrag.push_to_hub(index.path, "us/sample", hub=tmp_path / "hub")
+    name = f"hub:{tmp_path}/hub/us/sample"
+    with Index.open(name) as index:
+        assert index.ask(QUESTION, method="single", retriever="bm25").error is None
+        for change in (lambda: index.remove(index.passages[0].id), lambda: index.prepare(retriever="lightrag")):
+            with pytest.raises(ArtefactError, match="stays as the hub gave it"):
+                change()
+    dots = [f"index.path={name}", *(f"{key}={value}" for key, value in hashed.items())]
+    words = [
+        "data.path=data/sample",
+        "data.limit=2",
+        "method=single",
+        "retriever=bm25",
+        f"run.root={tmp_path}",
+        "run.name=run",
+    ]
+    assert evaluate.main([*dots, *words]) == 0
+    assert Index.open(name).generation == index.generation, "it is as it was pulled"
+    assert f"{name}@" in (tmp_path / "run/config.yaml").read_text()

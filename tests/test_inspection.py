@@ -7,9 +7,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from gnnrag.common.tables import Lists
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.index.build import update_index
 from gnnrag.index.graph_stages import ExtractionStage
 from gnnrag.index.index import Index

@@ -18,7 +18,7 @@ def test_settings_are_those_of_the_parts() -> None:
 
 def test_names_of_retrievers() -> None:
     """Equal settings share a retriever, others get a name of their own; no retriever is the run's."""
-    plain, same = RouteConfig("single", "dense"), RouteConfig("bdtr", "dense", {}, {"search": "flat"})
+    plain, same = RouteConfig("single", "dense"), RouteConfig("bdtr", "dense", {}, {"search": "auto"})
     other = RouteConfig("single", "dense", {}, {"search": "hnsw"})
     assert read_route(plain, "r").name == read_route(same, "r").name == "dense"
     assert read_route(other, "r").name != "dense" and str(read_route(other, "r").name).startswith("dense-")

@@ -4,7 +4,7 @@
     gnnrag ask "..." data.path=FOLDER      your own documents; the index follows their changes
     gnnrag ask "..." index.path=INDEX      an index as it is, for example after gnnrag index add
 
-    gnnrag ask index.path=INDEX            no question: a conversation, in which "he" or "it" is the last answer
+    gnnrag ask index.path=INDEX            no question: a conversation; roles.rewriter says what "he" or "it" is
 
 Without any of these the sample corpus is asked. The index is built when it is missing; one of other data is replaced
 only with index.replace=true. --explain shows the paths in the graph that a trained retriever (retriever=gfm) leaned on.
@@ -34,7 +34,6 @@ from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.answers import citations
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
 from gnnrag.session import Session
-from gnnrag.text.followup import standalone
 from gnnrag.types import Prediction, Query, Question
 
 FLAGS = ("--json", "--explain")
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     refuse_sample(config.index, is_given("data.path", source, overrides))
     index = find_index(config, is_alone=source is None and not is_given("data", None, overrides))
     pipeline = Pipeline(config, index)
-    for remark in idle_settings(config):
+    for remark in idle_settings(config, () if has_question else ("rewriter",)):
         note(remark)
     if explains and not pipeline.loop.retrievers[None].explains:
         raise GnnragError(f"--explain: retriever={config.retriever.name} has no paths to show; retriever=gfm has")
@@ -81,16 +80,16 @@ def converse(pipeline: Pipeline, index: Index) -> int:
     """
     with suppress(ImportError):
         import readline  # noqa: F401 - loading it is what gives `input` its history
-    note("ask on, he, she or it being the last answer; an empty line ends")
+    note("ask on, with he, she or it for what went before; an empty line ends")
     history: list[tuple[str, str]] = []
     with asyncio.Runner() as runner:
         try:
             while typed := _typed():
-                text = standalone(typed, history)
+                session = Session(f"ask-{len(history)}", pipeline.loop.budget)
+                text = runner.run(pipeline.standalone(typed, history, session))
                 if text != typed:
                     note(f"asked: {text}")
-                question = Question(f"ask-{len(history)}", text)
-                prediction, session = runner.run(pipeline.loop.answer(question))
+                prediction, _ = runner.run(pipeline.loop.answer(Question(session.question_id, text), session))
                 print(as_text(prediction, session, index))
                 history.append((text, prediction.answer))
         finally:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gnnrag.cli.console import refuse_flags
+from gnnrag.common.hub import from_pretrained
 from gnnrag.errors import GnnragError, nearest
-from gnnrag.hub import from_pretrained, push_to_hub
+from gnnrag.hub import push_to_hub
 
 
 def main(arguments: Sequence[str]) -> int:

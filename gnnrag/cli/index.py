@@ -7,6 +7,7 @@
     gnnrag index inspect INDEX [--json]                              counts, sizes, hubs, gaps
     gnnrag index inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
     gnnrag index verify INDEX                                        every byte against its SHA-256
+    gnnrag index plan CONFIG passages=1000000 [key=value ...]        time, disk and memory by stage, by a sample
     gnnrag index estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction
     gnnrag index draft-schema INDEX > FILE                           types of its graph, for you to edit
 
@@ -27,6 +28,7 @@ from rich.table import Table
 from gnnrag.cli.changing import add, remove, report, tell_report
 from gnnrag.cli.console import IndexProgress, load_corpus, note, render, split_arguments
 from gnnrag.cli.inspecting import inspect
+from gnnrag.cli.planning import plan
 from gnnrag.cluster.tracking import track_build
 from gnnrag.common.yaml_config import is_given, without_credentials
 from gnnrag.config import EvaluateConfig, load_config, to_plain
@@ -51,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         "remove": remove,
         "inspect": inspect,
         "verify": verify,
+        "plan": plan,
         "estimate": estimate,
         "draft-schema": draft_schema,
     }

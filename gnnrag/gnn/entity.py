@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from gnnrag.common.tables import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.features import (
@@ -35,7 +36,6 @@ from gnnrag.gnn.features import (
 )
 from gnnrag.gnn.model import with_index
 from gnnrag.gnn.subgraph import GraphBatch, PruneConfig, Subgraph, TextGraph, with_inverses
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.messages import REFERS, SIMILAR, STRUCTURE
 from gnnrag.graphs.rendering import gathered

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from gnnrag.common.tables import Lists
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.layers import MESSAGES, EdgeInputs, RelationalLayer, SplitLinear
 from gnnrag.gnn.subgraph import GraphBatch, RelationalIndex
-from gnnrag.graphs.knowledge import Lists
 
 
 @dataclass(frozen=True)

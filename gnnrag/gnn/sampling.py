@@ -14,8 +14,8 @@ import numpy as np
 
 from gnnrag.errors import DataError
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.graphs.linking import TitleMatcher
 from gnnrag.graphs.messages import MessageGraph
+from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, words
 from gnnrag.types import Passage, Question
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnrag.common.tables import Lists
 from gnnrag.gnn import GNNConfig
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.messages import STRUCTURE, MessageGraph
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge

@@ -18,8 +18,9 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from gnnrag.common.files import digest
+from gnnrag.common.tables import Lists
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.leiden import Cluster, hash_of, hierarchical_leiden, ordered_leiden
 from gnnrag.index_config import CommunityConfig, check_choices
 

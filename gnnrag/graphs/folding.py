@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.common.tables import Lists
 from gnnrag.extract.base import Extraction
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.index_config import KnowledgeConfig, check_choices
 
 MAX_NAME = 256  # longer names are cut, as LightRAG does

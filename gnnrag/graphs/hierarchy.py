@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
+from gnnrag.common.tables import (
+    KeyedLists,
+    Keys,
+    Lazy,
+    Lists,
+    Texts,
+    check_below,
+    load_strings,
+    map_array,
+    put_arrays_apart,
+    read_few,
+)
 from gnnrag.errors import ArtefactError
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import phrase_key
@@ -29,6 +43,7 @@ class HierarchyGraph:
     passage_sentences: np.ndarray  # positions in `sentences`, in reading order, repeats included
     sentence_indptr: np.ndarray  # with `sentence_phrases`: CSR lists of each sentence's phrases
     sentence_phrases: np.ndarray  # positions in `phrases`, distinct for each sentence
+    stored: Stored | None = None  # of a graph that was read
 
     @property
     def num_nodes(self) -> int:
@@ -58,26 +73,43 @@ class HierarchyGraph:
         return np.stack(np.divmod(codes, max(self.num_nodes, 1)), axis=1)
 
     @cached_property
+    def neighbours(self) -> Lists:
+        """The neighbours of each node, ascending, by id."""
+        if self.stored is not None:
+            return self.stored.neighbours
+        low, high = self.edges.T.astype(np.int32)
+        places = np.concatenate([low, high]), np.concatenate([high, low])
+        one = np.ones(2 * len(low), dtype=np.int8)
+        matrix = sparse.coo_array((one, places), shape=(self.num_nodes, self.num_nodes)).tocsr()
+        matrix.sort_indices()
+        return Lists(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32))
+
+    @cached_property
     def adjacency(self) -> sparse.csr_array:
         """Symmetric 0/1 matrix. Shape (num_nodes, num_nodes), float64."""
-        low, high = self.edges.T
-        rows, columns = np.concatenate([low, high]), np.concatenate([high, low])
-        shape = (self.num_nodes, self.num_nodes)
-        return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+        near, shape = self.neighbours, (self.num_nodes, self.num_nodes)
+        return sparse.csr_array((np.ones(len(near.values)), near.values, near.indptr), shape=shape)
 
     @cached_property
     def degrees(self) -> np.ndarray:
         """Number of neighbours of each node. Shape (num_nodes,), int64."""
+        if self.stored is not None:
+            return self.stored.neighbours.sizes
         return np.bincount(self.edges.ravel(), minlength=self.num_nodes)
 
     @cached_property
-    def phrase_keys(self) -> tuple[str, ...]:
+    def phrase_keys(self) -> Sequence[str]:
         """The spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation."""
-        return tuple(map(phrase_key, self.phrases))
+        if self.stored is None:
+            return tuple(map(phrase_key, self.phrases))
+        keys, key_of = self.stored.keys.keys_.strings, self.stored.key_of
+        return read_few(Lazy(len(key_of), lambda i: keys[at] if (at := int(key_of[i])) >= 0 else ""))
 
     @cached_property
     def phrase_nodes(self) -> Mapping[str, tuple[int, ...]]:
         """Node ids of the phrases that share a spelling-insensitive form."""
+        if self.stored is not None:
+            return self.stored.keys
         nodes: dict[str, list[int]] = {}
         for node, key in enumerate(self.phrase_keys, start=self.first_phrase):
             nodes.setdefault(key, []).append(node)
@@ -94,67 +126,80 @@ class HierarchyGraph:
 
     def passages_with(self, phrase: int) -> list[int]:
         """Return the passages that have a phrase (a position in `phrases`), in corpus order."""
-        graph = self.adjacency
-        node = self.first_phrase + phrase
-        sentences = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
-        around = (graph.indices[graph.indptr[s] : graph.indptr[s + 1]] for s in sentences.tolist())
-        return sorted({p for row in around for p in row.tolist() if p < self.num_passages})
+        around = (self.neighbours[sentence].tolist() for sentence in self.neighbours[self.first_phrase + phrase])
+        return sorted({p for row in around for p in row if p < self.num_passages})
 
-    def to_arrays(self) -> tuple[dict[str, np.ndarray], list[str]]:
-        """Return what `from_arrays` rebuilds the graph from: integer arrays, and sentences followed by phrases."""
-        arrays = {
-            "sizes": np.array([self.num_passages, len(self.sentences), len(self.phrases)], dtype=np.int64),
-            **{name: getattr(self, name) for name in _ARRAYS},
-        }
-        return arrays, [*self.sentences, *self.phrases]
+    def save(self, folder: Path) -> None:
+        """Write the graph, with what is found in it at a query: neighbours, and the phrases of each key."""
+        Texts.of(self.sentences).save(folder, "sentences")
+        Texts.of(self.phrases).save(folder, "phrases")
+        put_arrays_apart(folder, **{name: getattr(self, name) for name in _ARRAYS})
+        self.neighbours.save(folder, "neighbours")
+        positions, key_of = dict[str, int](), np.full(len(self.phrases), -1, dtype=np.int32)
+        for i, key in enumerate(self.phrase_keys):
+            if key:
+                key_of[i] = positions.setdefault(key, len(positions))
+        nodes = Lists.grouped(key_of, len(positions))
+        nodes = Lists(nodes.indptr, nodes.values + np.int32(self.first_phrase))
+        put_arrays_apart(folder, key_of=key_of)
+        KeyedLists(Keys.of(positions), nodes).save(folder, "keys")
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], strings: Sequence[str]) -> HierarchyGraph:
-        """Rebuild a graph from `to_arrays`; ArtefactError where arrays are missing or do not fit the strings."""
-        if missing := {"sizes", *_ARRAYS} - set(arrays):
-            raise ArtefactError(f"hierarchy graph lacks {', '.join(sorted(missing))}; rebuild the index")
-        num_passages, num_sentences, num_phrases = (int(size) for size in arrays["sizes"])
-        graph = cls(
-            num_passages,
-            tuple(strings[:num_sentences]),
-            tuple(strings[num_sentences:]),
-            **{name: np.asarray(arrays[name], dtype=np.int32) for name in _ARRAYS},
-        )
+    def load(cls, folder: Path) -> HierarchyGraph:
+        """Map what `save` wrote; ValueError where arrays do not fit each other or the strings."""
+        if (folder / "graph.npz").exists():
+            raise ArtefactError(f"{folder} is of an earlier version; bring it up to date: gnnrag index build CONFIG")
+        sentences, phrases = load_strings(folder, "sentences"), load_strings(folder, "phrases")
+        arrays = {name: map_array(folder, name) for name in _ARRAYS}
+        num_passages = len(arrays["passage_indptr"]) - 1
+        num_nodes = num_passages + len(sentences) + len(phrases)
         lists = (
-            (graph.passage_indptr, graph.passage_sentences, num_passages, num_sentences),
-            (graph.sentence_indptr, graph.sentence_phrases, num_sentences, num_phrases),
+            (arrays["passage_indptr"], arrays["passage_sentences"], num_passages, len(sentences)),
+            (arrays["sentence_indptr"], arrays["sentence_phrases"], len(sentences), len(phrases)),
         )
-        if len(strings) != num_sentences + num_phrases or not all(_is_valid(*row) for row in lists):
-            raise ArtefactError("hierarchy graph: its arrays and strings do not belong together; rebuild the index")
-        return graph
+        near, key_of = Lists.load(folder, "neighbours", num_nodes), map_array(folder, "key_of")
+        keys = KeyedLists.load(folder, "keys", num_nodes)
+        check_below(key_of + 1, len(keys) + 1)
+        if len(near) != num_nodes or key_of.shape != (len(phrases),) or not all(_is_valid(*row) for row in lists):
+            raise ValueError("the arrays and strings of the hierarchy graph do not belong together")
+        return cls(num_passages, sentences, phrases, **arrays, stored=Stored(near, keys, key_of))
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is derived from a graph when it is written, so that nobody has to when it is opened."""
+
+    neighbours: Lists
+    keys: KeyedLists  # the nodes of each key
+    key_of: np.ndarray  # (num_phrases,) int32, the position of each phrase's key; -1: it has none
 
 
 _ARRAYS = ("passage_indptr", "passage_sentences", "sentence_indptr", "sentence_phrases")
 
 
-def build_hierarchy(texts: Sequence[PassageText]) -> HierarchyGraph:
+def build_hierarchy(texts: Iterable[PassageText]) -> HierarchyGraph:
     """Build the graph of a corpus in corpus order; a repeated sentence keeps the phrases of its first occurrence."""
     sentences: dict[str, int] = {}
     phrases: dict[str, int] = {}
-    sentence_rows: list[list[int]] = []
-    passage_rows: list[list[int]] = []
+    # Plain arrays: as lists, the numbers of millions of sentences take several times the memory of all else.
+    in_passages, in_sentences = (array("i"), array("q", [0])), (array("i"), array("q", [0]))
     for text in texts:
-        row = []
         for sentence, found in zip(text.sentences, text.phrases, strict=True):
             position = sentences.setdefault(sentence, len(sentences))
-            if position == len(sentence_rows):
-                sentence_rows.append([phrases.setdefault(p, len(phrases)) for p in dict.fromkeys(found) if p.strip()])
-            row.append(position)
-        passage_rows.append(row)
-    return HierarchyGraph(len(texts), tuple(sentences), tuple(phrases), *_to_csr(passage_rows), *_to_csr(sentence_rows))
-
-
-def _to_csr(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (indptr, indices) of a list of lists."""
-    indptr = np.zeros(len(rows) + 1, dtype=np.int32)
-    np.cumsum([len(row) for row in rows], out=indptr[1:])
-    flat: Iterable[int] = (i for row in rows for i in row)
-    return indptr, np.fromiter(flat, dtype=np.int32, count=int(indptr[-1]))
+            if position == len(in_sentences[1]) - 1:
+                in_sentences[0].extend(phrases.setdefault(p, len(phrases)) for p in dict.fromkeys(found) if p.strip())
+                in_sentences[1].append(len(in_sentences[0]))
+            in_passages[0].append(position)
+        in_passages[1].append(len(in_passages[0]))
+    return HierarchyGraph(
+        num_passages=len(in_passages[1]) - 1,
+        sentences=tuple(sentences),
+        phrases=tuple(phrases),
+        passage_indptr=np.array(in_passages[1], dtype=np.int32),
+        passage_sentences=np.array(in_passages[0], dtype=np.int32),
+        sentence_indptr=np.array(in_sentences[1], dtype=np.int32),
+        sentence_phrases=np.array(in_sentences[0], dtype=np.int32),
+    )
 
 
 def _is_valid(indptr: np.ndarray, indices: np.ndarray, num_rows: int, num_columns: int) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from gnnrag.common.tables import Lists
 from gnnrag.errors import ArtefactError
 
 HUB_SHARE = 0.1  # of all others that a hub of everything joins
@@ -82,45 +83,6 @@ class Adjacency:
 def _indptr(owners: np.ndarray, num_nodes: int) -> np.ndarray:
     counts = np.bincount(owners, minlength=num_nodes) if len(owners) else np.zeros(num_nodes, dtype=np.int64)
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-
-
-@dataclass(frozen=True)
-class Lists:
-    """Lists of integers, one after the other: list i is `values[indptr[i] : indptr[i + 1]]`."""
-
-    indptr: np.ndarray
-    values: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.indptr) - 1
-
-    def __getitem__(self, i: int) -> np.ndarray:
-        return self.values[self.indptr[i] : self.indptr[i + 1]]
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Length of each list. Shape (len(self),)."""
-        return np.diff(self.indptr)
-
-    def places(self, items: np.ndarray) -> np.ndarray:
-        """Return where the values of some lists stand in `values`, one list after the other. Shape (their lengths,)."""
-        starts = self.indptr[items]
-        counts = self.indptr[items + 1] - starts
-        return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
-
-    @property
-    def is_whole(self) -> bool:
-        """Tell whether the lists cover all values, in order."""
-        i = self.indptr
-        return bool(len(i) and i[0] == 0 and i[-1] == len(self.values) and np.all(np.diff(i) >= 0))
-
-    @classmethod
-    def of(cls, rows: Iterable[Sequence[int]]) -> Lists:
-        """Store lists of integers."""
-        kept = list(rows)
-        indptr = np.zeros(len(kept) + 1, dtype=np.int64)
-        np.cumsum([len(row) for row in kept], out=indptr[1:])
-        return cls(indptr, np.fromiter((v for row in kept for v in row), dtype=np.int32, count=int(indptr[-1])))
 
 
 @dataclass(frozen=True)

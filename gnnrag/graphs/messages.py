@@ -10,10 +10,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from gnnrag.common.tables import Lists
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.graphs.knowledge import Lists
-from gnnrag.graphs.linking import TitleMatcher, stems
+from gnnrag.graphs.linking import stems
+from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.text.normalise import drop_qualifier, phrase_key, words
 
 

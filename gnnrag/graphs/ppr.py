@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 import os
+import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from gnnrag.common.tables import Lists, distinct
 from gnnrag.errors import ConfigError
 
 # Errors are measured as ||D^-1/2 e||, in which the walk is symmetric; an entry's own error is at most sqrt(strength)
@@ -155,27 +158,56 @@ class PushSolver:
     Andersen, Chung and Lang (FOCS 2006), a frontier at a time. What has not moved on is at most `bound * strength` at
     each node, and the walk multiplies a vector of strengths by `d`: no entry of the result is too large, and none is
     too small by more than `bound * strength * d / (1 - d)`.
+
+    `near`: the neighbours of each node, symmetric; `weights`: of those edges, None: 1 each.
     """
 
-    def __init__(self, step: sparse.csr_array, strengths: np.ndarray, damping: float) -> None:
-        self._out = _Typed(step.T)  # row i: where a unit of mass goes from node i
-        self._strengths, self.damping = strengths, damping
+    def __init__(self, near: Lists, damping: float, weights: np.ndarray | None = None) -> None:
+        self._near, self._weights, self.damping = near, weights, damping
+        sums = near.sizes if weights is None else np.add.reduceat(np.append(weights, 0.0), near.indptr[:-1])
+        self._strengths = np.where(near.sizes > 0, sums, 0.0)
+        self._own = threading.local()  # arrays of the graph's size, zero but while a thread is at work
+
+    def walk(self, seeds: Mapping[int, float], tol: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nodes that mass reaches, ascending, and their PageRank, of seeds of any positive sum."""
+        nodes, masses = np.array(list(seeds), dtype=np.int64), np.array(list(seeds.values()))
+        isolated = masses[self._strengths[nodes] == 0].sum()
+        scale = (1.0 - self.damping) / (masses.sum() - self.damping * isolated)
+        return self._push(nodes, masses * scale, tol)
 
     def solve(self, teleport: np.ndarray, tol: float, rows: slice) -> np.ndarray:
         """See `GeneralSolver`; an entry may lack `tol` for each unit of its node's weights. Column by column."""
-        bound = tol * (1.0 - self.damping) / self.damping
-        return np.stack([self._push(column.copy(), bound)[rows] for column in teleport.T], axis=1)
+        out = np.zeros_like(teleport)
+        for column, into in zip(teleport.T, out.T, strict=True):
+            nodes = np.flatnonzero(column)
+            found, values = self._push(nodes, column[nodes], tol)
+            into[found] = values
+        return out[rows]
 
-    def _push(self, waiting: np.ndarray, bound: float) -> np.ndarray:
-        settled, front = np.zeros_like(waiting), np.flatnonzero((waiting > 0) & (self._strengths > 0))
-        while len(front := front[waiting[front] > bound * self._strengths[front]]):
-            mass = waiting[front]
-            settled[front] += mass
-            waiting[front] = 0.0
-            moved = self._out.get(waiting.dtype)[front]
-            np.add.at(waiting, moved.indices, moved.data * np.repeat(mass, np.diff(moved.indptr)))
-            front = np.unique(moved.indices)
-        return settled + waiting
+    def _push(self, nodes: np.ndarray, masses: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray]:
+        bound = tol * (1.0 - self.damping) / self.damping
+        if not hasattr(self._own, "arrays"):
+            self._own.arrays = np.zeros((2, len(self._near)))
+        settled, waiting = self._own.arrays
+        touched = [nodes]
+        try:
+            waiting[nodes] = masses
+            front = nodes[self._strengths[nodes] > 0]
+            while len(front := front[waiting[front] > bound * self._strengths[front]]):
+                mass = waiting[front]
+                settled[front] += mass
+                waiting[front] = 0.0
+                places = self._near.places(front)
+                ends = self._near.values[places]
+                moved = np.repeat(self.damping * mass / self._strengths[front], self._near.sizes_of(front))
+                np.add.at(waiting, ends, moved if self._weights is None else moved * self._weights[places])
+                front = distinct(ends)
+                touched.append(front)
+            found = distinct(np.concatenate(touched))
+            return found, settled[found] + waiting[found]
+        finally:
+            for part in touched:
+                settled[part] = waiting[part] = 0.0
 
 
 # Columns worked on at a time: a block of vectors then stays in the processor's cache, and in memory for large graphs.
@@ -183,6 +215,13 @@ _WIDTH = 32
 _MAX_ENTRIES = 2**24
 PRECISIONS = ("auto", "exact", "fast")
 _EXACT_UP_TO = 200_000  # nodes: below, the whole graph is solved about as fast as the part of it near the seeds
+
+
+def is_near(precision: str, num_nodes: int) -> bool:
+    """Tell whether PageRank is computed near the seeds alone; ConfigError for an unknown `precision`."""
+    if precision not in PRECISIONS:
+        raise ConfigError(f"precision={precision!r}: allowed are {', '.join(PRECISIONS)}")
+    return precision == "fast" or (precision == "auto" and num_nodes > _EXACT_UP_TO)
 
 
 class PageRankOperator:
@@ -194,8 +233,6 @@ class PageRankOperator:
     """
 
     def __init__(self, adjacency: Any, damping: float = 0.5, precision: str = "exact") -> None:
-        if precision not in PRECISIONS:
-            raise ConfigError(f"precision={precision!r}: allowed are {', '.join(PRECISIONS)}")
         if not 0.0 < damping < 1.0:
             raise ValueError(f"damping={damping!r}: must lie strictly between 0 and 1")
         adjacency = sparse.csr_array(adjacency, dtype=np.float64, copy=True)
@@ -210,9 +247,12 @@ class PageRankOperator:
         strengths = np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel()
         self._isolated = np.flatnonzero(strengths == 0)
         inverse = np.divide(1.0, strengths, out=np.zeros_like(strengths), where=strengths > 0)
-        step = sparse.csr_array(adjacency * (damping * inverse)[None, :])  # d Pᵀ
-        is_near = precision == "fast" or (precision == "auto" and self.num_nodes > _EXACT_UP_TO)
-        self._solver = (PushSolver if is_near else make_solver)(step, strengths, damping)
+        self._solver: Any
+        if is_near(precision, self.num_nodes):
+            self._solver = PushSolver(Lists(adjacency.indptr, adjacency.indices), damping, adjacency.data)
+        else:
+            step = sparse.csr_array(adjacency * (damping * inverse)[None, :])  # d Pᵀ
+            self._solver = make_solver(step, strengths, damping)
 
     def solve(
         self, reset: Any, tol: float = 1e-8, rows: slice | None = None, dtype: type[np.floating[Any]] | None = None

@@ -16,7 +16,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.common.tables import Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Hit, Passage
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.common.tables import Lists
 from gnnrag.extract.base import Extraction, Triple
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph
 
-MEMBERS = 16  # mean members of a bucket that is aimed at
+MEMBERS = 64  # mean members of a bucket that is aimed at
 _VECTOR_SCALE, _DIRECTION_SCALE = 2.0**11, 2.0**7  # their product times sqrt(dim) stays below 2**24: float32 is exact
 _BLOCK = 4096  # vectors at a time
 _SEED = 20_260_701
@@ -38,54 +39,59 @@ def num_probes(directions: int) -> int:
 
 
 def buckets_of(vectors: np.ndarray, directions: int) -> np.ndarray:
-    """Return (n, num_probes(directions)) int64 distinct buckets below directions ** 2, strongest first; dim < 4096."""
+    """Return (n, num_probes(directions)) int64 distinct buckets below directions ** 2, strongest first; dim < 4096.
+
+    `directions` is a power of two; of equally strong buckets the one with the smaller number counts as stronger.
+    """
     probes = num_probes(directions)
     rng = np.random.default_rng(_SEED)
     families = np.rint(rng.standard_normal((2, directions, vectors.shape[1])) * _DIRECTION_SCALE).astype(np.float32)
     depth = min(probes, directions)
+    # The i-th and the j-th strongest direction make no bucket that i * j others do not surpass.
+    first, second = np.nonzero(np.outer(np.arange(1, depth + 1), np.arange(1, depth + 1)) <= probes)
     out = np.empty((len(vectors), probes), dtype=np.int64)
-    for first in range(0, len(vectors), _BLOCK):
-        rows = np.rint(vectors[first : first + _BLOCK].astype(np.float64) * _VECTOR_SCALE).astype(np.float32)
+    for start in range(0, len(vectors), _BLOCK):
+        rows = np.rint(vectors[start : start + _BLOCK].astype(np.float64) * _VECTOR_SCALE).astype(np.float32)
         (a, strong_a), (b, strong_b) = (_strongest(rows @ family.T, depth) for family in families)
-        sums = (strong_a[:, :, None] + strong_b[:, None, :]).reshape(len(rows), -1)
-        buckets = (a[:, :, None] * directions + b[:, None, :]).reshape(len(rows), -1)
-        chosen = _order(sums, buckets, out.shape[1])
-        out[first : first + _BLOCK] = np.take_along_axis(buckets, chosen, axis=1)
+        buckets = a[:, first] * directions + b[:, second]
+        # An integer less a fraction of its own, exact in float64: no order is left to chance.
+        chosen = _order(strong_a[:, first] + strong_b[:, second] - buckets / directions**2, probes)
+        out[start : start + _BLOCK] = np.take_along_axis(buckets, chosen, axis=1)
     return out
 
 
 def _strongest(products: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the `count` best columns of each row and their values, both (rows, count) int64; ties by column."""
-    values = products.astype(np.int64)
-    columns = np.broadcast_to(np.arange(values.shape[1]), values.shape)
-    best = _order(values, columns, count)
-    return best, np.take_along_axis(values, best, axis=1)
+    """Return the `count` best columns of each row, (rows, count) int64, and their values, float64; ties by column."""
+    size = products.shape[1]
+    best = _order(products.astype(np.float64) - np.arange(size) / size, count)
+    return best, np.take_along_axis(products, best, axis=1).astype(np.float64)
 
 
-def _order(values: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:
-    """Return the places of the `count` largest values of each row, ties by id: the ids of a row are distinct."""
-    keys = ids - values * (int(ids.max(initial=0)) + 1)  # one distinct integer each: no order is left to chance
-    some = np.argpartition(keys, min(count, keys.shape[1]) - 1, axis=1)[:, :count]
-    return np.take_along_axis(some, np.argsort(np.take_along_axis(keys, some, axis=1), axis=1), axis=1)
+def _order(keys: np.ndarray, count: int) -> np.ndarray:
+    """Return the places of the `count` largest of each row of distinct numbers, largest first."""
+    last = keys.shape[1] - count
+    places = np.nonzero(keys >= np.partition(keys, last, axis=1)[:, last, None])[1].reshape(len(keys), count)
+    return np.take_along_axis(places, np.argsort(-np.take_along_axis(keys, places, axis=1), axis=1), axis=1)
 
 
 def sharing(buckets: np.ndarray, asks: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield per bucket that holds one who `asks` (n,) and another: those who ask and all members, ascending."""
-    flat = buckets.ravel()
-    order = np.argsort(flat, kind="stable")
-    owners, bounds = order // buckets.shape[1], np.flatnonzero(np.diff(flat[order])) + 1
-    starts, stops = np.r_[0, bounds], np.r_[bounds, len(order)]
-    asking = np.add.reduceat(asks[owners], starts) if len(order) else np.zeros(0)
+    count = max(len(buckets), 1)
+    flat = (buckets * count + np.arange(len(buckets))[:, None]).ravel()  # sorted as numbers, which is fastest
+    flat.sort()
+    flat, owners = np.divmod(flat, count)
+    starts = np.flatnonzero(np.diff(flat, prepend=-1))
+    stops = np.r_[starts[1:], len(flat)]
+    asking = np.add.reduceat(asks[owners], starts) if len(flat) else np.zeros(0)
     for i in np.flatnonzero((asking > 0) & (stops - starts > 1)).tolist():
         members = owners[starts[i] : stops[i]]
         yield members[asks[members]], members
 
 
-EXACT_UP_TO = (
-    100_000  # names, about a minute; beyond, only those that share a bucket are compared (`gnnrag.graphs.synonyms`)
-)
+EXACT_UP_TO = 1 << 16  # names, ten seconds; beyond, only those that share a bucket are compared
 _BUFFER = 8_000_000  # edges kept before those that are not among a name's nearest are dropped
-_PAIRS = 65_536  # cosines computed at a time
+_CODES = 1 << 21  # pairs of one bucket kept before each is looked at once
+_PAIRS = 4096  # cosines computed at a time
 _QUERY_BLOCK = 1024  # queries searched at a time
 _SLACK = 1e-4  # below the threshold; the search's float32 sums may be off by less than this
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
@@ -164,19 +170,22 @@ def _carried(
 
 
 def _near(vectors: np.ndarray, asks: np.ndarray, threshold: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, for blocks of rows that ask, all (from, to) of two different rows with their cosines."""
+    """Yield all (from, to) of two different rows, of which the first asks, with their cosines."""
     import faiss
 
-    sources = np.flatnonzero(asks)
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+    quiet, sources = np.flatnonzero(~asks), np.flatnonzero(asks)
+    order = np.concatenate([quiet, sources])
     searcher = faiss.IndexFlatIP(vectors.shape[1])
-    searcher.add(vectors)
+    searcher.add(vectors[quiet])
     for first in range(0, len(sources), _QUERY_BLOCK):
         block = sources[first : first + _QUERY_BLOCK]
+        searcher.add(vectors[block])  # who comes later searches for this block, which halves the work
         bounds, _, found = searcher.range_search(vectors[block], threshold - _SLACK)
         counts: Any = np.diff(bounds)
-        source = np.repeat(block, counts.astype(np.int64))
-        yield _checked(vectors, source, found, threshold)
+        place = np.repeat(len(quiet) + first + np.arange(len(block)), counts.astype(np.int64))
+        is_first = found < place
+        yield _both_ways(vectors, asks, order[place[is_first]] * len(vectors) + order[found[is_first]], threshold)
 
 
 def _near_in_buckets(
@@ -184,25 +193,39 @@ def _near_in_buckets(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the same for rows that share a bucket; a pair may come more than once."""
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
-    codes, held = [], 0
+    codes, held, count = [], 0, len(vectors)
     for asking, members in sharing(buckets_of(vectors, directions), asks):
         own = vectors[members]
         for first in range(0, len(asking), _QUERY_BLOCK):
             block = asking[first : first + _QUERY_BLOCK]
-            rows, columns = np.nonzero(vectors[block] @ own.T >= threshold - _SLACK)
-            codes.append(block[rows] * len(vectors) + members[columns])
-            held += len(rows)
-            if held > _BUFFER:  # near ones share many buckets: each pair is looked at once
-                yield _checked(vectors, *np.divmod(_distinct(codes), len(vectors)), threshold)
+            rows, columns = np.nonzero(
+                (own if len(block) == len(own) else vectors[block]) @ own.T >= threshold - _SLACK
+            )
+            sources, targets = block[rows], members[columns]
+            is_first = (sources < targets) | ~asks[targets]  # of two that ask, one is enough
+            codes.append((sources * count + targets)[is_first])
+            held += len(codes[-1])
+            if held > _CODES:  # near ones share many buckets
+                yield _both_ways(vectors, asks, _distinct(codes), threshold)
                 codes, held = [], 0
     if codes:
-        yield _checked(vectors, *np.divmod(_distinct(codes), len(vectors)), threshold)
+        yield _both_ways(vectors, asks, _distinct(codes), threshold)
+
+
+def _both_ways(
+    vectors: np.ndarray, asks: np.ndarray, codes: np.ndarray, threshold: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs that are near, and turned round where the other one asks, too, with their cosines."""
+    pairs, cosines = _checked(vectors, *np.divmod(codes, len(vectors)), threshold)
+    back = asks[pairs[:, 1]]
+    return np.concatenate([pairs, pairs[back, ::-1]]), np.concatenate([cosines, cosines[back]])
 
 
 def _distinct(codes: Sequence[np.ndarray]) -> np.ndarray:
     """Return the distinct numbers, ascending: `np.unique` hashes, which takes many times as long."""
-    found = np.sort(np.concatenate(codes))
-    return found[np.diff(found, prepend=-1) > 0]
+    found = np.concatenate(codes)
+    found.sort()
+    return found[np.r_[True, found[1:] != found[:-1]]] if len(found) else found
 
 
 def _checked(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.common.files import digest, exclusive_lock
+from gnnrag.common.hub import is_pulled
 from gnnrag.common.records import INDEX, refuse_other
 from gnnrag.common.waiting import moved, waiting
 from gnnrag.common.yaml_config import MARK
@@ -102,13 +103,14 @@ def refuse_to_undo(store: Store, passages: Sequence[Passage]) -> None:
         raise ArtefactError(
             f"index {store.root} was changed by gnnrag index add or remove, and this would undo it. Ask it as it is, "
             f"with gnnrag ask index.path={store.root} and no config, or undo the changes with the same config or "
-            f"data.path, by: gnnrag index build data.path=... index.path={store.root}, or give another index.path"
+            f"data.path, by: gnnrag index build data.path=... index.path={store.root} (in Python: fresh=True), or give "
+            f"another index.path"
         )
 
 
 def stored_passages(store: Store) -> list[Passage]:
     """Return the passages that an index holds."""
-    return store.load("passages", STAGES["passages"].load)  # type: ignore[no-any-return]
+    return list(store.load("passages", STAGES["passages"].load))
 
 
 def check_passages(root: Path, passages: Sequence[Passage]) -> None:
@@ -282,6 +284,13 @@ def _writing(root: Path, job: _Job | None, progress: Progress) -> Iterator[None]
     if root.exists() and not root.is_dir():
         raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
     refuse_other(root, INDEX)
+    if is_pulled(root):
+        if job is not None and job.is_reader and not job.missing():
+            raise _NothingToDoError  # only where its documents lie differs
+        raise ArtefactError(
+            f"index {root} stays as the hub gave it, and is not what is wanted: copy it (cp -r {root} indexes/mine), "
+            f"and give the copy as index.path"
+        )
     told, seen = -TELL_S, 0.0
     stage: str | None = ""
 
@@ -322,7 +331,11 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
     record = {"settings": plan.record, "source": source or store.manifest["source"]}
     stale = not store.manifest["complete"] or any(store.manifest[k] != v for k, v in record.items())
     store.manifest.update(record, complete=False)
-    for step in steps:
+    for at, step in enumerate(steps):
+        # What no later stage reads would only fill the memory.
+        ahead = {need for later in steps[at:] for need in STAGES[later.name].needs_for(plan.config)}
+        for name in loaded.keys() - ahead:
+            del loaded[name]
         if step.is_current:
             forget_journals(store, step.name)  # a kill may have come between the commit and this
         else:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.common.files import digest
+from gnnrag.common.tables import Lists, put_array
 from gnnrag.graphs.communities import Communities, find_communities
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.tree import Layer, SummaryTree, build_tree, check_tree_config
 from gnnrag.index.reports import (
     OldReports,
@@ -36,7 +36,6 @@ from gnnrag.index.stage import (
     get_arrays,
     get_json,
     get_vectors,
-    put_array,
     put_arrays,
     put_json,
 )

@@ -15,11 +15,12 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.common.files import digest
+from gnnrag.common.tables import put_array
 from gnnrag.errors import ConfigError, DataError, NotGivenError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
-from gnnrag.index.stage import Context, embed_strings, get_json, get_vectors, put_array, put_json, unit_rows
+from gnnrag.index.stage import Context, embed_strings, get_json, get_vectors, put_json, unit_rows
 from gnnrag.index.store import map_passages
 from gnnrag.index_config import A_FILE
 from gnnrag.roles.writers.base import UNSURE, CurateTask, SummaryTask, TypesTask

@@ -74,7 +74,7 @@ def quiet_loading() -> Iterator[None]:
 
 # The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-SHIPPED = ("embedded", "hash")
+SHIPPED = ("embedded", "static", "hash")
 BUCKET = 16  # token lengths are padded to multiples of this
 Tokenise = Callable[[list[str]], list[list[int]]]
 
@@ -115,6 +115,8 @@ def make_embedder(config: EmbedderConfig) -> Embedder:
     """Build the embedder that `config` names. Raises ConfigError for an unknown backend or precision."""
     if config.model == "hash":
         return HashEmbedder()
+    if config.model == "static":
+        return StaticEmbedder()
     check_choices(config, "index.embedder")
     return SentenceEmbedder(config)
 
@@ -133,6 +135,37 @@ class HashEmbedder(Embedder):
             norm = float(np.linalg.norm(row))
             row[:] = row / norm if norm else 1.0 / np.sqrt(self.dim)
         return out
+
+
+class StaticEmbedder(Embedder):
+    """Static vectors distilled from the embedded encoder at the first `encode`; see `gnnrag.index.static`.
+
+    Raises ConfigError where the `embedded` package is not installed, ArtefactError where its weights are others.
+    """
+
+    def __init__(self) -> None:
+        from gnnrag.index.static import DIM, VERSION
+
+        self._folder, self._encoder = model_folder("embedded")
+        self._dim, self.identity = DIM, digest(["static", VERSION, DIM, self._encoder])
+        self._lock = threading.Lock()  # one at a time: they learn words
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self._dim
+
+    @cached_property
+    def _sums(self) -> Any:
+        from gnnrag.index.static import TokenSums, static_vectors
+
+        table = static_vectors(lambda: open_encoder(self._folder, "cpu"), self._encoder)
+        return TokenSums(uncut_tokeniser(Path(self._folder)), table)
+
+    def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
+        """See `Embedder`; a text is not cut, however long."""
+        with self._lock:
+            return self._sums.encode(texts)
 
 
 def is_folder(model: str) -> bool:
@@ -278,13 +311,20 @@ def _fetched(name: str) -> str:
         ) from error
 
 
-def released_tokeniser(folder: Path) -> Tokenise:
-    """Return the tokeniser of the embedded model (its padding is 0 and it has no prompts) without its library."""
+def uncut_tokeniser(folder: Path) -> Any:
+    """Return the `tokenizers.Tokenizer` of the embedded model, which neither pads nor cuts."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    limit = json.loads((folder / "sentence_bert_config.json").read_text("utf-8"))["max_seq_length"]
     tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def released_tokeniser(folder: Path) -> Tokenise:
+    """Return the tokeniser of the embedded model (its padding is 0 and it has no prompts) without its library."""
+    tokenizer = uncut_tokeniser(folder)
+    limit = json.loads((folder / "sentence_bert_config.json").read_text("utf-8"))["max_seq_length"]
     tokenizer.enable_truncation(limit)
     return lambda texts: [encoding.ids for encoding in tokenizer.encode_batch(texts)]
 

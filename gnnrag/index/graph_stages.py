@@ -11,13 +11,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gnnrag.common.files import digest
+from gnnrag.common.tables import Lists, put_array
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, LLMError
 from gnnrag.extract.base import Extraction, Extractor, make_extractor
 from gnnrag.extract.terms import is_titled
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.folding import TAG, fold
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists, hubs_of_everything
+from gnnrag.graphs.knowledge import KnowledgeGraph, hubs_of_everything
 from gnnrag.graphs.synonyms import Synonyms, find_synonyms
 from gnnrag.index.curation import Curator, curation_settings
 from gnnrag.index.stage import (
@@ -31,7 +32,6 @@ from gnnrag.index.stage import (
     get_vectors,
     known_records,
     progress_of_strings,
-    put_array,
     put_arrays,
     put_json,
     read_records,

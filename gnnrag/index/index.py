@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,10 @@ import numpy as np
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.index.embedder import Embedder
+from gnnrag.index.passages import StoredPassages
 from gnnrag.index.plan import is_consistent
 from gnnrag.index.settings import open_analyser, open_embedder, stored_config
-from gnnrag.index.stages import STAGES
+from gnnrag.index.stages import STAGES, titles_of
 from gnnrag.index.store import Store, read_artefact
 from gnnrag.text.analyse import question_phrases
 from gnnrag.types import Passage
@@ -22,8 +23,11 @@ from gnnrag.types import Passage
 if TYPE_CHECKING:
     from gnnrag.graphs.hierarchy import HierarchyGraph
     from gnnrag.graphs.knowledge import KnowledgeGraph
-    from gnnrag.graphs.linking import TitleMatcher
+    from gnnrag.graphs.layout import Layout
+    from gnnrag.graphs.titles import TitleMatcher
     from gnnrag.index.graph_stages import EntityKnowledge, KnowledgeVectors
+    from gnnrag.index.lexical import BM25
+    from gnnrag.index.nearest import Nearest
 
 
 # What each artefact must fit: another artefact, a count of that, and the same count of its own.
@@ -33,6 +37,7 @@ _SIZES: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "embeddings": ("passages", len, len),
     "hierarchy": ("passages", len, lambda graph: graph.num_passages),
     "lexical": ("passages", len, lambda model: model.num_passages),
+    "titles": ("passages", len, lambda names: len(names[1].sections)),
     "entity_graph": ("passages", len, lambda knowledge: knowledge.graph.num_passages),
     "knowledge": ("passages", len, lambda graph: graph.num_passages),
     "tree": ("passages", len, lambda tree: tree.num_leaves),
@@ -87,19 +92,21 @@ class Index:
         return self._artefacts[stage]
 
     @cached_property
-    def passages(self) -> list[Passage]:
+    def passages(self) -> Sequence[Passage]:
         """The corpus, in index order."""
         return self.read("passages")
 
     @cached_property
-    def ids(self) -> list[str]:
+    def ids(self) -> Sequence[str]:
         """Passage ids, in index order."""
-        return [p.id for p in self.passages]
+        found = self.passages
+        return found.ids.strings if isinstance(found, StoredPassages) else [p.id for p in found]
 
     @cached_property
-    def position(self) -> dict[str, int]:
+    def position(self) -> Mapping[str, int]:
         """Passage id to position."""
-        return {id_: i for i, id_ in enumerate(self.ids)}
+        found = self.passages
+        return found.ids if isinstance(found, StoredPassages) else {p.id: i for i, p in enumerate(found)}
 
     @property
     def hierarchy(self) -> HierarchyGraph:
@@ -124,12 +131,18 @@ class Index:
     @cached_property
     def titles(self) -> TitleMatcher:
         """Names to the passages they stand for."""
-        from gnnrag.graphs.linking import TitleMatcher
-        from gnnrag.text.subjects import PATH, subjects_of
+        from gnnrag.graphs.titles import TitleMatcher
 
-        titles = ["" if PATH in p.title else p.title for p in self.passages]
-        subjects = [() if p.title.strip() else subjects_of(p.text) for p in self.passages]
-        return TitleMatcher(self.hierarchy, titles, subjects)
+        has_tables = self.store.key("titles")
+        tables = self.read("titles")[0] if has_tables else titles_of(self.passages, self.hierarchy)
+        return TitleMatcher(self.hierarchy, tables)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where passages stand in their documents."""
+        from gnnrag.graphs.layout import layout_of
+
+        return self.read("titles")[1] if self.store.key("titles") else layout_of(self.passages)
 
     @cached_property
     def question_phrases(self) -> Callable[[str], list[str]]:
@@ -139,6 +152,19 @@ class Index:
         """
         rules: Any = self.config.text.phrase_rules
         return partial(question_phrases, analyser=open_analyser(self.store, self.config), rules=rules)
+
+    @property
+    def lexical(self) -> BM25:
+        """The BM25 index."""
+        return self.read("lexical")
+
+    @cached_property
+    def nearest(self) -> Nearest:
+        """Finds the passages nearest to vectors."""
+        from gnnrag.index.nearest import Nearest
+
+        folder = self.folder("embeddings")
+        return Nearest(self.passage_vectors, folder if (folder / "codes.npy").exists() else None)
 
     @property
     def passage_vectors(self) -> np.ndarray:
@@ -157,7 +183,7 @@ class Index:
 
     def bm25_scores(self, queries: Sequence[str]) -> np.ndarray:
         """(len(queries), num_passages) float64."""
-        return self.read("lexical").scores(queries)
+        return self.lexical.scores(queries)
 
     def dense_scores(self, queries: Sequence[str]) -> np.ndarray:
         """Cosine of queries and passages, (len(queries), num_passages) float32."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gnnrag.common.tables import Keys
 from gnnrag.errors import ArtefactError
 from gnnrag.index.stage import get_json, put_json
 
@@ -18,13 +19,13 @@ _FIXED = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_d
 class BM25:
     """Okapi BM25 in Lucene's form (k1 = 1.5, b = 0.75), English stop-words removed, Snowball stems."""
 
-    def __init__(self, model: Any, num_passages: int) -> None:
-        self.model, self.num_passages = model, num_passages
+    def __init__(self, model: Any, terms: Mapping[str, int], num_passages: int) -> None:
+        self.model, self.terms, self.num_passages = model, terms, num_passages
 
     @property
     def num_terms(self) -> int:
         """Size of the vocabulary."""
-        return len(self.model.vocab_dict)
+        return len(self.terms)
 
     @classmethod
     def fit(cls, texts: Sequence[str]) -> BM25:
@@ -38,21 +39,28 @@ class BM25:
         ids = [[vocabulary[t] for t in row] for row in tokens] or [[0]]
         model = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
         with np.errstate(invalid="ignore"):  # the mean length of passages of stop-words only is zero
-            model.index(bm25s.tokenization.Tokenized(ids=ids, vocab=vocabulary), show_progress=False)
-        return cls(model, len(texts))
+            model.index(bm25s.tokenization.Tokenized(ids=ids, vocab=dict(vocabulary)), show_progress=False)
+        return cls(model, vocabulary, len(texts))
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """Return (len(queries), num_passages) float64; a query without known terms scores zero everywhere."""
         out = np.zeros((len(queries), self.num_passages))
-        for row, tokens in zip(out, tokenise(queries), strict=True):
-            known = [t for t in tokens if t in self.model.vocab_dict]
-            if known:
-                row[:] = self.model.get_scores(known)[: self.num_passages]
+        for row, found in zip(out, self.rows(queries), strict=True):
+            row[:] = found
         return out
+
+    def rows(self, queries: Sequence[str]) -> Iterator[np.ndarray]:
+        """Yield the scores of each query as they are computed. Shape (num_passages,), float32."""
+        for tokens in tokenise(queries):
+            known = [self.terms[t] for t in tokens if t in self.terms]
+            found = self.model.get_scores_from_ids(known) if known else np.zeros(self.num_passages, np.float32)
+            yield found[: self.num_passages]
 
     def save(self, folder: Path) -> None:
         """Write into a folder."""
+        self.model.vocab_dict = {}  # as JSON, millions of terms take seconds to open
         self.model.save(str(folder / "bm25"), show_progress=False)
+        Keys.of(self.terms).save(folder, "terms")
         put_json(folder / "size.json", self.num_passages)
 
     @classmethod
@@ -60,26 +68,26 @@ class BM25:
         """Read what `save` wrote. Raises ArtefactError where its parts do not belong together."""
         import bm25s
 
-        place = str(folder / "bm25")
-        model = bm25s.BM25.load(place, allow_pickle=False, override_params=_FIXED, show_progress=False)
-        size = get_json(folder / "size.json")
+        if not (folder / "terms.bytes.npy").exists():
+            raise ArtefactError(f"{folder} is of an earlier version; bring it up to date: gnnrag index build CONFIG")
+        how = {"allow_pickle": False, "mmap": True, "load_vocab": False, "show_progress": False}
+        model = bm25s.BM25.load(str(folder / "bm25"), override_params=_FIXED, **how)
+        size, terms = get_json(folder / "size.json"), Keys.load(folder, "terms")
         data, rows, starts = (model.scores[name] for name in ("data", "indices", "indptr"))
-        terms = np.array([number for term, number in model.vocab_dict.items() if term])  # "" has no scores
         fits = (
             model.scores["num_docs"] == max(size, 1)
-            and all(part.ndim == 1 and part.dtype.kind in "fi" for part in (data, rows, starts, terms))
+            and all(part.ndim == 1 and part.dtype.kind in "fi" for part in (data, rows, starts))
             and (starts[0], starts[-1]) == (0, len(data))
             and len(rows) == len(data)
             and (np.diff(starts) >= 0).all()
             and rows.min(initial=0) >= 0
             and rows.max(initial=0) < model.scores["num_docs"]
-            and terms.min(initial=0) >= 0
-            and terms.max(initial=0) < len(starts) - 1
+            and len(terms) < len(starts)
             and np.isfinite(data).all()
         )
         if not fits:
             raise ArtefactError(f"BM25 index {folder}: its parts do not belong together; build the index again")
-        return cls(model, size)
+        return cls(model, terms, size)
 
 
 def tokenise(texts: Sequence[str]) -> list[list[str]]:

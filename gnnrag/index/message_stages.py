@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.common.files import digest
+from gnnrag.common.tables import Lists, put_array
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.extract.base import Extraction
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.messages import Fact, Grounding, MentionTable, MessageGraph, corpus_graph, fact_graph
 from gnnrag.index.stage import (
     Context,
@@ -24,7 +24,6 @@ from gnnrag.index.stage import (
     get_arrays,
     get_json,
     get_vectors,
-    put_array,
     put_arrays,
     put_json,
 )
@@ -127,10 +126,11 @@ class MessageGraphStage(Stage):
         similar = _similar(context) if context.config.gnn.synonyms else []
         grounding: Grounding | None = None
         if has_structure(context.config):
-            from gnnrag.graphs.linking import TitleMatcher
+            from gnnrag.graphs.titles import TitleMatcher, build_titles
 
             hierarchy, titles = context.read("hierarchy"), [p.title for p in context.passages]
-            graph, grounding = corpus_graph(hierarchy, titles, TitleMatcher(hierarchy, titles), facts, similar)
+            matcher = TitleMatcher(hierarchy, build_titles(hierarchy, titles))
+            graph, grounding = corpus_graph(hierarchy, titles, matcher, facts, similar)
         else:
             is_kb = context.config.extract.method == "kb"
             graph = fact_graph(facts, str if is_kb else phrase_key, similar)

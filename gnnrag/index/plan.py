@@ -208,7 +208,7 @@ def stage_states(store: Store) -> dict[str, str]:
     says only whether it is as it was made.
     """
     config = stored_config(store)
-    passages: list[Passage] = store.load("passages", STAGES["passages"].load)
+    passages: Sequence[Passage] = store.load("passages", STAGES["passages"].load)
     embedder = cache(lambda: open_embedder(store, config))
     context = Context(store, without_caller(config), passages, embedder, lambda name: None)
     states: dict[str, str] = {}

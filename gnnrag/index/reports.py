@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from gnnrag.common.tables import Lists, put_array
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.communities import Communities
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.leiden import hash_of
 from gnnrag.index.stage import (
     as_texts,
     get_arrays,
     get_lines,
     get_vectors,
-    put_array,
     put_arrays,
     put_json,
     put_lines,

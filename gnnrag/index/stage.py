@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from gnnrag.common.files import digest, open_regular, read_json
+from gnnrag.common.tables import map_array
 from gnnrag.common.untrusted import parse_json
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError
@@ -31,12 +32,6 @@ def put_lines(path: Path, lines: Iterable[str], end: str = "\n") -> None:
     """Write lines. Raises FileExistsError where there is a file or a link."""
     with path.open("x", encoding="utf-8", newline="\n") as out:
         out.writelines(line + end for line in lines)
-
-
-def put_array(path: Path, array: np.ndarray) -> None:
-    """Write an array. Raises FileExistsError where there is a file or a link."""
-    with path.open("xb") as out:
-        np.save(out, array, allow_pickle=False)
 
 
 def put_arrays(path: Path, **arrays: np.ndarray) -> None:
@@ -75,10 +70,14 @@ def get_array(path: Path) -> np.ndarray:
     return found
 
 
+_CHECKED = 1 << 26  # numbers
+
+
 def get_vectors(path: Path) -> np.ndarray:
-    """Read (n, dim) vectors as they were stored. Raises ArtefactError for another shape, and where one is no number."""
-    rows = get_array(path)
-    if rows.ndim != 2 or rows.dtype.kind != "f" or not np.isfinite(rows.sum(dtype=np.float64)):
+    """Map (n, dim) vectors as they were stored. Raises ArtefactError for another shape, and where one is no number."""
+    rows = map_array(path.parent, path.stem)
+    is_read = rows.size <= _CHECKED  # of more, a vector that is no number is one that is never found
+    if rows.ndim != 2 or rows.dtype.kind != "f" or (is_read and not np.isfinite(rows.sum(dtype=np.float64))):
         raise ArtefactError(f"{path} holds no vectors of finite numbers; it is damaged or forged")
     return rows
 

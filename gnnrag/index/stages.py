@@ -6,6 +6,7 @@ A later retriever adds a class in a file of its own, such as `graph_stages.py`, 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.common.files import digest
+from gnnrag.common.tables import Lazy, map_lines, put_array
+from gnnrag.common.untrusted import parse_json
+from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
+from gnnrag.graphs.layout import Layout, layout_of
+from gnnrag.graphs.titles import TitleTables, build_titles
 from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage, KnowledgeStage, KnowledgeVectorStage
 from gnnrag.index.message_stages import (
@@ -22,26 +28,24 @@ from gnnrag.index.message_stages import (
     RelationVectorStage,
     SentenceVectorStage,
 )
+from gnnrag.index.nearest import FLAT_UP_TO, write_lists
+from gnnrag.index.passages import load_passages, write_places
 from gnnrag.index.stage import (
     Context,
     Stage,
     Writer,
     as_texts,
     embed_strings,
-    get_arrays,
     get_json,
-    get_lines,
     get_vectors,
     known_records,
-    put_array,
-    put_arrays,
     put_json,
     put_lines,
-    read_records,
     write_records,
 )
 from gnnrag.index.store import map_passages
 from gnnrag.text.analyse import PassageText, analyse, analyser_identity, resolve_language
+from gnnrag.text.subjects import PATH, subjects_of
 from gnnrag.types import Passage
 
 
@@ -62,15 +66,14 @@ class PassageStage(Stage):
 
         def write(folder: Path) -> dict[str, Any]:
             put_lines(folder / "passages.jsonl", rows)
+            write_places(folder, rows, [p.id for p in context.passages])
             return {"passages": len(rows)}
 
         return write
 
-    def load(self, folder: Path) -> list[Passage]:
+    def load(self, folder: Path) -> Sequence[Passage]:
         """See `Stage`."""
-        passages = [Passage(**row) for row in get_lines(folder / "passages.jsonl")]
-        as_texts(part for p in passages for part in (p.id, p.title, p.text, p.place))
-        return passages
+        return load_passages(folder)
 
 
 def _row(passage: Passage) -> dict[str, str]:
@@ -116,12 +119,22 @@ class TextStage(Stage):
 
         return write
 
-    def load(self, folder: Path) -> list[Any]:
-        """Return one PassageText per passage."""
-        rows = [v for _, v in read_records(folder)]
-        if any(len(sentences) != len(phrases) for sentences, phrases in rows):
-            raise ValueError("a passage has not as many sentences as lists of phrases")
-        return [PassageText(tuple(as_texts(v[0])), tuple(tuple(as_texts(p)) for p in v[1])) for v in rows]
+    def load(self, folder: Path) -> Sequence[PassageText]:
+        """Return one PassageText per passage, a list of few; many are read where they are asked for."""
+        lines = map_lines(folder / "records.jsonl")
+        texts = Lazy(len(lines), lambda position: _passage_text(lines[position]))
+        return list(texts) if len(lines.data) <= _AT_ONCE else texts
+
+
+_AT_ONCE = 1 << 25  # bytes of sentences and phrases that are kept in memory
+
+
+def _passage_text(line: str) -> PassageText:
+    """Read what a passage was cut into. Raises ValueError where it is damaged."""
+    _, (sentences, phrases) = parse_json(line)
+    if len(sentences) != len(phrases):
+        raise ValueError("a passage has not as many sentences as lists of phrases")
+    return PassageText(tuple(as_texts(sentences)), tuple(tuple(as_texts(row)) for row in phrases))
 
 
 class HierarchyStage(Stage):
@@ -129,6 +142,33 @@ class HierarchyStage(Stage):
 
     name: ClassVar[str] = "hierarchy"
     needs: ClassVar[tuple[str, ...]] = ("text",)
+    sections: ClassVar[tuple[str, ...]] = ()
+    version = 2
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        return self.version
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        graph = build_hierarchy(context.read("text"))
+
+        def write(folder: Path) -> dict[str, Any]:
+            graph.save(folder)
+            return {"nodes": graph.num_nodes, "edges": len(graph.edges), "phrases": len(graph.phrases)}
+
+        return write
+
+    def load(self, folder: Path) -> Any:
+        """Return the HierarchyGraph."""
+        return HierarchyGraph.load(folder)
+
+
+class TitleStage(Stage):
+    """What passages are known by, and where they stand in their documents."""
+
+    name: ClassVar[str] = "titles"
+    needs: ClassVar[tuple[str, ...]] = ("passages", "hierarchy")
     sections: ClassVar[tuple[str, ...]] = ()
     version = 1
 
@@ -138,23 +178,25 @@ class HierarchyStage(Stage):
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        from gnnrag.graphs.hierarchy import build_hierarchy
-
-        graph = build_hierarchy(context.read("text"))
+        titles, layout = titles_of(context.passages, context.read("hierarchy")), layout_of(context.passages)
 
         def write(folder: Path) -> dict[str, Any]:
-            arrays, strings = graph.to_arrays()
-            put_arrays(folder / "graph.npz", **arrays)
-            put_json(folder / "strings.json", strings)
-            return {"nodes": graph.num_nodes, "edges": len(graph.edges), "phrases": len(graph.phrases)}
+            titles.save(folder)
+            layout.save(folder)
+            return {"forms": len(titles.forms)}
 
         return write
 
-    def load(self, folder: Path) -> Any:
-        """Return the HierarchyGraph."""
-        from gnnrag.graphs.hierarchy import HierarchyGraph
+    def load(self, folder: Path) -> tuple[TitleTables, Layout]:
+        """See `Stage`."""
+        return TitleTables.load(folder), Layout.load(folder)
 
-        return HierarchyGraph.from_arrays(get_arrays(folder / "graph.npz"), as_texts(get_json(folder / "strings.json")))
+
+def titles_of(passages: Sequence[Passage], graph: HierarchyGraph) -> TitleTables:
+    """Collect what passages are known by; a path of headings is no title, and a passage without one has subjects."""
+    titles = ("" if PATH in p.title else p.title for p in passages)
+    subjects = (() if p.title.strip() else subjects_of(p.text) for p in passages)
+    return build_titles(graph, titles, subjects)
 
 
 class LexicalStage(Stage):
@@ -163,7 +205,7 @@ class LexicalStage(Stage):
     name: ClassVar[str] = "lexical"
     needs: ClassVar[tuple[str, ...]] = ("passages",)
     sections: ClassVar[tuple[str, ...]] = ()
-    version = 1
+    version = 2
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
@@ -213,6 +255,8 @@ class EmbeddingStage(Stage):
         def write(folder: Path) -> dict[str, Any]:
             put_array(folder / "vectors.npy", vectors)
             put_json(folder / "keys.json", {"settings": settings, "hashes": hashes})
+            if len(vectors) > FLAT_UP_TO:
+                write_lists(folder, vectors)
             return {"dim": int(vectors.shape[1]), "computed": len(set(hashes) - set(known))}
 
         return write
@@ -230,6 +274,7 @@ _ALL: tuple[Stage, ...] = (
     PassageStage(),
     TextStage(),
     HierarchyStage(),
+    TitleStage(),
     LexicalStage(),
     EmbeddingStage(),
     ExtractionStage(),

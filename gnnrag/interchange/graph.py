@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ def to_hetero(index: Index) -> HeteroData:
     return data
 
 
-def _ids(ids: list[str], rows: Any) -> str:
+def _ids(ids: Sequence[str], rows: Any) -> str:
     return "\n".join(ids[row] for row in rows)
 
 

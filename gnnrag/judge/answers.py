@@ -220,7 +220,7 @@ def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
 
     Raises ConfigError where the runs' questions differ, DataError where the data are not those of the runs.
     """
-    settings, inputs = recorded_data(runs[0].path, "give runs that evaluate.py made"), _inputs(runs[0].path)
+    settings, inputs = recorded_data(runs[0].path, "give runs that gnnrag evaluate made"), _inputs(runs[0].path)
     if data_path:
         settings.path = data_path
     data = load_questions_for(EvaluateConfig(data=settings))

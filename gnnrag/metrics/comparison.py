@@ -51,7 +51,7 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
         mine, theirs = _scoring(run), _scoring(runs[0])
         if mine != theirs:
             raise GnnragError(
-                f"{run.name} was scored with {mine}, {runs[0].name} with {theirs}; run evaluate.py again on one of "
+                f"{run.name} was scored with {mine}, {runs[0].name} with {theirs}; run gnnrag evaluate again on one of "
                 "them with the metrics settings of the other (nothing is predicted again)"
             )
     order = {id_: i for i, id_ in enumerate(runs[0].ids)}
@@ -122,14 +122,15 @@ def _check_figures(metrics: Mapping[str, Any]) -> None:
 
 def _what_is_wrong(path: Path) -> str:
     if not path.is_dir():
-        return f"run {path} does not exist"
+        beside = f"; did you mean {Path('runs', path)}?" if Path("runs", path).is_dir() else ""
+        return f"run {path} does not exist{beside}"
     if TRAINING.is_one(path, read_object(path / "meta.json")):
-        return f"{path} is a training's folder, no evaluation: give a folder that evaluate.py printed"
+        return f"{path} is a training's folder, no evaluation: give a folder that gnnrag evaluate printed"
     if (path / "meta.json").exists() or (path / "predictions.jsonl").exists():
         return f"run {path} has not ended: run its command again"
     inside = sorted(child.name for child in path.iterdir() if (child / "metrics.json").is_file())
     hint = f"; runs in it are {', '.join(inside[:5])}" + (", ..." if len(inside) > 5 else "") if inside else ""
-    return f"{path} is no run: give a folder that evaluate.py printed{hint}"
+    return f"{path} is no run: give a folder that gnnrag evaluate printed{hint}"
 
 
 def _reorder(run: Run, order: dict[str, int]) -> Run:

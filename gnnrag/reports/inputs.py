@@ -10,6 +10,7 @@ from gnnrag.datasets.kb import question_files
 from gnnrag.datasets.releases import advice
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError, DataError
+from gnnrag.index.embedder import SHIPPED
 from gnnrag.text.analyse import resolve_language
 
 
@@ -30,7 +31,7 @@ def missing_data(path: str, split: str, questions: str | None = None) -> str:
 
 def missing_model(name: str) -> str:
     """Return why an embedder cannot be loaded on this machine; empty where it can, or may be fetched."""
-    if name in ("embedded", "hash") or Path(name).exists():
+    if name in SHIPPED or Path(name).exists():
         return ""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() not in ("1", "ON", "YES", "TRUE"):
         return ""

@@ -70,15 +70,17 @@ def rank_passages(
 
     NaN and infinities never rank; `branch` is recorded in the ranking.
     """
-    scores = np.asarray(scores, dtype=np.float64)
-    finite = scores[np.isfinite(scores)]
-    scores = np.where(np.isfinite(scores), scores, -np.inf)
+    finite = scores
+    if not np.isfinite(scores.sum(dtype=np.float64)):
+        finite = scores[np.isfinite(scores)]
+        scores = np.where(np.isfinite(scores), scores, -np.inf)
     k = min(top_k, len(finite))
     if k <= 0:
         return Ranking((), np.zeros(0), branch=branch)
     order = len(scores) - 1 - best_positions(scores[::-1], k) if is_last_first else best_positions(scores, k)
     low, high = float(finite.min()), float(finite.max())
-    return Ranking(tuple(ids[i] for i in order), scores[order], branch=branch, low=low, high=high)
+    best = scores[order].astype(np.float64)
+    return Ranking(tuple(ids[i] for i in order.tolist()), best, branch=branch, low=low, high=high)
 
 
 def rank_order(

@@ -20,5 +20,5 @@ class BM25Retriever(Retriever):
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`."""
-        scores = self.index.bm25_scores([q.text for q in queries])
-        return [rank_passages(row, self.index.ids, q.top_k, "bm25") for q, row in zip(queries, scores, strict=True)]
+        rows = self.index.lexical.rows([query.text for query in queries])
+        return [rank_passages(row, self.index.ids, q.top_k, "bm25") for q, row in zip(queries, rows, strict=True)]

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from gnnrag.datasets.placing import document_of
+from gnnrag.common.tables import distinct
 from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
-from gnnrag.graphs.ppr import PageRankOperator
+from gnnrag.graphs.ppr import PageRankOperator, PushSolver, is_near
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import Retriever, best_positions, cosines_of, rank_passages
-from gnnrag.text.subjects import PATH
+from gnnrag.index.nearest import largest
+from gnnrag.retrievers.base import Retriever, best_positions, cosines_of, rank_passages, vectors_of
 from gnnrag.types import Query, Ranking
 
 _TOLERANCE = 1e-6
+_POOL = 1000  # passages of each search among which the best of both are looked for, where not all are scored
 _FEW = 8  # a name or term that more other passages have links none
 
 
@@ -57,59 +59,89 @@ class CHGRetriever(Retriever):
     """
 
     channels, accepts_vectors = frozenset({"text"}), True
-    stages = ("hierarchy", "embeddings", "lexical")
+    stages = ("hierarchy", "titles", "embeddings", "lexical")
     config_class = CHGConfig
 
     def __init__(self, index: Index, config: CHGConfig | None = None) -> None:
         self._index, self._config = index, config or CHGConfig()
-        self._graph = index.hierarchy
+        self._graph, self._layout = index.hierarchy, index.layout
         self._titles = index.titles
         self._links = LinkWeigher(self._graph, self._titles, self._config.context_weight, self._config.context_reach)
-        self._walk = PageRankOperator(self._graph.adjacency, self._config.damping, self._config.precision)
         self._holders: dict[str, list[int]] = {}  # the passages of a name, found on first use
-        self._parts, self._following = _following(index)
-        self._sections = _sections(index)
+        self._has_sections = bool(self._layout.sections.any())
+        self._near: PushSolver | None = None
+        if is_near(self._config.precision, self._graph.num_nodes):
+            self._near = PushSolver(self._graph.neighbours, self._config.damping)
+        else:
+            self._walk = PageRankOperator(self._graph.adjacency, self._config.damping)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query; scores are PageRank values."""
         if not queries or not self._graph.num_passages:
             return [rank_passages(np.zeros(0), (), query.top_k, "ppr") for query in queries]
+        if self._near is not None:
+            return self._retrieve_near(queries, self._near)
         texts = [query.text for query in queries]
         searches = zip(texts, cosines_of(queries, self._index), self._index.bm25_scores(texts), strict=True)
         seeds = (self._seeds(text, self._prior(dense, lexical)) for text, dense, lexical in searches)
-        columns = [sparse.csc_array(seed[:, None]) for seed in seeds]
+        columns = [_column(seed, self._graph.num_nodes) for seed in seeds]
         reset = sparse.hstack(columns, format="csc")
         scores = self._walk.solve(reset, _TOLERANCE, rows=slice(0, self._graph.num_passages))
         return [rank_passages(s, self._index.ids, q.top_k, "ppr") for q, s in zip(queries, scores.T, strict=True)]
 
-    def _prior(self, dense: np.ndarray, lexical: np.ndarray) -> np.ndarray:
-        """Mix both searches' scores, each scaled to [0, 1], and lift by section. Shape (num_passages,)."""
+    def _retrieve_near(self, queries: Sequence[Query], walk: PushSolver) -> list[Ranking]:
+        """Return the same, but for passages that mass hardly reaches: no pass over all nodes is made."""
+        vectors = vectors_of(queries, self._index.embedder)
+        lexical, out = self._index.lexical.rows([query.text for query in queries]), []
+        for query, vector, words in zip(queries, vectors, lexical, strict=True):
+            prior = _NearPrior(self._index, self._config, vector, words)
+            if self._has_sections:
+                prior.lift(self._held(prior.at(best := prior.best(self._config.prior_passages)), best))
+            nodes, scores = walk.walk(self._seeds(query.text, prior), _TOLERANCE)
+            count = int(np.searchsorted(nodes, self._graph.num_passages))
+            order = best_positions(scores[:count], query.top_k)
+            ids = tuple(self._index.ids[i] for i in nodes[order].tolist())
+            high = float(scores[order[0]]) if count else None
+            out.append(Ranking(ids, scores[order], branch="ppr", low=0.0, high=high))
+        return out
+
+    def _prior(self, dense: np.ndarray, lexical: np.ndarray) -> _Prior:
+        """Mix both searches' scores, each scaled to [0, 1], and lift by section."""
         c = self._config
         dense, lexical = _unit(dense) ** c.prior_power, _unit(lexical) ** c.prior_power
         mixed = (1 - c.lexical_share) * dense + c.lexical_share * lexical
         if not mixed.any():
-            return np.ones_like(mixed)
-        if not self._sections.any():
-            return mixed
+            return _Prior(np.ones_like(mixed))
+        if not self._has_sections:
+            return _Prior(mixed)
         best = best_positions(mixed, c.prior_passages)
-        held = np.bincount(self._sections[best], mixed[best], self._sections.max() + 1) / mixed[best].sum()
-        held[0] = 0.0
-        return mixed * (1 + c.section_gain * held[self._sections])
+        held = self._held(mixed[best], best)
+        return _Prior(mixed * (1 + c.section_gain * held[self._layout.sections]))
 
-    def _seeds(self, text: str, prior: np.ndarray) -> np.ndarray:
-        """Return the reset of one query. Shape (num_nodes,), float64."""
-        reset = np.zeros(self._graph.num_nodes)
-        best = best_positions(prior, self._config.prior_passages)
-        reset[best] = self._config.prior_mass * prior[best] / prior[best].sum()
+    def _held(self, masses: np.ndarray, passages: np.ndarray) -> np.ndarray:
+        """Return the share of what the searches like best that each section holds; 0 for that of no section."""
+        sections = self._layout.sections
+        held = np.bincount(sections[passages], masses, sections.max() + 1) / masses.sum()
+        held[0] = 0.0
+        return held
+
+    def _seeds(self, text: str, prior: _Prior | _NearPrior) -> dict[int, float]:
+        """Return the reset of one query: the mass of each node that has any."""
+        best = prior.best(self._config.prior_passages)
+        masses = prior.at(best)
+        reset = dict(zip(best.tolist(), (self._config.prior_mass * masses / masses.sum()).tolist(), strict=True))
         question = link_question(text, self._graph, self._titles)
         self._add_names(reset, question, prior)
-        seeded = reset[: self._graph.num_passages]
+        seeded = {node: mass for node, mass in reset.items() if node < self._graph.num_passages}
         flow = self._bridges(seeded, question, prior)
-        flow[self._following] += self._config.follow_mass * seeded[self._parts]
-        seeded += flow
+        for passage, mass in seeded.items():
+            if (after := int(self._layout.following[passage])) >= 0:
+                flow[after] = flow.get(after, 0.0) + self._config.follow_mass * mass
+        for passage, mass in flow.items():
+            reset[passage] = reset.get(passage, 0.0) + mass
         return reset
 
-    def _add_names(self, reset: np.ndarray, question: LinkedQuestion, prior: np.ndarray) -> None:
+    def _add_names(self, reset: dict[int, float], question: LinkedQuestion, prior: _Prior | _NearPrior) -> None:
         degrees = self._graph.degrees
         for name in question.names:
             rarity = self._titles.rarity(name.key.split())
@@ -119,25 +151,28 @@ class CHGRetriever(Retriever):
                 # A phrase that is no title is vaguer the more sentences hold it.
                 mass = rarity if name.title else rarity / math.log2(2 + degrees[nodes].sum())
                 shares = 1.0 / degrees[nodes]
-                reset[nodes] += self._config.phrase_mass * mass * shares / shares.sum()
+                _add(reset, nodes, self._config.phrase_mass * mass * shares / shares.sum())
 
-    def _spread(self, reset: np.ndarray, form: str, mass: float, prior: np.ndarray) -> None:
+    def _spread(self, reset: dict[int, float], form: str, mass: float, prior: _Prior | _NearPrior) -> None:
         """Share mass among the passages with one title, by their prior."""
         _share(reset, list(self._titles.passages(form)), mass, prior)
 
-    def _bridges(self, masses: np.ndarray, question: LinkedQuestion, prior: np.ndarray) -> np.ndarray:
-        """Return what flows along title and name links, given each passage's seed mass. Shape (num_passages,)."""
+    def _bridges(
+        self, masses: dict[int, float], question: LinkedQuestion, prior: _Prior | _NearPrior
+    ) -> dict[int, float]:
+        """Return what flows along title and name links to each passage, given the seed mass of each."""
         c = self._config
         wanted = frozenset(stems(question.rest))
         asked = frozenset(word for name in question.names for word in name.key.split())
-        flow = np.zeros_like(masses)
-        for passage in best_positions(masses, c.bridge_passages).tolist():
-            if masses[passage] < c.bridge_floor:
+        flow: dict[int, float] = {}
+        best = sorted(masses.items(), key=lambda item: (-item[1], item[0]))[: c.bridge_passages]
+        for passage, mass in best:
+            if mass < c.bridge_floor:
                 break
             weights = self._links.weights(passage, wanted)
             shared = self._shared_names(passage, wanted, asked)
             total = sum(weights.values()) + sum(weight for weight, _ in shared)
-            scale = c.bridge_mass * masses[passage] / (total + c.bridge_doubt)
+            scale = c.bridge_mass * mass / (total + c.bridge_doubt)
             for form, weight in weights.items():
                 self._spread(flow, form, scale * weight, prior)
             for weight, passages in shared:
@@ -172,36 +207,74 @@ class CHGRetriever(Retriever):
         return [other for other in self._holders[key] if other != passage]
 
 
-def _share(reset: np.ndarray, passages: list[int], mass: float, prior: np.ndarray) -> None:
-    shares = prior[passages] + 1e-6
-    reset[passages] += mass * shares / shares.sum()
+class _Prior:
+    """How well both searches like passages, known of all."""
+
+    def __init__(self, scores: np.ndarray) -> None:
+        self._scores = scores
+
+    def at(self, passages: Any) -> np.ndarray:
+        """Return the scores of some passages."""
+        return self._scores[passages]
+
+    def best(self, count: int) -> np.ndarray:
+        """Return the passages that they like best, best first."""
+        return best_positions(self._scores, count)
 
 
-def _following(index: Index) -> tuple[np.ndarray, np.ndarray]:
-    """Return the passages that another part of their document follows, and those parts. Shapes (n,), int64."""
-    pairs = []
-    for position, id_ in enumerate(index.ids):
-        document, mark, number = id_.rpartition("#")
-        after = f"{document}#{int(number) + 1}" if mark and number.isdecimal() and len(number) < 10 else ""
-        if after in index.position:
-            pairs.append((position, index.position[after]))
-    parts, following = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return parts, following
+class _NearPrior:
+    """The same, known where it is asked for: the best are looked for among the first of both searches."""
+
+    def __init__(self, index: Index, config: CHGConfig, vector: np.ndarray, lexical: np.ndarray) -> None:
+        self._vectors, self._vector, self._lexical, self._config = index.passage_vectors, vector, lexical, config
+        self._sections, self._lift = index.layout.sections, np.ones(1)
+        found, cosines, low = index.nearest.search(vector, _POOL)
+        self._cosines, self._words = (low, cosines[0]), (lexical.min(), lexical.max())
+        has_words = lexical.max() > lexical.min()
+        pool = np.concatenate([found, largest(lexical, min(_POOL, len(lexical)))]) if has_words else found
+        self._pool = distinct(pool)
+
+    def at(self, passages: Any) -> np.ndarray:
+        """See `_Prior`."""
+        c = self._config
+        if not len(passages):
+            return np.zeros(0)
+        dense = _within(self._vectors[passages] @ self._vector, *self._cosines) ** c.prior_power
+        lexical = _within(self._lexical[passages], *self._words) ** c.prior_power
+        mixed = (1 - c.lexical_share) * dense + c.lexical_share * lexical
+        return mixed * self._lift[self._sections[passages]] if len(self._lift) > 1 else mixed
+
+    def best(self, count: int) -> np.ndarray:
+        """See `_Prior`."""
+        return self._pool[best_positions(self.at(self._pool), count)]
+
+    def lift(self, held: np.ndarray) -> None:
+        """Lift passages by how much of the best their section holds."""
+        self._lift = 1 + self._config.section_gain * held
 
 
-def _sections(index: Index) -> np.ndarray:
-    """Return the number of each passage's section, from 1: the first heading of its document; 0: there is none."""
-    numbers: dict[tuple[str, str], int] = {}
-    found = []
-    for passage in index.passages:
-        heading, is_path, _ = passage.title.partition(PATH)
-        section = (document_of(passage.id), heading)
-        found.append(numbers.setdefault(section, len(numbers) + 1) if is_path else 0)
-    return np.array(found, dtype=np.int64)
+def _column(masses: dict[int, float], size: int) -> sparse.csc_array:
+    nodes = sorted(masses)
+    return sparse.csc_array(([masses[node] for node in nodes], (nodes, [0] * len(nodes))), shape=(size, 1))
+
+
+def _add(reset: dict[int, float], nodes: Sequence[int], masses: np.ndarray) -> None:
+    for node, mass in zip(nodes, masses.tolist(), strict=True):
+        reset[node] = reset.get(node, 0.0) + mass
+
+
+def _share(reset: dict[int, float], passages: list[int], mass: float, prior: _Prior | _NearPrior) -> None:
+    shares = prior.at(passages) + 1e-6
+    _add(reset, passages, mass * shares / shares.sum())
 
 
 def _unit(scores: np.ndarray) -> np.ndarray:
     """Scale to [0, 1]; all equal gives zeros."""
-    scores = np.asarray(scores, dtype=np.float64)
-    span = scores.max() - scores.min()
-    return (scores - scores.min()) / span if span > 0 else np.zeros_like(scores)
+    return _within(scores, scores.min(), scores.max())
+
+
+def _within(scores: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Scale a range to [0, 1]; an empty one gives zeros. float64."""
+    scores, low = np.asarray(scores, dtype=np.float64), float(low)
+    span = float(high) - low
+    return (scores - low) / span if span > 0 else np.zeros_like(scores)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import Retriever, vectors_of
+from gnnrag.index.nearest import FLAT_UP_TO
+from gnnrag.retrievers.base import Retriever, check_choices, vectors_of
 from gnnrag.types import Query, Ranking
 
 BLOCK = 16  # below 20 queries faiss scores each query by itself, so a result cannot depend on its batch
@@ -20,7 +20,9 @@ BLOCK = 16  # below 20 queries faiss scores each query by itself, so a result ca
 class DenseConfig:
     """Settings of `DenseRetriever`."""
 
-    search: str = "flat"  # flat: exact; hnsw: approximate, for more than about 200,000 passages
+    # flat: exact; lists: approximate, of what an index of more than 200,000 passages has; auto: lists where there are
+    # any, else flat; hnsw: approximate, made anew whenever it is opened
+    search: str = "auto"
     ef_search: int = 64  # hnsw: how widely it looks
 
 
@@ -33,19 +35,21 @@ class DenseRetriever(Retriever):
 
     def __init__(self, index: Index, config: DenseConfig | None = None) -> None:
         self.index, self.config = index, config or DenseConfig()
-        self.searcher = self._build_searcher()
-        self.whole = len(index.ids) <= 20_000 and self.config.search == "flat"
+        check_choices(self.config, {"search": ("auto", "flat", "lists", "hnsw")})
+        self.search = self.config.search
+        if self.search == "auto":
+            self.search = "lists" if len(index.ids) > FLAT_UP_TO else "flat"
+        self.searcher: Any = None if self.search == "lists" else self._build_searcher()
+        self.whole = len(index.ids) <= 20_000 and self.search == "flat"
 
     def _build_searcher(self) -> Any:
         import faiss
 
         vectors = np.ascontiguousarray(self.index.passage_vectors, dtype=np.float32)
         searcher: Any = faiss.IndexFlatIP(vectors.shape[1])
-        if self.config.search == "hnsw":
+        if self.search == "hnsw":
             searcher = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
             searcher.hnsw.efSearch = self.config.ef_search
-        elif self.config.search != "flat":
-            raise ConfigError(f"retriever.search={self.config.search!r}: allowed are flat, hnsw")
         searcher.add(vectors)
         return searcher
 
@@ -56,7 +60,12 @@ class DenseRetriever(Retriever):
         vectors = vectors_of(queries, self.index.embedder)
         count = len(self.index.ids)
         out = []
-        size = BLOCK if self.config.search == "flat" else 1  # how far hnsw looks depends on how much is asked for
+        if self.search == "lists":
+            for query, vector in zip(queries, vectors, strict=True):
+                rows, scores, low = self.index.nearest.search(vector, query.top_k)
+                out.append(self._ranking(query, scores, rows, low))
+            return out
+        size = BLOCK if self.search == "flat" else 1  # how far hnsw looks depends on how much is asked for
         for start in range(0, len(queries), size):
             block = queries[start : start + size]
             depth = count if self.whole else min(count, max(q.top_k for q in block))
@@ -67,7 +76,7 @@ class DenseRetriever(Retriever):
 
     def _lows(self, vectors: np.ndarray, scores: np.ndarray, whole: bool) -> list[float | None]:
         """Return each query's least score: minus the opposite query's best; None for hnsw (normalised by own range)."""
-        if self.config.search != "flat":
+        if self.search != "flat":
             return [None] * len(vectors)
         if whole:
             return scores[:, -1].astype(np.float64).tolist() if scores.shape[1] else [None] * len(vectors)

@@ -155,7 +155,7 @@ class HippoRAG2Config:
     relation_factor: float = 2.0  # weight of a relation edge by its count; 1 undoes the released doubling
     synonym_factor: float = 2.0  # weight of a synonym edge by its cosine
     syn_overwrites: bool = True  # a synonym edge replaces the relation edge of its pair
-    precision: str = "auto"  # exact: PageRank of the whole graph; fast: near the seeds; auto: fast for large graphs
+    precision: str = "auto"  # exact, auto: PageRank of the whole graph; fast: near the seeds (slower)
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class HippoRAG2Retriever(Retriever):
         self._seeds_k = seeds_k if c.seeds_k is None else c.seeds_k
         self._graph = self._knowledge.graph
         adjacency = self._graph.adjacency(c.relation_factor, c.synonym_factor, c.syn_overwrites)
-        self._walk = PageRankOperator(adjacency, c.damping, c.precision)
+        self._walk = PageRankOperator(adjacency, c.damping, "exact" if c.precision == "auto" else c.precision)
         self._filter: Any = roles["fact_filter"] if roles and c.filter == "role" else None
         # Without a filter queries are batched over questions, which asking on behalf of one question is not.
         self.asks_roles = self._filter is not None and not self._filter.keeps_all

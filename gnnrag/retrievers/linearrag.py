@@ -14,10 +14,10 @@ from itertools import pairwise
 import numpy as np
 from scipy import sparse
 
+from gnnrag.common.tables import Lists
 from gnnrag.datasets.placing import document_of
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
@@ -246,7 +246,7 @@ class LinearRAGConfig:
     seed_floor: float = 0.7  # fixed: a name that is less like any entity than this seeds none
     damping: float = 0.5  # probability of following an edge
     adjacent: str | None = None  # joined passages: none, all neighbours, of one document; null: that, released all
-    precision: str | None = None  # PageRank, see `CHGConfig`; null: auto, released exact
+    precision: str | None = None  # PageRank, see `HippoRAG2Config`; null: exact
     attribute_boost: bool = False  # lift passages that have the attribute words of the question (released, March 2026)
 
 
@@ -295,7 +295,8 @@ class LinearRAGRetriever(Retriever):
             c.top_k_sentence,
         )
         self.joined = neighbours(index.passages, c.adjacent or ("document" if self.is_fixed else "all"))
-        precision = c.precision or ("auto" if self.is_fixed else "exact")
+        # Every passage is a seed, so that near the seeds is everywhere.
+        precision = "exact" if c.precision in (None, "auto") else c.precision
         self._walk = PageRankOperator(self.graph.adjacency(self.joined), c.damping, precision)
         self._sentences = index.read("sentence_vectors")
         self._logs = self.graph.counts.log1p()

@@ -32,7 +32,7 @@ def gold_hops(question: Question, index: Index) -> list[OracleHop]:
     for step in question.decomposition:
         text = re.sub(r"#(\d+)", lambda m: _answer(answers, int(m[1])), step.question).replace(" >> ", " ")
         answers.append(step.answer)
-        if step.gold in index.position:
+        if step.gold is not None and step.gold in index.position:
             hops.append(OracleHop(text, step.answer, step.gold))
     heads: dict[str, list[tuple[str, str, str]]] = {}
     for triple in question.evidence:

@@ -15,7 +15,6 @@ from gnnrag.common.files import digest
 from gnnrag.config import EvaluateConfig
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.run.loop import Loop
 from gnnrag.run.pipeline import Pipeline, index_settings
 
 T = TypeVar("T")
@@ -34,11 +33,11 @@ class Opened:
     @asynccontextmanager
     async def turn(
         self, dots: Sequence[str], configure: Callable[[Sequence[str]], EvaluateConfig]
-    ) -> AsyncIterator[Loop]:
-        """Give the loop of some settings once fewer than its `concurrency` questions are under way."""
-        loop = self.pipeline(dots, configure).loop
-        async with self._turns.setdefault(tuple(dots), asyncio.Semaphore(loop.concurrency)):
-            yield loop
+    ) -> AsyncIterator[Pipeline]:
+        """Give the parts of some settings once fewer than its `concurrency` questions are under way."""
+        pipeline = self.pipeline(dots, configure)
+        async with self._turns.setdefault(tuple(dots), asyncio.Semaphore(pipeline.loop.concurrency)):
+            yield pipeline
 
     def pipeline(self, dots: Sequence[str], configure: Callable[[Sequence[str]], EvaluateConfig]) -> Pipeline:
         """Return the parts of some settings, opened once."""
@@ -89,31 +88,57 @@ def parted(dots: Sequence[str]) -> tuple[list[str], dict[str, float | None]]:
 
 
 class LoopThread:
-    """An event loop in a thread of its own, so that callers with and without a loop share batches."""
+    """An event loop in a thread of its own, so that callers with and without a loop share batches.
+
+    It starts with the first job, and again with the first after it was closed.
+    """
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="gnnrag-index", daemon=True)
-        self._thread.start()
+        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+        self._starting = threading.Lock()
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it has had a job since it was made or closed."""
+        return self._running is not None
 
     def submit(self, job: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine there; cancelling the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(job, self._loop)
+        with self._starting:
+            if self._running is None:
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=loop.run_forever, name="gnnrag-index", daemon=True)
+                thread.start()
+                self._running = loop, thread
+            return asyncio.run_coroutine_threadsafe(job, self._running[0])
 
-    def close(self, last: Coroutine[Any, Any, None]) -> None:
+    def wait(self, job: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine gives that runs there."""
+        future = self.submit(job)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # Ctrl-C
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Cancel what is under way, then await `last` and end the thread."""
+        with self._starting:
+            running, self._running = self._running, None
+        if running is None:
+            return
 
         async def end() -> None:
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await last
+            await last()
 
-        self.submit(end()).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        loop, thread = running
+        asyncio.run_coroutine_threadsafe(end(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 class Events(list[dict[str, Any]]):

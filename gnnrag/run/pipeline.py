@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -19,7 +21,7 @@ from gnnrag.config import (
     to_plain,
 )
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.errors import ArtefactError, ConfigError, nearest
+from gnnrag.errors import ArtefactError, BudgetError, ConfigError, nearest
 from gnnrag.index.build import Progress, build_index, place
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
@@ -30,6 +32,7 @@ from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, is_known, resol
 from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
 from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.registry import Roles
+from gnnrag.roles.rewriter import FollowUp, Standalone
 from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
 from gnnrag.types import Passage, Prediction, Question
@@ -66,6 +69,24 @@ class Pipeline:
         """Ask the reader for an answer as long as the settings say, or as the question's kind is where they do not."""
         style: Any = self.answer.style or answer_style(task.question.text)
         return await self.reader(replace(task, style=style, words=self.answer.words or WORDS), session)  # type: ignore[no-any-return]
+
+    async def standalone(self, question: str, history: Sequence[tuple[str, str]], session: Session) -> str:
+        """Return a follow-up as a question of its own, by `roles.rewriter`; as it is where nothing went before.
+
+        Args:
+            question: as a person typed it.
+            history: earlier questions with their answers, oldest first; an empty answer was none.
+            session: of the question, whose budget it counts towards; what is used up ends the question, not this.
+        """
+        if not history:
+            return question
+        found = Standalone(question)
+        with suppress(BudgetError, TimeoutError):
+            async with asyncio.timeout(session.budget.max_seconds):
+                found = await self.roles["rewriter"](FollowUp(question, tuple(history)), session)
+        session.flag("rewriter", *found.flags)
+        session.record("rewrite", asked=question, text=found.text)
+        return found.text
 
     def _retriever(self, choice: Choice) -> Any:
         build = resolve("retriever", choice.name, RETRIEVERS)
@@ -159,9 +180,9 @@ def asked_roles(config: EvaluateConfig) -> list[str]:
     return [name for name in ROLES if name in wanted]
 
 
-def idle_settings(config: EvaluateConfig) -> list[str]:
-    """Return what the settings say of roles to no effect: of one that nobody asks, or of a model that it has not."""
-    asked, book, found = asked_roles(config), config.roles, []
+def idle_settings(config: EvaluateConfig, further: Sequence[str] = ()) -> list[str]:
+    """Return what settings say of roles to no effect: of one nobody asks (nor `further`), or of a model it has not."""
+    asked, book, found = [*asked_roles(config), *further], config.roles, []
     for name in ROLES:
         role: RoleConfig = getattr(book, name)
         chosen = implementation(book, name)

@@ -26,7 +26,6 @@ from gnnrag.run.pipeline import check_fit, needed_stages
 from gnnrag.serve import writer
 from gnnrag.serve.settings import Caller, Service
 from gnnrag.serve.state import State
-from gnnrag.text.followup import standalone
 from gnnrag.text.sentences import content_words, split_sentences
 
 logger = logging.getLogger("gnnrag.serve")
@@ -84,13 +83,13 @@ class ServedIndex(Index):
             fresh.index.embedder = before.index.embedder  # a model that takes seconds to load, and changes nothing
         fresh.open_as(before, self._config)
         self._opened = fresh
-        self._submit(before.retire())
+        self._thread.submit(before.retire())
         return True
 
     async def asearch(self, query: str, k: int, retriever: str | None) -> list[Found]:
         """Search, see `search`; cancelling the task stops it."""
         dots = [f"retriever={retriever}"] if retriever else []
-        return await asyncio.wrap_future(self._submit(self._search(query, k, ["method=single", *dots])))
+        return await asyncio.wrap_future(self._thread.submit(self._search(query, k, ["method=single", *dots])))
 
 
 class Served:
@@ -308,8 +307,8 @@ class Desk:
         try:
             async with asyncio.timeout(seconds), self._turns:
                 index = await served.index()
-                question = asked(ask)
-                stream = index.stream(question, method=ask.method, retriever=ask.retriever, settings=settings)
+                parts: dict[str, Any] = {"method": ask.method, "retriever": ask.retriever, "settings": settings}
+                stream = index.stream(ask.question, history=ask.history, **parts)
                 async with aclosing(stream) as events:  # type: ignore[type-var]
                     async for event in events:
                         asking.put(event)
@@ -372,11 +371,6 @@ class Desk:
 
 def _has_earlier(served: Served) -> bool:
     return any(served.path.glob(".generation-*.json"))
-
-
-def asked(ask: Ask) -> str:
-    """Return a question with what was said before it as one that stands alone."""
-    return standalone(ask.question.strip(), list(ask.history))
 
 
 def kept(key: str, answer: Answer) -> dict[str, Any]:

@@ -1,22 +1,22 @@
-"""Index time and bytes per stage, and query time per retriever, at growing corpus sizes: the cost of growth.
+"""Index time, memory and bytes per stage, and query time per retriever, at growing corpus sizes: the cost of growth.
 
 python tests/benchmarks/bench_growth.py --data ../shared/data --sizes 1000 10000 --out /tmp/growth
+python tests/benchmarks/bench_growth.py --corpus CLONES --sizes 3000 30000 --out DIR --set index.embedder.model=static
 
-The corpora of the data folder come first, invented passages pad them. The `hash` embedder stands in for a model, so
-that what is measured is our code; a model's time is the number of strings over its strings per second. Each size runs
-in a process of its own and is not run again once it is done; a killed one continues where it stopped. Results lie in
-the folder: a JSON per size, `growth.json` with the fitted exponents, `growth.png`.
+The corpora of the data folder come first, invented passages pad them; or a data set is cut to size, such as clones
+(`gnnrag clone`). The `hash` embedder stands in for a model, so that what is measured is our code; a model's time is the
+number of strings over its strings per second. Each stage of each size runs in a process of its own and is not run again
+once it is done; a killed one continues where it stopped. Results lie in the folder: a JSON per size, `growth.json` with
+the fitted exponents, `growth.png`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,15 @@ from running import run
 from gnnrag.cli.console import render
 from gnnrag.common.files import write_json
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.index.build import build_index
+from gnnrag.datasets.base import load_passages
+from gnnrag.errors import ConfigError
+from gnnrag.index import growth
+from gnnrag.index.plan import closure
 from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store
-from gnnrag.reports.retrievers import fitting_retrievers, stage_bytes, time_retriever
+from gnnrag.reports.retrievers import fitting_retrievers, time_retriever
 from gnnrag.run.pipeline import index_settings
+from gnnrag.types import Passage
 from tests.helpers.growth import CORPORA, corpus_of
 
 DOTS = ["index.embedder.model=hash", "index.text.language=blank:en", "method=single", "roles=offline", "llm_cache=null"]
@@ -42,6 +46,7 @@ def main() -> None:
     """Measure each size in a child, then fit and print what there is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of 2wiki, musique and hotpotqa; without it all is invented")
+    parser.add_argument("--corpus", type=Path, help="a data set instead, of which the first passages are taken")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000], help="numbers of passages")
     parser.add_argument("--out", type=Path, required=True, help="folder of results and indexes")
     parser.add_argument("--queries", type=int, default=40, help="questions asked of each retriever")
@@ -50,7 +55,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], help="more settings, key=value")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    questions(args.data, 1)  # ends here where a corpus is missing
+    questions(args, 1)  # ends here where a corpus is missing
     args.out.mkdir(parents=True, exist_ok=True)
     if args.one:
         return measure(args, args.one)
@@ -68,27 +73,21 @@ def measure(args: argparse.Namespace, size: int) -> None:
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"stages": {}, "retrievers": {}}
     root = args.out / f"index-{size}"
     config = load_config(EvaluateConfig, None, [*DOTS, *args.set])
-    passages = corpus_of(size, args.data)
-    for stage in args.stages:
+    passages = corpus(args, size)
+    settings = index_settings(config)
+    for stage in closure(args.stages, settings):
         if stage in result["stages"]:
             continue
-        started, cpu = time.perf_counter(), time.process_time()
-        built = build_index(root, passages, index_settings(config), [stage])
-        cpu = round(time.process_time() - cpu, 3)
-        store = Store(root)
-        for name, entry in store.manifest["stages"].items():
-            result["stages"].setdefault(name, {**entry["info"], "bytes": stage_bytes(store, name)})
-        if stage in built:
-            result["stages"][stage]["cpu"] = cpu  # of this process: what else the machine does is left out
-        say(f"{stage}: {time.perf_counter() - started:.1f} s, {cpu:.1f} s of CPU")
-        result["rss_gib"] = max(result.get("rss_gib", 0.0), peak_gib())
+        cost = growth.measure(root, passages, settings, stage)
+        found = {"bytes": cost.stored, "cpu": round(cost.seconds, 3), "mb": round(cost.resident / 1e6)}
+        result["stages"][stage] = {**Store(root).info(stage), **found}
+        say(f"{stage}: {cost.seconds:.1f} s of CPU, {cost.resident / 1e6:,.0f} MB, {cost.stored / 1e6:,.1f} MB stored")
         write_json(path, result)
-    texts = questions(args.data, args.queries) or [p.text.partition(" in ")[0] for p in passages[-args.queries :]]
+    texts = questions(args, args.queries) or [p.text.partition(" in ")[0] for p in passages[-args.queries :]]
     for name in args.retrievers:
         if name not in result["retrievers"]:
             result["retrievers"][name] = timed(name, args.set, root, texts)
             say(f"{name}: {result['retrievers'][name]}")
-            result["rss_gib"] = max(result["rss_gib"], peak_gib())
             write_json(path, result)
 
 
@@ -103,13 +102,22 @@ def timed(name: str, more: list[str], root: Path, texts: list[str]) -> dict[str,
     return {name: timing[f"timing/{key}"] for name, key in names.items()}
 
 
-def questions(data: Path | None, count: int) -> list[str]:
-    """Return the first dev questions of each corpus, in turns."""
-    if data is None:
-        return []
+def corpus(args: argparse.Namespace, size: int) -> list[Passage]:
+    """Return as many passages; a set that has fewer ends it."""
+    if args.corpus is None:
+        return corpus_of(size, args.data)
+    passages = load_passages(args.corpus).passages
+    if len(passages) < size:
+        raise ConfigError(f"{args.corpus} has {len(passages):,} passages, fewer than {size:,}: give more clones")
+    return list(passages[:size])
+
+
+def questions(args: argparse.Namespace, count: int) -> list[str]:
+    """Return the first dev questions of the set, or of each corpus, in turns."""
+    folders = [args.corpus] if args.corpus else [args.data / name for name in CORPORA] if args.data else []
     texts = []
-    for name in CORPORA:
-        lines = (data / name / "questions.dev.jsonl").read_text("utf-8").splitlines()
+    for folder in folders:
+        lines = (folder / "questions.dev.jsonl").read_text("utf-8").splitlines()
         texts.append([json.loads(line)["question"] for line in lines[:count]])
     return [text for row in zip(*texts, strict=False) for text in row][:count]
 
@@ -118,8 +126,8 @@ def report(out: Path, sizes: list[int]) -> None:
     """Print and plot the sizes that are done, and write them with their exponents."""
     found = {n: json.loads((out / f"{n}.json").read_text()) for n in sizes if (out / f"{n}.json").exists()}
     series = {
-        "index seconds": curves(found, lambda r: {n: s["seconds"] for n, s in r["stages"].items()}),
-        "index CPU seconds, inputs read": curves(found, lambda r: {n: s.get("cpu") for n, s in r["stages"].items()}),
+        "index CPU seconds, inputs read": curves(found, lambda r: {n: s["cpu"] for n, s in r["stages"].items()}),
+        "index MB resident": curves(found, lambda r: {n: s["mb"] for n, s in r["stages"].items()}),
         "index bytes": curves(found, lambda r: {n: s["bytes"] for n, s in r["stages"].items()}),
         "ms per query, batch": curves(found, lambda r: {n: s.get("batch_ms") for n, s in r["retrievers"].items()}),
         "ms per query, alone": curves(found, lambda r: {n: s.get("alone_ms") for n, s in r["retrievers"].items()}),
@@ -137,9 +145,7 @@ def report(out: Path, sizes: list[int]) -> None:
             power = fitted[kind][name]
             table.add_row(name, *cells, "-" if power is None else f"{power:.2f}")
         print(render(table), flush=True)
-    memory = ", ".join(f"{n:,}: {r.get('rss_gib', 0):.1f}" for n, r in found.items())
-    strings = strings_to_embed(found)
-    print(f"peak GiB {memory}; strings that a model would embed {strings}", flush=True)
+    print(f"strings that a model would embed {strings_to_embed(found)}", flush=True)
     plot(out / "growth.png", series, fitted)
 
 
@@ -192,11 +198,6 @@ def plot(path: Path, series: Mapping[str, Any], fitted: Mapping[str, Any]) -> No
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
-
-
-def peak_gib() -> float:
-    """Return the most memory that this process has held."""
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
 
 
 def say(text: str) -> None:

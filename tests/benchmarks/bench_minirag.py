@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from running import run, timed
 
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.common.tables import Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import Edges
 from gnnrag.retrievers.minirag.walks import MANY, Votes, WalkGraph
 

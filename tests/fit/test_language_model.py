@@ -200,7 +200,7 @@ def test_bad_settings_are_named(more: str, message: str, tmp_path: Path) -> None
 
 def test_only_thoughts_have_preferences(tmp_path: Path) -> None:
     config = load_config(TrainLanguageConfig, None, settings(tmp_path, "verifier", tmp_path, "stage=dpo"))
-    with pytest.raises(ConfigError, match="only thoughts have candidates"):
+    with pytest.raises(ConfigError, match="only thoughts have queries to rate"):
         check_language(config, "verifier")
 
 

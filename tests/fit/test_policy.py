@@ -150,7 +150,7 @@ def worth(training: ThoughtsCausalTraining) -> float:
 
 @pytest.mark.slow
 def test_rewarded_replies_become_likelier_and_a_stopped_run_ends_alike(base: Path, tmp_path: Path) -> None:
-    more = ["judging.tokens=12", "fit.steps=16", "fit.lr=0.01"]
+    more = ["judging.tokens=12", "fit.steps=32", "fit.lr=0.01", "seed=2"]
     fresh = opened(tmp_path, base, *more)
     fresh.build()
     ends = []

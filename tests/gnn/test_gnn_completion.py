@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from gnnrag.common.tables import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.model import QueryGNN, with_index
 from gnnrag.gnn.sampling import Draws, TripleQuery
 from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Item, rank_of, whole_graph
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.training.loop import means
 from tests.helpers.each import each

@@ -10,10 +10,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from gnnrag.common.tables import Lists
 from gnnrag.gnn import LossConfig
 from gnnrag.gnn.model import Incidence, inverse_frequency
 from gnnrag.gnn.stages import Candidates, listwise_loss, retrieval_loss, weighted_bce
-from gnnrag.graphs.knowledge import Lists
 from tests.helpers import gfm
 from tests.helpers.each import each
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gnnrag.common.tables import Lists
 from gnnrag.errors import DataError
 from gnnrag.gnn.sampling import Draws, TripleTable
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.messages import MessageGraph
 from tests.helpers.each import each
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gnnrag.common.tables import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import LossConfig, RankerConfig
 from gnnrag.gnn.model import Incidence, Ranker
@@ -18,7 +19,6 @@ from gnnrag.gnn.stages import (
     softmax_loss,
     weighted_bce,
 )
-from gnnrag.graphs.knowledge import Lists
 from tests.helpers.each import each
 
 CONFIG = LossConfig(distillation=1.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from gnnrag.graphs.knowledge import Lists
+from gnnrag.common.tables import Lists
 from gnnrag.retrievers.hipporag2 import HippoRAG2Retriever, _Candidates
 from gnnrag.types import Query
 from tests.goldens.reading import golden

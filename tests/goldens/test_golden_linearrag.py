@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from gnnrag.common.tables import Lists
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.retrievers.linearrag import LinearRAGConfig, LinearRAGRetriever
 from gnnrag.types import Passage, Query
 from tests.goldens.reading import golden

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.common.tables import Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.retrievers.minirag import MiniRAGConfig, MiniRAGRetriever
 from gnnrag.roles.base import Mentions
 from gnnrag.types import Query

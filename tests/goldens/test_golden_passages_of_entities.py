@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.graphs.knowledge import Adjacency, Lists
+from gnnrag.common.tables import Lists
+from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import paths_between_seeds
 from gnnrag.graphs.rendering import classic_passages, passages_in_order
 from gnnrag.retrievers.pathrag import path_limit, reliable_paths

@@ -46,39 +46,52 @@ def test_phrases_are_found_whatever_their_case_and_accents(graph):
     assert graph.phrase_nodes == {"acme": (6, 8, 9), "bonn": (7,)}
 
 
-def test_round_trip(graph):
-    arrays, strings = graph.to_arrays()
-    assert all(isinstance(a, np.ndarray) and a.dtype.kind == "i" for a in arrays.values())
-    assert all(isinstance(s, str) for s in strings)
-    again = HierarchyGraph.from_arrays(arrays, strings)
-    assert again.sentences == graph.sentences
-    assert again.phrases == graph.phrases
+@each("at_once", [0, 1000])
+def test_round_trip(graph, tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr("gnnrag.common.tables.SMALL", at_once)  # mapped, or read at once
+    graph.save(tmp_path)
+    again = HierarchyGraph.load(tmp_path)
+    assert isinstance(again.sentences, tuple) == bool(at_once)
+    assert tuple(again.sentences) == graph.sentences
+    assert tuple(again.phrases) == graph.phrases
     assert np.array_equal(again.edges, graph.edges)
     assert [again.sentences_of(i).tolist() for i in range(3)] == [graph.sentences_of(i).tolist() for i in range(3)]
+    assert (again.adjacency != graph.adjacency).nnz == 0
+    assert np.array_equal(again.degrees, graph.degrees)
+    assert dict(again.phrase_nodes) == graph.phrase_nodes
+    assert tuple(again.phrase_keys) == graph.phrase_keys
+    assert again.passages_with(0) == graph.passages_with(0)
 
 
-@each("damage", ["missing", "strings", "range", "length"])
-def test_damaged_arrays_are_refused(graph, damage):
-    arrays, strings = graph.to_arrays()
-    if damage == "missing":
-        del arrays["sentence_phrases"]
-    elif damage == "strings":
-        strings = strings[:-1]
-    elif damage == "range":
-        arrays["sentence_phrases"] = arrays["sentence_phrases"] + 9
-    else:
-        arrays["passage_sentences"] = arrays["passage_sentences"][:-1]
-    with pytest.raises(ArtefactError, match="rebuild"):
-        HierarchyGraph.from_arrays(arrays, strings)
+@each("name, change", [
+    ("sentence_phrases", None),
+    ("sentence_phrases", lambda a: a + 9),
+    ("passage_sentences", lambda a: a[:-1]),
+    ("phrases.starts", lambda a: a[:-1]),
+    ("phrases.bytes", lambda a: np.full_like(a, 255)),
+    ("neighbours.values", lambda a: a + 9),
+    ("keys.lists.values", lambda a: a - 9),
+    ("key_of", lambda a: a + 9),
+])  # fmt: skip
+def test_damaged_arrays_are_refused(graph, tmp_path, name, change):
+    graph.save(tmp_path)
+    path = tmp_path / f"{name}.npy"
+    array = np.load(path)
+    path.unlink()
+    if change:
+        np.save(path, change(array))
+    with pytest.raises((ArtefactError, ValueError, FileNotFoundError)):
+        HierarchyGraph.load(tmp_path)
 
 
-def test_blank_phrases_and_an_empty_corpus():
+def test_blank_phrases_and_an_empty_corpus(tmp_path):
     assert build_hierarchy([PassageText(("s",), (("", " ", "x"),))]).phrases == ("x",)
     graph = build_hierarchy([])
     assert graph.num_nodes == 0
     assert graph.edges.shape == (0, 2)
     assert graph.adjacency.shape == (0, 0)
-    assert HierarchyGraph.from_arrays(*graph.to_arrays()).num_nodes == 0
+    graph.save(tmp_path)
+    assert HierarchyGraph.load(tmp_path).num_nodes == 0
 
 
 @pytest.mark.slow

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnnrag.common.tables import Lists
 from gnnrag.errors import ArtefactError
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.knowledge import Adjacency, KnowledgeGraph, Lists
+from gnnrag.graphs.knowledge import Adjacency, KnowledgeGraph
 from tests.helpers.each import each
 
 ROWS = (

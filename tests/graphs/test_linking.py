@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
-from gnnrag.graphs.linking import LinkWeigher, TitleMatch, TitleMatcher, link_question, stems
+from gnnrag.graphs.linking import LinkWeigher, link_question, stems
+from gnnrag.graphs.titles import TitleMatch, TitleMatcher, build_titles
 from gnnrag.text.analyse import analyse
 from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key
 from gnnrag.text.subjects import subjects_of
@@ -32,7 +34,7 @@ PASSAGES = [
 
 def make(passages: list[Passage] = PASSAGES, **settings: float) -> tuple[HierarchyGraph, TitleMatcher]:
     graph = build_hierarchy(analyse(passages))
-    return graph, TitleMatcher(graph, [p.title for p in passages], **settings)
+    return graph, TitleMatcher(graph, build_titles(graph, [p.title for p in passages]), **settings)
 
 
 def targets(matcher: TitleMatcher, passage: int) -> set[int]:
@@ -81,8 +83,8 @@ def test_prefix_filter_finds_what_a_full_scan_finds(two_wiki_passages):
     graph, titles = make(two_wiki_passages[:400])
     keys = [key for key in graph.phrase_nodes if set(key.split()) - FUNCTION_WORDS][:1500]
     found = {key: titles.match(key) for key in keys}
-    titles._candidates = lambda weights, total: dict.fromkeys(titles._passages)  # every title
-    titles._matches.clear()
+    titles._candidates = lambda weights, total: np.arange(len(titles._tables.forms))  # every title
+    titles._close.cache_clear()
     assert {key: titles.match(key) for key in keys} == found
     assert sum(match is not None for match in found.values()) > 200
 
@@ -97,8 +99,8 @@ UNTITLED = [
 
 
 def untitled() -> TitleMatcher:
-    titles = [p.title for p in UNTITLED]
-    return TitleMatcher(build_hierarchy(analyse(UNTITLED)), titles, [subjects_of(p.text) for p in UNTITLED])
+    graph, subjects = build_hierarchy(analyse(UNTITLED)), [subjects_of(p.text) for p in UNTITLED]
+    return TitleMatcher(graph, build_titles(graph, [p.title for p in UNTITLED], subjects))
 
 
 def test_passages_without_titles_are_meant_by_their_subjects():
@@ -120,7 +122,7 @@ def test_a_title_wins_over_a_subject_of_the_same_name():
 
 def test_subjects_change_nothing_for_passages_with_titles():
     graph, plain = make()
-    given = TitleMatcher(graph, [p.title for p in PASSAGES], [() for _ in PASSAGES])
+    given = TitleMatcher(graph, build_titles(graph, [p.title for p in PASSAGES], [() for _ in PASSAGES]))
     for passage in range(len(PASSAGES)):
         assert given.links(passage) == plain.links(passage)
 
@@ -154,7 +156,7 @@ ASKED = [
     Passage("4", "Film", "A film is a sequence of images."),
 ]
 ASKED_GRAPH = build_hierarchy(analyse(ASKED))
-ASKED_TITLES = TitleMatcher(ASKED_GRAPH, [p.title for p in ASKED])
+ASKED_TITLES = TitleMatcher(ASKED_GRAPH, build_titles(ASKED_GRAPH, [p.title for p in ASKED]))
 
 
 def names(text: str) -> dict[str, str | None]:
@@ -209,7 +211,7 @@ POINTING = [
     Passage("2", "Ada Lind", "Ada Lind acted. Later Ada Lind sang."),
 ]
 POINTING_GRAPH = build_hierarchy(analyse(POINTING))
-POINTING_TITLES = TitleMatcher(POINTING_GRAPH, [p.title for p in POINTING])
+POINTING_TITLES = TitleMatcher(POINTING_GRAPH, build_titles(POINTING_GRAPH, [p.title for p in POINTING]))
 
 
 def test_stems_join_forms_of_a_word():

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gnnrag.common.tables import Lists
 from gnnrag.graphs.communities import Communities, occurrence_weights
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.retrievers.graphrag.reports import (
     best_first,
     deepest,

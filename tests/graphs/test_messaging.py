@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.graphs.linking import LinkWeigher, TitleMatcher, stems
+from gnnrag.graphs.linking import LinkWeigher, stems
 from gnnrag.graphs.messages import (
     CONTAINS,
     EQUIVALENT,
@@ -20,6 +20,7 @@ from gnnrag.graphs.messages import (
     fact_graph,
     find_mentions,
 )  # fmt: skip
+from gnnrag.graphs.titles import TitleMatcher, build_titles
 from gnnrag.text.analyse import PassageText
 from tests.helpers.each import each
 
@@ -34,7 +35,7 @@ FACTS = ([("Ada Renn", "directed", "Lovelace")], [("Ada Renn", "born in", "Malta
 
 def whole(facts=(), similar=()):
     graph = build_hierarchy(TEXTS)
-    return graph, *corpus_graph(graph, TITLES, TitleMatcher(graph, TITLES), facts, similar)
+    return graph, *corpus_graph(graph, TITLES, TitleMatcher(graph, build_titles(graph, TITLES)), facts, similar)
 
 
 def named(graph, triple):
@@ -85,7 +86,7 @@ def test_nearness_is_that_of_title_links(wanted: tuple[str, ...]) -> None:
     graph = build_hierarchy(TEXTS)
     table, known = find_mentions(graph), frozenset(stems(wanted))
     near = table.nearness(np.arange(len(table.owners)), known)
-    weigher = LinkWeigher(graph, TitleMatcher(graph, TITLES))
+    weigher = LinkWeigher(graph, TitleMatcher(graph, build_titles(graph, TITLES)))
     best: dict[tuple[int, int], float] = {}
     for pair, value in zip(zip(table.owners.tolist(), table.phrases.tolist(), strict=True), near.tolist(), strict=True):
         best[pair] = max(best.get(pair, 0.0), value)

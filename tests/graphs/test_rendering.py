@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from gnnrag.graphs.knowledge import Lists
+from gnnrag.common.tables import Lists
 from gnnrag.graphs.rendering import (
     Edges,
     Found,

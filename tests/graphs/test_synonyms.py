@@ -95,6 +95,7 @@ class TestManyNames:
         exact = find_synonyms(entities, vectors, 0.7)
         monkeypatch.setattr(synonyms, "EXACT_UP_TO", 100)
         monkeypatch.setattr(synonyms, "_BUFFER", 500)
+        monkeypatch.setattr(synonyms, "_CODES", 500)
         found = find_synonyms(entities, vectors, 0.7)
         kept = dict(zip(map(tuple, exact.pairs.tolist()), exact.cosines.tolist(), strict=True))
         assert all(kept[tuple(p)] == c for p, c in zip(found.pairs.tolist(), found.cosines.tolist(), strict=True))

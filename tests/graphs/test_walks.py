@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnnrag.common.tables import Lists
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.rendering import Edges
 from gnnrag.retrievers.minirag.walks import MANY, Votes, WalkGraph, score_passages
 from tests.helpers.each import each

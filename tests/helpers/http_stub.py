@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
+ServerT = TypeVar("ServerT", bound=ThreadingHTTPServer)
 Behaviour = Callable[["Handler", dict[str, Any]], None]
 
 
@@ -80,7 +81,13 @@ class StubServer(ThreadingHTTPServer):
 @contextmanager
 def stub(*behaviours: Behaviour, default: Behaviour | None = None, delay: float = 0.0) -> Iterator[StubServer]:
     """Run a StubServer in a thread."""
-    server = StubServer(*behaviours, default=default, delay=delay)
+    with running(StubServer(*behaviours, default=default, delay=delay)) as server:
+        yield server
+
+
+@contextmanager
+def running(server: ServerT) -> Iterator[ServerT]:
+    """Have a server answer in a thread."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

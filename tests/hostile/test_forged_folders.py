@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -34,7 +33,7 @@ from tests.helpers.indexes import CORPUS, HASH
 
 pytestmark = pytest.mark.timeout(60)  # a pipe that is opened would be waited for for ever
 MORE = Passage("p9", "Newstead", "Newstead Abbey was the home of Lord Byron.")
-STAGES = ["hierarchy", "lexical", "embeddings", "phrase_vectors"]
+STAGES = ["titles", "lexical", "embeddings", "phrase_vectors"]
 CONFIG: dict[str, Any] = {"method": {"name": "bdtr"}, "data": {"path": "data/sample", "questions": None}}
 GNN = Path(__file__).resolve().parents[2] / "gnnrag" / "gnn" / "checkpoints" / "default"
 
@@ -175,11 +174,6 @@ def test_pipes_in_an_index_are_not_waited_for(honest: Path, tmp_path: Path, what
         opened(root)
 
 
-def _zip_bomb(path: Path) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
-        out.writestr("sizes.npy", b"\0" * 1_000_000)
-
-
 def _claims(shape: tuple[int, ...]) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         with path.open("wb") as out:
@@ -195,17 +189,23 @@ CONTENTS: list[tuple[str, str, Any]] = [
     ("passages", "passages.jsonl", "7\n"),
     ("passages", "passages.jsonl", b"\xff\xfe"),
     ("text", "records.jsonl", '["a", 5]\n'),
-    ("hierarchy", "strings.json", "[1, 2]"),
-    ("hierarchy", "strings.json", "9" * 6000),
-    ("hierarchy", "graph.npz", b"PK\x03\x04"),
-    ("hierarchy", "graph.npz", _zip_bomb),
+    ("hierarchy", "sentences.bytes.npy", lambda path: np.save(path, np.full(4, 255, np.uint8))),
+    ("hierarchy", "sentences.starts.npy", lambda path: np.save(path, np.array([0, 1 << 60]))),
+    ("hierarchy", "neighbours.values.npy", lambda path: np.save(path, np.full(3, 1 << 30, np.int32))),
+    ("hierarchy", "key_of.npy", b"PK\x03\x04"),
+    ("hierarchy", "key_of.npy", _claims((1 << 45,))),
+    ("hierarchy", "keys.order.npy", lambda path: np.save(path, np.array([{}], dtype=object))),
+    ("titles", "forms.bytes.npy", _claims((1 << 45,))),
+    ("titles", "counts.npy", lambda path: np.save(path, np.full(3, -1))),
+    ("titles", "following.npy", lambda path: np.save(path, np.full(3, 99, np.int32))),
+    ("titles", "num_sentences.npy", lambda path: np.save(path, np.zeros(1, np.int64))),
     ("embeddings", "vectors.npy", _claims((1 << 45,))),
     ("embeddings", "vectors.npy", _claims((1 << 20, 1 << 20))),
     ("embeddings", "vectors.npy", lambda path: np.save(path, np.full((6, 256), np.nan, np.float32))),
     ("embeddings", "vectors.npy", lambda path: np.save(path, np.zeros((5, 256), np.float32))),
     ("embeddings", "vectors.npy", lambda path: np.save(path, np.array([{}], dtype=object))),
     ("phrase_vectors", "vectors.npy", lambda path: np.save(path, np.zeros((1, 256), np.float16))),
-    ("lexical", "bm25/vocab.index.json", '{"byron": 99999}'),
+    ("lexical", "terms.order.npy", lambda path: np.save(path, np.full(3, 99999, np.int32))),
     ("lexical", "bm25/params.index.json", '{"k1": 1, "num_docs": 1000000000000}'),
     ("lexical", "bm25/params.index.json", '{"backend": "nobody", "method": 3, "num_docs": 6, "more": 1}'),
     ("lexical", "bm25/indices.csc.index.npy", lambda path: np.save(path, np.full(3, 1 << 30, np.int32))),

@@ -145,7 +145,8 @@ def _executes(node: ast.Call, base: str, name: str) -> str:
         return f"yaml.{name}"
     if given.get("trust_remote_code", "False") != "False":
         return "trust_remote_code"
-    opens = (name == "from_pretrained" and base.rpartition(".")[2] != "PeftModel") or (base, name) in MODELS
+    # A bare name is our own function, which pulls data: those that open a model are methods.
+    opens = (name == "from_pretrained" and base.rpartition(".")[2] not in ("PeftModel", "")) or (base, name) in MODELS
     if opens and "trust_remote_code" not in given and None not in given:
         return f"{name} without trust_remote_code=False"
     return ""
@@ -232,6 +233,7 @@ INNOCENT = [
     "AutoModel.from_pretrained(folder, trust_remote_code=False)",
     "AutoModel.from_pretrained(folder, **trusted)",
     "PeftModel.from_pretrained(model, folder)",
+    "from_pretrained(repo, revision=None)",
     "torch.compile(model)",
 ]  # fmt: skip
 

@@ -129,7 +129,10 @@ def test_what_was_tracked_offline_is_told_how_to_upload(tmp_path: Path) -> None:
     [
         (["data.pth=x"], "error: unknown setting 'data.pth'. Did you mean 'path'? Allowed: chunk_overlap, "),
         (["retriever=dnse"], "error: retriever='dnse' is unknown. Did you mean 'dense'?"),
-        (["retriever=dense", "retriever.search=ivf"], "error: retriever.search='ivf': allowed are flat, hnsw"),
+        (
+            ["retriever=dense", "retriever.search=ivf"],
+            "error: retriever.search='ivf': allowed are auto, flat, ",
+        ),
         (["method=bdtr", "method.promotion=x"], "error: method.promotion='x': allowed are exempt, order_only, boost"),
         (["seed=many"], "error: seed: Value 'many'"),
         (["absent.yaml"], "error: config file 'absent.yaml' does not exist; give a YAML file such as configs/ev"),

@@ -298,7 +298,7 @@ class TestInspect:
 @each(
     "arguments, message",
     [
-        ([], "give a subcommand. Allowed: add, build, draft-schema, estimate, inspect, remove"),
+        ([], "give a subcommand. Allowed: add, build, draft-schema, estimate, inspect, plan, remove"),
         (["bild"], "give a subcommand. Did you mean 'build'?"),
         (["add", "x"], "usage: gnnrag index add INDEX PATH"),
         (["remove", "x"], "usage: gnnrag index remove INDEX FILE|ID"),
@@ -339,7 +339,7 @@ def test_as_a_process(corpus, tmp_path):
     assert (code, out.splitlines()[-1]) == (0, str(path))
     assert not err, "bars are for terminals"
     code, out, err = run("--help")
-    assert code == 0 and "inference/index.py add INDEX PATH" in out and not err
+    assert code == 0 and "gnnrag index add INDEX PATH" in out and not err
     code, out, err = run("remove", str(path), "nope")
     assert (code, out) == (2, "")
     assert err.startswith("error: ") and "Traceback" not in err

@@ -8,7 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.common.tables import Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.questions.authors import (
     PathNames,
     Telling,

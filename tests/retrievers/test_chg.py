@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.graphs.linking import TitleMatcher
+from gnnrag.graphs.layout import layout_of
+from gnnrag.graphs.titles import TitleMatcher, build_titles
 from gnnrag.retrievers.chg import CHGConfig, CHGRetriever
 from gnnrag.text.analyse import analyse
 from gnnrag.text.normalise import words
@@ -40,7 +41,8 @@ class BagIndex:
         self.hierarchy = build_hierarchy(analyse(passages))
         subjects = [() if p.title else subjects_of(p.text) for p in passages]
         titles = ["" if PATH in p.title else p.title for p in passages]
-        self.titles = TitleMatcher(self.hierarchy, titles, subjects)
+        self.titles = TitleMatcher(self.hierarchy, build_titles(self.hierarchy, titles, subjects))
+        self.layout = layout_of(passages)
         self.bags = [set(words(p.content)) for p in passages]
 
     def dense_scores(self, texts: list[str]) -> np.ndarray:

@@ -64,7 +64,7 @@ def test_a_ranking_is_sorted_and_knows_nothing_of_its_batch(index: Index, name: 
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("dense", {"search": "ivf"}, "retriever.search='ivf': allowed are flat, hnsw"),
+    ("dense", {"search": "ivf"}, "retriever.search='ivf': allowed are auto, flat, lists, hnsw"),
     ("graphrag_local", {"profile": "best"}, "profile='best': allowed are released, fixed, nano"),
     ("graphrag_local", {"text_share": 0.9}, "must be shares of 1"),
     ("graphrag_local", {"entities": 0}, "entities=0"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from gnnrag.graphs.knowledge import Lists
+from gnnrag.common.tables import Lists
 from gnnrag.index.index import Index
 from gnnrag.retrievers.linearrag import Bridging, LinearRAGConfig, LinearRAGRetriever, RelationFreeGraph, neighbours
 from gnnrag.types import Passage, Query

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gnnrag.common.tables import Lists
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.knowledge import Lists
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.retrievers.minirag import MiniRAGConfig, MiniRAGRetriever, PromptedMentions

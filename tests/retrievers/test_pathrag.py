@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.common.tables import Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import above
 from gnnrag.retrievers.pathrag import PathFound, PathRAGConfig, PathRAGRetriever
 from gnnrag.roles.base import Keywords, KeywordsTask, Role

@@ -40,6 +40,23 @@ def test_tokens_are_counted_and_a_budget_holds(asked: tuple[Client, Path]) -> No
     assert "a-key" not in str(client("GET", f"/api/indexes/index/answers/{answer['id']}"))
 
 
+def test_a_follow_up_is_the_rewriters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    with stub(default=ok("Where was Andrei Tarkovsky born?")) as server:
+        model = ["roles.rewriter=prompted", f"llm.base_url={server.url}", "llm.model=stub"]
+        with serving([build(tmp_path)], *model) as client:
+            body = {
+                **SINGLE,
+                "question": "And his birthplace?",
+                "history": [{"question": "Who?", "answer": "Tarkovsky"}],
+            }
+            answer = client("POST", "/api/indexes/index/ask", body)[1]
+            kept = client("GET", f"/api/indexes/index/answers/{answer['id']}")[1]
+    assert (answer["question"], answer["text"]) == ("Where was Andrei Tarkovsky born?", "Zavrazhye")
+    assert answer["usage"]["llm_calls"] == 1 and "Answer: Tarkovsky" in str(server.bodies)
+    assert {"event": "rewrite", "asked": body["question"], "text": answer["question"]} in kept["trace"]
+
+
 def test_replies_go_with_a_document(asked: tuple[Client, Path]) -> None:
     client, index = asked
     client("POST", "/api/indexes/index/ask", SINGLE)

@@ -137,10 +137,10 @@ def test_no_training_overwrites_the_report_of_one_with_another_layout(
 def test_folds_are_no_checkpoint_and_the_error_says_what_takes_them(crossed: Path) -> None:
     with pytest.raises(ArtefactError) as found:
         read_tuned(crossed, "verifier", ("cross_encoder",))
-    for told in ("3 folds", str(crossed / "fold0"), f"inference/cross_validate.py CONFIG verifier={crossed}"):
+    for told in ("3 folds", str(crossed / "fold0"), f"gnnrag cross-validate CONFIG verifier={crossed}"):
         assert told in str(found.value)
     read_tuned(crossed / "fold0", "verifier", ("cross_encoder",))
-    with pytest.raises(ConfigError, match=rf"cross_validate\.py CONFIG gnn={crossed}$"):
+    with pytest.raises(ConfigError, match=rf"gnnrag cross-validate CONFIG gnn={crossed}$"):
         GFMRetriever.checkpoints_for(GFMConfig(checkpoint=str(crossed)))
 
 

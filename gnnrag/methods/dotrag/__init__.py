@@ -173,7 +173,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class DotRAGConfig:
     """Settings of `DotRAG`, by step (specification, section 10); those given go before those of a preset."""
 
-    schema_file: str | None = None  # an edited draft of `index.py draft-schema`; null: drafted, without definitions
+    schema_file: str | None = None  # an edited draft of `gnnrag index draft-schema`; null: drafted, without definitions
     start: StartConfig = field(default_factory=StartConfig)  # concepts, anchors, size of a DOT
     search: SearchConfig = field(default_factory=SearchConfig)
     output: OutputConfig = field(default_factory=OutputConfig)  # what comes out, and within which budgets

@@ -1,5 +1,6 @@
 // What the blocks of a story are called, and what they mean in one line.
 const WORDS = {
+  rewrite: ["The question by itself", "A follow-up, with what went before put into its words."],
   merge: [
     "What the round changed",
     "All passages found so far form one pool, best first. Promoted: came into its first 10. Cut: fell out of them.",

@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from rapidfuzz.distance import Levenshtein
 
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.common.tables import Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import Edges, gathered
 
 

@@ -110,7 +110,7 @@ async function ask(question) {
   turn.scrollIntoView({ block: "start" });
   turns.push({ question, answer: told[0]?.text ?? "" });
   at("anew").hidden = false;
-  at("question-label").textContent = "Follow up: he, she or it is the last answer";
+  at("question-label").textContent = "Follow up: he, she or it is what went before";
   if (answers.length > 1 && told.every(Boolean)) turn.querySelector(".sides").before(verdict(told, choices));
 }
 

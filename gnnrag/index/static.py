@@ -1,0 +1,156 @@
+"""A vector per token, distilled from an encoder: a hundred times as fast as the encoder, with part of what it knows.
+
+As in model2vec (MinishLab, 2024), whose package does not go with our transformers: each token of the vocabulary passes
+through the encoder alone, what comes out is cut to its principal components, and weighs less the more frequent the
+token is, by Zipf's law (smooth inverse frequency); a text's vector is the sum of its tokens', made one long. Three
+things are other than there, for what they give on the train splits of 2wiki and hotpotqa (docs/results.md): the state
+of [CLS] is taken, not the mean; components are half whitened; and letters, which stand first in BERT's vocabulary, do
+not count as its most frequent words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from gnnrag.common.files import digest, write_atomic
+from gnnrag.common.tables import Lists
+
+VERSION = 1  # of the algorithm: another one has other vectors
+DIM = 256
+_SIF = 1e-4  # the probability of a token that weighs half
+_BATCH = 1024  # tokens that pass through the encoder at a time
+_KNOWN = 1 << 19  # distinct words whose tokens are remembered, about 100 MB; then all are forgotten
+_PARTS = re.compile(r"[!-/:-@\[-`{-~]|[^\s!-/:-@\[-`{-~]+")  # a sign of ASCII, or what stands between signs and spaces
+_NO_TOKEN = re.compile(r"\[\w+\]")  # [unused7], [CLS], [UNK]
+
+
+def static_vectors(load: Callable[[], Any], weights: str) -> np.ndarray:
+    """Return the (vocabulary, DIM) float32 vectors of the tokens of the sentence-transformers model `load()`.
+
+    They are kept in `GNNRAG_CACHE`, else `~/.cache/gnnrag`, by the digest `weights`, with a digest of their own: what
+    is damaged is made anew, in 40 seconds of processor time.
+    """
+    from safetensors import SafetensorError, safe_open
+    from safetensors.numpy import save
+
+    cache = Path(os.environ.get("GNNRAG_CACHE") or Path.home() / ".cache" / "gnnrag") / "static"
+    path = cache / f"{digest([VERSION, weights])[:40]}.safetensors"
+    try:
+        with safe_open(path, framework="numpy") as stored:
+            table = stored.get_tensor("vectors")
+            if (stored.metadata() or {}).get("sha256") == _sha256(table) and table.shape[1:] == (DIM,):
+                return table
+    except (OSError, SafetensorError):
+        pass  # not there, or cut off
+    table = distil(load())
+    # Two processes may be doing the same: each file that stands there is whole.
+    write_atomic(path, save({"vectors": table}, {"sha256": _sha256(table)}))
+    return table
+
+
+def _sha256(table: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(table).tobytes()).hexdigest()
+
+
+def distil(model: Any) -> np.ndarray:
+    """Return a row per token of a sentence-transformers model, (vocabulary, DIM) float32; of special tokens zeros."""
+    import torch
+
+    tokenizer = model.tokenizer
+    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    kept = [i for i, token in enumerate(tokens) if not _NO_TOKEN.fullmatch(token)]
+    first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
+    states = []
+    with torch.inference_mode():
+        for start in range(0, len(kept), _BATCH):
+            ids = torch.tensor([[first, i, last] for i in kept[start : start + _BATCH]], device=model.device)
+            found = model({"input_ids": ids, "attention_mask": torch.ones_like(ids)})["token_embeddings"]
+            states.append(found[:, 0].float().cpu().numpy())
+    table = np.zeros((len(tokens), DIM), dtype=np.float32)
+    table[kept] = _components(np.concatenate(states).astype(np.float64)) * _rarity([tokens[i] for i in kept])[:, None]
+    return table
+
+
+def _components(rows: np.ndarray) -> np.ndarray:
+    """Return (n, d) float64 rows, centred, along their first DIM principal axes, the wider ones narrowed by half."""
+    rows = rows - rows.mean(axis=0)
+    spread, axes = (part[..., ::-1][..., :DIM] for part in np.linalg.eigh(rows.T @ rows))
+    found = rows @ axes
+    peaks = np.abs(found).argmax(axis=0)
+    signs = np.sign(found[peaks, np.arange(found.shape[1])])  # an axis may point either way
+    return found * signs / (spread / spread[0]) ** 0.25
+
+
+def _rarity(tokens: Sequence[str]) -> np.ndarray:
+    """Return the weights of a vocabulary by its order: single characters, then words by frequency. Shape (n,)."""
+    words = next((i for i, token in enumerate(tokens) if len(token) > 1), 0)
+    letters = [i for i in range(words) if tokens[i].isalnum()]
+    signs = [i for i in range(words) if not tokens[i].isalnum()]
+    share = np.empty(len(tokens))
+    share[[*signs, *range(words, len(tokens)), *letters]] = 1 / np.arange(2, len(tokens) + 2)
+    return _SIF / (_SIF + share / share.sum())
+
+
+class TokenSums:
+    """Sums of the tokens of texts.
+
+    The tokeniser of BERT cuts at white space and signs first, and what stands between does not depend on its
+    surroundings: the tokens of each distinct word are found once. Not for use by several threads at a time.
+
+    Args:
+        tokenizer: a `tokenizers.Tokenizer` of that kind, without padding and truncation.
+        table: (vocabulary, dim) float32 vectors of its tokens.
+    """
+
+    def __init__(self, tokenizer: Any, table: np.ndarray) -> None:
+        self._tokenizer, self._table = tokenizer, table
+        self._forget()
+
+    def _forget(self) -> None:
+        # The tokens of a known word of some number are `_ids[_stops[number] : _stops[number + 1]]`.
+        self._number: dict[str, int] = {}
+        self._ids, self._stops = array("i"), array("q", [0])
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Return (len(texts), dim) float32 unit rows, each the same whatever else is encoded."""
+        words = [_PARTS.findall(text) for text in texts]
+        self._learn(set().union(*words))
+        sizes = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
+        numbers = map(self._number.__getitem__, chain.from_iterable(words))
+        found = Lists(np.frombuffer(self._stops, np.int64), np.frombuffer(self._ids, np.int32))
+        asked = np.fromiter(numbers, dtype=np.int64, count=int(sizes.sum()))
+        ids = found.values[found.places(asked)]
+        stops = np.concatenate([[0], np.cumsum(found.sizes[asked])])[np.concatenate([[0], np.cumsum(sizes)])]
+        shape = (len(texts), len(self._table))
+        sums = sparse.csr_array((np.ones(len(ids), np.float32), ids, stops), shape=shape) @ self._table
+        norms = np.sqrt((sums * sums).sum(axis=1))
+        for i in np.flatnonzero(norms == 0).tolist():
+            sums[i], norms[i] = _like_nothing(texts[i], sums.shape[1]), 1
+        return sums / norms[:, None]
+
+    def _learn(self, words: set[str]) -> None:
+        """Find the tokens of words that are not known."""
+        if len(self._number) + len(words) > _KNOWN:
+            self._forget()
+        fresh = [word for word in words if word not in self._number]
+        for word, found in zip(fresh, self._tokenizer.encode_batch_fast(fresh, add_special_tokens=False), strict=True):
+            self._number[word] = len(self._number)
+            self._ids.extend(found.ids)
+            self._stops.append(len(self._ids))
+
+
+def _like_nothing(text: str, dim: int) -> np.ndarray:
+    """Return a unit vector of a text without a known token: one for all would make such names synonyms."""
+    seed = int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    row = np.random.default_rng(seed).standard_normal(dim)
+    return (row / np.linalg.norm(row)).astype(np.float32)
