@@ -14,25 +14,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from gnnrag.cli.console import note, refuse_flags
 from gnnrag.errors import GnnragError
 
 FLAGS = ("--mcp",)
+NEEDS = ("fastapi", "mcp", "uvicorn")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until it is told to stop, or the input ends."""
     words = [word for word in arguments if word not in FLAGS]
     refuse_flags(words, FLAGS)
-    try:
-        from gnnrag.serve.app import run
-        from gnnrag.serve.settings import read_service
-        from gnnrag.serve.tools import serve_stdio
-    except ImportError as error:
-        raise GnnragError(f"gnnrag serve needs {error.name}: pip install 'gnnrag[serve]'") from error
+    if missing := [name for name in NEEDS if find_spec(name) is None]:
+        raise GnnragError(f"gnnrag serve needs {', '.join(missing)}: pip install 'gnnrag[serve]'")
+    from gnnrag.serve.running import run
+    from gnnrag.serve.settings import read_service
+
     service = read_service(words)
     if "--mcp" in arguments:
+        from gnnrag.serve.tools import serve_stdio  # what only watches over workers stays without all this
+
         asyncio.run(serve_stdio(service))
         return 0
     for name, path in service.indexes.items():

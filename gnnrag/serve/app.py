@@ -1,14 +1,12 @@
-"""The application: routes, tools and the page behind the guard; and what runs it."""
+"""The application: routes, tools and the page behind the guard."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -18,12 +16,11 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.exceptions import HTTPException
 
 from gnnrag import __version__
-from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.errors import GnnragError
 from gnnrag.serve import chat, rest
 from gnnrag.serve.asking import Desk, Problem
 from gnnrag.serve.guard import Guard, as_response, current_caller, failed
 from gnnrag.serve.settings import Service, read_callers, read_service
-from gnnrag.serve.state import State
 from gnnrag.serve.tools import make_tools
 from gnnrag.serve.writer import VARIABLE
 
@@ -88,38 +85,3 @@ async def _told(request: Request, error: Exception) -> JSONResponse:
 def from_environment() -> Guard:
     """Return the application that the environment tells of: uvicorn calls it in each worker."""
     return make_app(read_service(json.loads(os.environ[VARIABLE])["arguments"]))
-
-
-def run(service: Service) -> None:
-    """Serve until a signal says to stop. ConfigError: it cannot listen there, or the tokens file cannot be used."""
-    import uvicorn
-
-    log: dict[str, Any] = {
-        "version": 1,
-        "disable_existing_loggers": False,
-        "formatters": {"plain": {"format": "%(message)s"}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
-        "loggers": {
-            "gnnrag.serve": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
-            "uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
-        },
-    }
-    own = service.own
-    read_callers(own, tuple(service.indexes))  # what cannot be is told before anything listens
-    for name in service.indexes:
-        State(service.state_folder(name)).close()
-    try:
-        family, *_, address = socket.getaddrinfo(own.host, own.port, type=socket.SOCK_STREAM)[0]
-        socket.create_server(address[:2], family=family).close()
-    except OSError as error:
-        raise ConfigError(f"serve.host={own.host} serve.port={own.port}: {error.strerror}; give others") from error
-    settings: dict[str, Any] = {
-        "host": own.host, "port": own.port, "log_config": log, "access_log": False, "server_header": False,
-        "timeout_keep_alive": 20, "timeout_graceful_shutdown": 5, "h11_max_incomplete_event_size": 1 << 15,
-        "ws": "none", "backlog": 512, "limit_concurrency": 2048, "timeout_worker_healthcheck": 60,
-    }  # fmt: skip
-    if own.workers == 1:
-        uvicorn.run(make_app(service), **settings)
-        return
-    os.environ[VARIABLE] = json.dumps({"arguments": service.arguments})
-    uvicorn.run("gnnrag.serve.app:from_environment", factory=True, workers=own.workers, **settings)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import multiprocessing
 import os
 import secrets
+import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -353,6 +355,8 @@ class Desk:
     async def _follow(self) -> None:
         collected = 0.0
         while True:
+            if (parent := multiprocessing.parent_process()) and not parent.is_alive():
+                signal.raise_signal(signal.SIGTERM)  # nobody watches over it, and it holds the port of the next server
             for served in self.served.values():
                 try:
                     served.tick()

@@ -27,7 +27,9 @@ class ServeConfig:
 
     host: str = "127.0.0.1"  # another one than the loopback needs `tokens`
     port: int = 8765
-    workers: int = 1  # processes that answer; one more, that writes, is started when there is something to write
+    workers: int = (
+        1  # processes that answer; another watches over them, and a third writes when there is something to write
+    )
     tokens: str | None = None  # a YAML or JSON file
     hosts: list[str] = field(default_factory=list)  # names that the server has besides the loopback's
     origins: list[str] = field(default_factory=list)  # pages from elsewhere that may ask (CORS): https://chat.example

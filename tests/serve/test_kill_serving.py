@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
@@ -38,16 +38,16 @@ def processes(folder: Path) -> dict[str, list[int]]:
     return found
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Client]:
+@contextmanager
+def served(tmp_path: Path, workers: int) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
     index = build(tmp_path)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "gnnrag.cli.command", "serve", str(index), *PLAIN]
-    server = subprocess.Popen([*command, f"serve.port={port}", "serve.workers=2"])
+    server = subprocess.Popen([*command, f"serve.port={port}", f"serve.workers={workers}"])
     try:
-        yield Client(port)
+        yield Client(port), server
     finally:
         server.terminate()
         server.wait(60)
@@ -67,7 +67,28 @@ def insist(client: Client, method: str, path: str, body: bytes | None = None) ->
     raise AssertionError(path)
 
 
-def test_twenty_kills(served: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_worker_is_started_again_and_ends_with_what_watches_over_it(tmp_path: Path) -> None:
+    with served(tmp_path, 1) as (client, server):
+        insist(client, "GET", "/api/health")
+        (first,) = processes(tmp_path)["worker"]
+        os.kill(first, signal.SIGKILL)
+        insist(client, "GET", "/api/health")
+        (second,) = processes(tmp_path)["worker"]
+        assert second != first
+        server.kill()
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and processes(tmp_path)["worker"]:
+            time.sleep(0.1)
+        assert not processes(tmp_path)["worker"]
+        socket.create_server(("127.0.0.1", client.port)).close()
+
+
+def test_twenty_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with served(tmp_path, 2) as (client, _):
+        kill_twenty(client, tmp_path, capsys)
+
+
+def kill_twenty(served: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng, wanted, killed = random.Random(3), {"solaris.txt", "tarkovsky.txt", "paris.txt"}, Counter[str]()
     insist(served, "GET", "/api/indexes/index/documents")
     number = 0

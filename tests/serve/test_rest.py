@@ -20,7 +20,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.methods.baselines import Single
 from gnnrag.run.opened import Opened
 from gnnrag.serve import writer
-from gnnrag.serve.app import run
+from gnnrag.serve.running import run
 from gnnrag.serve.settings import read_service
 from gnnrag.serve.state import State
 from tests.helpers.each import each
