@@ -1,4 +1,4 @@
-"""OpenAI's API: its own client streamed and not, and requests as Open WebUI and LangChain send them."""
+"""OpenAI's API: its own client, streamed and not; requests that LangChain sent, and as Open WebUI documents its own."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def test_what_is_wrong_is_an_error_of_the_client(api: openai.OpenAI) -> None:
     assert slow.value.status_code == 504
 
 
-# As they were sent: Open WebUI 0.6 (a conversation, and its request for a title), langchain-openai 1.7.
-RECORDED = {
-    "open_webui": {
+# By hand, after Open WebUI's documentation: a conversation, and its request for a title. It was not run.
+DOCUMENTED: dict[str, Any] = {
+    "conversation": {
         "stream": True,
         "model": "index/bdtr",
         "messages": [
@@ -104,7 +104,7 @@ RECORDED = {
         "stop": None,
         "user": {"name": "a", "id": "1", "email": "a@example.org", "role": "user"},
     },
-    "open_webui_title": {
+    "title": {
         "model": "index/single",
         "messages": [
             {
@@ -116,31 +116,45 @@ RECORDED = {
         "max_completion_tokens": 1000,
         "metadata": {"task": "title_generation"},
     },
-    "langchain": {
-        "messages": [{"content": "Where was Andrei Tarkovsky born?", "role": "user"}],
-        "model": "index/bdtr",
-        "stream": False,
-        "n": 1,
-        "temperature": None,
-        "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
-    },
 }
+# As langchain-openai 1.7.4 (openai 3.57.0) sent them to a server that wrote them down: `ChatOpenAI(temperature=0.2)`,
+# invoked, streamed with what was said before, and invoked with a tool and a message in parts.
+RECORDED = {
+    "invoke": b'{"model":"index/bdtr","stream":false,"messages":[{"content":"Where was Andrei Tarkovsky born?",'
+    b'"role":"user"}],"temperature":0.2}',
+    "stream": b'{"model":"index/bdtr","stream":true,"messages":[{"content":"You are helpful.","role":"system"},'
+    b'{"content":"Who directed Solaris?","role":"user"},{"content":"Andrei Tarkovsky [1]\\n\\nSources:\\n[1] solaris: '
+    b'Solaris was directed by Andrei Tarkovsky.","role":"assistant"},{"content":"Where was he born?","role":"user"}],'
+    b'"temperature":0.2}',
+    "tools": b'{"model":"index/bdtr","stream":false,"messages":[{"content":[{"type":"text",'
+    b'"text":"Where was Andrei Tarkovsky born?"}],"role":"user"}],"temperature":0.2,"tools":[{"type":"function",'
+    b'"function":{"name":"f","description":"Add one.","parameters":{"properties":{"x":{"type":"integer"}},'
+    b'"required":["x"],"type":"object"}}}]}',
+}
+HEADERS = {"authorization": "Bearer none", "accept": "application/json", "user-agent": "OpenAI/Python 3.57.0"}
+HEADERS |= {"x-stainless-lang": "python", "x-stainless-async": "false", "x-stainless-retry-count": "0"}
 
 
-@each("who", list(RECORDED))
-def test_recorded_requests(client: Client, who: str) -> None:
-    body: Any = RECORDED[who]
-    status, told, headers = client("POST", "/v1/chat/completions", body, {"user-agent": "python-httpx"})
+def answered(client: Client, body: bytes) -> str:
+    """Return the text of a reply, streamed or not."""
+    status, told, headers = client("POST", "/v1/chat/completions", body, HEADERS)
     assert status == 200
-    if body["stream"]:
-        assert headers["content-type"].startswith("text/event-stream") and told.endswith("data: [DONE]\n\n")
-        lines = [line.removeprefix("data: ") for line in told.splitlines() if line.startswith("data: {")]
-        text = "".join(
-            (json.loads(line)["choices"] or [{"delta": {}}])[0]["delta"].get("content", "") for line in lines
-        )
-    else:
-        text = told["choices"][0]["message"]["content"]
-    assert who == "open_webui_title" or text.startswith("Zavrazhye")
+    if not json.loads(body)["stream"]:
+        return str(told["choices"][0]["message"]["content"])
+    assert headers["content-type"].startswith("text/event-stream") and told.endswith("data: [DONE]\n\n")
+    lines = [json.loads(line.removeprefix("data: ")) for line in told.splitlines() if line.startswith("data: {")]
+    return "".join(line["choices"][0]["delta"].get("content", "") for line in lines if line["choices"])
+
+
+@each("name", list(RECORDED))
+def test_requests_of_langchain(client: Client, name: str) -> None:
+    assert answered(client, RECORDED[name]).startswith("Zavrazhye")
+
+
+@each("name", list(DOCUMENTED))
+def test_requests_as_open_webui_documents_them(client: Client, name: str) -> None:
+    text = answered(client, json.dumps(DOCUMENTED[name]).encode())
+    assert text and (name == "title" or text.startswith("Zavrazhye"))
 
 
 def test_langchain_itself(client: Client) -> None:
