@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import digest, exclusive_lock
+from gnnrag.common.files import digest, exclusive_lock, tidy
 from gnnrag.common.hub import is_pulled
 from gnnrag.common.records import INDEX, refuse_other
 from gnnrag.common.waiting import moved, waiting
@@ -241,12 +241,14 @@ def update_index(
     progress: Progress = lambda stage, done, total: None,
     documents: Collection[str] = (),
     caller: IndexConfig | None = None,
+    may_empty: bool = False,
 ) -> list[str]:
     """Add, replace or remove passages; equal to building the changed corpus from scratch.
 
     A passage whose id is known replaces the old one in place; a new one goes to the end. `remove` takes ids, or the
     name of a document for all that were cut from it; of the `documents` named, `add` has all passages: what else was
-    cut from them goes. `caller` gives what no index says: the model of prompted writers with its server, paths.
+    cut from them goes. `caller` gives what no index says: the model of prompted writers with its server, paths. Where
+    no passage is left, `may_empty` makes the folder as one that nothing was built in.
 
     Raises:
         DataError: an id to remove is not in the index, or two passages to add share an id.
@@ -267,8 +269,14 @@ def update_index(
         passages.update((p.id, p) for p in add)
         added, whole = {p.id for p in add}, frozenset(documents)
         kept = [p for p in passages.values() if p.id in added or not is_cut_from(p.id, whole)]
-        if not kept:
+        if not kept and not may_empty:
             raise DataError(root, "no passage would be left; delete the folder instead")
+        if not kept:
+            store.manifest.update(settings={}, source={}, stages={}, models={}, complete=True)
+            store.save()
+            tidy(root / ".partial", root)
+            store.clean()
+            return []
         source = {**store.manifest["source"], "edited": True} if kept != before else None
         return _build(_own_plan(store, kept, caller), source, progress)
 

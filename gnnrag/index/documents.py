@@ -41,15 +41,22 @@ def add_documents(
 
 
 def remove_documents(
-    root: Path, names: Sequence[str], progress: Progress = silent, caller: IndexConfig | None = None
+    root: Path,
+    names: Sequence[str],
+    progress: Progress = silent,
+    caller: IndexConfig | None = None,
+    may_empty: bool = False,
 ) -> list[str]:
-    """Remove passages by id, or all that were cut from a document, named as the index does or by its path."""
+    """Remove passages by id, or all that were cut from a document, named as the index does or by its path.
+
+    `may_empty`: those that are left, too; see `update_index`.
+    """
     store = Store(root)
     before = {passage.id: passage for passage in stored_passages(store)} if store.key("passages") else {}
     gone = [_known_as(name, before, store) for name in names]
     leaving = {id_: before[id_] for name in gone for id_ in before if id_ == name or is_cut_from(id_, {name})}
     back = tuple(given_back(leaving.values(), before.keys() - leaving.keys(), ()))
-    built = update_index(root, back, gone, progress, (), caller)
+    built = update_index(root, back, gone, progress, (), caller, may_empty)
     write_report(root, (), set(gone))
     return built
 

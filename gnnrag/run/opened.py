@@ -50,6 +50,11 @@ class Opened:
         for dots in list(before._pipelines):
             self.pipeline(dots, configure)
 
+    @property
+    def is_asked(self) -> bool:
+        """Tell whether a question is under way."""
+        return self._asked > 0
+
     async def __aenter__(self) -> Opened:
         self._asked += 1
         return self

@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -21,6 +22,7 @@ from gnnrag.api import Found, Index
 from gnnrag.config import Choice, EvaluateConfig, build_settings, load_config
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.index import index as stored
+from gnnrag.index.store import Store
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
 from gnnrag.run.answers import Answer
 from gnnrag.run.opened import Opened
@@ -88,6 +90,13 @@ class ServedIndex(Index):
         self._thread.submit(before.retire())
         return True
 
+    def leave(self) -> None:
+        """Close, after the last question under way."""
+        time.sleep(_TICK_S)  # one may just be on its way
+        while self._opened.is_asked:
+            time.sleep(_TICK_S)
+        self.close()
+
     async def asearch(self, query: str, k: int, retriever: str | None) -> list[Found]:
         """Search, see `search`; cancelling the task stops it."""
         dots = [f"retriever={retriever}"] if retriever else []
@@ -103,6 +112,7 @@ class Served:
         self.config = service.settings_for(name)
         self._index: ServedIndex | None = None
         self._seen: tuple[int, ...] | None = None
+        self._is_emptied = False  # its last document was removed
         self._renewing = asyncio.Lock()
         self._parts: tuple[Any, dict[str, list[str]]] = (None, {})
         self._asked: set[tuple[str | None, str | None]] = set()
@@ -118,7 +128,7 @@ class Served:
                 except ArtefactError as error:
                     raise Problem(503, str(error).replace(str(self.path), self.name)) from error
         if self._index is None:
-            is_empty = self._signature() is None
+            is_empty = self._signature() is None or self._is_emptied
             problem = "has no documents yet: add some" if is_empty else "is being built; ask again in a while"
             raise Problem(404 if is_empty else 503, f"index {self.name} {problem}", None if is_empty else 5)
         return self._index
@@ -132,6 +142,13 @@ class Served:
 
     def _renew(self) -> bool:
         try:
+            now = Store(self.path).manifest
+            self._is_emptied = now["complete"] and not now["stages"]
+            if self._is_emptied:
+                before, self._index = self._index, None
+                if before is not None:
+                    threading.Thread(target=before.leave, daemon=True).start()
+                return True
             if self._index is not None:
                 return self._index.renew()
             fresh = ServedIndex(self.path, self.service.source, self.service.asked_with(self.name))

@@ -203,7 +203,7 @@ def _remove(service: Service, name: str, state: State, jobs: Sequence[Job], prog
     there = [job for job in jobs if job not in gone]
     if there:
         names = [job["document"] for job in there]
-        remove_documents(root, names, progress, index_settings(service.settings_for(name)))
+        remove_documents(root, names, progress, index_settings(service.settings_for(name)), may_empty=True)
     if there or any(job["tries"] for job in gone):
         _forget(service, name, state)
     for job in jobs:

@@ -182,12 +182,24 @@ def test_documents_in_and_out(tmp_path: Path, built: Path) -> None:
         assert client.ended("new", job)["state"] == "done"
         assert client("GET", f"/api/indexes/new/answers/{answer['id']}")[0] == 404
         assert client("POST", "/api/indexes/new/ask", asked)[1]["text"] != "Andrei Tarkovsky"
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline and _mentions(tmp_path, b"film of 1979"):
-            time.sleep(0.2)
-        assert not _mentions(tmp_path, b"film of 1979") and not [*(tmp_path / ".new.serve" / "inbox").iterdir()]
+        _wait_until_forgotten(tmp_path, b"film of 1979")
+        assert not [*(tmp_path / ".new.serve" / "inbox").iterdir()]
         job = client("DELETE", "/api/indexes/new/documents/b.md")[1]["job"]
-        assert "no passage would be left" in client.ended("new", job)["message"]
+        assert client.ended("new", job)["state"] == "done"
+        assert client("POST", "/api/indexes/new/ask", asked)[0] == 404  # empty, as at the beginning
+        _wait_until_forgotten(tmp_path, b"Flour")
+        job = client("PUT", "/api/indexes/new/documents/stalker.txt", b"Stalker was directed by Andrei Tarkovsky.")[1][
+            "job"
+        ]
+        assert client.ended("new", job)["state"] == "done"
+        assert client("POST", "/api/indexes/new/ask", asked)[1]["text"] == "Andrei Tarkovsky"
+
+
+def _wait_until_forgotten(folder: Path, what: bytes) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and _mentions(folder, what):
+        time.sleep(0.2)
+    assert not _mentions(folder, what)
 
 
 def _mentions(folder: Path, what: bytes) -> list[Path]:
