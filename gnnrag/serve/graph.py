@@ -20,7 +20,7 @@ from gnnrag.index.index import Index
 from gnnrag.text.normalise import phrase_key
 
 MOST = 60  # nodes of a neighbourhood
-_LABEL = 300  # characters on an edge
+_LABEL, _ABOUT = 300, 1000  # characters on an edge, and of what is known of a node
 _COMMON = ("date", "number", "nationality")  # what two passages share without having to do with each other
 Edge = dict[str, Any]
 
@@ -38,6 +38,9 @@ class Graph(Protocol):
 
     def kind(self, name: int) -> str:
         """Return the type of an entity."""
+
+    def about(self, name: int) -> str:
+        """Return what is known of an entity besides its relations, and its other names."""
 
     def passages_of(self, name: int) -> list[int]:
         """Return the passages that name an entity."""
@@ -65,6 +68,10 @@ class Phrases:
         first = next(iter(self.passages_of(name)), None)
         said = self.says(name, first) if first is not None else ""
         return named_type(self.names[name]) or mentioned_type(self.names[name], said) or "phrase"
+
+    def about(self, name: int) -> str:
+        """Return nothing: a phrase is what its passages say."""
+        return ""
 
     def passages_of(self, name: int) -> list[int]:
         """Return the passages that have a phrase."""
@@ -97,6 +104,11 @@ class Entities:
     def kind(self, name: int) -> str:
         """Return the type that was extracted."""
         return self._graph.types[name].partition("|")[0] or named_type(self.names[name]) or "entity"
+
+    def about(self, name: int) -> str:
+        """Return the description that was extracted, and the other spellings."""
+        also = "; ".join(self._graph.aliases[name])
+        return " ".join(filter(None, (self._graph.descriptions[name], f"Also: {also}." if also else "")))
 
     def passages_of(self, name: int) -> list[int]:
         """Return the passages that mention an entity."""
@@ -147,18 +159,19 @@ class View:
         """Add a passage; None: there is no room."""
         passage = self.index.passages[row]
         label = passage.title or passage.text[:60]
-        return self._add(f"p:{passage.id}", label, "passage", len(self.graph.names_in(row)))
+        return self._add(f"p:{passage.id}", label, "passage", len(self.graph.names_in(row)), "")
 
     def entity(self, name: int) -> str | None:
         """Add an entity; None: there is no room."""
         degree = len(self.graph.passages_of(name))
-        return self._add(f"e:{self.graph.names[name]}", self.graph.names[name], self.graph.kind(name), degree)
+        label, about = self.graph.names[name], self.graph.about(name)[:_ABOUT]
+        return self._add(f"e:{label}", label, self.graph.kind(name), degree, about)
 
-    def _add(self, id_: str, label: str, kind: str, degree: int) -> str | None:
+    def _add(self, id_: str, label: str, kind: str, degree: int, about: str) -> str | None:
         if id_ not in self._nodes:
             if len(self._nodes) >= self._limit:
                 return None
-            self._nodes[id_] = {"id": id_, "label": label, "type": kind, "degree": degree}
+            self._nodes[id_] = {"id": id_, "label": label, "type": kind, "degree": degree, "about": about}
         return id_
 
     def join(self, one: str | None, other: str | None, label: str) -> None:
@@ -166,7 +179,7 @@ class View:
         if one is not None and other is not None and one != other:
             self._edges.setdefault((one, other), {"source": one, "target": other, "label": label[:_LABEL]})
 
-    def _says(self, name: int, row: int) -> str:
+    def says(self, name: int, row: int) -> str:
         """Return what a passage says of an entity, without a title that stands before the sentence."""
         said, title = (" ".join(text.split()) for text in (self.graph.says(name, row), self.index.passages[row].title))
         rest = said.removeprefix(title).strip()
@@ -176,7 +189,7 @@ class View:
         """Add a passage with what it names."""
         centre = self.passage(row)
         for name in self.graph.names_in(row):
-            self.join(centre, self.entity(name), self._says(name, row))
+            self.join(centre, self.entity(name), self.says(name, row))
 
     def around_entity(self, name: int) -> None:
         """Add an entity with its relations and its passages."""
@@ -184,7 +197,7 @@ class View:
         for head, tail, label in self.graph.related(name):
             self.join(self.entity(head), self.entity(tail), label)
         for row in self.graph.passages_of(name):
-            self.join(self.passage(row), centre, self._says(name, row))
+            self.join(self.passage(row), centre, self.says(name, row))
 
     def along(self, rows: Sequence[int], question: str) -> None:
         """Add passages with what joins them: names that two of them share, and those that the question has."""
@@ -198,7 +211,7 @@ class View:
                 continue
             if len(own) > 1 or f" {self.graph.keys[name]} " in asked:
                 for row in own:
-                    self.join(self.passage(row), self.entity(name), self._says(name, row))
+                    self.join(self.passage(row), self.entity(name), self.says(name, row))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON data; `more` tells of what found no room."""

@@ -72,7 +72,7 @@ async function showPath(query) {
   const found = await api(under("graph"), { method: "POST", body: { passages: ids, question: query.get("question") ?? "" } });
   add(found);
   path = new Set(nodes.keys());
-  chosen = `p:${ids[0]}`;
+  chosen = found.nodes[0]?.id ?? null;
   find("").catch(failed);
   draw(true);
 }
@@ -137,10 +137,34 @@ async function draw(isNew = false) {
     ...joined.map((edge) => ({ group: "edges", data: { source: edge.source, target: edge.target }, classes: path.has(edge.source) && path.has(edge.target) ? "path" : "" })),
   ]);
   cy.layout({ name: "cose", animate: false, randomize: false, nodeRepulsion: () => 30000, idealEdgeLength: () => 90, nodeOverlap: 20, padding: 40, numIter: 700 }).run();
+  makeRoom();
   if (cy.zoom() > 1.25) {
     cy.zoom(1.25);
     cy.center();
   }
+}
+
+/** Move nodes until no label lies on another node or its label. */
+function makeRoom() {
+  const boxes = cy.nodes().map((node) => {
+    const { x1, y1, w, h } = node.boundingBox({ includeOverlays: false });
+    return { node, w, h, x: x1 + w / 2, y: y1 + h / 2, from: { x: x1 + w / 2, y: y1 + h / 2 } };
+  });
+  let moved = true;
+  for (let round = 0; moved && round < 300; round++) {
+    moved = false;
+    boxes.forEach((one, i) => boxes.slice(0, i).forEach((other) => {
+      const [w, h] = [(one.w + other.w) / 2 - Math.abs(one.x - other.x), (one.h + other.h) / 2 - Math.abs(one.y - other.y)];
+      if (w <= 0 || h <= 0) return;
+      const [axis, by] = h < w ? ["y", h / 2 + 0.5] : ["x", w / 2 + 0.5];
+      const sign = one[axis] < other[axis] ? -1 : 1;
+      one[axis] += sign * by;
+      other[axis] -= sign * by;
+      moved = true;
+    }));
+  }
+  cy.batch(() => boxes.forEach(({ node, x, y, from }) => node.shift({ x: x - from.x, y: y - from.y })));
+  cy.fit(undefined, 20);
 }
 
 function choose(id) {
@@ -161,7 +185,7 @@ function types() {
         draw();
       } }),
       el("span", { class: `dot c${colourOf(type)}${type === "passage" ? " box" : ""}`, "aria-hidden": "true" }), `${type} (${count})`));
-  at("types").replaceChildren(el("legend", {}, "Show"), ...rows, path.size ? el("span", { class: "soft" }, el("span", { class: "dot ring", "aria-hidden": "true" }), " on the answer’s path") : "");
+  at("types").replaceChildren(el("legend", {}, "Show"), ...rows, path.size ? el("span", { class: "soft" }, el("span", { class: "dot ring", "aria-hidden": "true" }), " on the path") : "");
 }
 
 /** Tell of the chosen node, and list all that is drawn: for those who do not see the drawing, or have no mouse. */
@@ -172,10 +196,11 @@ function beside() {
     const around = [...edges.values()].filter((edge) => edge.source === chosen || edge.target === chosen);
     const rows = around.map((edge) => {
       const other = nodes.get(edge.source === chosen ? edge.target : edge.source);
-      return el("li", {}, el("button", { type: "button", class: "plain", onclick: () => choose(other.id) }, other.label), el("p", { class: "quote" }, edge.label));
+      return el("li", {}, el("button", { type: "button", class: "plain", onclick: () => choose(other.id) }, other.label), other.type === "passage" ? el("span", { class: "soft" }, " passage") : null, el("p", { class: "quote" }, edge.label));
     });
     const isPassage = node.id.startsWith("p:");
     parts.push(el("h2", {}, node.label), el("p", { class: "soft" }, `${node.type}; joined to ${node.degree} ${isPassage ? "names" : "passages"}`),
+      ...(node.about ? [el("p", {}, node.about)] : []),
       el("p", { class: "row" },
         el("button", { type: "button", class: "primary", onclick: () => expand(node.id).catch(failed) }, "Expand"),
         isPassage ? el("button", { type: "button", onclick: () => openPassage(node.id.slice(2)) }, "Open the passage") : null),
@@ -183,6 +208,6 @@ function beside() {
   }
   const others = [...nodes.values()].filter((one) => one.id !== chosen && !hidden.has(one.type));
   if (others.length) parts.push(el("details", {}, el("summary", {}, `All ${nodes.size} that are drawn`),
-    el("ul", {}, ...others.map((one) => el("li", {}, el("button", { type: "button", class: "plain", onclick: () => choose(one.id) }, one.label), el("span", { class: "soft" }, ` ${one.type}${path.has(one.id) ? ", on the answer’s path" : ""}`))))));
+    el("ul", {}, ...others.map((one) => el("li", {}, el("button", { type: "button", class: "plain", onclick: () => choose(one.id) }, one.label), el("span", { class: "soft" }, ` ${one.type}${path.has(one.id) ? ", on the path" : ""}`))))));
   at("node").replaceChildren(...(parts.length ? parts : [el("p", { class: "soft" }, "Find a name to begin, or choose one of those above.")]));
 }
