@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
@@ -14,6 +15,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.exceptions import HTTPException
+from tqdm import tqdm
 
 from gnnrag import __version__
 from gnnrag.errors import GnnragError
@@ -84,4 +86,5 @@ async def _told(request: Request, error: Exception) -> JSONResponse:
 
 def from_environment() -> Guard:
     """Return the application that the environment tells of: uvicorn calls it in each worker."""
+    tqdm.set_lock(threading.RLock())  # its own, shared by processes, is told of as leaked when a signal ends this one
     return make_app(read_service(json.loads(os.environ[VARIABLE])["arguments"]))

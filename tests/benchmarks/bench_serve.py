@@ -50,9 +50,10 @@ def memory(pid: int) -> float:
 
 
 def processor(pid: int) -> float:
-    """Return the seconds of a processor that a process has used."""
+    """Return the seconds of a processor that a process and those that it started have used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(processor(int(one)) for one in children)
 
 
 class Load:
