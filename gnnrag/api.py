@@ -11,7 +11,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +29,7 @@ from gnnrag.index.build import build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.run import evaluation
 from gnnrag.run.answers import Answer, make_answer
-from gnnrag.run.opened import Events, LoopThread, Opened
+from gnnrag.run.opened import Events, LoopThread, Opened, parted
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
@@ -295,8 +295,10 @@ class Index:
     async def _answer(
         self, text: str, history: Turns, dots: Sequence[str], tell: Callable[[Any], None] | None = None
     ) -> Answer:
-        async with self._opened as opened, opened.turn(dots, self._config) as parts:
-            session = Session(f"ask-{next(self._numbers)}", parts.loop.budget)
+        shared, limits = parted(dots)
+        async with self._opened as opened, opened.turn(shared, self._config) as parts:
+            budget = replace(parts.loop.budget, **limits)  # type: ignore[arg-type]
+            session = Session(f"ask-{next(self._numbers)}", budget)
             if tell is not None:
                 session.events = Events(tell)
             text = await parts.standalone(text, history, session)

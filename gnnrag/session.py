@@ -28,6 +28,7 @@ class Budget:
     max_calls: int | None = None  # language-model calls
     max_tokens: int | None = None  # prompt plus completion tokens
     max_seconds: float | None = None
+    max_cost: float | None = None  # dollars, by the prices that the settings give
 
 
 @dataclass
@@ -107,6 +108,7 @@ class Session:
             ("calls", usage["llm_calls"], self.budget.max_calls),
             ("tokens", usage["prompt_tokens"] + usage["completion_tokens"], self.budget.max_tokens),
             ("seconds", time.monotonic() - self.started, self.budget.max_seconds),
+            ("cost", self.cost, self.budget.max_cost),
         )
         for name, used, limit in limits:
             if limit is not None and used > limit:

@@ -299,6 +299,17 @@ def test_the_library_keeps_its_threads_to_itself(index: Index) -> None:
     assert not any(thread.name == "gnnrag-index" for thread in threading.enumerate())
 
 
+def test_limits_of_one_question_open_no_part_anew(index: Index) -> None:
+    how: dict[str, Any] = {"method": "single", "retriever": "bm25"}
+    assert index.ask(QUESTION, **how).error is None
+    late = index.ask(QUESTION, **how, settings={"budget.max_seconds": 1e-9})
+    assert str(late.error).startswith("budget.max_seconds=1e-09 is used up")
+    assert index.ask(QUESTION, **how, settings={"budget.max_cost": 0.5, "budget.max_calls": 3}).error is None
+    assert len(index._opened._pipelines) == 1
+    with pytest.raises(ConfigError, match="must be a number"):
+        index.ask(QUESTION, **how, settings={"budget.max_tokens": "many"})
+
+
 def test_no_more_questions_are_under_way_than_the_settings_say(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     most, now, original = [0], [0], Single.select
 

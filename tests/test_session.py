@@ -35,6 +35,11 @@ def test_a_budget_counts_all_tasks_together():
     assert session.by_role["r"]["calls"] == 3
 
 
+def test_a_budget_of_dollars():
+    with pytest.raises(BudgetError, match=r"max_cost=1\.2 is used up \(1\.5\)"):
+        asyncio.run(ask_all("r", role, [1, 2, 3], Session("q", Budget(max_cost=1.2))))
+
+
 def test_a_task_that_fails_leaves_the_others_in_the_books():
     async def fails(task, session):
         await role(task, session)

@@ -71,7 +71,7 @@ LEVELS: list[str] = [
     "reports",
     "cluster",
     "api hub",
-    "interchange",
+    "interchange serve",
 ]
 
 
@@ -214,6 +214,12 @@ def test_the_library_imports_no_script() -> None:
     outside = {"inference", "training", "slurm", "tests"}
     assert not [relative(p) for p in (*LIBRARY, *COMMAND) if {m.split(".")[0] for m in imported(p)} & outside]
     assert not [relative(path) for path in LIBRARY if any(f"{m}.".startswith("gnnrag.cli.") for m in imported(path))]
+
+
+def test_only_the_server_needs_what_a_server_needs() -> None:
+    needs, own = {"fastapi", "starlette", "uvicorn", "mcp"}, ROOT / "gnnrag" / "serve"
+    others = [path for path in LIBRARY if not path.is_relative_to(own)]
+    assert not [relative(path) for path in others if needs & {name.split(".")[0] for name in imported(path)}]
 
 
 def test_importing_is_cheap() -> None:

@@ -31,6 +31,7 @@ ASKING, RESEARCH, TRAINING, DATA = "Ask your documents", "Compare methods", "Tra
 COMMANDS = {
     "ask": (ASKING, "Ask a question of an index; without one, a conversation."),
     "index": (ASKING, "Build an index, add and remove documents, look at it."),
+    "serve": (ASKING, "Serve indexes: a page, OpenAI's API, REST, MCP."),
     "evaluate": (RESEARCH, "Run a method on a benchmark and score it."),
     "compare": (RESEARCH, "Compare runs: table, significance, page."),
     "table": (RESEARCH, "Several methods and retrievers in one table."),
@@ -57,7 +58,7 @@ COMMANDS = {
 # What they are run with where nothing is given; the scripts in inference/ say the same.
 _HELPED = (
     *("audit", "clone", "compare", "compose-questions", "exchange", "fetch", "hub", "make-questions"),
-    *("match-thoughts", "reader-rows", "sub-question-rows"),
+    *("match-thoughts", "reader-rows", "serve", "sub-question-rows"),
 )
 _INSTEAD = dict.fromkeys(_HELPED, ("--help",)) | {"smollm": ("models/smollm2",)}
 _COMPLETES = "_GNNRAG_COMPLETE"

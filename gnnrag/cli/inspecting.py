@@ -13,8 +13,9 @@ from gnnrag.cli.console import render
 from gnnrag.common.files import write_atomic
 from gnnrag.errors import ArtefactError, GnnragError
 from gnnrag.index.index import Index
-from gnnrag.pages.graph import around_entity, for_question, render_page
+from gnnrag.pages.graph import around_entity, for_question
 from gnnrag.pages.inspection import GraphSummary, Inspection, inspect_index
+from gnnrag.serve.still import render_page
 
 USAGE = 'usage: gnnrag index inspect INDEX [--json | --html FILE [--entity NAME | --question "TEXT"]]'
 _WIDTH = 60  # of a name in a table
@@ -51,7 +52,7 @@ def write_page(root: Path, path: Path, entity: str | None, question: str | None)
         subgraph = for_question(index, question)
     else:
         subgraph = around_entity(graph, entity if entity is not None else graph.names[int(graph.degrees.argmax())])
-    write_atomic(path, render_page(graph, subgraph, index.passages))
+    write_atomic(path, render_page(index, subgraph))
     return path
 
 

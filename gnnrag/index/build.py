@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.files import digest, exclusive_lock
+from gnnrag.common.files import digest, exclusive_lock, tidy
 from gnnrag.common.hub import is_pulled
 from gnnrag.common.records import INDEX, refuse_other
 from gnnrag.common.tables import Lazy
@@ -251,12 +251,14 @@ def update_index(
     progress: Progress = lambda stage, done, total: None,
     documents: Collection[str] = (),
     caller: IndexConfig | None = None,
+    may_empty: bool = False,
 ) -> list[str]:
     """Add, replace or remove passages; equal to building the changed corpus from scratch.
 
     A passage whose id is known replaces the old one in place; a new one goes to the end. `remove` takes ids, or the
     name of a document for all that were cut from it; of the `documents` named, `add` has all passages: what else was
-    cut from them goes. `caller` gives what no index says: the model of prompted writers with its server, paths.
+    cut from them goes. `caller` gives what no index says: the model of prompted writers with its server, paths. Where
+    no passage is left, `may_empty` makes the folder as one that nothing was built in.
 
     Raises:
         DataError: an id to remove is not in the index, or two passages to add share an id.
@@ -271,8 +273,14 @@ def update_index(
         if not store.manifest["complete"]:  # finish what a kill cut off, so that this change finds a whole index
             _build(_own_plan(store, before, caller), None, progress)
         passages = _edited(root, before, add, remove, frozenset(documents))
-        if not len(passages):
+        if not len(passages) and not may_empty:
             raise DataError(root, "no passage would be left; delete the folder instead")
+        if not len(passages):
+            store.manifest.update(settings={}, source={}, stages={}, models={}, complete=True)
+            store.save()
+            tidy(root / ".partial", root)
+            store.clean()
+            return []
         is_other = not np.array_equal(passages.digests, digests_of(before))
         source = {**store.manifest["source"], "edited": True} if is_other else None
         return _build(_own_plan(store, passages, caller), source, progress)

@@ -42,9 +42,16 @@ def add_documents(
 
 
 def remove_documents(
-    root: Path, names: Sequence[str], progress: Progress = silent, caller: IndexConfig | None = None
+    root: Path,
+    names: Sequence[str],
+    progress: Progress = silent,
+    caller: IndexConfig | None = None,
+    may_empty: bool = False,
 ) -> list[str]:
-    """Remove passages by id, or all that were cut from a document, named as the index does or by its path."""
+    """Remove passages by id, or all that were cut from a document, named as the index does or by its path.
+
+    `may_empty`: those that are left, too; see `update_index`.
+    """
     store = Store(root)
     before = stored_passages(store) if store.key("passages") else []
     at = positions_of(before)
@@ -52,7 +59,7 @@ def remove_documents(
     wanted = frozenset(gone)
     leaving = {id_: before[i] for i, id_ in enumerate(at) if id_ in wanted or is_cut_from(id_, wanted)}
     back = tuple(given_back(leaving.values(), at.keys() - leaving.keys(), ()))
-    built = update_index(root, back, gone, progress, (), caller)
+    built = update_index(root, back, gone, progress, (), caller, may_empty)
     write_report(root, (), set(gone))
     return built
 

@@ -81,7 +81,7 @@ class Loop:
         """Answer one question, recorded in `session` or one of its own; never raises for what goes wrong inside it."""
         session = session or Session(question.id, self.budget)
         evidence, answer, rounds, error = Evidence(), "", 0, None
-        limit = asyncio.timeout(self.budget.max_seconds)
+        limit = asyncio.timeout(session.budget.max_seconds)
         try:
             async with limit:
                 evidence, rounds = await self._gather(question, session)
@@ -89,7 +89,7 @@ class Loop:
             error = session.failed_calls()
         except Exception as problem:  # noqa: BLE001 - whatever happens to one question must not stop the others
             if limit.expired():
-                error = f"budget.max_seconds={self.budget.max_seconds} is used up; raise it or set it to null"
+                error = f"budget.max_seconds={session.budget.max_seconds} is used up; raise it or set it to null"
             else:
                 error = described(problem)
             session.record("error", message=error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from gnnrag.common.files import digest
 from gnnrag.config import EvaluateConfig
+from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.run.pipeline import Pipeline, index_settings
 
@@ -43,6 +45,16 @@ class Opened:
             self._pipelines[tuple(dots)] = Pipeline(configure(dots), self.index)
         return self._pipelines[tuple(dots)]
 
+    def open_as(self, before: Opened, configure: Callable[[Sequence[str]], EvaluateConfig]) -> None:
+        """Open the parts that another state has been asked by; for a thread that has this one to itself."""
+        for dots in list(before._pipelines):
+            self.pipeline(dots, configure)
+
+    @property
+    def is_asked(self) -> bool:
+        """Tell whether a question is under way."""
+        return self._asked > 0
+
     async def __aenter__(self) -> Opened:
         self._asked += 1
         return self
@@ -65,6 +77,19 @@ class Opened:
         for pipeline in pipelines.values():
             pipeline.loop.close()
             await pipeline.roles.close()
+
+
+LIMITS = {f"budget.max_{name}": f"max_{name}" for name in ("calls", "tokens", "seconds", "cost")}
+
+
+def parted(dots: Sequence[str]) -> tuple[list[str], dict[str, float | None]]:
+    """Return settings that decide which parts answer, and a question's own limits, for which no part is opened anew."""
+    pairs = [dot.partition("=") for dot in dots]
+    limits = {LIMITS[key]: json.loads(value) for key, _, value in pairs if key in LIMITS}
+    for name, limit in limits.items():
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float)):
+            raise ConfigError(f"budget.{name}={limit!r}: must be a number, or null for no limit")
+    return [dot for dot, (key, *_) in zip(dots, pairs, strict=True) if key not in LIMITS], limits
 
 
 class LoopThread:

@@ -82,7 +82,7 @@ class Pipeline:
             return question
         found = Standalone(question)
         with suppress(BudgetError, TimeoutError):
-            async with asyncio.timeout(self.loop.budget.max_seconds):
+            async with asyncio.timeout(session.budget.max_seconds):
                 found = await self.roles["rewriter"](FollowUp(question, tuple(history)), session)
         session.flag("rewriter", *found.flags)
         session.record("rewrite", asked=question, text=found.text)

@@ -185,8 +185,8 @@ def test_questions_without_gold_that_are_left_out(pair: tuple[Path, list[Path]],
 
 def test_the_package_brings_its_files() -> None:
     folder = REPOSITORY / "gnnrag" / "pages" / "assets"
-    assert {p.stem for p in folder.glob("*.js")} == {*SCRIPTS, "graph"}
-    assert {p.stem for p in folder.glob("*.css")} == {*STYLES, "graph"}
+    assert {p.stem for p in folder.glob("*.js")} == {*SCRIPTS}
+    assert {p.stem for p in folder.glob("*.css")} == {*STYLES}
     assert '"pages/assets/*"' in (REPOSITORY / "pyproject.toml").read_text("utf-8")
     for script in folder.glob("*.js"):
         text = script.read_text("utf-8")

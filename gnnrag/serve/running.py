@@ -1,0 +1,47 @@
+"""What runs the application: workers on one socket, and a process that starts again whichever of them dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from gnnrag.errors import ConfigError
+from gnnrag.serve.settings import Service, read_callers
+from gnnrag.serve.state import State
+from gnnrag.serve.writer import VARIABLE
+
+
+def run(service: Service) -> None:
+    """Serve until a signal says to stop. ConfigError: it cannot listen there, or the tokens file cannot be used."""
+    log: dict[str, Any] = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"plain": {"format": "%(message)s"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+        "loggers": {
+            "gnnrag.serve": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
+            "uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+        },
+    }
+    own = service.own
+    read_callers(own, tuple(service.indexes))  # what cannot be is told before anything listens
+    for name in service.indexes:
+        State(service.state_folder(name)).close()
+    try:
+        family, *_, address = socket.getaddrinfo(own.host, own.port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise ConfigError(f"serve.host={own.host} serve.port={own.port}: {error.strerror}; give others") from error
+    os.environ[VARIABLE] = json.dumps({"arguments": service.arguments})
+    config = uvicorn.Config(
+        "gnnrag.serve.app:from_environment", factory=True, workers=own.workers, log_config=log, access_log=False,
+        server_header=False, timeout_keep_alive=20, timeout_graceful_shutdown=5, h11_max_incomplete_event_size=1 << 15,
+        ws="none", backlog=512, limit_concurrency=2048, timeout_worker_healthcheck=60,
+    )  # fmt: skip
+    with listening:
+        Multiprocess(config, [listening]).run()  # of one worker, too: a kill or a lack of memory may hit it

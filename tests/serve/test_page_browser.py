@@ -1,0 +1,162 @@
+"""The page in a real browser: what a person does with it, on a desk and on a phone, by day and by night."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.browser import open_browser
+from tests.helpers.each import each
+from tests.helpers.serving import DOCUMENTS, QUESTION, Client, serving
+
+pytestmark = pytest.mark.slow
+EVIL = "<img src=x onerror=\"document.title='hacked'\"> <script>document.title='hacked'</script> lies in Paris."
+DROP = """
+const carried = new DataTransfer();
+for (const [name, text] of arguments[0]) carried.items.add(new File([text], name));
+const dropped = new DragEvent("drop", {dataTransfer: carried, bubbles: true, cancelable: true});
+document.getElementById("drop").dispatchEvent(dropped);
+"""
+AXE = """
+const done = arguments[0];
+axe.run().then((found) => done(found.violations.map((v) => [v.impact, v.id, v.nodes[0].html])));
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with open_browser(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+class Person:
+    """Somebody at the page, who waits until what is to be seen is there."""
+
+    def __init__(self, driver: Any, client: Client) -> None:
+        self.driver, self.client = driver, client
+
+    def look(self, width: int, height: int, scheme: str) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        self.driver.get("about:blank")
+        self.driver.get(self.client.base)
+
+    def sees(self, script: str) -> Any:
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline:
+            if found := self.driver.execute_script(f"return {script}"):
+                return found
+            time.sleep(0.05)
+        raise AssertionError(script)
+
+    def click(self, selector: str) -> None:
+        self.sees(f"document.querySelector({selector!r})")
+        self.driver.execute_script(f"document.querySelector({selector!r}).click()")
+
+    def type(self, field: str, text: str) -> None:
+        from selenium.webdriver.common.by import By
+        from selenium.webdriver.common.keys import Keys
+
+        found = self.driver.find_element(By.ID, field)
+        found.clear()
+        found.send_keys(text, Keys.ENTER)
+
+    def asks(self, question: str) -> None:
+        before = self.driver.execute_script("return document.querySelectorAll('.turn').length")
+        self.type("question", question)
+        self.sees(f"document.querySelectorAll('.turn').length > {before}")
+        self.sees("!document.querySelector('.answer.waiting') && !document.querySelector('.head button')")
+
+    def shows(self, what: str) -> None:
+        """Check that nothing keeps anybody out or runs over the side, and that nothing in a document has run."""
+        self.driver.execute_script((files("axe_core_python") / "axe.min.js").read_text())
+        found = self.driver.execute_async_script(AXE)
+        assert [row for row in found if row[0] in ("serious", "critical")] == [], what
+        assert self.driver.execute_script("return document.documentElement.scrollWidth <= innerWidth"), what
+        assert "hacked" not in self.driver.title
+
+
+@each("scheme", ["light", "dark"])
+@each("width, height", [(1280, 860), (390, 844)])
+def test_what_a_person_does(browser: Any, tmp_path: Path, width: int, height: int, scheme: str) -> None:
+    with serving([tmp_path / "papers"]) as client:
+        person = Person(browser, client)
+        browser.get_log("browser")
+        person.look(width, height, scheme)
+        person.sees("!document.getElementById('view-documents').hidden")  # there is nothing to ask yet
+        person.driver.execute_script(DROP, [*DOCUMENTS.items(), ["evil.txt", EVIL]])
+        person.sees("document.querySelectorAll('#jobs .queued, #jobs .running').length")
+        person.sees("document.querySelectorAll('#jobs .done').length == 4")
+        person.sees("document.querySelectorAll('#documents li').length == 4")
+        person.shows("documents")
+
+        person.click("#tab-ask")
+        person.sees("document.querySelectorAll('#method option').length > 1")
+        person.shows("start")
+        person.asks(QUESTION)
+        assert person.sees("document.querySelector('.answer').textContent").startswith("Zavrazhye")
+        assert "searched for" in person.sees("document.querySelector('.rounds').textContent")
+        person.shows("answer")
+        person.click(".card .sources li:nth-child(2) button")
+        assert "Zavrazhye" in person.sees("document.querySelector('dialog[open] mark')?.textContent")
+        person.shows("citation")
+        person.click("dialog[open] .close")
+
+        person.click("#anew")
+        person.asks("Who directed Solaris?")
+        person.click("#compare")
+        person.asks("Where did he die?")
+        assert (
+            person.sees(
+                "[...document.querySelectorAll('.turn:last-child .answer')].map((a) => a.textContent.slice(0, 5))"
+            )
+            == ["Paris"] * 2
+        )
+        assert "The same answer" in person.sees("document.querySelector('.verdict').textContent")
+        person.shows("comparison")
+
+        person.click(".turn:last-child .card a")
+        person.sees("document.querySelector('#canvas canvas') && document.querySelector('#types .ring')")
+        person.click("#clear")
+        person.type("find", "tarkov")
+        person.sees(
+            "[...document.querySelectorAll('#matches button')].every((b) => b.textContent.includes('Tarkovsky'))"
+        )
+        person.click("#matches button")
+        person.sees("document.querySelector('#node h2')?.textContent == 'Andrei Tarkovsky'")
+        before = person.sees("document.getElementById('drawn').textContent")
+        person.sees(
+            "[...document.querySelectorAll('.joined button')].find((b) => b.textContent == 'Solaris')?.click() ?? 1"
+        )
+        person.sees("document.querySelector('#node h2')?.textContent == 'Solaris'")
+        person.click("#node .primary")
+        person.sees(f"document.getElementById('drawn').textContent != {before!r}")
+        before = person.sees("document.getElementById('drawn').textContent")
+        person.click("#types input")
+        person.sees(f"document.getElementById('drawn').textContent != {before!r}")
+        person.shows("graph")
+        assert [row for row in browser.get_log("browser") if row["level"] == "SEVERE"] == []
+
+
+def test_a_token_is_asked_for_and_a_link_to_a_passage_opens_it(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "tokens.yaml").write_text("tokens: [{name: a, token: sixteen-letters-or-more, rights: [ask, write]}]")
+    with serving([tmp_path / "papers"], f"serve.tokens={tmp_path / 'tokens.yaml'}") as client:
+        told = Client(client.port, "sixteen-letters-or-more")
+        told.ended("papers", told("PUT", "/api/indexes/papers/documents/evil.txt", EVIL.encode())[1]["job"])
+        person = Person(browser, client)
+        person.look(1280, 860, "light")
+        for token in ("wrong", "sixteen-letters-or-more"):
+            person.sees("document.querySelector('#token').open")
+            person.driver.execute_script("document.getElementById('token-text').value = ''")
+            person.type("token-text", token)
+        person.sees("document.querySelectorAll('#method option').length > 1")
+        person.driver.execute_script("location.hash = '#/papers/passage/evil.txt%231'")
+        assert "onerror" in person.sees("document.querySelector('dialog[open] .text')?.textContent")
+        person.shows("passage")
