@@ -57,9 +57,9 @@ class EmbedderConfig:
     # `embedded`, `static` (distilled from it, fast), `hash` (tests), a folder, or a sentence-transformers name
     model: str = "embedded"
     backend: str = one_of("auto", "openvino", "torch")  # auto: openvino where installed
-    precision: str = one_of("f32", "bf16")  # bf16: openvino, on CPUs that have it
+    precision: str = one_of("f32", "bf16")  # bf16: faster on GPUs, and on CPUs that have it
     batch_size: int = 8
-    device: str = "cpu"  # torch backend only
+    device: str = "auto"  # auto: a GPU where there is one, by torch; cpu, cuda, cuda:1, ...: of the torch backend
 
 
 @dataclass

@@ -151,7 +151,7 @@ def write_folder(folder: Path, write: Callable[[Path], T]) -> T:
         _settle(new)
     except BaseException as error:
         tidy(new, folder.parent)  # a full disk needs the room
-        if isinstance(error, OSError) and error.errno is None:  # numpy says only that it wrote less than it was given
+        if isinstance(error, OSError) and "requested and" in str(error):  # numpy says that it wrote less than it has
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
         raise
     if folder.is_symlink() or folder.exists():

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gnnrag.common.devices import device_named, has_gpu
 from gnnrag.common.files import digest, file_digest, read_json
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError, NotGivenError
@@ -90,6 +91,7 @@ class Embedder(Protocol):
 
     identity: str  # changes whenever vectors would
     weights: str = ""  # the same of the weights alone; empty: as identity
+    block: int = 256  # texts to be given together, where there are many
 
     @property
     def query_prefix(self) -> str:
@@ -206,8 +208,8 @@ class SentenceEmbedder(Embedder):
         self.config = config
         self.folder, self.weights = model_folder(config.model)
         self.backend = _pick_backend(config.backend, config.device)
-        precision = config.precision if self.backend == "openvino" else "f32"
-        self.identity = digest([self.weights, self.backend, precision, BUCKET, config.batch_size])
+        self.identity = digest([self.weights, self.backend, config.precision, BUCKET, config.batch_size])
+        self.block = max(self.block, 16 * config.batch_size)  # texts of all lengths are to fill batches of one length
         self._lock = threading.Lock()  # one forward pass at a time: two would only fight over the cores
         self._cache: OrderedDict[tuple[str, bool], np.ndarray] = OrderedDict()
         self._forward: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
@@ -252,7 +254,11 @@ class SentenceEmbedder(Embedder):
     @cached_property
     def _model(self) -> Any:
         folder = _fetched(self.folder) if isinstance(self.folder, RecordedName) else self.folder
-        return open_encoder(folder, self.config.device if self.backend == "torch" else "cpu")
+        return open_encoder(folder, self._device if self.backend == "torch" else "cpu")
+
+    @cached_property
+    def _device(self) -> str:
+        return str(device_named(self.config.device, "index.embedder.device"))
 
     def _load(self) -> None:
         if self._forward is not None:
@@ -269,7 +275,7 @@ class SentenceEmbedder(Embedder):
 
             self._forward = openvino_forward(lambda: self._model, self.config.precision, self.weights)
         else:
-            self._forward = torch_forward(self._model, self.config.device)
+            self._forward = torch_forward(self._model, self._device, self.config.precision)
 
     def _encode(self, texts: list[str], prompt: str) -> np.ndarray:
         self._load()
@@ -335,12 +341,13 @@ def model_tokeniser(model: Any) -> Tokenise:
     return lambda texts: tokenizer(texts, truncation=True, max_length=limit)["input_ids"]
 
 
-def torch_forward(model: Any, device: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def torch_forward(model: Any, device: str, precision: str = "f32") -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """Return the encoder as a function of (tokens, mask), both (batch, length) int64, to unit float32 rows."""
     import torch
 
     def forward(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        with torch.inference_mode():
+        kind = torch.device(device).type
+        with torch.inference_mode(), torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16"):
             features = {
                 "input_ids": torch.from_numpy(tokens).to(device),
                 "attention_mask": torch.from_numpy(mask).to(device),
@@ -356,4 +363,5 @@ def _pick_backend(name: str, device: str) -> str:
         return name
     from importlib.util import find_spec
 
-    return "openvino" if device == "cpu" and find_spec("openvino") else "torch"
+    on_cpu = device == "cpu" or (device == "auto" and not has_gpu())
+    return "openvino" if on_cpu and find_spec("openvino") else "torch"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,20 @@ from gnnrag.index.postings import K1, B, Postings, unmoved
 
 # What `fit` writes, and a stranger's file may not change.
 _FIXED = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_dtype": "int32", "backend": "numpy"}
+
+
+def _library() -> Any:
+    """Return bm25s, without JAX: importing both takes three quarters of a GPU's memory, for what is not used here."""
+    if "bm25s" not in sys.modules:
+        jax = sys.modules.pop("jax", None)
+        sys.modules["jax"] = None  # type: ignore[assignment]
+        try:
+            import_module("bm25s")
+        finally:
+            del sys.modules["jax"]
+            if jax:
+                sys.modules["jax"] = jax
+    return import_module("bm25s")
 
 
 class BM25:
@@ -32,8 +48,7 @@ class BM25:
     @classmethod
     def fit(cls, texts: Sequence[str]) -> BM25:
         """Index texts in the given order."""
-        import bm25s
-
+        bm25s = _library()
         tokens = tokenise(texts)
         # bm25s would number the terms in hash order, which differs from run to run. One term that no text has keeps
         # a corpus of stop-words only (or of nothing) valid.
@@ -49,8 +64,6 @@ class BM25:
 
         None where it can only be fitted: scores of another version, or nothing that counts.
         """
-        import bm25s
-
         kept, scores = unmoved(kept), self.model.scores
         if not self.lengths.any() or not isinstance(self.terms, Keys):
             return None
@@ -58,7 +71,7 @@ class BM25:
         after = found and found.spliced(kept, tokenise(texts(kept.missing)))
         if not after or not after.lengths.any():
             return None
-        model = bm25s.BM25(method="lucene", k1=K1, b=B)
+        model = _library().BM25(method="lucene", k1=K1, b=B)
         arrays = {"data": after.scores(), "indices": after.passages.values, "indptr": after.passages.indptr}
         model.scores, model.nonoccurrence_array = {**arrays, "num_docs": len(after.lengths)}, None
         return BM25(model, after.terms, after.lengths)
@@ -88,8 +101,7 @@ class BM25:
     @classmethod
     def load(cls, folder: Path) -> BM25:
         """Read what `save` wrote. Raises ArtefactError where its parts do not belong together."""
-        import bm25s
-
+        bm25s = _library()
         if not (folder / "lengths.npy").exists():
             raise ArtefactError(f"{folder} is of an earlier version; bring it up to date: gnnrag index build CONFIG")
         how = {"allow_pickle": False, "mmap": True, "load_vocab": False, "show_progress": False}
@@ -115,9 +127,8 @@ class BM25:
 
 def tokenise(texts: Sequence[str]) -> list[list[str]]:
     """Return the stems of each text, in order, without English stop-words."""
-    import bm25s
     import Stemmer
 
-    return bm25s.tokenize(
+    return _library().tokenize(
         list(texts), stopwords="en", stemmer=Stemmer.Stemmer("english"), return_ids=False, show_progress=False
     )

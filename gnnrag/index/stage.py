@@ -216,7 +216,7 @@ def embed_strings(
         rows = embedder.encode(texts(positions))
         return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in rows]
 
-    values = map_passages(context.store, stage, settings, keys, known, compute, 256, progress)
+    values = map_passages(context.store, stage, settings, keys, known, compute, embedder.block, progress)
     if not values:
         return np.zeros((0, 0), np.float32)
     out = np.empty((len(values), len(_row(values[0]))), dtype=np.float32)

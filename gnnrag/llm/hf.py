@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gnnrag.common.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError, LLMError
 from gnnrag.llm.base import Reply
 from gnnrag.llm.folders import ModelFiles, check_adapter, kind_of, require
@@ -44,7 +45,7 @@ def load_model(folder: Path, kind: str, merged: Path | None, device: str, dtype:
 
     from gnnrag.common.records import check_tokenizer  # torch
 
-    where = _device(device)
+    where: Any = device_named(device)
     number = getattr(torch, ("bfloat16" if where.type == "cuda" else "float32") if dtype == "auto" else dtype)
     check_tokenizer(folder)
     cls = AutoModelForSeq2SeqLM if kind == "seq2seq" else AutoModelForCausalLM
@@ -79,20 +80,6 @@ def put_on(model: Any, folder: Path, name: str) -> Any:
     except (RuntimeError, ValueError, KeyError, OSError) as error:
         problem = " ".join(str(error).split())[:300]
         raise ArtefactError(f"adapter {str(folder)!r} does not fit the model ({problem}); give its own base") from error
-
-
-def _device(name: str) -> Any:
-    import torch
-
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        problem = str(error).splitlines()[0][:150]
-        raise ConfigError(f"device={name!r} cannot be used here ({problem}); give auto or cpu") from error
-    return device
 
 
 class Matcher:

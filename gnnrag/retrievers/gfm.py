@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.common.devices import device_named
 from gnnrag.common.files import child, read_json
 from gnnrag.common.records import folds_advice
 from gnnrag.errors import ArtefactError, ConfigError
@@ -29,7 +30,7 @@ class GFMConfig:
     threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
     link_vectors: bool | None = None  # mode entity: names are also linked by vectors; null: as in training
     fallback: str | None = None  # mode entity, without a start: dense ranks passages, or none; null: as in training
-    device: str = "cpu"
+    device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
     batch: int = 1  # questions of one pass, for a GPU; with more, the last digits of a score depend on which share it
 
 
@@ -78,7 +79,8 @@ class GFMRetriever(Retriever):
         folder = _folder(self.config)
         checkpoint = load_checkpoint(folder, {"encoder": encoder_record(index.embedder)})
         links = Links(*_links(self.config, _record(self.config)))
-        self.scorer = make_scorer(index, checkpoint, self.config.passages, links, self.config.device)
+        device = str(device_named(self.config.device, "retriever.device"))
+        self.scorer = make_scorer(index, checkpoint, self.config.passages, links, device)
         self._of_entities = self.scorer if isinstance(self.scorer, EntityScorer) else None
         self.channels = self.channels_for(self.config)
 

@@ -25,6 +25,7 @@ class NextHopRetrieverConfig:
     base: str | None = None  # where the base encoder of the checkpoint lies now, if not embedded
     hops: int = 2  # passages of a chain; 1: dense retrieval
     beam: int = 4  # chains that go on after each hop
+    device: str = "auto"  # where the encoder runs: a GPU where there is one; cpu, cuda, cuda:1, ...
     temperature: float = 0.05  # of the softmax over the corpus that makes cosines of different hops comparable
 
 
@@ -54,7 +55,9 @@ class NextHopRetriever(Retriever):
                 raise ConfigError(f"retriever.{name}={getattr(self.config, name)}: must be at least 1, at most {most}")
         if self.config.temperature <= 0:
             raise ConfigError(f"retriever.temperature={self.config.temperature}: must be above 0")
-        self.encoder = NextHop.open(index, self.config.checkpoint, self.config.base)
+        self.encoder = NextHop.open(
+            index, self.config.checkpoint, self.config.base, self.config.device, "retriever.device"
+        )
 
     @classmethod
     def checkpoints_for(cls, settings: NextHopRetrieverConfig) -> tuple[Path, ...]:

@@ -37,6 +37,10 @@ class FitConfig:
     log_every: int = 20  # steps
     precision: str = "no"  # no: float32; bf16 or fp16 where the hardware has it
 
+    def __post_init__(self) -> None:
+        if self.precision == "off":  # what a bare no is in YAML
+            self.precision = "no"
+
 
 @dataclass
 class FoldConfig:

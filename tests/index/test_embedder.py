@@ -98,10 +98,21 @@ class TestBatching:
             return SentenceEmbedder(EmbedderConfig(**{"model": "no/model", "backend": "torch", **settings})).identity
 
         base = identity()
-        assert identity(precision="bf16") == base  # torch ignores it
+        assert identity(device="cpu") == base
         others = {identity(model="no/other"), identity(backend="openvino"), identity(batch_size=16)}
-        others.add(identity(backend="openvino", precision="bf16"))
-        assert len(others | {base}) == 5
+        others |= {identity(backend="openvino", precision="bf16"), identity(precision="bf16")}
+        assert len(others | {base}) == 6
+
+    def test_a_gpu_is_used_where_there_is_one(self, monkeypatch):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+        for found, wanted in ((True, "torch"), (False, "openvino")):
+            monkeypatch.setattr(module, "has_gpu", lambda found=found: found)
+            assert SentenceEmbedder(EmbedderConfig(model="no/model")).backend == wanted
+            assert SentenceEmbedder(EmbedderConfig(model="no/model", device="cpu")).backend == "openvino"
+
+    def test_texts_come_in_blocks_that_fill_batches(self):
+        blocks = [SentenceEmbedder(EmbedderConfig(model="no/model", batch_size=n)).block for n in (8, 128)]
+        assert blocks == [256, 2048]
 
 
 def test_wrong_weights_are_refused_by_their_digest(tmp_path, monkeypatch):

@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -68,3 +70,15 @@ def test_corpora_of_nothing(texts, tmp_path):
     assert scores.shape == (3, len(texts))
     assert np.isfinite(scores).all()
     assert bool(scores.any()) == (texts == ["word"])
+
+
+def test_jax_is_left_alone(tmp_path):
+    """It would hold most of a GPU's memory as soon as bm25s looks for it."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("found = True")
+    (tmp_path / "jax" / "lax.py").write_text("raise SystemExit('asked')")
+    code = "from gnnrag.index.lexical import tokenise; print(tokenise(['two cats'])); import jax; assert jax.found"
+    paths = {"PYTHONPATH": f"{tmp_path}:."}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=paths)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[['two', 'cat']]\n"

@@ -15,7 +15,16 @@ from gnnrag.config import load_config
 from gnnrag.errors import ConfigError
 from gnnrag.training.language.data import Example, TrainLanguageConfig
 from gnnrag.training.language.losses import open_language_model, supervised_losses
-from gnnrag.training.language.memory import GIB, Memory, base_sizes, check_fits, language_memory, micro_batch
+from gnnrag.training.language.memory import (
+    GIB,
+    Memory,
+    as_on_gpu,
+    base_sizes,
+    check_fits,
+    language_memory,
+    micro_batch,
+    step_bytes,
+)
 from gnnrag.training.loop import groups_of
 from tests.helpers.each import each
 from tests.helpers.tiny_model import make_tiny_model
@@ -39,6 +48,18 @@ def on_eight(path: Path) -> list[str]:
     return [word for word in line.split() if "=" in word]
 
 
+# GiB that torch had allocated at most on one H200 (tests/benchmarks/bench_gpu.py train; torch 2.11, transformers 5.17):
+# while training, and while validation's replies were scored or written.
+SEEN = {
+    "reader_causal": (8.26, 21.60),
+    "verifier_qwen05b": (32.28, 11.20),
+    "verifier_qwen7b": (26.09, 34.19),
+    "thoughts_dpo": (9.62, 11.59),
+    "thoughts_t5": (20.75, 46.58),
+    "verifier_deberta": (43.90, 0.0),
+}
+
+
 @each("path", CONFIGS)
 def test_every_gpu_config_fits_one_80_gb_gpu_and_eight(path: Path) -> None:
     own = BASES.get(path.stem, [])
@@ -52,6 +73,10 @@ def test_every_gpu_config_fits_one_80_gb_gpu_and_eight(path: Path) -> None:
     # As much as one GPU holds already, and the copy of the gradients.
     assert max(micro_batch(many, 8), micro_batch(config, 8)) <= micro_batch(config, 1)
     check_fits(replace(found[1], buckets=found[1].gradients), 8, 80)
+    for part, seen in zip(("step", "validation"), SEEN.get(path.stem, ()), strict=False):
+        other = "validation" if part == "step" else "step"
+        if seen:
+            assert replace(found[1], **{other: 0}).total / GIB == pytest.approx(seen, rel=0.05), part
 
 
 def test_all_gpu_configs_are_among_those_counted() -> None:
@@ -112,6 +137,17 @@ def test_the_count_is_that_of_a_real_step(base: Path, model: dict[str, Any]) -> 
     # The backward pass adds less than half to what the forward one keeps; what checkpointing drops, it makes again.
     whole = measured(settings(base, **model | {"checkpointing": False}))[1]
     assert saved <= found.step <= 1.5 * whole
+
+
+def test_dropout_and_what_autocast_leaves_in_float32_are_counted_as_on_a_gpu() -> None:
+    x = torch.ones(64, 1024, dtype=torch.bfloat16)
+    with as_on_gpu(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.nn.Softmax(-1)(x).dtype == torch.nn.LayerNorm(1024)(x).dtype == torch.float32
+        assert torch.nn.functional.softmax(x, -1, dtype=torch.bfloat16).dtype == torch.bfloat16
+    network = torch.nn.Dropout(0.5)
+    rows = torch.ones(64, 1024, requires_grad=True)
+    assert 5 * rows.numel() <= step_bytes(network, lambda model: model(rows), "no") < 9.1 * rows.numel()
+    assert network.eval()(rows) is rows
 
 
 def test_eight_gpus_hold_a_copy_of_the_gradients(base: Path) -> None:

@@ -178,6 +178,18 @@ def test_the_best_by_features_are_read_and_the_rest_stands_below(base: Path) -> 
     assert out.tolist() == [-2.0, -2.0, 3.0]
 
 
+def test_passes_as_large_as_a_gpus_score_the_same(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network(base)
+    pairs = pairs_of(model, 3)
+    features = np.stack([p.features for p in pairs])
+    small = PairScorer(model, PairMaker(model.config))
+    monkeypatch.setattr("gnnrag.roles.tuned.verifier.pass_rows", lambda device, on_cpu, on_gpu: on_gpu)
+    large = PairScorer(model, PairMaker(model.config))
+    assert large.rows > small.rows
+    assert large(pairs) == pytest.approx(small(pairs), abs=1e-5)
+    assert large.by_features(features) == pytest.approx(small.by_features(features), abs=1e-5)
+
+
 @each(
     "changes, message",
     [

@@ -149,6 +149,7 @@ class ChainOptions:
     next_hop: float | None = None  # weight of the next-hop encoder; 0: without it
     encoder: str | None = None  # its checkpoint; null: the one that ships
     base: str | None = None  # where its base lies, if that is not the embedded one
+    device: str = "auto"  # where that encoder runs
 
 
 class ChainVerifier(Role[VerifierTask, Verdict]):
@@ -165,7 +166,7 @@ class ChainVerifier(Role[VerifierTask, Verdict]):
         is_wanted = options.next_hop is not None or options.encoder is not None  # and must fit
         self.encoder: NextHop | None = None
         if self.weight and (is_wanted or fits(options.encoder, index)):
-            self.encoder = NextHop.open(index, options.encoder, options.base)
+            self.encoder = NextHop.open(index, options.encoder, options.base, options.device, "verifier.device")
         following = [self.encoder.fingerprint, self.weight] if self.encoder else []
         self.fingerprint = digest([record.fingerprint, self.length, self.beam, *following])
 

@@ -168,9 +168,7 @@ def load_encoder(
     refuse_adapter(Path(folder))
     try:
         settings = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        for name, value in vars(settings).items():  # every family has its own names
-            if "dropout" in name and isinstance(value, float):
-                setattr(settings, name, dropout)
+        set_dropout(settings, dropout)
         with quiet_loading():
             encoder: Any = AutoModel.from_pretrained(
                 folder, config=settings, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
@@ -191,6 +189,13 @@ def load_encoder(
     if gradient_checkpointing:
         encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return encoder, encoder.config.hidden_size
+
+
+def set_dropout(settings: Any, share: float) -> None:
+    """Set all dropout of a model's settings; every family has its own names for it."""
+    for name, value in vars(settings).items():
+        if "dropout" in name and isinstance(value, float):
+            setattr(settings, name, share)
 
 
 def encoder_layers(encoder: nn.Module) -> Sequence[nn.Module]:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gnnrag.common.devices import device_named, pass_rows
 from gnnrag.common.records import read_settings
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
@@ -33,7 +34,7 @@ from gnnrag.types import Passage
 
 KIND = "encoder"
 FIRST = ("base", "trained", "mean")
-ROWS = 4  # sequences of a forward pass at inference; with fewer, the rest is filled up
+ROWS = 4, 64  # sequences of a forward pass at inference, on a CPU and on a GPU; with fewer, the rest is filled up
 BUCKET = 16  # token lengths are padded to multiples of this
 
 
@@ -188,13 +189,16 @@ class NextHop:
     def __init__(self, index: Index, model: NextHopEncoder, rows: RowMaker, fingerprint: str = "") -> None:
         self.index, self.model, self.rows, self.fingerprint = index, model, rows, fingerprint
         self.device = model.keep.device
+        self.size = pass_rows(self.device, *ROWS)
 
     @classmethod
-    def open(cls, index: Index, path: str | None = None, base: str | None = None) -> NextHop:
-        """Open a checkpoint for an index; `path` None: the one that ships.
+    def open(
+        cls, index: Index, path: str | None = None, base: str | None = None, device: str = "auto", key: str = "device"
+    ) -> NextHop:
+        """Open a checkpoint for an index; `path` None: the one that ships; `key` names the setting `device`.
 
-        ConfigError: there is none. ArtefactError: damaged, of another kind, or trained on other vectors than the
-        index's.
+        ConfigError: there is none, or no such device. ArtefactError: damaged, of another kind, or trained on other
+        vectors than the index's.
         """
         folder = encoder_folder(path)
         record = read_tuned(folder, "thoughts", (KIND,))
@@ -204,7 +208,7 @@ class NextHop:
         for module in model.modules():  # the same sums without the adapter's own products
             if hasattr(module, "lora_A"):
                 module.merge()  # type: ignore[operator]
-        return cls(index, model, RowMaker(config), record.fingerprint)
+        return cls(index, model.to(device_named(device, key)), RowMaker(config), record.fingerprint)
 
     def encode_next(self, question: str, passages: Sequence[Passage]) -> np.ndarray:
         """Return the unit vector of the passage to read after these, oldest first. Shape (dim,), float32."""
@@ -223,7 +227,7 @@ class NextHop:
         needed = [i for i, (_, chain) in enumerate(asked) if chain or first != "base"]
         contents = [[self.index.passages[p].content for p in asked[i][1]] for i in needed]
         rows = [self.rows.row(asked[i][0], texts) for i, texts in zip(needed, contents, strict=True)]
-        for group, tokens, mask in batches(rows, ROWS, BUCKET, is_full=True):
+        for group, tokens, mask in batches(rows, self.size, BUCKET, is_full=True):
             read = self.model.embed(tokens.to(self.device), mask.to(self.device))
             for row, place in enumerate(group):
                 i = needed[place]

@@ -297,6 +297,7 @@ class TunedThoughtsConfig(LanguageRoleConfig):
     """Settings of `TunedThoughts`."""
 
     is_guess: bool | None = None  # methods treat its queries as those of rules; null: as its training was told, or no
+    device: str = "auto"  # where an encoder runs: a GPU where there is one; cpu, cuda, cuda:1, ...
     mixed: bool = False  # of an encoder: the slow query is that of the rules, in words, where they name what is missing
 
 
@@ -336,7 +337,10 @@ class TunedThoughts(Role[ThoughtsTask, Thoughts]):
         self._batcher: MicroBatcher[ThoughtsTask, Thoughts] = MicroBatcher(self.think)
         self._vectors: VectorThoughts | None = None
         if record.kind == ENCODER:
-            self._vectors = VectorThoughts(NextHop.open(index, str(folder), self.config.base), self.config.mixed)
+            self._vectors = VectorThoughts(
+                NextHop.open(index, str(folder), self.config.base, self.config.device, "thoughts.device"),
+                self.config.mixed,
+            )
             return
         self.model = load_selector(folder, record, FEATURES)
         _check_embedder(folder, record.base, index)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gnnrag.common.devices import device_named, pass_rows
 from gnnrag.common.files import digest
 from gnnrag.common.records import read_settings
 from gnnrag.common.waiting import MicroBatcher, Worker
@@ -174,7 +175,7 @@ def load_cross_encoder(folder: Path, record: TunedRecord, base: str | None = Non
 
 
 BUCKET = 32  # token lengths are padded to multiples of this
-ROWS = 16  # pairs of a forward pass; with fewer, the rest is filled up
+ROWS = 16, 128  # pairs of a forward pass, on a CPU and on a GPU; with fewer, the rest is filled up
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +248,7 @@ class PairScorer:
     def __init__(self, model: CrossEncoder, maker: PairMaker, precision: str = "f32") -> None:
         self.model, self.maker, self.precision = model, maker, precision
         self.device = next(model.parameters()).device
-        self.has_types = has_types(model)
+        self.has_types, self.rows = has_types(model), pass_rows(self.device, *ROWS)
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:
@@ -257,9 +258,9 @@ class PairScorer:
             buckets[padded(len(pair.tokens))].append(i)
         out = [0.0] * len(pairs)
         for _, members in sorted(buckets.items()):
-            for start in range(0, len(members), ROWS):
-                chunk = members[start : start + ROWS]
-                batch = self.maker.batch([pairs[i] for i in chunk], ROWS, self.device, self.has_types)
+            for start in range(0, len(members), self.rows):
+                chunk = members[start : start + self.rows]
+                batch = self.maker.batch([pairs[i] for i in chunk], self.rows, self.device, self.has_types)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                     logits = self.model(batch)
                 for i, logit in zip(chunk, logits.float().tolist(), strict=False):
@@ -269,8 +270,14 @@ class PairScorer:
     @torch.inference_mode()
     def by_features(self, features: np.ndarray) -> np.ndarray:
         """Return what the features alone say, for each passage by itself. Shape (passages,)."""
-        rows = [torch.from_numpy(row[None]).to(self.device) for row in features]
-        return np.array([float(self.model.by_features_alone(row)) for row in rows])
+        size = pass_rows(self.device, 1, self.rows)
+        found: list[float] = []
+        for start in range(0, len(features), size):
+            rows = np.zeros((size, features.shape[1]), np.float32)
+            count = len(part := features[start : start + size])
+            rows[:count] = part
+            found += self.model.by_features_alone(torch.from_numpy(rows).to(self.device)).tolist()[:count]
+        return np.array(found)
 
 
 def score_shown(scorer: PairScorer, shown: Shown, read: int | None, features: np.ndarray) -> np.ndarray:
@@ -325,7 +332,7 @@ class TunedVerifierConfig(LanguageRoleConfig):
     max_selected: int | None = None  # most passages that are selected, by their own scores; null: as in training
     read: int | None = None  # passages whose text is read, the best by their features; null: as in training, 0: all
     batch_size: int = 256  # pairs that are scored together, of all questions in flight; the scores do not depend on it
-    device: str = "cpu"
+    device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
     precision: str = "f32"  # bf16 is faster where the processor has it; scores then differ slightly
 
 
@@ -351,7 +358,7 @@ class TunedVerifier(Role[VerifierTask, Verdict]):
             self.fingerprint = self._does.fingerprint
         elif record.kind == CHAIN:
             c = self.config
-            options = ChainOptions(c.max_selected, c.beam, c.next_hop, c.encoder, c.base)
+            options = ChainOptions(c.max_selected, c.beam, c.next_hop, c.encoder, c.base, c.device)
             self._does = ChainVerifier(index, folder, record, options)
             self.fingerprint = self._does.fingerprint
         else:
@@ -372,7 +379,7 @@ class CrossEncoderVerifier(Role[VerifierTask, Verdict]):
 
     def __init__(self, index: Index, folder: Path, record: TunedRecord, config: TunedVerifierConfig) -> None:
         self.index = index
-        model = load_cross_encoder(folder, record, config.base).to(config.device)
+        model = load_cross_encoder(folder, record, config.base).to(device_named(config.device, "verifier.device"))
         self._maker = PairMaker(model.config)
         self._scorer = PairScorer(model, self._maker, config.precision)
         try:

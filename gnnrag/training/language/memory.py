@@ -6,8 +6,8 @@ the very losses of training, forward and backward; what is live at each operatio
     weights + gradients (4 each trained) + AdamW (8 each trained) + DDP's copy of gradients + most that is live besides
 
 with every row of a micro-batch as long as the context, and its reply `judging.tokens` long; logits and what the loss
-makes of them in float32 are among the last. The kernels are a CPU's: a GPU's differ in what attention and dropout keep,
-and leave gaps between blocks, hence the reserve.
+makes of them in float32 are among the last. The kernels are a CPU's, but for what a GPU was seen to do otherwise
+(`as_on_gpu`): on one H200 the peaks were within 5% (docs/training.md). Blocks leave gaps, hence the reserve.
 """
 
 from __future__ import annotations
@@ -16,34 +16,39 @@ import math
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import yaml  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from gnnrag.common.files import read_json
 from gnnrag.errors import ConfigError
+from gnnrag.roles.tuned.checkpoint import set_dropout
 from gnnrag.training.language.data import Example, TrainLanguageConfig
 from gnnrag.training.language.losses import LanguageModel, Pair, adapted, preference_losses, supervised_losses
 from gnnrag.training.language.policy import Draw, policy_losses
 from gnnrag.training.verifier_data import TrainVerifierConfig
 
 GIB = 2**30
+Row = tuple[tuple[int, ...], tuple[int, ...]]  # tokens of a prompt and of its reply
 RESERVE = 0.1  # share of the memory left to CUDA, its libraries and the gaps between blocks
 _DEPTHS = ("num_hidden_layers", "num_layers", "num_decoder_layers")
 _TRACED = (2, 3)  # layers: the first may differ, all others are alike, so that two depths give any
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_FLOATS = ("softmax", "layer_norm")  # of these models' functions, what autocast computes in float32 on a GPU alone
 _PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -68,44 +73,64 @@ class Memory:
 
 def language_memory(config: TrainLanguageConfig, devices: int) -> Memory:
     """Return what training with these settings needs of each of `devices` GPUs. ConfigError: an unknown base."""
-    sizes = base_sizes(config.model.base)
-    context = config.model.context or int(sizes.get("max_position_embeddings", 512))
-    rows, reply = micro_batch(config, devices), config.judging.tokens
-    is_seq2seq = config.kind == "seq2seq"
-    prompt = context if is_seq2seq else context - reply
+    sizes, rows = base_sizes(config.model.base), micro_batch(config, devices)
+    shapes, together = fullest(config)
+    written = max(1, min(config.judging.batch, config.judging.batch_tokens // sum(shapes)))
+    plain = replace(config, stage="sft")
+
+    def losses(network: Any, config: TrainLanguageConfig, count: int) -> Tensor:
+        prompt, reply = [(1,) * n for n in shapes]
+        return stage_losses(config, network, [(prompt, reply)] * count, torch.device("cpu"))
+
+    passes = [partial(losses, config=one, count=n) for one, n in ((config, rows), (config, together), (plain, written))]
+    found = _traced(sizes, partial(language_network, config), passes, config.fit.precision)
+    weights = {name: count * _BYTES[name] for name, count in found.counts.items()}
+    cache = _cached_bytes(sizes, config.kind) * written * sum(shapes) * _BYTES[_frozen(config)]
+    # An encoder is done before there are keys and values of the decoder.
+    writing = max(found.writing, cache) if config.kind == "seq2seq" else found.writing + cache
+    return _memory(weights, found, devices, max(found.scoring, writing))
+
+
+def fullest(config: TrainLanguageConfig) -> tuple[tuple[int, int], int]:
+    """Return the tokens of the longest prompt and reply, and how many items of that length are scored together.
+
+    Raises ConfigError where the reply leaves no room for a prompt.
+    """
+    context = config.model.context or int(base_sizes(config.model.base).get("max_position_embeddings", 512))
+    reply = config.judging.tokens
+    prompt = context if config.kind == "seq2seq" else context - reply
     if prompt < 1:
         raise ConfigError(f"model.context={context} has no room beside judging.tokens={reply}")
-    shapes = prompt, reply
     together = max(1, min(config.judging.batch, config.judging.batch_tokens // context))
     if config.stage == "grpo":  # its items are groups of replies; validation scores single ones
         together = math.ceil(together / config.policy.group)
+    return (prompt, reply), together
 
-    def build(depth: int | None) -> nn.Module:
-        network = _on_meta(sizes, config.kind, depth, "float32" if config.model.train == "full" else _frozen(config))
-        with torch.device("meta"):
-            network = network if config.model.train == "full" else adapted(network, config, None)
-        if config.model.checkpointing:
-            network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
-            if config.model.train != "full":
-                network.enable_input_require_grads()  # type: ignore[operator]
-        return network
 
-    def losses(network: Any, count: int) -> Tensor:
-        model = LanguageModel(network, SimpleNamespace(pad_token_id=0), is_seq2seq, None, None)  # type: ignore[arg-type]
-        tokens, said = [(1,) * n for n in shapes]
-        device = torch.device("cpu")
-        if config.stage == "dpo":
-            pairs = [Pair(None, tokens, said, said, 1.0)] * count  # type: ignore[arg-type]
-            return preference_losses(model, network, pairs, config.preference, device)
-        if config.stage == "grpo":
-            groups = [[Draw(tokens, said, 1.0)] * config.policy.group] * count
-            return policy_losses(model, network, groups, config.policy, device)
-        return supervised_losses(model, network, [Example(None, tokens, said)] * count, device)  # type: ignore[arg-type]
+def language_network(config: TrainLanguageConfig, depth: int | None = None, device: str = "meta") -> nn.Module:
+    """Return the network that trains, of `depth` layers where that is given: without weights, or with random ones."""
+    dtype = "float32" if config.model.train == "full" else _frozen(config)
+    network = made(base_sizes(config.model.base), config.kind, depth, dtype, device)
+    if config.model.train != "full":
+        with torch.device(device):
+            network = adapted(network, config, None)
+    if config.model.checkpointing:
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
+        if config.model.train != "full":
+            network.enable_input_require_grads()  # type: ignore[operator]
+    return network
 
-    found = _traced(sizes, build, partial(losses, count=rows), partial(losses, count=together), config.fit.precision)
-    weights = {name: count * _BYTES[name] for name, count in found.counts.items()}
-    cache = _cached_bytes(sizes, config.kind) * config.judging.batch_tokens * _BYTES[_frozen(config)]
-    return _memory(weights, found, devices, found.validation + cache)
+
+def stage_losses(config: TrainLanguageConfig, network: Any, rows: Sequence[Row], device: torch.device) -> Tensor:
+    """Return the losses of prompts and replies, given as tokens, by the stage's own function; each row is an item."""
+    model = LanguageModel(network, SimpleNamespace(pad_token_id=0), config.kind == "seq2seq", None, None)  # type: ignore[arg-type]
+    if config.stage == "dpo":
+        pairs = [Pair(None, prompt, reply, reply, 1.0) for prompt, reply in rows]  # type: ignore[arg-type]
+        return preference_losses(model, network, pairs, config.preference, device)
+    if config.stage == "grpo":
+        groups = [[Draw(prompt, reply, 1.0)] * config.policy.group for prompt, reply in rows]
+        return policy_losses(model, network, groups, config.policy, device)
+    return supervised_losses(model, network, [Example(None, *row) for row in rows], device)  # type: ignore[arg-type]
 
 
 def encoder_memory(config: TrainVerifierConfig, devices: int) -> Memory:
@@ -114,7 +139,7 @@ def encoder_memory(config: TrainVerifierConfig, devices: int) -> Memory:
     rows = micro_batch(config, devices) * config.ranking.max_pairs
 
     def build(depth: int | None) -> nn.Module:
-        encoder: Any = _on_meta(sizes, "encoder", depth, "float32")
+        encoder: Any = made(sizes, "encoder", depth, "float32", dropout=network.dropout)
         if network.train_layers is not None:
             raise ConfigError("network.train_layers: only null, all of the encoder, is counted")
         if network.gradient_checkpointing:
@@ -126,7 +151,7 @@ def encoder_memory(config: TrainVerifierConfig, devices: int) -> Memory:
         hidden: Tensor = encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
         return (hidden[:, 0] if network.pooling == "cls" else hidden.mean(1)).float().sum(1)
 
-    found = _traced(sizes, build, losses, None, config.fit.precision)
+    found = _traced(sizes, build, [losses], config.fit.precision)
     return _memory({name: count * _BYTES[name] for name, count in found.counts.items()}, found, devices, 0)
 
 
@@ -168,7 +193,8 @@ class _Found:
     trained: int
     tensors: int
     step: int
-    validation: int
+    scoring: int = 0
+    writing: int = 0
 
 
 class Peak(TorchDispatchMode):
@@ -201,13 +227,44 @@ class Peak(TorchDispatchMode):
         self.now -= size
 
 
+@contextmanager
+def as_on_gpu() -> Iterator[None]:
+    """Let what a CPU does unlike a GPU be done as there: dropout, and what autocast leaves to float32."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(F, "dropout", _dropout))
+        own = partial(_attention, F.scaled_dot_product_attention)
+        stack.enter_context(patch.object(F, "scaled_dot_product_attention", own))
+        for name in _FLOATS:
+            stack.enter_context(patch.object(F, name, partial(_in_float32, getattr(F, name))))
+        yield
+
+
+def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Keep a byte of each number for the backward pass; a CPU keeps four."""
+    return torch.native_dropout(x, p, True)[0] if training and p else x
+
+
+def _attention(function: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, **how: Any) -> Tensor:
+    """Attend; in inference step by step in float32, where each head has a mask of its own (T5's), as on an H200."""
+    mask = how.get("attn_mask")
+    if mask is None or mask.dim() < 4 or mask.shape[1] == 1 or torch.is_grad_enabled():
+        return function(q, k, v, **how)
+    with torch.autocast("cpu", enabled=False):
+        scores = (q.float() @ k.float().transpose(-1, -2)).add_(mask)
+        return (scores.softmax(-1) @ v.float()).to(v.dtype)
+
+
+def _in_float32(function: Callable[..., Tensor], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return function(x.float() if torch.is_autocast_enabled("cpu") else x, *args, **kwargs)
+
+
 def step_bytes(network: nn.Module, losses: Callable[[Any], Tensor], precision: str) -> int:
     """Return the most that is live, besides weights and gradients, in a forward and backward pass of `losses`."""
     network.train()
     for parameter in network.parameters():
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)
-    with Peak() as peak:
+    with Peak() as peak, as_on_gpu():
         with _autocast(precision):
             rows = losses(network)
         rows.sum().backward()  # type: ignore[no-untyped-call]
@@ -221,14 +278,13 @@ def _autocast(precision: str) -> Any:
 def _traced(
     sizes: dict[str, Any],
     build: Callable[[int | None], nn.Module],
-    losses: Callable[[Any], Tensor],
-    scored: Callable[[Any], Tensor] | None,
+    passes: Sequence[Callable[[Any], Tensor]],
     precision: str,
 ) -> _Found:
-    """Return what a model needs, of all its depth, from two of few layers."""
+    """Return what a model needs, of all its depth, from two of few layers; `passes`: training, scoring, writing."""
     with warnings.catch_warnings():  # transformers renames what peft calls
         warnings.simplefilter("ignore", FutureWarning)
-        return _whole(sizes, build, partial(_at, losses=losses, scored=scored, precision=precision))
+        return _whole(sizes, build, partial(_at, passes=passes, precision=precision))
 
 
 def _whole(
@@ -244,13 +300,11 @@ def _whole(
         return a + (b - a) * (depth - _TRACED[0])
 
     counts = Counter({name: of(low.counts[name], high.counts[name]) for name in high.counts})
-    names = ("trained", "tensors", "step", "validation")
+    names = ("trained", "tensors", "step", "scoring", "writing")
     return _Found(counts, *(of(getattr(low, name), getattr(high, name)) for name in names))
 
 
-def _at(
-    network: nn.Module, losses: Callable[[Any], Tensor], scored: Callable[[Any], Tensor] | None, precision: str
-) -> _Found:
+def _at(network: nn.Module, passes: Sequence[Callable[[Any], Tensor]], precision: str) -> _Found:
     parameters = list(network.parameters())
     trained = [p for p in parameters if p.requires_grad]
     counts: Counter[str] = Counter()
@@ -258,14 +312,13 @@ def _at(
         counts[str(p.dtype).removeprefix("torch.")] += p.numel()
     with FakeTensorMode():
         _filled(network)
-        step = step_bytes(network, losses, precision)
-        validation = 0
-        if scored:
-            network.eval()
-            with torch.no_grad(), Peak() as peak, _autocast(precision):
-                scored(network)
-            validation = peak.most
-    return _Found(counts, sum(p.numel() for p in trained), len(trained), step, validation)
+        found = [step_bytes(network, passes[0], precision)]
+        network.eval()
+        for score, how in zip(passes[1:], (precision, "no"), strict=False):  # replies are written without autocast
+            with torch.no_grad(), Peak() as peak, as_on_gpu(), _autocast(how):
+                score(network)
+            found.append(peak.most)
+    return _Found(counts, sum(p.numel() for p in trained), len(trained), *found)
 
 
 def _filled(network: nn.Module) -> None:
@@ -283,8 +336,15 @@ def _filled(network: nn.Module) -> None:
                 place[name] = made[id(old)]  # type: ignore[assignment]
 
 
-def _on_meta(sizes: dict[str, Any], kind: str, depth: int | None, dtype: str) -> nn.Module:
-    """Return a model without weights, of `depth` layers where that is given."""
+def made(
+    sizes: dict[str, Any],
+    kind: str,
+    depth: int | None,
+    dtype: str,
+    device: str = "meta",
+    dropout: float | None = None,
+) -> nn.Module:
+    """Return a model of `depth` layers where that is given: without weights, on another device with random ones."""
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     sizes = dict(sizes)
@@ -296,8 +356,10 @@ def _on_meta(sizes: dict[str, Any], kind: str, depth: int | None, dtype: str) ->
         settings = AutoConfig.for_model(**sizes)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"model_type {sizes.get('model_type')!r} is not known to transformers: {error}") from error
+    if dropout is not None:
+        set_dropout(settings, dropout)
     cls = {"causal": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM, "encoder": AutoModel}[kind]
-    with torch.device("meta"):
+    with torch.device(device):
         model: Any = cls.from_config(settings, dtype=getattr(torch, dtype))
     head: Any = model.get_output_embeddings() if kind != "encoder" else None
     if sizes.get("tie_word_embeddings") is False and head.weight is model.get_input_embeddings().weight:

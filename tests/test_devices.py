@@ -1,0 +1,45 @@
+"""Where networks run: a GPU where there is one, else the CPU, and no other device than a setting names."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from gnnrag.common import devices
+from gnnrag.common.devices import device_named, has_gpu, pass_rows
+from gnnrag.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_auto_is_the_cpu_without_a_gpu() -> None:
+    assert device_named("auto") == device_named("cpu") == torch.device("cpu")
+
+
+def test_a_device_that_is_not_there_is_named_with_its_setting() -> None:
+    for name in ("nowhere", "cuda:63"):
+        with pytest.raises(ConfigError, match=rf"retriever\.device='{name}' cannot be used here .*; give auto or cpu"):
+            device_named(name, "retriever.device")
+
+
+def test_torch_is_not_imported_to_learn_that_there_is_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(devices, "_loads", lambda name: bool(asked.append(name)))
+    monkeypatch.delitem(sys.modules, "torch")
+    assert not has_gpu() and asked and "torch" not in sys.modules
+
+
+def test_a_driver_alone_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_loads", lambda name: True)
+    assert not has_gpu()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert has_gpu()
+
+
+def test_a_pass_has_more_rows_on_a_gpu() -> None:
+    assert [pass_rows(torch.device(name), 4, 64) for name in ("cpu", "cuda", "cuda:1")] == [4, 64, 64]
