@@ -53,6 +53,7 @@ def test_each_part_that_ships_comes_back_byte_by_byte(name: str, tmp_path: Path)
     assert gnnrag.push_to_hub(folder, f"us/{name}", **hub) == revision, "the same again is the same revision"
 
 
+@pytest.mark.slow
 def test_a_pulled_index_with_pulled_parts_ranks_the_same(
     hub: dict[str, Any], cached: dict[str, Any], tmp_path: Path
 ) -> None:

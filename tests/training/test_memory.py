@@ -60,6 +60,7 @@ SEEN = {
 }
 
 
+@pytest.mark.slow
 @each("path", CONFIGS)
 def test_every_gpu_config_fits_one_80_gb_gpu_and_eight(path: Path) -> None:
     own = BASES.get(path.stem, [])
@@ -156,6 +157,7 @@ def test_eight_gpus_hold_a_copy_of_the_gradients(base: Path) -> None:
     assert eight.step < 0.7 * one.step  # one row instead of two
 
 
+@pytest.mark.slow
 def test_checkpointing_pays_with_depth_and_depth_is_extrapolated(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = base_sizes(str(base)) | {"num_hidden_layers": 5}
     sizes.pop("layer_types", None)
