@@ -314,7 +314,7 @@ def _spliced_names(before: HierarchyGraph, graph: HierarchyGraph, others: list[s
     of_others = [place.get(key, -1) for key in keys]
     numbers = np.concatenate([old.key_of, np.array(of_others, dtype=np.int32)])[order]
     key_order, _, key_number = by_first(numbers[numbers >= 0], len(old.nodes) + len(wanted))
-    key_of = np.where(numbers >= 0, key_number[numbers], np.int32(-1))
+    key_of = np.append(key_number, np.int32(-1))[numbers]  # the last: of those that have none
 
     # Words are counted anew of the phrases alone that more or fewer sentences hold than before.
     degrees = np.zeros((2, len(before.phrases) + len(others)), dtype=np.int64)

@@ -102,6 +102,14 @@ def test_a_build_of_another_order_keeps_what_is_known(tmp_path):
     assert contents(tmp_path / "i") == contents(tmp_path / "fresh")
 
 
+def test_phrases_without_a_key_are_spliced(tmp_path):
+    corpus = [Passage("a", "!!!", "..."), Passage("b", "?", "!!")]
+    build_index(tmp_path / "i", corpus, CONFIG, ["titles"])
+    update_index(tmp_path / "i", [Passage("c", "", "...")])
+    build_index(tmp_path / "fresh", [*corpus, Passage("c", "", "...")], CONFIG, ["titles"])
+    assert contents(tmp_path / "i") == contents(tmp_path / "fresh")
+
+
 def test_lists_are_spliced_in_any_order():
     draw = random.Random(1)
     before, after = ([[draw.randrange(9) for _ in range(draw.randrange(4))] for _ in range(n)] for n in (50, 6))
