@@ -110,6 +110,16 @@ def test_phrases_without_a_key_are_spliced(tmp_path):
     assert contents(tmp_path / "i") == contents(tmp_path / "fresh")
 
 
+def test_counts_that_scores_do_not_tell_apart_are_counted_again(tmp_path):
+    corpus = [Passage(f"p{i}", "", "alpha " * (20_000 + 7 * i) + "beta " * (9000 + i)) for i in range(3)]
+    build_index(tmp_path / "i", corpus, CONFIG, ["lexical"])
+    corpus.append(Passage("new", "", "alpha gamma beta"))
+    update_index(tmp_path / "i", corpus[-1:])
+    update_index(tmp_path / "i", remove=["p0"])
+    build_index(tmp_path / "fresh", corpus[1:], CONFIG, ["lexical"])
+    assert contents(tmp_path / "i") == contents(tmp_path / "fresh")
+
+
 def test_lists_are_spliced_in_any_order():
     draw = random.Random(1)
     before, after = ([[draw.randrange(9) for _ in range(draw.randrange(4))] for _ in range(n)] for n in (50, 6))
