@@ -16,6 +16,7 @@ from gnnrag.common.files import digest, exclusive_lock, tidy
 from gnnrag.common.hub import is_pulled
 from gnnrag.common.records import INDEX, refuse_other
 from gnnrag.common.tables import Lazy
+from gnnrag.common.untrusted import is_well_formed
 from gnnrag.common.waiting import moved, waiting
 from gnnrag.common.yaml_config import MARK
 from gnnrag.config import IndexConfig
@@ -128,6 +129,8 @@ def check_passages(root: Path, passages: Sequence[Passage]) -> None:
         seen[passage.id] = number
         if not passage.text.strip() and not passage.title.strip():
             raise DataError(root, f"passage {passage.id!r} has neither title nor text; remove it")
+        if not is_well_formed(f"{passage.id}{passage.title}{passage.text}{passage.place}"):
+            raise DataError(root, f"passage {passage.id!r} has half of a surrogate pair, which no file takes: mend it")
 
 
 def named(root: Path, name: str, passages: Sequence[Passage], at: Mapping[str, int]) -> list[int]:
@@ -302,7 +305,7 @@ def _edited(
         stays[where] = False
     rows = np.arange(len(before) + len(add))
     known = np.array([at.get(passage.id, -1) for passage in add], dtype=np.int64)
-    known[~stays[known]] = -1  # what is removed and added goes to the end
+    known = np.where(np.append(stays, False)[known], known, -1)  # what is removed and added goes to the end
     if documents:
         stays &= np.fromiter((not is_cut_from(id_, documents) for id_ in at), dtype=bool, count=len(at))
     replaced = np.flatnonzero(known >= 0)

@@ -199,6 +199,7 @@ class TestCorpora:
             ([("a", "", "x"), ("b", "", "y"), ("a", "", "z")], "passages 1 and 3 share the id 'a'; ids must differ"),
             ([("a", "", "x"), ("b", "", "")], "passage 'b' has neither title nor text"),
             ([("a", "", "x"), ("b", " ", "\n\t")], "passage 'b' has neither title nor text"),
+            ([("a", "", "x \udc80")], "passage 'a' has half of a surrogate pair"),
             ([], "there are no passages to index"),
         ],
     )
