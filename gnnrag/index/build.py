@@ -381,7 +381,7 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
         ahead = {need for later in steps[at:] for need in STAGES[later.name].needs_for(plan.config)}
         for name in loaded.keys() - ahead:
             del loaded[name]
-        if step.is_current or store.adopt(step.name, step.key):
+        if step.is_current or store.adopt(step.name, step.key, prompted_writers(step.name, context.config)):
             forget_journals(store, step.name)  # a kill may have come between the commit and this
         else:
             _run(step, context, progress)
@@ -417,9 +417,7 @@ def _run(step: Step, context: Context, progress: Progress) -> None:
     spent = context.tasks.go_on(store.root / ".partial" / f"{name}-{step.key[:16]}.spent") if writers else nullcontext()
     with spent, waiting(f"stage {name} of the index"):
         write = STAGES[name].build(context, step.settings)
-    models = {writer: context.tasks.model(writer) for writer in writers}
-    if models:
-        store.manifest["models"] = {**store.manifest.get("models", {}), **models}
+    store.record_models({writer: context.tasks.model(writer) for writer in writers})
     store.commit(name, step.key, write, time.perf_counter() - started, step.settings)
     for line in [*remarks(by_writer(store.info(name)), WARN, None), *context.remarks]:
         getattr(progress, "tell", str)(f"index, stage {name}: {line}")
