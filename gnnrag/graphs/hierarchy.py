@@ -326,10 +326,10 @@ def _spliced_names(before: HierarchyGraph, graph: HierarchyGraph, others: list[s
         key = keys[at] if at >= 0 else before.phrase_keys[phrase]
         for word in set(key.split()):
             changes[word] += int(degrees[1, phrase] - degrees[0, phrase])
-    place = old.words.numbered(sorted(changes))
-    wanted_words = [word for word, at in place.items() if at >= len(old.words)]
+    number = old.words.numbered(sorted(changes))
+    wanted_words = [word for word, at in number.items() if at >= len(old.words)]
     counts = np.concatenate([old.counts, np.zeros(len(wanted_words), dtype=np.int64)])
-    counts[[place[word] for word in changes]] += np.array(list(changes.values()), dtype=np.int64)
+    counts[[number[word] for word in changes]] += np.array(list(changes.values()), dtype=np.int64)
     words = in_order(old.words.strings, wanted_words)
     words = words[counts[words] > 0]
     nodes = _nodes(splice_keys(old.nodes.keys_, wanted, key_order), key_of, graph.first_phrase)

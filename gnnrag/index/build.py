@@ -268,7 +268,7 @@ def update_index(
         ArtefactError: there is no index; or what the caller gives is not what it was made with.
         NotGivenError: something is needed that the caller has not given; nothing has been changed.
     """
-    Store(root).folder("passages")  # before the lock, which would make the folder
+    Store(root).folder("passages", is_hashed=False)  # before the lock, which would make the folder
     check_passages(root, add)
     with _writing(root, None, progress):
         store = Store(root)
@@ -296,8 +296,10 @@ def _edited(
     remove: Sequence[str],
     documents: frozenset[str],
 ) -> EditedPassages:
-    """Return what `update_index` makes of a corpus."""
+    """Return what `update_index` makes of a corpus. Raises ArtefactError where its ids are not distinct."""
     at, stays = positions_of(before), np.ones(len(before), dtype=bool)
+    if len(at) != len(before):
+        raise ArtefactError(f"index {root} has two passages of one id; it is damaged or forged: build it again")
     for name in remove:
         where = named(root, name, before, at)
         if not stays[where].any():

@@ -257,8 +257,17 @@ def test_forged_lists_and_digests_do_not_stop_a_change_with_a_traceback(
     stage = "passages" if name == "contents.npy" else "embeddings"
     np.save(tmp_path / Store(tmp_path).manifest["stages"][stage]["folder"] / name, content)
     forge(tmp_path, lambda manifest: None)
-    with pytest.raises(ArtefactError, match="build (it|the index) again"):
+    with pytest.raises(ArtefactError, match=r"build (it|the index) again"):
         update_index(tmp_path, [MORE])
+
+
+def test_ids_that_are_not_distinct_are_one_error(honest: Path, tmp_path: Path) -> None:
+    root = copied(honest, tmp_path)
+    path = root / Store(root).manifest["stages"]["passages"]["folder"] / "passages.jsonl"
+    path.write_text(path.read_text().replace('"p2"', '"p1"'))
+    forge(root, lambda manifest: None)
+    with pytest.raises(ArtefactError, match="two passages of one id"):
+        update_index(root, [MORE], documents=["a.md"])
 
 
 def test_models_of_another_form_are_none(honest: Path, tmp_path: Path) -> None:
