@@ -314,7 +314,7 @@ def _spliced_names(before: HierarchyGraph, graph: HierarchyGraph, others: list[s
     of_others = [place.get(key, -1) for key in keys]
     numbers = np.concatenate([old.key_of, np.array(of_others, dtype=np.int32)])[order]
     key_order, _, key_number = by_first(numbers[numbers >= 0], len(old.nodes) + len(wanted))
-    key_of = np.where(numbers >= 0, key_number[numbers], np.int32(-1))
+    key_of = np.append(key_number, np.int32(-1))[numbers]  # the last: of those that have none
 
     # Words are counted anew of the phrases alone that more or fewer sentences hold than before.
     degrees = np.zeros((2, len(before.phrases) + len(others)), dtype=np.int64)
@@ -326,10 +326,10 @@ def _spliced_names(before: HierarchyGraph, graph: HierarchyGraph, others: list[s
         key = keys[at] if at >= 0 else before.phrase_keys[phrase]
         for word in set(key.split()):
             changes[word] += int(degrees[1, phrase] - degrees[0, phrase])
-    place = old.words.numbered(sorted(changes))
-    wanted_words = [word for word, at in place.items() if at >= len(old.words)]
+    number = old.words.numbered(sorted(changes))
+    wanted_words = [word for word, at in number.items() if at >= len(old.words)]
     counts = np.concatenate([old.counts, np.zeros(len(wanted_words), dtype=np.int64)])
-    counts[[place[word] for word in changes]] += np.array(list(changes.values()), dtype=np.int64)
+    counts[[number[word] for word in changes]] += np.array(list(changes.values()), dtype=np.int64)
     words = in_order(old.words.strings, wanted_words)
     words = words[counts[words] > 0]
     nodes = _nodes(splice_keys(old.nodes.keys_, wanted, key_order), key_of, graph.first_phrase)

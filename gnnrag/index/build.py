@@ -16,6 +16,7 @@ from gnnrag.common.files import digest, exclusive_lock, tidy
 from gnnrag.common.hub import is_pulled
 from gnnrag.common.records import INDEX, refuse_other
 from gnnrag.common.tables import Lazy
+from gnnrag.common.untrusted import is_well_formed
 from gnnrag.common.waiting import moved, waiting
 from gnnrag.common.yaml_config import MARK
 from gnnrag.config import IndexConfig
@@ -128,6 +129,8 @@ def check_passages(root: Path, passages: Sequence[Passage]) -> None:
         seen[passage.id] = number
         if not passage.text.strip() and not passage.title.strip():
             raise DataError(root, f"passage {passage.id!r} has neither title nor text; remove it")
+        if not is_well_formed(f"{passage.id}{passage.title}{passage.text}{passage.place}"):
+            raise DataError(root, f"passage {passage.id!r} has half of a surrogate pair, which no file takes: mend it")
 
 
 def named(root: Path, name: str, passages: Sequence[Passage], at: Mapping[str, int]) -> list[int]:
@@ -265,7 +268,7 @@ def update_index(
         ArtefactError: there is no index; or what the caller gives is not what it was made with.
         NotGivenError: something is needed that the caller has not given; nothing has been changed.
     """
-    Store(root).folder("passages")  # before the lock, which would make the folder
+    Store(root).folder("passages", is_hashed=False)  # before the lock, which would make the folder
     check_passages(root, add)
     with _writing(root, None, progress):
         store = Store(root)
@@ -293,8 +296,10 @@ def _edited(
     remove: Sequence[str],
     documents: frozenset[str],
 ) -> EditedPassages:
-    """Return what `update_index` makes of a corpus."""
+    """Return what `update_index` makes of a corpus. Raises ArtefactError where its ids are not distinct."""
     at, stays = positions_of(before), np.ones(len(before), dtype=bool)
+    if len(at) != len(before):
+        raise ArtefactError(f"index {root} has two passages of one id; it is damaged or forged: build it again")
     for name in remove:
         where = named(root, name, before, at)
         if not stays[where].any():
@@ -302,7 +307,7 @@ def _edited(
         stays[where] = False
     rows = np.arange(len(before) + len(add))
     known = np.array([at.get(passage.id, -1) for passage in add], dtype=np.int64)
-    known[~stays[known]] = -1  # what is removed and added goes to the end
+    known = np.where(np.append(stays, False)[known], known, -1)  # what is removed and added goes to the end
     if documents:
         stays &= np.fromiter((not is_cut_from(id_, documents) for id_ in at), dtype=bool, count=len(at))
     replaced = np.flatnonzero(known >= 0)
@@ -378,7 +383,7 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
         ahead = {need for later in steps[at:] for need in STAGES[later.name].needs_for(plan.config)}
         for name in loaded.keys() - ahead:
             del loaded[name]
-        if step.is_current or store.adopt(step.name, step.key):
+        if step.is_current or store.adopt(step.name, step.key, prompted_writers(step.name, context.config)):
             forget_journals(store, step.name)  # a kill may have come between the commit and this
         else:
             _run(step, context, progress)
@@ -414,9 +419,7 @@ def _run(step: Step, context: Context, progress: Progress) -> None:
     spent = context.tasks.go_on(store.root / ".partial" / f"{name}-{step.key[:16]}.spent") if writers else nullcontext()
     with spent, waiting(f"stage {name} of the index"):
         write = STAGES[name].build(context, step.settings)
-    models = {writer: context.tasks.model(writer) for writer in writers}
-    if models:
-        store.manifest["models"] = {**store.manifest.get("models", {}), **models}
+    store.record_models({writer: context.tasks.model(writer) for writer in writers})
     store.commit(name, step.key, write, time.perf_counter() - started, step.settings)
     for line in [*remarks(by_writer(store.info(name)), WARN, None), *context.remarks]:
         getattr(progress, "tell", str)(f"index, stage {name}: {line}")

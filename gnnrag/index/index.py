@@ -163,8 +163,10 @@ class Index:
         """Finds the passages nearest to vectors."""
         from gnnrag.index.nearest import Nearest
 
-        folder = self.folder("embeddings")
-        return Nearest(self.passage_vectors, folder if (folder / "codes.npy").exists() else None)
+        def read(folder: Path) -> Nearest:
+            return Nearest(self.passage_vectors, folder if (folder / "codes.npy").exists() else None)
+
+        return read_artefact(self.folder("embeddings"), read)
 
     @property
     def passage_vectors(self) -> np.ndarray:

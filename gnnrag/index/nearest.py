@@ -24,25 +24,25 @@ _ROWS = 1 << 16  # vectors worked on at a time
 _SAMPLED = 1 << 14  # scores that tell how large the best are
 
 
-def write_lists(folder: Path, vectors: np.ndarray, before: tuple[Path, Kept] | None = None) -> None:
+def write_lists(folder: Path, vectors: np.ndarray, before: tuple[VectorLists, Kept] | None = None) -> None:
     """Put unit vectors (n, dim) into lists by what they are near; the same vectors give the same files.
 
-    The lists of an earlier corpus are carried on (`before`: their folder, and what stays) while their centres were
-    found of half of what there is now, or more, and of twice as much at most.
+    The lists of an earlier corpus are carried on (`before`: they, and what stays) while their centres were found of
+    half of what there is now, or more, and of twice as much at most.
     """
     import faiss
 
     count, dim = vectors.shape
-    old = _Stored(before[0]) if before else None
-    if before is None or old is None or not count <= 2 * old.trained <= 4 * count:
+    all_new = Kept(np.full(count, -1, dtype=np.int64), 0)
+    old, kept = before or (None, all_new)
+    if old is None or old.codes.shape != (kept.count, dim) or not count <= 2 * old.trained <= 4 * count:
         sample = vectors[np.linspace(0, count - 1, min(count, _CENTRES * _SAMPLE)).astype(np.int64)]
         kmeans = faiss.Kmeans(dim, max(1, min(_CENTRES, count // _SAMPLE)), niter=8, seed=1, spherical=True)
         kmeans.train(np.ascontiguousarray(sample, dtype=np.float32))
         middles, scale, trained = np.asarray(kmeans.centroids), 127 / max(float(np.abs(sample).max()), 1e-12), count
-        kept = Kept(np.full(count, -1, dtype=np.int64), 0)
-        owners, codes = np.zeros(0, dtype=np.int32), np.zeros((0, dim), dtype=np.uint8)
+        kept, owners, codes = all_new, np.zeros(0, dtype=np.int32), np.zeros((0, dim), dtype=np.uint8)
     else:
-        middles, scale, trained, kept = old.centres, old.scale, old.trained, before[1]
+        middles, scale, trained = old.centres, old.scale, old.trained
         owners, codes = old.owners, old.codes[np.argsort(old.order)]
     near: Any = faiss.IndexFlatIP(dim)
     near.add(np.ascontiguousarray(middles))
@@ -61,22 +61,29 @@ def write_lists(folder: Path, vectors: np.ndarray, before: tuple[Path, Kept] | N
     put_arrays_apart(folder, list_scale=np.array([scale, trained]))
 
 
-class _Stored:
-    """What `write_lists` wrote, checked."""
+class VectorLists:
+    """What `write_lists` wrote. Raises ArtefactError or ValueError where its parts do not belong together."""
 
     def __init__(self, folder: Path) -> None:
         names = ("centres", "list_sizes", "list_order", "codes", "list_scale")
         self.centres, self.sizes, self.order, self.codes, (self.scale, trained) = (map_array(folder, n) for n in names)
         self.trained = int(trained)
-        fits = self.centres.shape == (len(self.sizes), self.codes.shape[1]) and self.order.shape == (len(self.codes),)
-        if not fits or self.sizes.sum() != len(self.codes) or (self.sizes < 0).any() or self.codes.dtype != np.uint8:
-            raise ArtefactError(f"{folder}: its lists of vectors do not fit; build the index again")
+        check_below(self.sizes, len(self.codes) + 1)
         check_below(self.order, len(self.codes))
+        fits = self.sizes.ndim == 1 and self.order.shape == (len(self.codes),)
+        fits &= self.centres.shape == (len(self.sizes), self.codes.shape[1])
+        if not fits or self.sizes.sum() != len(self.codes) or self.codes.dtype != np.uint8:
+            raise ArtefactError(f"{folder}: its lists of vectors do not fit; build the index again")
+
+    @classmethod
+    def of(cls, folder: Path) -> VectorLists | None:
+        """Read them; None where there were too few vectors for lists."""
+        return cls(folder) if (folder / "codes.npy").exists() else None
 
     @property
     def owners(self) -> np.ndarray:
         """The list of each vector. Shape (num_vectors,), int32."""
-        owners = np.empty(len(self.order), dtype=np.int32)
+        owners = np.zeros(len(self.order), dtype=np.int32)  # a forged order may leave some out
         owners[self.order] = np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
         return owners
 
@@ -91,7 +98,7 @@ class Nearest:
         self._searcher: Any = None
         if folder is None:
             return
-        lists = _Stored(folder)
+        lists = VectorLists(folder)
         sizes, order, codes = lists.sizes, lists.order, lists.codes
         if codes.shape != vectors.shape:
             raise ArtefactError(f"{folder}: its lists of vectors do not fit the vectors; build the index again")

@@ -68,7 +68,8 @@ class StoredPassages(Lazy[Passage]):
         with open_regular(path) as file:
             data = np.memmap(file, dtype=np.uint8, mode="r").view(np.ndarray)
         lines, self.ids, self.digests = Texts(data, starts, str(path)), ids, digests
-        if len(ids) != len(lines) or (digests is not None and digests.shape != (len(ids), 2 * CONTENT)):
+        form = (np.uint8, (len(ids), 2 * CONTENT))
+        if len(ids) != len(lines) or (digests is not None and (digests.dtype, digests.shape) != form):
             raise ValueError("there are not as many passages as ids or digests")
         self._lines, self._path = lines, path
         super().__init__(len(lines), lru_cache(_KEPT)(lambda position: _passage(lines[position], path)))

@@ -1,6 +1,7 @@
 """How often passages hold terms, found from the scores of BM25, and scored again for a corpus that has changed.
 
-The scores of Lucene's BM25 hold the counts: idf and the mean length are known, and counts are whole numbers.
+The scores of Lucene's BM25 hold the counts: idf and the mean length are known, and counts are whole numbers. Of
+thousands in one passage, neighbours may score alike: those are not found.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from gnnrag.common.tables import Keys, Lists
 
 K1, B = 1.5, 0.75
 _AT_ONCE = 1 << 22  # postings worked on at a time
+_STEP = 2.0**-22  # numbers that differ by this part of themselves are two in float32
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,14 @@ class Postings:
 
     @classmethod
     def of_scores(cls, terms: Keys, passages: Lists, scores: np.ndarray, lengths: np.ndarray) -> Postings | None:
-        """Return the counts that scores are of; None where they are of none."""
+        """Return the counts that scores are of; None where they are of none, or may be of several."""
         counts = np.empty(len(scores), dtype=np.int32)
         for part, idf, weight in _parts(passages, lengths):
             share = scores[part] / idf.astype(np.float64)
             found = np.rint(weight * share / (1 - share))
-            if not np.array_equal((idf * (found / (weight + found))).astype(np.float32), scores[part]):
+            again = (idf * (found / (weight + found))).astype(np.float32)
+            is_sole = weight > _STEP * found * (weight + found + 1)  # how much more one more would score
+            if not is_sole.all() or not np.array_equal(again, scores[part]):
                 return None
             counts[part] = found
         return cls(terms, passages, counts, lengths)

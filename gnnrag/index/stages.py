@@ -30,7 +30,7 @@ from gnnrag.index.message_stages import (
     RelationVectorStage,
     SentenceVectorStage,
 )
-from gnnrag.index.nearest import FLAT_UP_TO, write_lists
+from gnnrag.index.nearest import FLAT_UP_TO, VectorLists, write_lists
 from gnnrag.index.passages import load_passages
 from gnnrag.index.splice import earlier, remember
 from gnnrag.index.stage import (
@@ -297,12 +297,15 @@ class EmbeddingStage(Stage):
         if before:
             new_rows = vectors
             vectors = before.read(lambda folder: spliced_rows(self.load(folder), new_rows, before.rows))
+        has_lists = len(vectors) > FLAT_UP_TO
+        lists = before.read(VectorLists.of) if before and has_lists else None
+        carried_on = (lists, before) if before and lists else None
 
         def write(folder: Path) -> dict[str, Any]:
             put_array(folder / "vectors.npy", vectors)
             remember(folder, context)
-            if len(vectors) > FLAT_UP_TO:
-                write_lists(folder, vectors, (before.folder, before) if before else None)
+            if has_lists:
+                write_lists(folder, vectors, carried_on)
             return {"dim": int(vectors.shape[1]), "computed": len(set(keys))}
 
         return write

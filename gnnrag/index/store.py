@@ -89,11 +89,22 @@ class Store:
         What an earlier build had finished when it was cut off is there for `adopt`.
         """
         if self.manifest["complete"] and self.manifest["stages"]:
-            path = self.root / BUILDING
-            self._begun = self._read(path, path) if path.exists() else {"stages": {}}
+            self._begun = self._building()
 
-    def adopt(self, stage: str, key: str) -> bool:
-        """Take a stage with this key from the build that was cut off; False where it has none, or not whole."""
+    def _building(self) -> dict[str, Any]:
+        """Return what a build that was cut off had finished; nothing where that is damaged: it is only work."""
+        path = self.root / BUILDING
+        try:
+            return self._read(path, path) if path.exists() else {"stages": {}}
+        except ArtefactError:
+            tidy(path, self.root)
+            return {"stages": {}}
+
+    def adopt(self, stage: str, key: str, writers: Sequence[str] = ()) -> bool:
+        """Take a stage with this key from the build that was cut off, and what that says of the models of its writers.
+
+        False where it has none, or not whole.
+        """
         entry = self._begun["stages"].get(stage) if self._begun else None
         if entry is None or entry["key"] != key:
             return False
@@ -104,9 +115,14 @@ class Store:
         except ArtefactError:
             self.manifest["stages"] = stages
             return False
-        if self._begun and "models" in self._begun:
-            self.manifest["models"] = {**self.manifest.get("models", {}), **self._begun["models"]}
+        models = _models_of(self._begun or {})
+        self.record_models({writer: models[writer] for writer in writers if writer in models})
         return True
+
+    def record_models(self, models: Mapping[str, Any]) -> None:
+        """Say which models writers asked, beside what is said of others."""
+        if models:
+            self.manifest["models"] = {**_models_of(self.manifest), **models}
 
     def key(self, stage: str) -> str | None:
         """Return the key of a stage's artefact, or None where there is none."""
@@ -203,13 +219,13 @@ class Store:
 
     def clean(self) -> None:
         """Delete what an interrupted build left and nobody reads, and nothing that a build did not make."""
-        known = {entry["folder"] for entry in self.manifest["stages"].values()} | self._read_by_others()
-        if self._begun is not None:
-            path, building = self.root / "manifest.json", self.root / BUILDING
-            if self.manifest["complete"]:
-                tidy(building, self.root)
-            kept = [self._read(path, path), *([] if self.manifest["complete"] else [self._begun])]
-            known |= {entry["folder"] for manifest in kept for entry in manifest["stages"].values()}
+        kept, path, is_whole = [self.manifest], self.root / "manifest.json", bool(self.manifest["stages"])
+        is_whole &= self.manifest["complete"]
+        if is_whole == (self._begun is not None):  # a build has ended; or it is a first one, which has no other to keep
+            tidy(self.root / BUILDING, self.root)
+        else:  # it is under way, or was cut off, and another one will go on
+            kept += [self._begun or self._building(), *([self._read(path, path)] if self._begun is not None else [])]
+        known = {entry["folder"] for manifest in kept for entry in manifest["stages"].values()} | self._read_by_others()
         for path in self.root.iterdir():
             is_folder = path.is_dir() and not path.is_symlink()
             is_artefact = _ARTEFACT.fullmatch(path.name) and path.name not in known
@@ -232,6 +248,11 @@ def read_artefact(folder: Path, read: Callable[[Path], T]) -> T:
             f"index artefact {folder} cannot be read ({problem}); it is damaged, forged or of another version: {first}"
             f"delete {folder.parent} and build it again"
         ) from error
+
+
+def _models_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = manifest.get("models")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _folder_name(stage: str, key: str) -> str:

@@ -238,6 +238,46 @@ def test_what_a_forged_artefact_holds_does_not_stop_a_change_with_a_traceback(ho
         update_index(root, [MORE])
 
 
+@each(
+    "name, content",
+    [
+        ("list_scale.npy", np.zeros(4)),
+        ("list_scale.npy", np.full(2, np.nan)),
+        ("list_sizes.npy", np.full((1, 1), 6)),
+        ("list_order.npy", np.zeros(6)),
+        ("contents.npy", np.zeros((6, 32))),
+    ],
+)
+def test_forged_lists_and_digests_do_not_stop_a_change_with_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: np.ndarray
+) -> None:
+    monkeypatch.setattr("gnnrag.index.stages.FLAT_UP_TO", 5)
+    monkeypatch.setattr("gnnrag.index.passages.READ_AT_ONCE", 0)
+    build_index(tmp_path, CORPUS, HASH, ["embeddings"])
+    stage = "passages" if name == "contents.npy" else "embeddings"
+    np.save(tmp_path / Store(tmp_path).manifest["stages"][stage]["folder"] / name, content)
+    forge(tmp_path, lambda manifest: None)
+    with pytest.raises(ArtefactError, match=r"build (it|the index) again"):
+        update_index(tmp_path, [MORE])
+
+
+def test_ids_that_are_not_distinct_are_one_error(honest: Path, tmp_path: Path) -> None:
+    root = copied(honest, tmp_path)
+    path = root / Store(root).manifest["stages"]["passages"]["folder"] / "passages.jsonl"
+    path.write_text(path.read_text().replace('"p2"', '"p1"'))
+    forge(root, lambda manifest: None)
+    with pytest.raises(ArtefactError, match="two passages of one id"):
+        update_index(root, [MORE], documents=["a.md"])
+
+
+def test_models_of_another_form_are_none(honest: Path, tmp_path: Path) -> None:
+    root = copied(honest, tmp_path)
+    forge(root, lambda manifest: manifest.update(models=["x"]))
+    store = Store(root)
+    store.record_models({"triples": {"model": "m"}})
+    assert store.manifest["models"] == {"triples": {"model": "m"}}
+
+
 # ---------------------------------------------------------------------------------------------------------- runs
 PREDICTION = Prediction("q", "x", ("p",), ("p",), 1, {}, 0.5, None)
 

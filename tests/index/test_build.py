@@ -199,6 +199,7 @@ class TestCorpora:
             ([("a", "", "x"), ("b", "", "y"), ("a", "", "z")], "passages 1 and 3 share the id 'a'; ids must differ"),
             ([("a", "", "x"), ("b", "", "")], "passage 'b' has neither title nor text"),
             ([("a", "", "x"), ("b", " ", "\n\t")], "passage 'b' has neither title nor text"),
+            ([("a", "", "x \udc80")], "passage 'a' has half of a surrogate pair"),
             ([], "there are no passages to index"),
         ],
     )
@@ -410,6 +411,34 @@ class TestInterruption:
         assert "text" in update_index(root, remove=["p1"])
         build(tmp_path / "fresh", CORPUS[1:])
         assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+    def test_what_was_cut_off_stays_when_another_process_tidies_up(self, root, cut):
+        cut("lexical", lambda: update_index(root, remove=["p1"]))
+        before = files(root)
+        Store(root).clean()
+        assert files(root) == before
+        assert "text" not in update_index(root, remove=["p1"])
+
+    @each("content", ["", "{", '{"format": 1}'])
+    def test_a_damaged_record_of_what_was_cut_off_costs_its_work_alone(self, root, cut, content, tmp_path):
+        root = shutil.copytree(root, tmp_path / "index")
+        cut("lexical", lambda: update_index(root, remove=["p1"]))
+        (root / "building.json").write_text(content)
+        assert "text" in update_index(root, remove=["p1"])
+        build(tmp_path / "fresh", CORPUS[1:])
+        assert (artefacts(root), files(root)) == (artefacts(tmp_path / "fresh"), files(tmp_path / "fresh"))
+
+    def test_nothing_is_left_of_it_in_an_index_that_is_emptied_or_replaced(self, cut, tmp_path):
+        corpus = [Passage("o", "Other", "Another corpus.")]
+        first, other = ({"path": f"/{name}", "place": name} for name in "ab")
+        for name in ("emptied", "replaced"):
+            build(tmp_path / name, source=first)
+            cut("lexical", lambda path=tmp_path / name: update_index(path, remove=["p1"]))
+        update_index(tmp_path / "emptied", remove=[p.id for p in CORPUS], may_empty=True)
+        assert files(tmp_path / "emptied") == [".lock", "manifest.json"]
+        build(tmp_path / "replaced", corpus, replace(config(), replace=True), source=other)
+        build(tmp_path / "fresh", corpus, source=other)
+        assert files(tmp_path / "replaced") == files(tmp_path / "fresh")
 
     def test_a_first_build_that_was_cut_off_is_finished_by_an_update(self, cut, tmp_path):
         cut("lexical", lambda: build(tmp_path / "new"))

@@ -11,7 +11,9 @@ from gnnrag.config import EmbedderConfig, IndexConfig
 from gnnrag.index import passages as passages_module
 from gnnrag.index import stages as stages_module
 from gnnrag.index.build import build_index, stored_passages, update_index
+from gnnrag.index.index import Index
 from gnnrag.index.lexical import BM25
+from gnnrag.index.nearest import Nearest, VectorLists
 from gnnrag.index.splice import matched
 from gnnrag.index.store import Store
 from gnnrag.types import Passage
@@ -100,6 +102,37 @@ def test_a_build_of_another_order_keeps_what_is_known(tmp_path):
     build_index(tmp_path / "i", corpus, CONFIG, STAGES)
     build_index(tmp_path / "fresh", corpus, CONFIG, STAGES)
     assert contents(tmp_path / "i") == contents(tmp_path / "fresh")
+
+
+def test_phrases_without_a_key_are_spliced(tmp_path):
+    corpus = [Passage("a", "!!!", "..."), Passage("b", "?", "!!")]
+    build_index(tmp_path / "i", corpus, CONFIG, ["titles"])
+    update_index(tmp_path / "i", [Passage("c", "", "...")])
+    build_index(tmp_path / "fresh", [*corpus, Passage("c", "", "...")], CONFIG, ["titles"])
+    assert contents(tmp_path / "i") == contents(tmp_path / "fresh")
+
+
+def test_counts_that_scores_do_not_tell_apart_are_counted_again(tmp_path):
+    corpus = [Passage(f"p{i}", "", "alpha " * (20_000 + 7 * i) + "beta " * (9000 + i)) for i in range(3)]
+    build_index(tmp_path / "i", corpus, CONFIG, ["lexical"])
+    corpus.append(Passage("new", "", "alpha gamma beta"))
+    update_index(tmp_path / "i", corpus[-1:])
+    update_index(tmp_path / "i", remove=["p0"])
+    build_index(tmp_path / "fresh", corpus[1:], CONFIG, ["lexical"])
+    assert contents(tmp_path / "i") == contents(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("flat", [20, 30])
+def test_an_index_grows_into_lists_of_vectors_and_carries_them_on(tmp_path, monkeypatch, flat):
+    monkeypatch.setattr(stages_module, "FLAT_UP_TO", flat)
+    draw = random.Random(2)
+    build_index(tmp_path, [passage(draw, number) for number in range(25)], CONFIG, ["embeddings"])
+    update_index(tmp_path, [passage(draw, number) for number in range(25, 35)])
+    folder = Store(tmp_path).folder("embeddings")
+    lists, vectors = VectorLists(folder), Index(tmp_path).passage_vectors
+    assert lists.codes.shape == vectors.shape and sorted(lists.order.tolist()) == list(range(35))
+    assert lists.trained == (25 if flat == 20 else 35)
+    assert Nearest(vectors, folder).search(vectors[7], 1)[1] == pytest.approx(1.0)
 
 
 def test_lists_are_spliced_in_any_order():

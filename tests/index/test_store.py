@@ -50,6 +50,22 @@ def test_a_failing_writer_changes_nothing(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest.json", "s-" + "1" * 16]
 
 
+def test_the_models_of_what_is_taken_up_are_recorded_and_no_others(tmp_path):
+    store = Store(tmp_path)
+    store.commit("text", "1" * 64, write("old"))
+    store.manifest.update(complete=True, models={"triples": "old", "report": "old"})
+    store.save()
+    store.begin()
+    store.manifest["complete"] = False
+    store.record_models({"triples": "new", "report": "new"})
+    store.commit("text", "2" * 64, write("new"))
+    again = Store(tmp_path)
+    assert again.key("text") == "1" * 64
+    again.begin()
+    assert not again.adopt("text", "3" * 64, ["triples"]) and again.adopt("text", "2" * 64, ["triples"])
+    assert again.manifest["models"] == {"triples": "new", "report": "old"}
+
+
 def test_clean_deletes_leftovers_and_nothing_of_the_user(tmp_path):
     store = Store(tmp_path)
     store.commit("text", "a" * 64, write("kept"))
