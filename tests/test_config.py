@@ -218,6 +218,9 @@ def test_broken_files(tmp_path: Path, text: str, problem: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is a folder, and no config file: .* data\.path="):
         load_config(EvaluateConfig, tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"is an index, and no config file: index\.path="):
+        load_config(EvaluateConfig, tmp_path)
     with pytest.raises(ConfigError, match=r"absent\.yaml' does not exist; give a YAML file such as"):
         load_config(EvaluateConfig, tmp_path / "absent.yaml")
 

@@ -42,8 +42,9 @@ def write_page(root: Path, path: Path, entity: str | None, question: str | None)
     index = Index(root)
     if index.store.key("knowledge") is None:
         raise ArtefactError(
-            f"index {root} has no knowledge graph to draw; add one with: "
-            "gnnrag index build CONFIG index.path=INDEX index.stages=knowledge,knowledge_vectors"
+            f"index {root} has no knowledge graph to draw; add one with: gnnrag index build data.path=FOLDER "
+            f"index.path={root} retriever=lightrag, or with the config that it was built with in place of data.path; "
+            f"gnnrag serve {root} draws what its passages have in common without one"
         )
     graph = index.knowledge
     if not graph.num_entities:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 from gnnrag.cli.console import note, refuse_flags
 from gnnrag.errors import GnnragError
@@ -41,6 +42,11 @@ def main(arguments: Sequence[str]) -> int:
     for name, path in service.indexes.items():
         if not (path / "manifest.json").exists():
             note(f"{path} is no index yet: {name} is made of the first documents that are added")
-    note(f"serving {', '.join(service.indexes)} at http://{service.own.host}:{service.own.port} (Ctrl-C ends)")
-    run(service)
+
+    def listens(address: str) -> None:
+        note(f"serving {', '.join(service.indexes)} at {address} (Ctrl-C ends)")
+        if (tokens := service.own.tokens) and Path(tokens).stat().st_mode & 0o077:
+            note(f"{tokens} can be read by others on this machine: chmod 600 {tokens}")
+
+    run(service, listens)
     return 0

@@ -166,6 +166,8 @@ def shipped(path: str | Path) -> Path:
 def read_yaml(source: str | Path, examples: str) -> DictConfig:
     """Return a YAML file that holds a mapping. Raises ConfigError, naming `examples`, where there is none."""
     path = shipped(source)
+    if (path / "manifest.json").is_file():
+        raise ConfigError(f"{path} is an index, and no config file: index.path={path} names it")
     if path.is_dir():
         raise ConfigError(f"{path} is a folder, and no config file: what lies in it is asked by data.path={path}")
     if not path.is_file():

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gnnrag.config import IndexConfig, read_plain, to_plain
-from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.build import build_index
 from gnnrag.index.plan import closure, prompted_writers
 from gnnrag.index.store import Store
@@ -79,7 +79,7 @@ def forecasts(
     """Yield what each stage, and each that they need, would take of `count` passages such as these, in building order.
 
     A sample of the passages, spread evenly, and a quarter of it are indexed in a folder that is deleted. Raises
-    DataError for fewer than LEAST passages, ConfigError where a stage asks a model, which would be asked in earnest.
+    ConfigError for fewer than LEAST passages, and where a stage asks a model, which would be asked in earnest.
     """
     names = closure(stages, config)
     for name in names:
@@ -90,7 +90,7 @@ def forecasts(
             )
     sizes = (min(sample, len(passages)) // 4, min(sample, len(passages)))
     if sizes[1] < LEAST:
-        raise DataError(Path(config.path or "."), f"{sizes[1]} passages say nothing of {count:,}: give {LEAST} or more")
+        raise ConfigError(f"{sizes[1]} passages say nothing of how an index grows: a plan needs {LEAST} or more")
     with TemporaryDirectory() as folder:
         spread = [[passages[i * len(passages) // size] for i in range(size)] for size in sizes]
         for name in names:

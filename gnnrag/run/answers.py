@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
+from textwrap import shorten
 from typing import Any
 
 from gnnrag.common.untrusted import one_line
 from gnnrag.datasets.documents.merging import brief
 from gnnrag.datasets.placing import document_of
 from gnnrag.index.index import Index
-from gnnrag.text.sentences import excerpt
+from gnnrag.text.sentences import content_words, split_sentences
 from gnnrag.types import Passage, Prediction
 
 
@@ -87,6 +88,7 @@ class Answer:
 
 
 FOUND = 3  # passages of a hop
+_LONGEST = 1200  # characters of what is cited
 
 
 def make_answer(
@@ -124,9 +126,17 @@ def _cited(prediction: Prediction, events: Sequence[Mapping[str, Any]], index: I
     support = next((e.get("support", ()) for e in events if e["event"] == "answer"), ())
     asked = next((e["text"] for e in events if e["event"] == "query"), "")
     return tuple(
-        Citation(excerpt(passage.text, f"{prediction.answer} {asked}"), passage.id, passage.title, where(passage), True)
+        Citation(_the_sentence(passage.text, prediction.answer, asked), passage.id, passage.title, where(passage), True)
         for passage in index.lookup(support)
     )
+
+
+def _the_sentence(text: str, *wanted: str) -> str:
+    """Return the one sentence that says most of the first of these, of the next where that is equal; else `text`."""
+    rows = [" ".join(row.split()) for row in split_sentences(text)]
+    sets = [content_words(one) for one in wanted]
+    best = max(rows, key=lambda row: tuple(len(words & content_words(row)) for words in sets), default=text)
+    return shorten(best, _LONGEST, placeholder=" ...")  # a table is one sentence
 
 
 def citations(events: Sequence[Mapping[str, Any]], index: Index) -> list[dict[str, Any]]:

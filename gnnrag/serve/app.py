@@ -76,9 +76,14 @@ async def _told(request: Request, error: Exception) -> JSONResponse:
     elif isinstance(error, HTTPException) and request.state.refused:
         error = request.state.refused
     elif isinstance(error, HTTPException):
-        error = Problem(error.status_code, str(error.detail)[:200])
+        is_unknown = (error.status_code, error.detail) == (404, "Not Found")
+        more = "there is nothing at this address; /openapi.json lists what there is" if is_unknown else ""
+        error = Problem(error.status_code, more or str(error.detail)[:200])
     elif isinstance(error, RequestValidationError):
         rows = [f"{'.'.join(map(str, row['loc'][:6]))[:100]}: {row['msg'][:200]}" for row in error.errors()[:5]]
+        is_told_json = "json" in request.headers.get("content-type", "")
+        if not is_told_json and [row["loc"] for row in error.errors()] == [("body",)]:
+            rows = ["body: give JSON, with the header Content-Type: application/json"]
         is_json = any(row["type"] == "json_invalid" for row in error.errors())
         error = Problem(400 if is_json else 422, "; ".join(rows))
     return as_response(error)  # type: ignore[arg-type]

@@ -30,7 +30,6 @@ from gnnrag.run.pipeline import check_fit, needed_stages
 from gnnrag.serve import writer
 from gnnrag.serve.settings import Caller, Service
 from gnnrag.serve.state import State
-from gnnrag.text.sentences import content_words, split_sentences
 
 logger = logging.getLogger("gnnrag.serve")
 LONGEST = 16_000  # characters of a question or a query
@@ -411,7 +410,7 @@ def told_answer(key: str, answer: Answer) -> dict[str, Any]:
                 "passage": citation.passage,
                 "title": citation.title,
                 "place": citation.place,
-                "sentence": _the_sentence(citation.sentence, answer),
+                "sentence": citation.sentence,
                 "supported": citation.supported,
             }
         )
@@ -422,13 +421,6 @@ def told_answer(key: str, answer: Answer) -> dict[str, Any]:
         "citations": cited,
         "context": [passage.id for passage in answer.context],
     }
-
-
-def _the_sentence(cited: str, answer: Answer) -> str:
-    """Return the one sentence of what is cited that says most of the answer, else of the question."""
-    rows = split_sentences(cited.removeprefix("... ").removesuffix(" ..."))
-    wanted = [content_words(text) for text in (answer.text, answer.question)]
-    return max(rows, key=lambda row: tuple(len(words & content_words(row)) for words in wanted), default=cited)
 
 
 def brief(value: Any, most: int = 20) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -16,8 +17,11 @@ from gnnrag.serve.state import State
 from gnnrag.serve.writer import VARIABLE
 
 
-def run(service: Service) -> None:
-    """Serve until a signal says to stop. ConfigError: it cannot listen there, or the tokens file cannot be used."""
+def run(service: Service, listens: Callable[[str], None] = lambda address: None) -> None:
+    """Serve until a signal says to stop; `listens` is called with the address once it is taken.
+
+    Raises ConfigError where it cannot listen there, or the tokens file cannot be used.
+    """
     log: dict[str, Any] = {
         "version": 1,
         "disable_existing_loggers": False,
@@ -44,4 +48,6 @@ def run(service: Service) -> None:
         ws="none", backlog=512, limit_concurrency=2048, timeout_worker_healthcheck=60,
     )  # fmt: skip
     with listening:
+        host = f"[{own.host}]" if ":" in own.host else own.host
+        listens(f"http://{host}:{listening.getsockname()[1]}")
         Multiprocess(config, [listening]).run()  # of one worker, too: a kill or a lack of memory may hit it

@@ -6,7 +6,7 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,10 @@ def read_service(arguments: Sequence[str]) -> Service:
         raise ConfigError(
             "give index folders, at most one config file, and settings: gnnrag serve INDEX... serve.port=80"
         )
+    known = [f"serve.{one.name}" for one in fields(ServeConfig)]
+    for name in (a.partition("=")[0] for a in arguments if a.startswith("serve.")):
+        if name not in known:
+            raise ConfigError(f"unknown setting {name!r}. {nearest(name, known)}")
     own = [a.removeprefix("serve.") for a in arguments if a.startswith("serve.")]
     dots = tuple(a for a in arguments if "=" in a and not a.startswith("serve."))
     if wrong := [dot for dot in dots if dot.startswith(("llm_cache=", "index.path=", "data.path="))]:
@@ -149,7 +153,8 @@ def read_callers(own: ServeConfig, indexes: Sequence[str]) -> tuple[Caller, ...]
         callers = tuple(_caller(row, indexes) for row in rows)
     except (OSError, ValueError, KeyError, TypeError) as error:
         form = "tokens: [{name: lab, token: ..., indexes: [papers], rights: [ask, write]}]"
-        raise ConfigError(f"serve.tokens={own.tokens}: {type(error).__name__} {error}; its form is {form}") from error
+        what = error.strerror if isinstance(error, OSError) else f"{type(error).__name__} {error}"
+        raise ConfigError(f"serve.tokens={own.tokens}: {what}; its form is {form}") from error
     if not callers or len({c.token for c in callers}) < len(callers) or len({c.name for c in callers}) < len(callers):
         raise ConfigError(f"serve.tokens={own.tokens}: give at least one token, each once, under names of their own")
     return callers

@@ -123,7 +123,8 @@ class State:
     def end(self, job: dict[str, Any], state: str, message: str = "") -> None:
         """End a job, and forget the oldest that have ended."""
         with self._transaction() as db:
-            ended = "UPDATE jobs SET state = ?, message = ?, stage = '', ended = ? WHERE id = ?"
+            whole = ", done = total" if state == "done" else ""  # progress is told now and then, not of the last part
+            ended = f"UPDATE jobs SET state = ?, message = ?, stage = '', ended = ?{whole} WHERE id = ?"
             db.execute(ended, (state, message[:2000], time.time(), job["id"]))
             db.execute("DELETE FROM jobs WHERE ended IS NOT NULL AND id < ?", (job["id"] - _ENDED_KEPT,))
         tidy(self.inbox(job["key"]), self.root)

@@ -138,7 +138,7 @@ def test_a_damaged_file_of_each_format_is_a_row_of_the_report(folder):
     }.items():
         assert part in why[name], why[name]
     told = summary(data.report)
-    assert told[0] == "16 files: 1 read, 15 skipped; 1 passages" and len(told) == 16
+    assert told[0] == "16 files: 1 read, 15 skipped; 1 passage" and len(told) == 16
     json.dumps([row.to_json() for row in data.report])
 
 

@@ -5,7 +5,7 @@ import pytest
 from gnnrag.cli import index as script
 from gnnrag.cli import planning
 from gnnrag.config import EmbedderConfig, ExtractConfig, IndexConfig
-from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index import growth
 from gnnrag.index.growth import Cost, extended, forecasts
 from gnnrag.types import Passage
@@ -53,7 +53,7 @@ def test_a_model_is_not_asked_and_few_passages_say_nothing():
         ConfigError, match=r"the stage extraction asks a model \(triples\).*index\.extract\.method=offline"
     ):
         list(forecasts(PASSAGES, IndexConfig(extract=ExtractConfig(method="prompted")), ["extraction"], 10**6, 400))
-    with pytest.raises(DataError, match=r"99 passages say nothing of 1,000,000: give 100 or more"):
+    with pytest.raises(ConfigError, match=r"99 passages say nothing of .*: a plan needs 100 or more"):
         list(forecasts(PASSAGES[:99], HASH, ["text"], 10**6, 400))
 
 

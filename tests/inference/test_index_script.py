@@ -153,7 +153,7 @@ class TestChange:
         (folder / "b.png").write_bytes(b"x")
         build(folder, root, "index.stages=lexical")
         told = capsys.readouterr().err
-        assert "2 files: 1 read, 1 skipped; 1 passages" in told and "b.png (skipped): unsupported file type" in told
+        assert "2 files: 1 read, 1 skipped; 1 passage\n" in told and "b.png (skipped): unsupported file type" in told
         assert {row["file"]: row["state"] for row in documents(root)} == {"a.txt": "read", "b.png": "skipped"}
         (tmp_path / "c.md").write_text("# C\n\nA third text.")
         main(["add", str(root), str(tmp_path / "c.md")])

@@ -103,6 +103,7 @@ def test_what_a_person_does(browser: Any, tmp_path: Path, width: int, height: in
         person.asks(QUESTION)
         assert person.sees("document.querySelector('.answer').textContent").startswith("Zavrazhye")
         assert "searched for" in person.sees("document.querySelector('.rounds').textContent")
+        assert "no language model" in person.sees("document.querySelector('.card').textContent")
         person.shows("answer")
         person.click(".card .sources li:nth-child(2) button")
         assert "Zavrazhye" in person.sees("document.querySelector('dialog[open] mark')?.textContent")

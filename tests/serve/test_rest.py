@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -16,6 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
+from gnnrag.cli.serve import main
 from gnnrag.errors import ConfigError
 from gnnrag.methods.baselines import Single
 from gnnrag.run.opened import Opened
@@ -125,6 +127,7 @@ def test_the_graph_is_walked(client: Client) -> None:
         ("GET", "jobs/none", None, 404, "no such job"),
         ("GET", "passages/none", None, 404, "no such passage"),
         ("PATCH", "ask", None, 405, "Method"),
+        ("GET", "nothing", None, 404, "/openapi.json lists what there is"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(
@@ -133,6 +136,13 @@ def test_what_is_wrong_is_told_in_one_line(
     got, told, _ = client(method, f"/api/indexes/index/{path}", body)
     assert got == status and message in told["error"]["message"] and "\n" not in told["error"]["message"]
     assert "Traceback" not in str(told)
+
+
+def test_a_form_in_place_of_json_is_told_what_is_read(client: Client) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    status, told, _ = client("POST", "/api/indexes/index/ask", b"question=x", form)
+    assert status == 422
+    assert told["error"]["message"] == "body: give JSON, with the header Content-Type: application/json"
 
 
 def test_a_body_that_grows_or_stalls(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +180,8 @@ def test_documents_in_and_out(tmp_path: Path, built: Path) -> None:
             ("b.md", "# Bread\n\nFlour."),
         ):
             job = client("PUT", f"/api/indexes/new/documents/{name}", text.encode())[1]["job"]
-        assert client.ended("new", job)["state"] == "done"
+        ended = client.ended("new", job)
+        assert ended["state"] == "done" and ended["done"] == ended["total"] > 0
         listed = client("GET", "/api/indexes/new/documents")[1]
         assert [row["name"] for row in listed["documents"]] == ["b.md", "stalker.txt"]
         asked = {"question": "Who made Stalker?", **SINGLE}
@@ -344,7 +355,7 @@ def test_tokens(tmp_path: Path, built: Path) -> None:
     "arguments, message",
     [
         (["serve.host=0.0.0.0"], "give serve.tokens=FILE"),
-        (["serve.prot=1"], "Did you mean 'port'"),
+        (["serve.prot=1"], r"unknown setting 'serve\.prot'. Did you mean 'serve\.port'"),
         (["serve.workers=0"], "too small"),
         (["serve.log=all"], "serve.log='all'"),
         (["llm_cache=x"], "keeps its own"),
@@ -359,6 +370,24 @@ def test_settings_that_cannot_be(tmp_path: Path, arguments: list[str], message: 
 def test_a_port_that_is_taken_is_told_in_a_line(tmp_path: Path, client: Client) -> None:
     with pytest.raises(ConfigError, match=f"serve.port={client.port}: Address already in use"):
         run(read_service([str(tmp_path / "index"), f"serve.port={client.port}"]))
+
+
+@each("mode, told", [(0o600, []), (0o644, ["chmod 600"])])
+def test_the_address_is_told_when_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mode: int, told: list[str]
+) -> None:
+    monkeypatch.setattr("gnnrag.serve.running.Multiprocess.run", lambda self: None)
+    tokens = tmp_path / "tokens.yaml"
+    tokens.write_text("tokens: [{name: a, token: long-enough-for-us}]")
+    tokens.chmod(mode)
+    assert main([str(tmp_path / "index"), "serve.port=0", f"serve.tokens={tokens}"]) == 0
+    said = capsys.readouterr().err
+    assert re.search(r"serving index at http://127\.0\.0\.1:[1-9]\d+ ", said)
+    assert [word for word in ("chmod 600",) if word in said] == told
+    tokens.unlink()
+    with pytest.raises(ConfigError, match=r"tokens\.yaml: No such file or directory; its form is"):
+        main([str(tmp_path / "index"), "serve.port=0", f"serve.tokens={tokens}"])
+    assert "serving" not in capsys.readouterr().err
 
 
 @each("row", ["{name: a, token: short}", "{name: a, token: long-enough-for-us, rights: [all]}", "{token: x}", "a"])

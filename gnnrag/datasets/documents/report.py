@@ -89,13 +89,18 @@ def name_languages(reports: Iterable[FileReport], texts: Mapping[str, Sequence[s
                 report.notes.append(f"{size / own.total():.0%} of it looks like {language}")
 
 
+def counted(number: int, noun: str) -> str:
+    """Return `1 file`, `2 files`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def summary(reports: Sequence[FileReport]) -> list[str]:
     """Return lines for a terminal: counts, and the files with something to say."""
     states = Counter(report.state for report in reports)
     passages = sum(report.passages for report in reports)
     told = ", ".join(f"{states[state]:,} {state}" for state in ("read", "partly", "empty", "skipped") if states[state])
     dropped = sum((report.dropped for report in reports), Counter[str]())
-    lines = [f"{len(reports):,} files: {told}; {passages:,} passages"]
+    lines = [f"{counted(len(reports), 'file')}: {told}; {counted(passages, 'passage')}"]
     if dropped:
         lines.append("left out: " + ", ".join(f"{count:,} {kind}" for kind, count in dropped.most_common()))
     loud = [report for report in reports if report.why or report.notes]

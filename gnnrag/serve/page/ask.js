@@ -8,11 +8,16 @@ const HELP = {
   routed: "picks by the question",
   closed_book: "without the documents",
   ircot: "thought and search by turns",
+  irgs: "each draft answer searches on",
+  tog: "Think-on-Graph's steps",
+  gcot: "Graph-CoT's steps",
   multihop: "step by step",
   mgranrag: "evidence gathered in a graph",
   graphsearch: "texts and graph, drafted, verified",
   dotrag: "paths in the graph",
   react: "an agent",
+  search_r1: "an agent, with Search-R1's tags",
+  r1_searcher: "an agent, with R1-Searcher's tags",
   chg: "passages joined by names",
   bm25: "words",
   dense: "meaning",
@@ -23,12 +28,13 @@ const HELP = {
   hipporag2: "knowledge graph, by walks",
 };
 const WORDS = {
-  merge: (step) => `${step.new} new passages joined the pool`,
-  chain: (step) => `what is known so far: ${step.text}`,
-  cut: (step) => `kept the best ${step.selected?.length ?? ""} passages as evidence`,
-  evidence: (step) => `${step.context?.length ?? 0} passages go to the reader`,
+  merge: (step) => `${counted(step.new)} found for the first time`,
+  chain: (step) => `what is known so far (in brackets: its place among what was found): ${step.text}`,
+  cut: (step) => `${counted(step.kept?.length ?? 0)} kept, ${step.selected?.length ?? 0} of them checked as evidence`,
+  evidence: (step) => `${counted(step.context?.length ?? 0)} ${step.context?.length === 1 ? "goes" : "go"} to the reader`,
   answer: () => "the reader has answered",
 };
+const counted = (count) => `${count} ${count === 1 ? "passage" : "passages"}`;
 let turns = []; // questions with answers, of one conversation
 
 export function startAsking() {
@@ -189,6 +195,7 @@ function finish(one, data, question) {
     el("span", { class: "soft" }, cited.title && cited.place !== cited.passage ? ` ${cited.place}` : ""),
     el("p", { class: "quote" }, cited.sentence), cited.supported ? null : el("p", { class: "soft" }, "The passage does not bear this out.")));
   if (data.question !== question) one.sources.append(el("p", { class: "soft" }, `Asked as: ${data.question}`));
+  if (data.text && !data.usage.llm_calls) one.sources.append(el("p", { class: "soft" }, "Rules chose these words, no language model: see whether the sources bear them out."));
   if (rows.length) one.sources.append(el("h4", {}, "Sources"), el("ol", { class: "sources" }, ...rows));
   const shown = numbers.map((cited) => cited.passage);
   const passages = (shown.length ? shown : data.context.slice(0, 4)).map(encodeURIComponent).join(",");

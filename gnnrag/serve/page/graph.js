@@ -24,6 +24,10 @@ export function startGraph() {
     forget();
     draw();
   });
+  addEventListener("resize", () => setTimeout(() => { // a phone that is turned: after the drawing has heard of it
+    cy?.resize();
+    cy?.fit(undefined, 20);
+  }, 200));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => cy?.style(style()));
 }
 
