@@ -28,7 +28,7 @@ from gnnrag.index.passages import EditedPassages, digests_of, positions_of
 from gnnrag.index.plan import Plan, Step, closure, prompted_writers, settings_hash
 from gnnrag.index.settings import open_embedder, stored_config
 from gnnrag.index.stage import Context
-from gnnrag.index.stages import STAGES
+from gnnrag.index.stages import STAGES, PassageStage
 from gnnrag.index.store import BUILDING, Store, forget_journals, read_artefact
 from gnnrag.metrics.replies import WARN, by_writer, remarks
 from gnnrag.types import Passage
@@ -412,7 +412,8 @@ def _run(step: Step, context: Context, progress: Progress) -> None:
     context.remarks.clear()
     # Passages have no settings but themselves.
     read = [settings_hash(store, need) for need in closure([name], context.config) if need not in ("passages", name)]
-    context.made_with = digest(["" if name == "passages" else step.settings, read])
+    own = f"passages {PassageStage.version}" if name == "passages" else step.settings
+    context.made_with = digest([own, read])
     started = time.perf_counter()
     progress(name, 0, total)
     writers = prompted_writers(name, context.config)
