@@ -389,7 +389,7 @@ class TestInterruption:
         assert Index(root).ids == ["p1", "p2"]
         assert not (root / "building.json").exists()
 
-    @each("stage", ["text", "hierarchy", "lexical", "embeddings"])
+    @each("stage", ["text", "lexical"])
     def test_an_update_goes_on_or_another_starts_from_what_was_there(self, root, cut, stage, tmp_path):
         for name, change, corpus in (
             ("same", lambda root: update_index(root, remove=["p1"]), CORPUS[1:]),
