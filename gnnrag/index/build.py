@@ -362,7 +362,7 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
     steps = list(plan.steps([*plan.wanted, *store.manifest["stages"]]))  # what is refused is refused before any work
     if not store.manifest["stages"]:
         store.save()  # where others are replaced, nothing names what goes
-    store.begin()
+    store.begin({step.name: step.key for step in steps})
     passages = context.passages
     loaded: dict[str, Any] = {"passages": passages if isinstance(passages, Lazy) else list(passages)}
 

@@ -40,11 +40,12 @@ class Store:
     """The artefacts of one index folder.
 
     `manifest.json` is the truth: it holds, for each stage, the key (a hash of its inputs and settings), the folder, and
-    the size and SHA-256 of each file. A first build replaces it atomically after each stage, `complete` being false
-    until the last; later ones say so beside it (`begin`) and replace it at their end, so that readers find the index
-    of before or of after, and nothing between. With `is_held`, what the manifest names stays on the disk as long as
-    this object lives, whatever is committed. The folder may be a stranger's, digests and all: what is opened has the
-    form that is written here. Raises ArtefactError if the manifest is damaged, forged or of another format.
+    the size and SHA-256 of each file. A build that only adds stages replaces it atomically after each, `complete` being
+    false until the last; one that replaces any says beside it what is done (`begin`) and replaces it at its end, so
+    that readers find the index of before or of after, and nothing between. With `is_held`, what the manifest names
+    stays on the disk as long as this object lives, whatever is committed. The folder may be a stranger's, digests and
+    all: what is opened has the form that is written here. Raises ArtefactError if the manifest is damaged, forged or of
+    another format.
     """
 
     def __init__(self, root: Path, is_held: bool = False) -> None:
@@ -83,12 +84,12 @@ class Store:
                 f"{build} data.path=FOLDER index.path={self.root}"
             )
 
-    def begin(self) -> None:
-        """Leave the manifest as it is until `save` finds that the index is complete; an index that never was has none.
+    def begin(self, keys: Mapping[str, str]) -> None:
+        """Leave the manifest as it is until the index is complete again, if a stage gets another key than it has.
 
         What an earlier build had finished when it was cut off is there for `adopt`.
         """
-        if self.manifest["complete"] and self.manifest["stages"]:
+        if self.manifest["complete"] and any(self.key(stage) not in (None, key) for stage, key in keys.items()):
             self._begun = self._building()
 
     def _building(self) -> dict[str, Any]:

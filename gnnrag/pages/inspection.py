@@ -16,7 +16,7 @@ from gnnrag.graphs.knowledge import hubs_of_everything
 from gnnrag.index.index import Index
 from gnnrag.index.plan import stage_states
 from gnnrag.index.stages import STAGES
-from gnnrag.index.store import Store
+from gnnrag.index.store import BUILDING, Store
 
 QUANTILES = (0, 25, 50, 75, 90, 99, 100)
 _TOP = 10  # hubs, communities and passages that are named
@@ -95,7 +95,8 @@ class Inspection:
     """Everything that `gnnrag index inspect` prints; None where reports or extraction are missing.
 
     `communities` are the largest of each level, top level first; `other_bytes` what is no artefact; `unfinished`
-    journals (with bytes) of stages that a kill cut off; `stale_reports` those that stand in for one that changed.
+    journals (with bytes) of stages that a kill cut off, and `building` of a change; `stale_reports` those that stand in
+    for one that changed.
     """
 
     root: str
@@ -129,7 +130,8 @@ def inspect_index(root: Path) -> Inspection:
         lines.append(StageLine(name, info, size, seconds, states[name]))
     total = sum(line.bytes for line in lines)
     everything = sum(p.stat().st_size for p in root.rglob("*") if p.is_file())
-    journals = {p.stem: p.stat().st_size for p in sorted((root / ".partial").glob("*.jsonl"))}
+    left = [*sorted((root / ".partial").glob("*.jsonl")), *root.glob(BUILDING)]
+    journals = {p.stem: p.stat().st_size for p in left}
     plain = (str(root), store.manifest["complete"], dict(store.manifest["source"]), tuple(lines), total)
     if not store.manifest["complete"]:
         return Inspection(*plain, everything - total, journals)

@@ -403,6 +403,12 @@ class TestInterruption:
             assert artefacts(changed) == artefacts(tmp_path / f"{name}-fresh")
             assert files(changed) == files(tmp_path / f"{name}-fresh"), "nothing stays of what was cut off"
 
+    def test_stages_that_are_added_are_there_one_by_one(self, cut, tmp_path):
+        build(tmp_path / "i", stages=["lexical"])
+        cut("embeddings", lambda: build(tmp_path / "i", stages=["hierarchy", "embeddings"]))
+        assert Index(tmp_path / "i").hierarchy.num_passages == len(CORPUS)
+        assert build(tmp_path / "i", stages=["hierarchy", "embeddings"]) == ["embeddings"]
+
     def test_a_stage_that_is_damaged_since_is_made_again(self, root, cut, tmp_path):
         cut("lexical", lambda: update_index(root, remove=["p1"]))
         folders = {entry["folder"] for entry in Store(root).manifest["stages"].values()}

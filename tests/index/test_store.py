@@ -55,13 +55,13 @@ def test_the_models_of_what_is_taken_up_are_recorded_and_no_others(tmp_path):
     store.commit("text", "1" * 64, write("old"))
     store.manifest.update(complete=True, models={"triples": "old", "report": "old"})
     store.save()
-    store.begin()
+    store.begin({"text": "2" * 64})
     store.manifest["complete"] = False
     store.record_models({"triples": "new", "report": "new"})
     store.commit("text", "2" * 64, write("new"))
     again = Store(tmp_path)
     assert again.key("text") == "1" * 64
-    again.begin()
+    again.begin({"text": "2" * 64})
     assert not again.adopt("text", "3" * 64, ["triples"]) and again.adopt("text", "2" * 64, ["triples"])
     assert again.manifest["models"] == {"triples": "new", "report": "old"}
 
