@@ -19,7 +19,7 @@ from gnnrag.errors import ArtefactError
 ItemT = TypeVar("ItemT")
 _PIECE = 1 << 24  # bytes in which ends of lines are looked for at a time
 _CHUNK = 4096  # strings decoded at a time where all are read
-SMALL = 200_000  # strings: up to here they are read at once, for a tuple and a dictionary answer sooner
+SMALL = 60_000  # strings: up to here they are read at once, for a tuple and a dictionary answer sooner
 
 
 class Texts(Sequence[str]):
