@@ -235,7 +235,19 @@ class _Job:
         return Plan(store, self.passages, self.config, self.wanted, self.embedder)
 
     def missing(self) -> str | None:
-        """Return the first stage to build, an empty text where only the record changes; None: nothing is to be done."""
+        """Return the first stage to build, an empty text where only the record changes; None: nothing is to be done.
+
+        Where a writer ends meanwhile, and takes what it replaced, it is looked for again.
+        """
+        while True:
+            before = _which(self.root / "manifest.json")
+            try:
+                return self._missing()
+            except ArtefactError:
+                if _which(self.root / "manifest.json") == before:
+                    raise
+
+    def _missing(self) -> str | None:
         # A reader needs its own stages alone where another build is under way, or was cut off.
         store = self.store()
         plan, is_whole = self.plan(store), store.manifest["complete"]
@@ -245,6 +257,11 @@ class _Job:
         is_known = plan.is_recorded and is_same_record(store.manifest["source"], self.source)
         is_tidy = is_whole and not any((self.root / ".partial").glob("*")) and not (self.root / BUILDING).exists()
         return None if is_known and (is_tidy or self.is_reader) else ""
+
+
+def _which(path: Path) -> int:
+    """Return what tells a file from the one that it replaced; 0: there is none."""
+    return path.stat().st_ino if path.exists() else 0
 
 
 def update_index(

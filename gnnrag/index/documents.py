@@ -32,7 +32,7 @@ def add_documents(
 
     `data` is cut as the index is (`cut_as`).
     """
-    before = stored_passages(Store(root))
+    before = stored_passages(Store(root, is_held=True))
     at, ids, documents = positions_of(before), {passage.id for passage in data.passages}, frozenset(data.documents)
     leaving = [before[i] for i, id_ in enumerate(at) if id_ in ids or is_cut_from(id_, documents)]
     back = tuple(given_back(leaving, at.keys() | ids, data.passages))
@@ -52,7 +52,7 @@ def remove_documents(
 
     `may_empty`: those that are left, too; see `update_index`.
     """
-    store = Store(root)
+    store = Store(root, is_held=True)
     before = stored_passages(store) if store.key("passages") else []
     at = positions_of(before)
     gone = [_known_as(name, at, store) for name in names]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError
+from gnnrag.index import build as builder
 from gnnrag.index import stages
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
@@ -274,6 +275,24 @@ class TestGenerations:
             assert reader.read(stage) is not None
         assert reader.bm25_scores(["Rome"]).shape[1] == len(reader.ids) == len(later.ids) + 1
         assert later.bm25_scores(["Rome"]).shape == (1, len(later.ids))
+
+    def test_who_looks_while_a_writer_ends_looks_again(self, root, monkeypatch, tmp_path):
+        root, looked, new = shutil.copytree(root, tmp_path / "other"), [], Passage("new", "", "text")
+        update_index(root, add=[new])
+        plain = builder.stored_passages
+
+        def slow(store):
+            if not looked:
+                looked.append(store)
+                with monkeypatch.context() as patch:
+                    patch.setattr(builder, "stored_passages", plain)
+                    update_index(root, remove=["p1"])  # it ends, and deletes what this reader has just read of
+            return plain(store)
+
+        monkeypatch.setattr(builder, "stored_passages", slow)
+        with pytest.raises(ArtefactError, match="was changed by gnnrag index add or remove"):
+            build(root, [*CORPUS, new], keep_edits=True)
+        assert looked
 
     def test_old_generations_go_when_nobody_holds_them(self, root, tmp_path):
         reader = Index(root)
