@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
-from gnnrag.serve.asking import Desk, Problem, Served
-from gnnrag.serve.settings import Caller, read_service
+from gnnrag.serve.asking import Asking, Desk, Problem, Served
+from gnnrag.serve.rest import EventStream
+from gnnrag.serve.settings import LOCAL, Caller, read_service
+from tests.helpers.each import each
 from tests.helpers.serving import PLAIN
 
 
@@ -46,3 +52,35 @@ def test_stopping_tells_nobody_of_an_index_that_it_may_not_know(tmp_path: Path) 
     assert not desk.served["secret"].state.stops()
     for served in desk.served.values():
         served.close()
+
+
+@each("sent", [0, 1])
+def test_a_client_that_leaves_before_the_first_event_stops_its_question(sent: int) -> None:
+    """The reply begins, and the connection is lost: nobody listens to the events, not even once."""
+    stopped: list[bool] = []
+    left = asyncio.Event()
+
+    async def receive() -> Message:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if (message["type"] == "http.response.body") == bool(sent):
+            left.set()
+            raise OSError
+
+    async def chunks(asking: Asking) -> AsyncIterator[str]:
+        yield "first"
+        async for _ in asking.events():
+            yield "more"
+
+    async def ask() -> None:
+        asking = Asking("mine-0", LOCAL)
+        asking.task = asyncio.create_task(asyncio.sleep(60))  # type: ignore[arg-type]
+        with suppress(ClientDisconnect, OSError):
+            await EventStream(chunks(asking), asking)({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)
+        await asyncio.sleep(0)
+        stopped.append(asking.task.cancelled())
+
+    asyncio.run(ask())
+    assert stopped == [True]
