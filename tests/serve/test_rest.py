@@ -382,6 +382,7 @@ def test_tokens(tmp_path: Path, built: Path) -> None:
         (["serve.host=0.0.0.0"], "give serve.tokens=FILE"),
         (["serve.prot=1"], r"unknown setting 'serve\.prot'. Did you mean 'serve\.port'"),
         (["serve.workers=0"], "too small"),
+        (["serve.port=70000"], "too large"),
         (["serve.log=all"], "serve.log='all'"),
         (["llm_cache=x"], "keeps its own"),
         (["method=bdrt"], "bdtr"),
