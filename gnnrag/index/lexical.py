@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -18,18 +19,21 @@ from gnnrag.index.postings import K1, B, Postings, unmoved
 # What `fit` writes, and a stranger's file may not change.
 _FIXED = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_dtype": "int32", "backend": "numpy"}
 
+_IMPORTING = threading.Lock()  # two threads that hide JAX at once would put it back once too often
+
 
 def _library() -> Any:
     """Return bm25s, without JAX: importing both takes three quarters of a GPU's memory, for what is not used here."""
-    if "bm25s" not in sys.modules:
-        jax = sys.modules.pop("jax", None)
-        sys.modules["jax"] = None  # type: ignore[assignment]
-        try:
-            import_module("bm25s")
-        finally:
-            del sys.modules["jax"]
-            if jax:
-                sys.modules["jax"] = jax
+    with _IMPORTING:
+        if "bm25s" not in sys.modules:
+            jax = sys.modules.pop("jax", None)
+            sys.modules["jax"] = None  # type: ignore[assignment]
+            try:
+                import_module("bm25s")
+            finally:
+                del sys.modules["jax"]
+                if jax:
+                    sys.modules["jax"] = jax
     return import_module("bm25s")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from gnnrag.api import Found, Index
 from gnnrag.config import Choice, EvaluateConfig, build_settings, load_config
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.errors import ArtefactError, ConfigError, GnnragError, described
 from gnnrag.index import index as stored
 from gnnrag.index.store import Store
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
@@ -350,7 +350,8 @@ class Desk:
             asking.stop()
             return True
         name = key.rpartition("-")[0]
-        if self.own.workers == 1 or name not in self.served:
+        is_known = name in self.served and caller.may("ask", name)
+        if self.own.workers == 1 or not is_known:
             raise Problem(404, "no question of yours with this id is under way")
         self.served[name].state.stop(key, caller.name)
         return False
@@ -383,6 +384,8 @@ class Desk:
                             asking.stop()
                 except (Problem, GnnragError, OSError):
                     pass  # whoever asks it is told
+                except Exception as error:  # noqa: BLE001 - without this loop nothing would be written any more
+                    logger.error("cannot follow index %s: %s", served.name, described(error))
             if time.monotonic() - collected > _COLLECT_S and any(map(_has_earlier, self.served.values())):
                 gc.collect()  # an earlier state's files stay until nothing refers to it, cycles and all
                 collected = time.monotonic()

@@ -11,14 +11,14 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gnnrag.errors import GnnragError
 from gnnrag.run.answers import Answer
 from gnnrag.serve.asking import LONGEST, Ask, Asking, Problem, Served, told_answer
 from gnnrag.serve.guard import as_response
-from gnnrag.serve.rest import Limits, caller_of, desk_of, served, until_gone
+from gnnrag.serve.rest import EventStream, Limits, caller_of, desk_of, served, until_gone
 
 router = APIRouter(prefix="/v1")
 _SOURCES = "\n\nSources:\n"
@@ -104,13 +104,9 @@ async def completions(request: Request, body: ChatBody) -> Response:
     wanted = Ask(wanted.question, wanted.history, wanted.method, wanted.retriever, body.budget.model_dump())
     asking = await desk_of(request).begin(one, wanted, caller_of(request))
     request.state.log |= {"id": asking.key, "question": wanted.question}
-    headers = {"x-question-id": asking.key}
     if body.stream:
         has_usage = body.stream_options is not None and body.stream_options.include_usage
-        events = _chunks(request, one, body.model, asking, has_usage)
-        return StreamingResponse(
-            events, media_type="text/event-stream", headers={**headers, "cache-control": "no-store"}
-        )
+        return EventStream(_chunks(request, one, body.model, asking, has_usage), asking)
     answer = await until_gone(request, asking)
     if problem := failure(answer):
         return as_response(problem)
@@ -118,7 +114,7 @@ async def completions(request: Request, body: ChatBody) -> Response:
     message = {"role": "assistant", "content": text, "refusal": None, "annotations": notes}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
     whole = _object(asking, body.model, "chat.completion") | {"choices": [choice], "usage": usage(answer)}
-    return JSONResponse(whole, headers=headers)
+    return JSONResponse(whole, headers={"x-question-id": asking.key})
 
 
 def _turns(said: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

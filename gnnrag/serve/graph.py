@@ -144,7 +144,7 @@ def open_graph(index: Index) -> Graph:
         _OPENED[index] = Phrases(index.hierarchy)
     if index in _OPENED:
         return _OPENED[index]
-    raise DataError(index.store.root, "has no graph; add one: gnnrag index build ... index.stages=hierarchy")
+    raise DataError(index.store.root.name, "has no graph; add one: gnnrag index build ... index.stages=hierarchy")
 
 
 class View:

@@ -113,7 +113,8 @@ class Guard:
         now, rate = time.monotonic(), float(self.own.rate)
         level, last = self._rates.pop(who, (rate, now))
         level = min(rate, level + (now - last) * rate)
-        self._rates[who] = (max(0.0, level - 1), now)
+        # A refusal takes nothing: else whoever goes on too fast would be refused everything, not what is too much.
+        self._rates[who] = (level - 1 if level >= 1 else level, now)
         if len(self._rates) > _CALLERS:
             self._rates.popitem(last=False)
         if level < 1:

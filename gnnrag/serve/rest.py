@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import Receive, Scope, Send
 
 from gnnrag.common.files import child, open_log, tidy
 from gnnrag.datasets.documents.readers import READERS
@@ -141,14 +142,26 @@ async def ask(request: Request, index: IndexName, body: AskBody) -> Response:
     wanted = Ask(body.question, history, body.method, body.retriever, body.budget.model_dump())
     asking = await desk_of(request).begin(one, wanted, caller_of(request))
     request.state.log |= {"id": asking.key, "question": body.question}
-    headers = {"x-question-id": asking.key}
     if body.stream:
-        events = _sse(request, one, asking)
-        return StreamingResponse(
-            events, media_type="text/event-stream", headers={**headers, "cache-control": "no-store"}
-        )
+        return EventStream(_sse(request, one, asking), asking)
     answer = await until_gone(request, asking)
-    return JSONResponse(told_answer(asking.key, answer), headers=headers)
+    return JSONResponse(told_answer(asking.key, answer), headers={"x-question-id": asking.key})
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events of a question, which ends with them: also where a client leaves before the first."""
+
+    def __init__(self, events: AsyncIterator[str], asking: Asking) -> None:
+        headers = {"x-question-id": asking.key, "cache-control": "no-store"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self.asking = asking
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them; ASGI."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.asking.stop()
 
 
 async def until_gone(request: Request, asking: Asking) -> Answer:
@@ -310,6 +323,10 @@ async def documents(
         opened = (await one.index()).stored
     except Problem:
         return {"documents": [], "total": 0}
+    return await asyncio.to_thread(_documents, one, opened, offset, limit)  # of a million passages it takes seconds
+
+
+def _documents(one: Served, opened: Index, offset: int, limit: int) -> dict[str, Any]:
     titles: dict[str, list[str]] = {}
     for found in opened.passages:
         titles.setdefault(document_of(found.id) or found.id, []).append(found.title)

@@ -130,6 +130,8 @@ def _check(own: ServeConfig) -> None:
     }
     if wrong := [name for name, value in least.items() if getattr(own, name) < value]:
         raise ConfigError(f"serve.{wrong[0]}={getattr(own, wrong[0])}: too small")
+    if own.port > 65535:  # the system would take its last 16 bits, another port
+        raise ConfigError(f"serve.port={own.port}: too large")
     if own.log not in ("off", "requests", "contents"):
         raise ConfigError(f"serve.log={own.log!r}: {nearest(own.log, ('off', 'requests', 'contents'))}")
 

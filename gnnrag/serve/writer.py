@@ -37,7 +37,8 @@ def start(service: Service, name: str) -> subprocess.Popen[bytes]:
     """Start the writer of an index as a process of its own."""
     told = json.dumps({"arguments": service.arguments, "index": name})
     environment = {**os.environ, VARIABLE: told}
-    return subprocess.Popen([sys.executable, "-c", _START], env=environment, stdin=subprocess.DEVNULL)
+    # Its output goes to stderr: an agent's tools speak MCP on stdout, and it may outlive them.
+    return subprocess.Popen([sys.executable, "-c", _START], env=environment, stdin=subprocess.DEVNULL, stdout=2)
 
 
 def main() -> None:
@@ -119,7 +120,10 @@ def _do(service: Service, name: str, state: State, jobs: Sequence[Job]) -> None:
             state.end(jobs[0], "failed", described(error))
         else:
             for job in jobs:
-                _do(service, name, state, [job])
+                if not (state.job(job["key"]) or job)[
+                    "ended"
+                ]:  # else its own fault was told already, its upload is gone
+                    _do(service, name, state, [job])
 
 
 def _add(service: Service, name: str, state: State, jobs: Sequence[Job], progress: Callable[..., None]) -> None:

@@ -1,12 +1,15 @@
 import math
 import subprocess
 import sys
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from gnnrag.index.lexical import BM25, tokenise
+from gnnrag.index.lexical import BM25, _library, tokenise
 from tests.helpers.each import each
 
 TEXTS = [
@@ -82,3 +85,18 @@ def test_jax_is_left_alone(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=paths)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[['two', 'cat']]\n"
+
+
+def test_jax_is_hidden_by_one_thread_at_a_time(monkeypatch):
+    together = threading.Barrier(2)
+
+    def imported(name):
+        with suppress(threading.BrokenBarrierError):
+            together.wait(0.3)
+
+    monkeypatch.delitem(sys.modules, "bm25s", raising=False)
+    monkeypatch.setitem(sys.modules, "jax", "found")
+    monkeypatch.setattr("gnnrag.index.lexical.import_module", imported)
+    with ThreadPoolExecutor(2) as pool:
+        assert [one.result() for one in [pool.submit(_library) for _ in range(2)]] == [None, None]
+    assert sys.modules["jax"] == "found"

@@ -240,6 +240,31 @@ def test_a_job_that_a_killed_writer_left_is_done_once(tmp_path: Path, built: Pat
     assert told["bad.pdf"][0] == "failed" and str(tmp_path) not in told["bad.pdf"][1]
 
 
+def test_a_fault_of_one_document_stays_its_own(tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents that are written together: when one stops the writing, what was told of another is not told over."""
+    shutil.copytree(built, tmp_path / "index")
+    service = read_service([str(tmp_path / "index"), *PLAIN])
+    state = State(service.state_folder("index"))
+    for name in ("bad.pdf", "new.txt", "odd.txt"):
+        key = state.new_key()
+        (state.inbox(key) / name).write_text("Stalker is a film of 1979.")
+        assert state.add_job(key, "add", name)
+    write, told = writer._write, {}
+
+    def fails(service: Any, name: str, loaded: Any, progress: Any) -> None:
+        for job in state.jobs():
+            told.setdefault(job["document"], job["message"])
+        if any("odd.txt" in document for data in loaded for document in data.documents):
+            raise ValueError("a fault of the odd one")
+        write(service, name, loaded, progress)
+
+    monkeypatch.setattr(writer, "_write", fails)
+    writer.work(service, "index", idle_s=0.1)
+    ended = {job["document"]: (job["state"], job["message"]) for job in state.jobs()}
+    assert ended["bad.pdf"] == ("failed", told["bad.pdf"]) and told["bad.pdf"]
+    assert ended["new.txt"] == ("done", "1 passage") and "a fault of the odd one" in ended["odd.txt"][1]
+
+
 @pytest.fixture
 def slow_question(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
     began, ended = threading.Event(), threading.Event()
@@ -357,6 +382,7 @@ def test_tokens(tmp_path: Path, built: Path) -> None:
         (["serve.host=0.0.0.0"], "give serve.tokens=FILE"),
         (["serve.prot=1"], r"unknown setting 'serve\.prot'. Did you mean 'serve\.port'"),
         (["serve.workers=0"], "too small"),
+        (["serve.port=70000"], "too large"),
         (["serve.log=all"], "serve.log='all'"),
         (["llm_cache=x"], "keeps its own"),
         (["method=bdrt"], "bdtr"),

@@ -57,9 +57,12 @@ def test_over_http(built: Path) -> None:
 
 
 def test_tools_over_http_ask_for_whom_they_are_called(built: Path, tmp_path: Path) -> None:
-    tokens = "tokens: [{name: a, token: token-of-no-index-here, rights: [write]}]"
-    (tmp_path / "tokens.yaml").write_text(tokens)
-    with serving([built], f"serve.tokens={tmp_path / 'tokens.yaml'}") as client:
+    (tmp_path / "tokens.yaml").write_text(
+        "tokens:\n"
+        "  - {name: a, token: token-of-no-index-here, rights: [write]}\n"
+        "  - {name: b, token: token-of-one-index, indexes: [index]}\n"
+    )
+    with serving([built, tmp_path / "secret"], f"serve.tokens={tmp_path / 'tokens.yaml'}") as client:
         message = {
             "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search", "arguments": {"query": "x"}}
         }  # fmt: skip
@@ -67,6 +70,10 @@ def test_tools_over_http_ask_for_whom_they_are_called(built: Path, tmp_path: Pat
         assert client("POST", "/mcp", message, accept)[0] == 401
         told = Client(client.port, "token-of-no-index-here")("POST", "/mcp", message, accept)[1]
         assert "Zavrazhye" not in str(told) and told["result"]["isError"]
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        greeting = {"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": about}
+        told = Client(client.port, "token-of-one-index")("POST", "/mcp", greeting, accept)[1]
+        assert "open_passage" in told["result"]["instructions"] and "secret" not in str(told)
 
 
 @pytest.mark.slow

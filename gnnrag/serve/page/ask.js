@@ -198,7 +198,8 @@ function finish(one, data, question) {
   if (data.text && !data.usage.llm_calls) one.sources.append(el("p", { class: "soft" }, "Rules chose these words, no language model: see whether the sources bear them out."));
   if (rows.length) one.sources.append(el("h4", {}, "Sources"), el("ol", { class: "sources" }, ...rows));
   const shown = numbers.map((cited) => cited.passage);
-  const passages = (shown.length ? shown : data.context.slice(0, 4)).map(encodeURIComponent).join(",");
+  const ids = shown.length ? shown : data.context.slice(0, 4);
+  const passages = encodeURIComponent(ids.map(encodeURIComponent).join(",")); // twice: an id may have a comma itself
   if (passages) one.sources.append(el("p", {}, el("a", { href: link("graph", `?passages=${passages}&question=${encodeURIComponent(`${data.question} ${data.text}`)}`) }, "Show its path in the graph")));
   say(`Answer: ${text}`);
   return data;

@@ -38,11 +38,12 @@ const failed = (problem) => {
 export async function showGraph(query) {
   const wanted = `${state.index}?${query}`;
   if (wanted === shownFor) return;
+  const isOther = !shownFor?.startsWith(`${state.index}?`); // what is drawn is of another index
   shownFor = wanted;
   try {
     if (query.get("passages")) await showPath(query);
     else if (query.get("node")) await expand(query.get("node"), true);
-    else if (!nodes.size || !wanted.startsWith(`${state.index}?`)) await begin();
+    else if (!nodes.size || isOther) await begin();
   } catch (problem) {
     failed(problem);
   }
