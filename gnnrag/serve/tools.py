@@ -33,7 +33,6 @@ def make_tools(desk: Desk, caller: Callable[[], Caller]) -> MCPServer:
     # The instructions are the same for all, and a caller must not hear of an index that its token does not name.
     names = f" Indexes: {', '.join(desk.served)}." if desk.own.tokens is None else ""
     server = MCPServer("gnnrag", version=__version__, instructions=_ABOUT + names, log_level="ERROR")
-
     find = partial(_find, desk, caller)
 
     @server.tool(annotations=_READS, structured_output=True)
