@@ -414,6 +414,7 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
     is_other = made or any(not step.is_current for step in steps)
     if is_other or stale or weights != store.manifest.get("embedder_weights"):
         store.save()
+    tidy(store.root / BUILDING, store.root)  # also of a change cut off: it is there, or not wanted
     store.clean()
     return made
 
