@@ -170,11 +170,9 @@ class Keys(Mapping[str, int]):
         at = np.searchsorted(self._hashes, hashes).clip(max=len(self) - 1)
         return np.where(self._hashes[at] == hashes, self._order[at], -1) if len(self) else np.full(len(hashes), -1)
 
-    def numbered(self, wanted: Iterable[str]) -> dict[str, int]:
-        """Return the position of each of some strings; those that are not there are numbered after these, in order."""
-        found = {string: self.find(string) for string in wanted}
-        others = (string for string, at in found.items() if at < 0)
-        return found | {string: len(self) + i for i, string in enumerate(others)}
+    def numbered(self, wanted: Iterable[str]) -> tuple[dict[str, int], list[str]]:
+        """Return the position of each of some strings, and those that are not there; see `numbered_after`."""
+        return numbered_after({string: self.find(string) for string in wanted}, len(self))
 
     def find(self, key: str) -> int:
         """Return the position of a key, -1 where it is none."""
@@ -337,6 +335,12 @@ def map_array(folder: Path, name: str) -> np.ndarray:
         if not np.prod(shape, dtype=object):
             return np.zeros(shape, dtype)
         return np.memmap(file, dtype=dtype, mode="r", offset=file.tell(), shape=shape).view(np.ndarray)
+
+
+def numbered_after(found: dict[str, int], count: int) -> tuple[dict[str, int], list[str]]:
+    """Number what is among `count` strings by where it was found, the others (-1) after them in order; return these."""
+    others = [string for string, at in found.items() if at < 0]
+    return found | {string: count + i for i, string in enumerate(others)}, others
 
 
 def hashes_of(strings: Sequence[str]) -> np.ndarray:

@@ -22,6 +22,7 @@ from gnnrag.common.tables import (
     check_below,
     load_strings,
     map_array,
+    numbered_after,
     put_arrays_apart,
     read_few,
 )
@@ -258,7 +259,7 @@ def splice_hierarchy(before: HierarchyGraph, kept: Kept, texts: Sequence[Passage
     """
     new = [texts[position] for position in kept.missing]
     said = list(dict.fromkeys(sentence for text in new for sentence in text.sentences))
-    known, others, numbers = _known(before.sentences, said)
+    known, (numbers, others) = len(before.sentences), _known(before.sentences, said)
     own = Lists.of([numbers[sentence] for sentence in text.sentences] for text in new)
     old_rows = Lists(before.passage_indptr, before.passage_sentences)
     rows = spliced(old_rows, own, kept.rows)
@@ -279,12 +280,12 @@ def splice_hierarchy(before: HierarchyGraph, kept: Kept, texts: Sequence[Passage
         text = read[owner] if owner in read else read.setdefault(owner, texts[owner])
         wanted = strings[sentence] if sentence < known else others[sentence - known]
         held.append([p for p in dict.fromkeys(text.phrases[text.sentences.index(wanted)]) if p.strip()])
-    known_phrases, other_phrases, places = _known(before.phrases, list(dict.fromkeys(p for row in held for p in row)))
+    places, other_phrases = _known(before.phrases, list(dict.fromkeys(p for row in held for p in row)))
     phrase_rows = order.copy()
     phrase_rows[~is_same] = known + np.arange(len(held))
     old_rows = Lists(before.sentence_indptr, before.sentence_phrases)
     found = spliced(old_rows, Lists.of([places[p] for p in row] for row in held), phrase_rows)
-    phrase_order, _, phrase_number = by_first(found.values, known_phrases + len(other_phrases))
+    phrase_order, _, phrase_number = by_first(found.values, len(before.phrases) + len(other_phrases))
     graph = HierarchyGraph(
         num_passages=len(rows),
         sentences=read_few(splice_texts(strings, others, order)),
@@ -298,19 +299,15 @@ def splice_hierarchy(before: HierarchyGraph, kept: Kept, texts: Sequence[Passage
     return replace(graph, stored=Stored(graph.neighbours, names))
 
 
-def _known(strings: Sequence[str], wanted: list[str]) -> tuple[int, list[str], dict[str, int]]:
-    """Return how many strings there are, those of `wanted` that are none of them, and the number of each wanted one."""
-    found = find_all(strings, wanted).tolist()
-    others = [string for string, at in zip(wanted, found, strict=True) if at < 0]
-    numbers = {string: at for string, at in zip(wanted, found, strict=True) if at >= 0}
-    return len(strings), others, numbers | {string: len(strings) + i for i, string in enumerate(others)}
+def _known(strings: Sequence[str], wanted: list[str]) -> tuple[dict[str, int], list[str]]:
+    """Return what `Keys.numbered` does, of strings without such a table."""
+    return numbered_after(dict(zip(wanted, find_all(strings, wanted).tolist(), strict=True)), len(strings))
 
 
 def _spliced_names(before: HierarchyGraph, graph: HierarchyGraph, others: list[str], order: np.ndarray) -> Names:
     """Name the phrases of a graph that were those of an earlier one, followed by others, in another order."""
     old, keys = before.names, [phrase_key(phrase) for phrase in others]
-    place = old.nodes.keys_.numbered(key for key in keys if key)
-    wanted = [key for key, at in place.items() if at >= len(old.nodes)]
+    place, wanted = old.nodes.keys_.numbered(key for key in keys if key)
     of_others = [place.get(key, -1) for key in keys]
     numbers = np.concatenate([old.key_of, np.array(of_others, dtype=np.int32)])[order]
     key_order, _, key_number = by_first(numbers[numbers >= 0], len(old.nodes) + len(wanted))
@@ -326,8 +323,7 @@ def _spliced_names(before: HierarchyGraph, graph: HierarchyGraph, others: list[s
         key = keys[at] if at >= 0 else before.phrase_keys[phrase]
         for word in set(key.split()):
             changes[word] += int(degrees[1, phrase] - degrees[0, phrase])
-    number = old.words.numbered(sorted(changes))
-    wanted_words = [word for word, at in number.items() if at >= len(old.words)]
+    number, wanted_words = old.words.numbered(sorted(changes))
     counts = np.concatenate([old.counts, np.zeros(len(wanted_words), dtype=np.int64)])
     counts[[number[word] for word in changes]] += np.array(list(changes.values()), dtype=np.int64)
     words = in_order(old.words.strings, wanted_words)

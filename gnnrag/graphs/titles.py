@@ -100,8 +100,7 @@ def build_titles(
     rows = [_names(title, row) for title, row in zip(titles, chain(subjects, repeat(())), strict=False)]
     old, kept = before or (_NOTHING, Kept(np.full(len(rows), -1), 0))
     names = list(dict.fromkeys(name for row in rows for name in row))
-    number = old.forms.keys_.numbered(names)
-    others = [name for name in names if number[name] >= len(old.forms)]
+    number, others = old.forms.keys_.numbered(names)
     mine = Lists.of([number[name] for name in row] for row in rows)
     sure = np.array([known for row in rows for _, known in row.values()], dtype=np.float64)
     kinds = np.array([kind for row in rows for kind, _ in row.values()], dtype=np.uint8)
@@ -144,8 +143,7 @@ def _names(title: str, subjects: Iterable[Subject]) -> dict[str, tuple[int, floa
 def _words(names: Names, old: TitleTables, others: list[str], order: np.ndarray) -> tuple[Keys, Lists, np.ndarray]:
     """Return the words of forms, sorted; those of each form; and how often sentences name something with the word."""
     split = [content(form.split()) for form in others]
-    number = old.words.keys_.numbered(sorted({word for row in split for word in row}))
-    new = [word for word, at in number.items() if at >= len(old.words)]
+    number, new = old.words.keys_.numbered(sorted({word for row in split for word in row}))
     parts = spliced(old.parts, Lists.of([number[word] for word in row] for row in split), order)
     rows, place = in_order(old.words.keys_.strings, new), np.zeros(len(old.words) + len(new), dtype=np.int32)
     rows = rows[np.isin(rows, distinct(parts.values))]
@@ -196,7 +194,7 @@ def rarity_of(count: int, num_sentences: int) -> float:
     return math.log1p(num_sentences / (1 + count))
 
 
-_NO_LISTS = Lists(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+_NO_LISTS = Lists.of(())
 _NO_TABLE, _NO_NUMBERS = KeyedLists(Keys.of(()), _NO_LISTS), np.zeros(0)
 _NOTHING = TitleTables(
     forms=_NO_TABLE,

@@ -24,7 +24,7 @@ from gnnrag.datasets.placing import document_of
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.index.embedder import is_folder, make_embedder
-from gnnrag.index.passages import EditedPassages, digests_of, positions_of
+from gnnrag.index.passages import EditedPassages, positions_of
 from gnnrag.index.plan import Plan, Step, closure, prompted_writers, settings_hash
 from gnnrag.index.settings import open_embedder, stored_config
 from gnnrag.index.stage import Context
@@ -301,8 +301,7 @@ def update_index(
             tidy(root / ".partial", root)
             store.clean()
             return []
-        is_other = not np.array_equal(passages.digests, digests_of(before))
-        source = {**store.manifest["source"], "edited": True} if is_other else None
+        source = {**store.manifest["source"], "edited": True} if passages.is_other else None
         return _build(_own_plan(store, passages, caller), source, progress)
 
 

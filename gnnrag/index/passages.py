@@ -41,11 +41,16 @@ def positions_of(passages: Sequence[Passage]) -> Mapping[str, int]:
 
 
 class EditedPassages(Lazy[Passage]):
-    """A corpus in terms of an earlier one: passage i is `before[rows[i]]`, or from `len(before)` on one of `others`."""
+    """A corpus in terms of an earlier one: passage i is `before[rows[i]]`, or from `len(before)` on one of `others`.
+
+    `is_other` tells whether any passage differs.
+    """
 
     def __init__(self, before: Sequence[Passage], others: Sequence[Passage], rows: np.ndarray) -> None:
         count, at = len(before), memoryview(np.ascontiguousarray(rows))
-        self.digests = np.concatenate([digests_of(before), digests_of(others)])[rows]
+        earlier = digests_of(before)
+        self.digests = np.concatenate([earlier, digests_of(others)])[rows]
+        self.is_other = not np.array_equal(self.digests, earlier)
         super().__init__(len(rows), lambda i: before[at[i]] if at[i] < count else others[at[i] - count])
 
 

@@ -62,8 +62,7 @@ class Postings:
         starts = np.concatenate([[0], np.cumsum(stays)])[self.passages.indptr]
         docs, counts = docs[stays], self.counts[stays]
 
-        number = self.terms.numbered(sorted({term for row in rows for term in row}))
-        others = [term for term, at in number.items() if at >= len(self.terms)]
+        number, others = self.terms.numbered(sorted({term for row in rows for term in row}))
         held = zip(kept.missing, map(Counter, rows), strict=True)
         new = np.array(sorted((number[t], p, n) for p, row in held for t, n in row.items()), dtype=np.int64)
         terms, passages, times = new.reshape(-1, 3).T
@@ -76,14 +75,11 @@ class Postings:
         order = order[(sizes[order] > 0) | (order == 0)]
         indptr = np.concatenate([[0], np.cumsum(sizes)])
         old_then_new = (np.insert(docs, places, passages), np.insert(counts, places, times))
-        both = [spliced(Lists(indptr, values), _NONE, order) for values in old_then_new]
+        both = [spliced(Lists(indptr, values), Lists.of(()), order) for values in old_then_new]
         lengths = np.zeros(len(kept.old), dtype=np.int32)
         lengths[kept.old >= 0] = self.lengths[kept.old[kept.old >= 0]]
         lengths[kept.missing] = [len(row) for row in rows]
         return Postings(splice_keys(self.terms, others, order), both[0], both[1].values, lengths)
-
-
-_NONE = Lists(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
 
 
 def _parts(passages: Lists, lengths: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
