@@ -19,6 +19,7 @@ from gnnrag import Answer, Index
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.methods.baselines import Single
 from tests.helpers.each import each
+from tests.helpers.slow import slow_questions
 
 SETTINGS = {"index.embedder.model": "hash", "index.text.language": "blank:en", "roles": "offline"}
 DOCUMENTS = {
@@ -139,16 +140,7 @@ def test_rounds_come_while_the_question_is_under_way(index: Index, monkeypatch: 
 
 @each("form", ["aask", "stream"])
 def test_cancelling_stops_the_question(index: Index, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    began, ended = threading.Event(), threading.Event()
-
-    async def select(self: Single, state: Any) -> Any:
-        began.set()
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.set()
-
-    monkeypatch.setattr(Single, "select", select)
+    began, ended = slow_questions(monkeypatch)
 
     async def consume() -> None:
         if form == "aask":

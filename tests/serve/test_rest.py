@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -19,7 +18,6 @@ import pytest
 
 from gnnrag.cli.serve import main
 from gnnrag.errors import ConfigError
-from gnnrag.methods.baselines import Single
 from gnnrag.run.opened import Opened
 from gnnrag.serve import writer
 from gnnrag.serve.running import run
@@ -27,6 +25,7 @@ from gnnrag.serve.settings import read_service
 from gnnrag.serve.state import State
 from tests.helpers.each import each
 from tests.helpers.serving import PLAIN, QUESTION, Client, build, events, serving
+from tests.helpers.slow import slow_questions
 
 SINGLE = {"method": "single", "retriever": "bm25"}
 
@@ -266,18 +265,8 @@ def test_a_fault_of_one_document_stays_its_own(tmp_path: Path, built: Path, monk
 
 
 @pytest.fixture
-def slow_question(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
-    began, ended = threading.Event(), threading.Event()
-
-    async def select(self: Single, state: Any) -> Any:
-        began.set()
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.set()
-
-    monkeypatch.setattr(Single, "select", select)
-    yield began, ended
+def slow_question(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    return slow_questions(monkeypatch)
 
 
 @each("how", ["delete", "other worker", "leave", "budget"])
