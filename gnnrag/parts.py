@@ -70,8 +70,8 @@ def part(kind: str, name: str) -> Callable[[type[T]], type[T]]:
     """Make a class the part `name` of a kind. A role is called `ROLE.FORM`, as in `verifier.prompted`."""
 
     def add(cls: type[T]) -> type[T]:
-        cls = dataclasses.dataclass(eq=False)(cls)
-        cls.kind, cls.name = kind, name  # type: ignore[attr-defined]
+        cls = dataclasses.dataclass(cls)  # equal settings make equal parts
+        cls.kind, cls.name, cls.__hash__ = kind, name, object.__hash__  # type: ignore[attr-defined, method-assign]
         _PARTS[kind, name] = cls
         return cls
 
@@ -84,7 +84,7 @@ def is_part(cls: Any) -> bool:
 
 
 def find(kind: str, name: str) -> type:
-    """Return the class of a part. ConfigError: unknown (the nearest name is given), or its module cannot be imported."""
+    """Return the class of a part. ConfigError: unknown, or its module cannot be imported."""
     if ":" in name:
         return _at(kind, name)
     if (kind, name) not in _PARTS:
@@ -108,7 +108,7 @@ def _at(kind: str, place: str) -> type:
     try:
         cls = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{kind}={place!r}: {error}; write package.module:Class, as it can be imported here") from error
+        raise ConfigError(f"{kind}={place!r}: {error}; write package.module:Class, importable from here") from error
     return cls if dataclasses.is_dataclass(cls) and "kind" in vars(cls) else part(kind, place)(cls)
 
 
@@ -141,8 +141,8 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
 
 def layered(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of `low` with those of `high` over them, sections within sections."""
-    both = {k: layered(low[k], v) for k, v in high.items() if isinstance(v, Mapping) and isinstance(low.get(k), Mapping)}
-    return {**low, **high, **both}
+    sections = [key for key, value in high.items() if isinstance(value, Mapping) and isinstance(low.get(key), Mapping)]
+    return {**low, **high, **{key: layered(low[key], high[key]) for key in sections}}
 
 
 @functools.cache
@@ -187,21 +187,20 @@ def _adapter(type_: Any) -> TypeAdapter[Any]:
         return TypeAdapter(type_)
 
 
-def build(kind: str, settings: Mapping[str, Any] | Any, where: str = "", **given: Any) -> Any:
-    """Return a part ready for work.
+def build(kind: str, settings: Any, where: str = "", **given: Any) -> Any:
+    """Return a part ready for work; `settings` are a mapping with its `name`, or the part itself, which is copied."""
+    if not isinstance(settings, Mapping):
+        return ready(dataclasses.replace(settings), **given)
+    values = dict(settings)
+    return ready(make(find(kind, values.pop("name")), values, where or kind), **given)
 
-    `settings` are a mapping with its `name`, or the part itself, made and checked by `make`, of which a copy is set up.
-    `given` (`index`, `roles`, `llm`, ...) become its attributes.
-    """
-    if isinstance(settings, Mapping):
-        values = dict(settings)
-        built = make(find(kind, values.pop("name")), values, where or kind)
-    else:
-        built = dataclasses.replace(settings)
+
+def ready(made: Any, **given: Any) -> Any:
+    """Return a part that has its settings, set up with what is `given` (`index`, `roles`, `llm`, ...) as attributes."""
     for name, value in given.items():
-        setattr(built, name, value)
-    built.setup()
-    return built
+        setattr(made, name, value)
+    made.setup()
+    return made
 
 
 def settings_of(made: Any) -> dict[str, Any]:

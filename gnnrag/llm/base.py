@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.errors import LLMError

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from gnnrag.common.files import digest
 from gnnrag.config import Choice, build_settings, to_plain
 from gnnrag.errors import ConfigError
+from gnnrag.parts import Part
 from gnnrag.pool import Pool
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
 from gnnrag.session import Session
-from gnnrag.parts import Part
 from gnnrag.types import Evidence, Query, Question, Ranking
 
 

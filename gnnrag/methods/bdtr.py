@@ -14,6 +14,7 @@ from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, Verifier
 from gnnrag.session import normalised
 from gnnrag.types import Evidence, Query, Ranking
 
+
 @part("method", "bdtr")
 class BDTR(Method):
     """Two thoughts a round widen the pool (DTR); chain and verifier reorder it (BGEC).

@@ -13,9 +13,9 @@ from gnnrag.common.waiting import MicroBatcher
 from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import Embedder
 from gnnrag.index.index import Index
+from gnnrag.parts import Part
 from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.session import Session
-from gnnrag.parts import Part
 from gnnrag.types import Hit, Query, Ranking
 
 ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it comes first

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from gnnrag.session import Session
 from gnnrag.parts import Part
+from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 
 TaskT = TypeVar("TaskT")
