@@ -15,7 +15,9 @@ from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ConfigError
 from gnnrag.judge.answers import JudgeConfig
 from gnnrag.methods.baselines import SingleConfig
+from gnnrag.methods.bdtr import BDTR
 from gnnrag.questions import MakeQuestionsConfig
+from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.textualise.prompted import TextualiseConfig
 from gnnrag.training.gnn_data import TrainGNNConfig
 from tests.helpers.each import each
