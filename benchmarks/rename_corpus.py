@@ -30,8 +30,8 @@ RARE = 20  # a word is a name if it is written with a capital this many times as
 _KEPT = """
 january february march april may june july august september october november december monday tuesday wednesday thursday
 friday saturday sunday africa african asia asian europe european america american atlantic pacific latin soviet
-christian catholic protestant orthodox jewish muslim islamic hindu buddhist god sir lord lady saint father mother iii vii
-viii xii xiii xiv xvi xvii xviii xix yes
+christian catholic protestant orthodox jewish muslim islamic hindu buddhist god sir lord lady saint father mother
+iii vii viii xii xiii xiv xvi xvii xviii xix yes
 """
 KEPT = {*_KEPT.split(), *(fold(w) for pair in COUNTRY_OF.items() for name in pair for w in WORD.findall(name))}
 
