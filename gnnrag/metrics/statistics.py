@@ -82,7 +82,7 @@ def paired_difference(
 
 
 def mcnemar(a: Sequence[bool] | Values, b: Sequence[bool] | Values) -> McNemar:
-    """Test whether two runs, 0 or 1 per question (n,), are right equally often: exact binomial test where they differ."""
+    """Test whether two runs, 0 or 1 per question (n,), are right equally often (exact binomial test)."""
     from scipy.stats import binomtest
 
     first, second = _paired(a, b)
