@@ -13,7 +13,7 @@ from gnnrag import registry
 from gnnrag.config import Choice, EvaluateConfig, IndexConfig, RoleConfig, build_settings, load_config, to_plain
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ConfigError
-from gnnrag.judge.answers import JudgeConfig
+from gnnrag.judge import JudgeConfig
 from gnnrag.methods.baselines import SingleConfig
 from gnnrag.methods.bdtr import BDTR
 from gnnrag.retrievers.dense import DenseRetriever

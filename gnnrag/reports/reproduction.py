@@ -19,7 +19,7 @@ from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
 from gnnrag.index.store import Store
-from gnnrag.judge.folder import judged_figures
+from gnnrag.judge import judged_figures
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.registry import METHODS, resolve
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped
