@@ -27,7 +27,7 @@ from gnnrag.cli.console import note, split_arguments
 from gnnrag.cli.tables import plain_table
 from gnnrag.config import load_config
 from gnnrag.datasets.kb import FILE as KB
-from gnnrag.datasets.releases import advice
+from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.textualised import MARKED, NODES
 from gnnrag.errors import GnnragError
 from gnnrag.textualise import check_folder, textualise

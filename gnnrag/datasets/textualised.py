@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.common.files import digest
-from gnnrag.datasets.articles import Part, Triple, parts_of
 from gnnrag.datasets.jsonl import read_jsonl
-from gnnrag.datasets.kb import FILE, read_triples
+from gnnrag.datasets.kb import FILE, Part, Triple, parts_of, read_triples
 from gnnrag.errors import DataError
 
 NODES, ENTITIES, RELATIONS, MARKED, SOURCE = (

@@ -13,9 +13,8 @@ from typing import Any
 from gnnrag.common.files import file_digest
 from gnnrag.common.untrusted import counted_repairs
 from gnnrag.config import ExtractConfig
-from gnnrag.datasets.articles import Article, write_articles
 from gnnrag.datasets.jsonl import read_jsonl
-from gnnrag.datasets.kb import read_triples
+from gnnrag.datasets.kb import Part, parts_of, read_triples
 from gnnrag.datasets.textualised import ENTITIES, NODES, RELATIONS, Textualised, read_textualised, text_digest
 from gnnrag.errors import ConfigError, DataError, NotGivenError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, HyperedgeRecord, RelationRecord, Triple
@@ -194,9 +193,9 @@ class KnowledgeBaseExtractor(Extractor):
             raise DataError(self.path, f"{problem}gnnrag textualise wrote") from error
 
     @cached_property
-    def articles(self) -> dict[str, Article]:
+    def articles(self) -> dict[str, Part]:
         """Passage id to what the knowledge base says there."""
-        return {article.passage.id: article for article in write_articles(read_triples(self.path))}
+        return {part.id: part for part in parts_of(read_triples(self.path))}
 
     @cached_property
     def textualised(self) -> Textualised:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gnnrag.common.files import write_atomic, write_jsonl
 from gnnrag.datasets.base import Dataset
-from gnnrag.datasets.jsonl import open_plain, read_jsonl
+from gnnrag.datasets.jsonl import read_jsonl, read_lines
 from gnnrag.errors import DataError
 from gnnrag.types import Passage, Question
 
@@ -63,17 +63,16 @@ def write_canonical(data: Dataset, folder: Path, split: str = "test") -> None:
 
 def _read_qrels(path: Path, known: set[str]) -> dict[str, list[str]]:
     gold: dict[str, list[str]] = defaultdict(list)
-    with open_plain(path) as file:
-        for number, raw in enumerate(file, start=1):
-            fields = raw.decode("utf-8", "replace").rstrip("\r\n").split("\t")
-            if fields == [""] or (number == 1 and fields == _HEAD.split("\t")):
-                continue
-            if len(fields) != 3 or not fields[2].lstrip("-").isdigit():
-                raise DataError(path, "must be query-id, corpus-id and a whole score, separated by tabs", number)
-            if int(fields[2]) > 0:
-                if fields[1] not in known:
-                    raise DataError(path, f"passage {fields[1]!r} is not in the corpus", number)
-                gold[fields[0]].append(fields[1])
+    for number, line in read_lines(path):
+        fields = line.split("\t")
+        if number == 1 and line == _HEAD:
+            continue
+        if len(fields) != 3 or not fields[2].lstrip("-").isdigit():
+            raise DataError(path, "must be query-id, corpus-id and a whole score, separated by tabs", number)
+        if int(fields[2]) > 0:
+            if fields[1] not in known:
+                raise DataError(path, f"passage {fields[1]!r} is not in the corpus", number)
+            gold[fields[0]].append(fields[1])
     return dict(gold)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from gnnrag.common.files import write_atomic
-from gnnrag.datasets.jsonl import open_plain
+from gnnrag.datasets.jsonl import read_lines
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.types import Prediction, Question
 
@@ -68,16 +68,11 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
 
 
 def _rows(path: Path, count: int) -> Iterable[tuple[int, list[str]]]:
-    with open_plain(path) as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                fields = line.decode("utf-8").split()
-            except UnicodeDecodeError as error:
-                raise DataError(path, "is no UTF-8", number) from error
-            if fields and len(fields) != count:
-                raise DataError(path, f"has {len(fields)} fields instead of {count}", number)
-            if fields:
-                yield number, fields
+    for number, line in read_lines(path):
+        fields = line.split()
+        if len(fields) != count:
+            raise DataError(path, f"has {len(fields)} fields instead of {count}", number)
+        yield number, fields
 
 
 def _field(text: str) -> str:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from gnnrag.common.files import child, open_log, tidy
 from gnnrag.datasets.documents.readers import READERS
 from gnnrag.datasets.documents.report import read_report
-from gnnrag.datasets.placing import document_of
+from gnnrag.datasets.chunk import document_of
 from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.run.answers import Answer, where

@@ -29,7 +29,7 @@ from gnnrag.common.files import (
 from gnnrag.common.records import interpreting, number, text
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets import kb
-from gnnrag.datasets.articles import Part, Triple, parts_of
+from gnnrag.datasets.kb import Part, Triple, parts_of
 from gnnrag.datasets.canonical import load_passages
 from gnnrag.datasets.jsonl import Skips, read_json, read_jsonl
 from gnnrag.datasets.kb import FILE, read_triples

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnnrag.common.files import digest
-from gnnrag.datasets.articles import Part, Triple, state
+from gnnrag.datasets.kb import Part, Triple, state
 from gnnrag.errors import ConfigError
 from gnnrag.index_config import one_of
 from gnnrag.llm.base import Backend

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.common.files import digest
-from gnnrag.datasets.articles import RELATIONS, Part, Triple, kinds_of, state
+from gnnrag.datasets.kb import RELATIONS, Part, Triple, kinds_of, state
 from gnnrag.session import Session
 
 # Marked text has `<the topic>` and `[a neighbour]`. A name may hold any character: what would be markup in it is

@@ -17,8 +17,6 @@ from gnnrag.cluster.plan import make_plan
 from gnnrag.cluster.tracker import Tracker, WandbRun, checkpoint_artefact
 from gnnrag.common.files import file_digest
 from gnnrag.config import RunConfig, load_config
-from gnnrag.datasets.fetch import get
-from gnnrag.datasets.releases import Release, ReleaseFile
 from gnnrag.errors import ArtefactError, DataError, GnnragError
 from gnnrag.judge import judge
 from gnnrag.judge.folder import judged_figures
@@ -318,15 +316,3 @@ def test_what_a_link_leads_to_is_not_sent(tmp_path: Path, victim: Path) -> None:
     (folder / "more.txt").symlink_to(victim / "kept.txt")
     for upload in ("results", "all"):
         assert set(checkpoint_artefact(folder, upload).files) == {"weights.bin"}
-
-
-def test_a_download_goes_through_no_link(tmp_path: Path, victim: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "a.json.part").symlink_to(victim / "kept.txt")
-    (data / "sub").symlink_to(victim)
-    for name in ("a.json", "sub/a.json"):
-        file = ReleaseFile(name, f"http://127.0.0.1:9/{name}")
-        release = Release("x", "X", "page", "MIT", "1 kB", (file,), ("x",))
-        with pytest.raises(ArtefactError, match="is a link"):
-            get(release, data, tries=1)

@@ -56,7 +56,7 @@ def test_a_run_is_read_back_in_its_order_whatever_its_ids(tmp_path: Path) -> Non
         (b"q Q0 d 1 0.5", "line 1: has 5 fields instead of 6"),
         (b"q Q0 d 1 0.5 t\nq Q0 e 2 high t", "line 2: rank '2' and score 'high'"),
         (b"q Q0 d 1 nan t", "must be finite"),
-        (b"q Q0 \xff 1 1 t", "no UTF-8"),
+        (b"q Q0 \xff 1 1 t", "UTF-8"),
     ],
 )
 def test_a_damaged_run(tmp_path: Path, content: bytes, message: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 
-from gnnrag.datasets.articles import parts_of
+from gnnrag.datasets.kb import parts_of
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.session import Session
 from gnnrag.textualise.prompted import APPENDED, PLAIN, REPLACED, STATED, PromptedWriter, WriterConfig, can_be_shown

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.datasets.articles import RELATIONS, entity_types, parts_of
+from gnnrag.datasets.kb import RELATIONS, entity_types, parts_of
 from gnnrag.datasets.kb import read_triples
 from gnnrag.extract.base import Extraction
 from gnnrag.textualise import read_back, round_trip
