@@ -27,7 +27,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import remarks
-from gnnrag.registry import CANDIDATES, METHODS, RETRIEVERS, resolve
+from gnnrag.registry import METHODS, RETRIEVERS, resolve
 from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import asked_roles, open_shared_index
 from gnnrag.run.rundir import commit
@@ -258,6 +258,7 @@ def _merged(prompts: Iterable[dict[str, dict[str, str]]]) -> dict[str, dict[str,
 
 
 # --------------------------------------------------------------------------------------------------------- collecting
+BUILDERS = {"bridges": "gnnrag.training.decisions:BridgeQueries"}  # of further queries (candidates=NAME)
 RUN = "run"  # the run directory, in the folder of the rows
 BACK = "candidates alone"  # decisions of no use themselves whose candidates are
 # Steps that leave decisions out, in the order they are taken, and the one that takes some back.
@@ -285,7 +286,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     roles = recorded_roles(config)
     out = Path(own.out)
     config = replace(config, run=replace(config.run, root=str(out), name=RUN, traces=True))
-    build = resolve("candidates", own.candidates, CANDIDATES) if own.candidates else None
+    build = resolve("candidates", own.candidates, BUILDERS) if own.candidates else None
     data = load_questions_for(config)
     for note in data.remarks:
         observer.on_note(note)
