@@ -29,7 +29,7 @@ from gnnrag.index.index import Index
 from gnnrag.metrics.replies import remarks
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
 from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
-from gnnrag.run.pipeline import asked_roles, open_shared_index
+from gnnrag.run.pipeline import asked_roles, open_retriever, open_shared_index
 from gnnrag.run.rundir import commit
 from gnnrag.run.sharding import refuse_shard
 from gnnrag.training.decisions import (
@@ -321,7 +321,7 @@ def write(
     teachers = {role: teacher(config, role) for role in roles}
     source = {"method": config.method.name, "retriever": config.retriever.name, "embedder": index.config.embedder.model}
     parts = parts_of(((q.id, q.text) for q in data.questions), own.folds)
-    miners = [resolve("retriever", m.name, RETRIEVERS)(index, m.settings) for m in mining_retrievers(own, config)]
+    miners = [open_retriever(miner, index, None) for miner in mining_retrievers(own, config)]
     mined = near_misses(miners, data.questions, own.mine_top) if "verifier" in roles else {}
     maker = RowMaker(
         index, data.name, digest([made["decisive"], made["inputs"]])[:10], teachers, source, parts, own, mined
