@@ -159,16 +159,21 @@ def passage_nodes(folder: Path) -> dict[str, tuple[str, ...]]:
 # ----------------------------------------------------------------------------------------------------------- questions
 
 
-def question_files(folder: Path, split: str) -> list[Path]:
-    """Return the files of a split: `dev` is all of dev, `2-hop.dev` one part; DataError (lists the splits): none."""
+def splits(folder: Path) -> list[tuple[str, Path]]:
+    """Return (split, file) of all questions, such as `2-hop.dev`, sorted; MetaQA's release only without others."""
     ours = [(p.name.removesuffix(".jsonl").replace("questions.", "", 1), p) for p in folder.glob("*questions.*.jsonl")]
     released = [(f"{p.parents[1].name}.{p.stem.removeprefix('qa_')}", p) for p in folder.glob("*-hop/vanilla/qa_*.txt")]
-    named = sorted(ours or released)
+    return sorted(ours or released)
+
+
+def question_files(folder: Path, split: str) -> list[Path]:
+    """Return the files of a split: `dev` is all of dev, `2-hop.dev` one part; DataError (lists the splits): none."""
+    named = splits(folder)
     files = [p for name, p in named if name == split] or [p for name, p in named if name.endswith(f".{split}")]
     if split and files:
         return files
-    splits = {name for name, _ in named} | {name.rpartition(".")[2] for name, _ in named}
-    fix = f"splits here: {', '.join(sorted(splits))}" if splits else "the folder has no questions at all"
+    names = {name for name, _ in named} | {name.rpartition(".")[2] for name, _ in named}
+    fix = f"splits here: {', '.join(sorted(names))}" if names else "the folder has no questions at all"
     raise DataError(folder, f"split={split!r} does not exist; {fix}. Any other file can be given as questions=FILE")
 
 

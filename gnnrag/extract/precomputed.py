@@ -15,7 +15,7 @@ from gnnrag.common.untrusted import counted_repairs
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.datasets.kb import Part, parts_of, read_triples
-from gnnrag.datasets.textualised import ENTITIES, NODES, RELATIONS, Textualised, read_textualised, text_digest
+from gnnrag.datasets.metaqa_text import ENTITIES, FACTS, NODES, Text, read_text, text_digest
 from gnnrag.errors import ConfigError, DataError, NotGivenError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, HyperedgeRecord, RelationRecord, Triple
 from gnnrag.extract.entity_types import opening, type_names
@@ -168,9 +168,9 @@ def _triple(path: Path, line: int, value: Any) -> Triple | None:
 class KnowledgeBaseExtractor(Extractor):
     """Gives each article of a knowledge base (`gnnrag.datasets.kb`) its triples, and its entity's type.
 
-    `config.path` is the `kb.txt`, or a folder that `gnnrag.textualise` wrote, which adds descriptions. Names are kept:
-    equal ones are one entity, all others differ. An entity of two roles has both as its type, joined by "|". Raises
-    ConfigError without a path, NotGivenError where an index has one and does not say which.
+    `config.path` is the `kb.txt`, or a folder that `gnnrag.datasets.metaqa_text` wrote, which adds descriptions.
+    Names are kept: equal ones are one entity, all others differ. An entity of two roles has both, joined by "|".
+    Raises ConfigError without a path, NotGivenError where an index has one and does not say which.
     """
 
     def __init__(self, config: ExtractConfig) -> None:
@@ -186,11 +186,11 @@ class KnowledgeBaseExtractor(Extractor):
         try:
             if not self.path.is_dir():
                 return ["kb", 2, file_digest(self.path)]
-            files = ("kb.txt", NODES, ENTITIES, RELATIONS)
+            files = ("kb.txt", NODES, ENTITIES, FACTS)
             return ["kb", "textualised", *(file_digest(self.path / name) for name in files)]
         except OSError as error:
             problem = f"index.extract.path cannot be read: {error.strerror or error}; give a kb.txt, or a folder that "
-            raise DataError(self.path, f"{problem}gnnrag textualise wrote") from error
+            raise DataError(self.path, f"{problem}gnnrag.datasets.metaqa_text wrote") from error
 
     @cached_property
     def articles(self) -> dict[str, Part]:
@@ -198,9 +198,9 @@ class KnowledgeBaseExtractor(Extractor):
         return {part.id: part for part in parts_of(read_triples(self.path))}
 
     @cached_property
-    def textualised(self) -> Textualised:
+    def textualised(self) -> Text:
         """What the folder says of its passages."""
-        return read_textualised(self.path)
+        return read_text(self.path)
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         """See `Extractor`."""

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from gnnrag.config import EvaluateConfig
-from gnnrag.datasets.kb import question_files
 from gnnrag.datasets.fetch import advice
+from gnnrag.datasets.kb import question_files
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.embedder import SHIPPED

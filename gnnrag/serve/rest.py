@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
 from gnnrag.common.files import child, open_log, tidy
+from gnnrag.datasets.chunk import document_of
 from gnnrag.datasets.documents.readers import READERS
 from gnnrag.datasets.documents.report import read_report
-from gnnrag.datasets.chunk import document_of
 from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.run.answers import Answer, where
