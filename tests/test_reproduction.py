@@ -10,7 +10,6 @@ import pytest
 
 from gnnrag.cli.console import run_script
 from gnnrag.cli.reproduce import main, retitled, text
-from gnnrag.cluster.grid import Point, evaluations
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import build_hierarchy
@@ -199,7 +198,6 @@ def test_counted_tables_ask_nothing(tmp_path: Path, overrides: list[str]) -> Non
     assert counted.values["corpus_tokens"] == sum(estimate_tokens(p.content) for p in data.passages)
     assert cell(counted, table.columns[2]) == f"{counted.values['types']} (x, y)" and not (tmp_path / "r").exists()
     assert "The published figures are of" in text(table, [counted], False)
-    assert ["is counted" in one.missing for one in evaluations(path, Point((), ""))] == [True, True], "no job runs it"
 
 
 # ------------------------------------------------------------------------------------------------------- the script
@@ -253,28 +251,6 @@ columns: [em]
     assert one == f"BGEC: {label}, method.max_rounds=0, method.thoughts=fast"
     (one,) = outline(rows, rows.rows[1:2], ["roles=offline", "retriever=dense", "data.path=/no/such"])
     assert "data not here: /no/such" in one
-
-
-@pytest.mark.slow
-def test_the_script_shows_what_has_ended_and_answers_nothing(
-    table: PaperTable, overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    call = [str(table.path), *overrides, f"index.root={tmp_path / 'i'}"]
-    assert main([*call, "--finished", "--only", "bm25 / O", "--json"]) == 0
-    assert "its run has not ended" in json.loads(capsys.readouterr().out)["rows"][0]["error"]
-    assert not (tmp_path / "r").exists() and not (tmp_path / "i").exists()
-    assert main([*call, "--only", "bm25 / O", "--json"]) == 0
-    (whole,) = json.loads(capsys.readouterr().out)["rows"]
-    runs = sorted((tmp_path / "r").iterdir())
-    assert main([*call, "--finished", "--only", "bm25", "--json"]) == 0
-    first, second = json.loads(capsys.readouterr().out)["rows"]
-    assert first == whole and "its run has not ended" in second["error"]
-    assert sorted((tmp_path / "r").iterdir()) == runs
-    (Path(whole["run"]) / "metrics.json").unlink()
-    assert main([*call, "--finished", "--only", "bm25 / O", "--json"]) == 0
-    assert "its run has not ended" in json.loads(capsys.readouterr().out)["rows"][0]["error"]
-    assert run_script(main, [*call, "--finished", "verifier=runs/v"], "") == 2
-    assert "trained parts (verifier=RUN)" in capsys.readouterr().err
 
 
 def test_mistakes_on_the_command_line(table: PaperTable, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gnnrag.cli.console import note, refuse_flags, render
-from gnnrag.cluster.stopping import STOPPED
+from gnnrag.cli.start import STOPPED
 from gnnrag.common.files import lock_run, read_journal, write_jsonl
 from gnnrag.common.untrusted import parse_yaml
 from gnnrag.errors import ConfigError, DataError

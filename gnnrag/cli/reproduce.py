@@ -1,15 +1,15 @@
 """Reproduce a table or figure of a paper: run its rows and print them beside the published figures.
 
     gnnrag reproduce configs/papers/bdtr/table5.yaml [key=value ...] [verifier=RUN ...] [--only TEXT]
-                                  [--finished] [--dry-run] [--markdown | --json] [--plot FILE]
+                                  [--dry-run] [--markdown | --json] [--plot FILE]
     gnnrag reproduce --dry-run [FILE or FOLDER ...] [key=value ...] [--markdown | --json]    # lists all
 
 Without overrides the rows ask the paper's models; with roles=offline, or roles=oracle, no language model. Settings go
 to every row: data.limit=50, index.root=FOLDER, run.root=FOLDER. Runs of a training go to the rows that ask that part:
 gnn=RUN, verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it. --only runs the rows
-whose names hold TEXT, which may be given again; --finished answers nothing and shows rows whose run has not ended as
-missing; --dry-run only checks every row, or lists several tables; --plot draws the figure. The same command goes on
-where it stopped. A row that fails is shown with its error, and the exit code is 1. Published figures stand in brackets.
+whose names hold TEXT, which may be given again; --dry-run only checks every row, or lists several tables; --plot draws
+the figure. The same command goes on where it stopped. A row that fails is shown with its error, and the exit code is 1.
+Published figures stand in brackets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from tqdm import tqdm
 
 from gnnrag.cli.console import IndexProgress, note, split_arguments
 from gnnrag.cli.tables import markdown_table, plain_table
-from gnnrag.cluster.grid import only_done, refuse_questions
 from gnnrag.common.yaml_config import shipped
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.replies import is_error
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("settings", nargs="*")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--plot", type=Path)
-    for flag in ("--finished", "--dry-run", "--markdown", "--json"):
+    for flag in ("--dry-run", "--markdown", "--json"):
         parser.add_argument(flag, action="store_true")
     options = parser.parse_intermixed_args(arguments)
     trained, settings = split_trained(options.settings)
@@ -72,12 +71,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.dry_run:
         print("\n".join(outline(table, rows, overrides)))
         return 0
-    if options.finished:  # what has failed in its own run stays as it is
-        overrides = [*(o for o in overrides if not o.startswith("run.retry_failed=")), "run.retry_failed=false"]
-        table = only_done(table, overrides, trained)
     with _Progress() as p:
-        on_start = refuse_questions if options.finished else p.on_start
-        listeners = (p.on_index, on_start, p.on_question, p.on_row)
+        listeners = (p.on_index, p.on_start, p.on_question, p.on_row)
         results = reproduce(table, overrides, chosen, *listeners, trained=trained)
     print(as_json(table, results) if options.json else text(table, results, options.markdown))
     if options.plot:

@@ -14,7 +14,6 @@ from typing import Any
 from gnnrag.cli.ending import explained
 from gnnrag.cli.start import put_back, take_signals
 from gnnrag.cli.terminal import guarded_output
-from gnnrag.cluster.stopping import listening
 from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.common.waiting import told_when_still
 
@@ -78,7 +77,7 @@ def _ended(run: Callable[[], int], before: Mapping[int, Any] | None = None) -> i
     with guarded_output():
         try:
             put_back(before or {})
-            with listening(told), told_when_still(logging.getLogger("gnnrag.standstill").warning):
+            with told_when_still(logging.getLogger("gnnrag.standstill").warning):
                 code = run()
                 sys.stdout.flush()  # here, where a full disk can still be told
                 return code

@@ -17,7 +17,7 @@ from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.registry import RETRIEVERS, ROLES
-from gnnrag.run.evaluation import Observer, check_retriever, evaluate, load_questions_for, tracked, write_metrics
+from gnnrag.run.evaluation import Observer, check_retriever, evaluate, load_questions_for, open_tracker, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
 from gnnrag.run.rundir import commit, read_predictions, trained_counts
 from gnnrag.run.sharding import refuse_shard
@@ -183,10 +183,8 @@ def cross_evaluate(
     whole = swapped(config, parts)
     write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(without_credentials(to_plain(whole)))))
     predictions = read_predictions(merged)
-    used = [folder for chosen, _ in runs.values() for folder in chosen.values()]
-    with tracked(whole, merged, data, index, observer.on_note, used) as tracker:
-        metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
-        tracker.finish(metrics, predictions)
+    metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
+    open_tracker(whole, merged, {"data": data.fingerprints}).finish(metrics)
     check_retriever(config, merged, predictions)
     return merged, metrics
 

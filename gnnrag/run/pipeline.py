@@ -93,10 +93,15 @@ class Pipeline:
         more = (self.roles,) if build.roles_for(choice.settings) else ()
         return build(self.index, choice.settings, *more)
 
-    async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
+    async def run(
+        self,
+        questions: Sequence[Question],
+        done: Callable[[Prediction, Session], None],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Answer questions; see `Loop.run`."""
         try:
-            await self.loop.run(questions, done)
+            await self.loop.run(questions, done, stop)
         finally:
             await self.roles.close()
 
