@@ -49,7 +49,7 @@ def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], h
     - 2: what was asked for or given cannot be (a setting, a file, a server): one line says what, and the fix.
     - 1: the system failed (disk full or read-only, no permission, no memory, something nested too deeply): one line.
       Also what nobody foresaw, with its traceback.
-    - 130: Ctrl-C. 75 (`gnnrag.cluster.stopping`): a scheduler's signal to stop, which tells it to start the same
+    - 130: Ctrl-C. 75 (`gnnrag.run.stopping`): a scheduler's signal to stop, which tells it to start the same
       command again.
 
     However it ends, what was written is whole, and the same command goes on from it. What is printed reaches a terminal
