@@ -16,7 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gnnrag.common.hub import with_pulled
+from gnnrag.hub import with_pulled
 from gnnrag.common.progress import Progress, progressing
 from gnnrag.common.yaml_config import shipped
 from gnnrag.config import EvaluateConfig, load_config
