@@ -37,7 +37,6 @@ from gnnrag.text.analyse import resolve_language
 from gnnrag.types import Prediction
 
 
-
 def resolved(table: Table, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
     """Return a row's settings, checked as far as goes without data or index. Raises ConfigError naming the row."""
     config = row_config(table, row, overrides)

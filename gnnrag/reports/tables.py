@@ -351,7 +351,7 @@ def averages(table: Table, results: Sequence[Result]) -> Iterator[Result]:
 
 
 def overlaps(table: Table, results: Sequence[Result]) -> dict[str, float]:
-    """Return which share of the questions both, one or neither of two rows get right; empty where none are asked for."""
+    """Return the shares of questions that both, one or neither of two rows get right; empty where nobody asks."""
     runs = {r.row.name: Path(r.run) for r in reversed(results) if r.is_done}
     names = table.overlap.get("rows", ())
     if len(names) != 2 or not runs.keys() >= {*names}:
