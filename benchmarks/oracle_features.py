@@ -1,6 +1,6 @@
 """What `retriever=gfm` lacks: where the gold passages that it misses stand, and which knowledge would bring them up.
 
-    python tests/benchmarks/oracle_features.py INDEX:QUESTIONS.jsonl [INDEX:QUESTIONS.jsonl ...] [--checkpoint DIR]
+    python benchmarks/oracle_features.py INDEX:QUESTIONS.jsonl [INDEX:QUESTIONS.jsonl ...] [--checkpoint DIR]
 
 An index has the stages of a network of mode `node`, such as an evaluation with retriever=gfm leaves. Every oracle reads
 the gold annotation, and is added alone to the network's score: `a logit + b oracle`, a and b by conditional logistic

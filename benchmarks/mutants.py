@@ -1,8 +1,8 @@
 """Whether the tests bite: each of sixty small mistakes is made in a copy of a commit, and the tests of its area run.
 
-    python tests/benchmarks/mutants.py                      # all areas of mutants.yaml, in a clone of HEAD
-    python tests/benchmarks/mutants.py --only pool ppr
-    python tests/benchmarks/mutants.py --commit REV --wide  # another commit; survivors meet all default tests
+    python benchmarks/mutants.py                      # all areas of mutants.yaml, in a clone of HEAD
+    python benchmarks/mutants.py --only pool ppr
+    python benchmarks/mutants.py --commit REV --wide  # another commit; survivors meet all default tests
 
 prints a table: area, function, change, and whether a test failed (`killed`) or none did (`survived`).
 """
@@ -26,7 +26,7 @@ from gnnrag.errors import GnnragError
 
 LIMIT = 1800  # seconds after which tests that do not end count as failed
 # Tests of the form of the code, which a change alters beside its behaviour.
-FORM = ("--ignore=tests/test_structure.py", "--ignore=tests/test_main_path.py")
+FORM = ("--ignore=tests/test_structure.py",)
 WITH_SLOW = ("-m", "not gpu and not slurm and not llm")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -1,7 +1,7 @@
 """Speed and memory of relational message passing against the naive layer on MetaQA's graph, in the same run.
 
-python tests/benchmarks/bench_gnn.py --kb ../shared/data/metaqa/kb.txt
-python tests/benchmarks/bench_gnn.py --kb ../shared/data/metaqa/kb.txt --device cuda
+python benchmarks/bench_gnn.py --kb ../shared/data/metaqa/kb.txt
+python benchmarks/bench_gnn.py --kb ../shared/data/metaqa/kb.txt --device cuda
 
 On a CPU: aggregation, forward and with backward, time of the process (threads added up) and peak memory above the
 inputs; exits with an error where a ratio misses its bound. With `--device cuda`: aggregation and whole training steps
@@ -178,7 +178,7 @@ def on_gpu(index: RelationalIndex, num_relations: int, widths: list[int], batche
     for width in widths:
         for batch in batches:
             make = aggregation(index, num_relations, (width, batch), "cuda")
-            for backend in ("naive", "bag", "triton"):
+            for backend in ("naive", "bag"):
                 measure_aggregation(make(backend), (index, width, batch), (backend, bandwidth), rounds)
             del make
             for backend in ("naive", "auto"):

@@ -1,6 +1,6 @@
 """How well the loop hides a language model's latency. Run from the repository's root:
 
-    python tests/benchmarks/bench_throughput.py data.path=FOLDER [overrides of inference/evaluate.py]
+    python benchmarks/bench_throughput.py data.path=FOLDER [overrides of inference/evaluate.py]
 
 A scripted model answers every prompted role after 200 ms. The first table has 200 questions at concurrency 64, against
 the bound of list scheduling (Graham 1966): the calls of all questions by 64, plus those of the longest question. The
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset

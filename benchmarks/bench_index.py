@@ -1,6 +1,6 @@
 """Seconds to index a corpus, to find that nothing changed, and to add and remove ten documents.
 
-python tests/benchmarks/bench_index.py --data ../shared/data/2wiki [--json] [--embedder hash]
+python benchmarks/bench_index.py --data ../shared/data/2wiki [--json] [--embedder hash]
 
 Each figure is given for a process of its own, as a user waits for it, and for the work alone, without imports.
 """

@@ -1,6 +1,6 @@
 """Fit the weights of the offline router, and print its confusion matrix on questions that the fit has not seen.
 
-    python tests/benchmarks/fit_router.py [../shared/data]
+    python benchmarks/fit_router.py [../shared/data]
 
 Multi-hop questions are the `dev` questions of the sample corpus, 2wiki, musique and hotpotqa; passage-local are the
 sub-questions of musique's and the sample's decompositions with their references filled in, 2wiki's evidence triples as

@@ -1,6 +1,6 @@
 """Speed of batched personalised PageRank against igraph's PRPACK on a corpus's hierarchy graph, in the same run.
 
-python tests/benchmarks/bench_ppr.py --data ../shared/data/2wiki
+python benchmarks/bench_ppr.py --data ../shared/data/2wiki
 """
 
 from __future__ import annotations
