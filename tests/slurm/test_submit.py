@@ -114,13 +114,14 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_arrays_wait_for_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm = FakeSlurm()
     monkeypatch.setattr(submit, "call", slurm)
-    (tmp_path / "site.yaml").write_text("setup: module load x\nmax_running: 3\nsbatch: {all: [-A me], index: [--mem=1G]}\n")
+    site = "setup: module load x\nmax_running: 3\nsbatch: {all: [--account=me], index: [--mem=1G]}\n"
+    (tmp_path / "site.yaml").write_text(site)
     arguments = [SAMPLE, "retriever=bm25,dense", f"run.root={tmp_path}", "--folder", str(tmp_path / "jobs")]
     assert run_main(monkeypatch, *arguments, "--shards", "2", "--site", str(tmp_path / "site.yaml")) == 0
     index, evaluate, merge = slurm.submitted
     assert "--array=1-2%1" in index and "--mem=1G" in index and not any("dependency" in word for word in index)
     assert "--array=1-4%3" in evaluate and "--dependency=afterok:101" in evaluate
-    assert "--dependency=afterany:102" in merge and "-A me" in merge
+    assert "--dependency=afterany:102" in merge and "--account=me" in merge
     assert Path(merge[-1]).read_text().count("shard=merge") == 2
     assert (Path(merge[-1]).parent / "setup.sh").read_text() == "module load x"
     slurm.queue = f"{Path(merge[-1]).parent.name}-evaluate RUNNING"
