@@ -70,8 +70,8 @@ site: $(STAMP)  ## the documentation as a site, in .site
 bench: $(STAMP)  ## speed against peers, in ratios (reads DATA=../shared/data)
 	@test -e $(DATA)/2wiki || { echo "make bench: $(DATA)/2wiki does not exist. Get it with" \
 		"\"$(BIN)/python inference/fetch.py get 2wiki data/2wiki\", then: make bench DATA=data" >&2; exit 2; }
-	$(BIN)/python tests/benchmarks/bench_ppr.py --data $(DATA)/2wiki
-	$(BIN)/python tests/benchmarks/bench_index.py --data $(DATA)/2wiki
+	$(BIN)/python benchmarks/bench_ppr.py --data $(DATA)/2wiki
+	$(BIN)/python benchmarks/bench_index.py --data $(DATA)/2wiki
 
 clean:  ## remove .venv, runs and indexes
 	rm -rf $(VENV) $(VLLM_VENV) runs indexes

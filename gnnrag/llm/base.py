@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.errors import LLMError
-from gnnrag.types import Part
+from gnnrag.parts import Part
 
 MOST_TOKENS = 10**9  # that a reply may claim: a server may count what it likes, and sums of it are kept
 Speaker = Literal["system", "user", "assistant"]
@@ -93,7 +93,7 @@ class Reply:
         return ("usage_estimated",) * self.is_estimated + ("reply_repaired",) * bool(self.repaired)
 
 
-class Backend(Part, Protocol):
+class Backend(Part):
     """A language model. One object serves many coroutines, and may be used from several event loops."""
 
     @property

@@ -189,8 +189,8 @@ def test_every_training_config_has_one_script(path: Path) -> None:
 
 def test_a_config_that_several_scripts_read_needs_a_name_that_says_which(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    shutil.copy(ROOT / "configs/train/thoughts_sample.yaml", path)
-    assert script_for(path, ()) == "training/train_thoughts.py"  # kind=selector is of one script alone
+    path.write_text("kind: seq2seq\n")
+    assert script_for(path, ()) == "training/train_thoughts.py"  # kind=seq2seq is of one script alone
     path.write_text("fit: {steps: 1}\n")
     with pytest.raises(ConfigError, match=r"train_gnn\.py, .* can all read it"):
         script_for(path, ())

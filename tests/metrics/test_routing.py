@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from gnnrag.audit import best_thresholds, choose_route, cost_per_extra_answer, expected
-from tests.helpers.each import each
 
 # The article's invented example: 10,000 questions a month, graph upkeep 60.
 SHARES = {"passage_local": 0.7, "multi_hop": 0.2, "thematic": 0.1}
@@ -36,7 +35,7 @@ def test_misrouting_in_the_worked_example() -> None:
     assert expected(SHARES, routing, ACCURACY) == pytest.approx(0.8072, abs=1e-6)
 
 
-@each(
+@pytest.mark.parametrize(
     "thematic, multi_hop, route",
     [(0.6, 0.4, "thematic"), (0.59, 0.5, "multi_hop"), (0.59, 0.49, "passage_local"), (0.0, 1.0, "multi_hop")],
 )

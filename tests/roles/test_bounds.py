@@ -30,7 +30,6 @@ from gnnrag.retrievers.hypergraphrag import parse_hyper_query
 from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.roles.agent import parse_r1_searcher, parse_react, parse_search_r1
 from gnnrag.roles.base import ReaderTask
-from gnnrag.roles.candidates import clauses
 from gnnrag.roles.chain import parse_chain
 from gnnrag.roles.hollow import is_refusal
 from gnnrag.roles.offline_reader.reader import OfflineReader
@@ -46,8 +45,7 @@ from gnnrag.roles.writers.triples import read
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier
-from gnnrag.text.sentences import MAX_QUESTION, MAX_SENTENCE, beginning, pieces, split_sentences
-from gnnrag.textualise.templates import MarkupError, read_marked
+from gnnrag.text.sentences import MAX_SENTENCE, beginning, pieces, split_sentences
 from gnnrag.types import Passage, Prediction, Question
 from tests.helpers.each import each
 
@@ -77,7 +75,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "plain text": plain_text,
     "refusal": lambda text: is_refusal(text[:400]),
     "shortened": lambda text: shortened(text, 100, plain=True, answer="abc"),
-    "marked": read_marked,
     "unquoted": lambda text: unquoted(text, text),
 }
 # What made a parser slow once, or could: openings without an end, runs of what a pattern may divide in many ways.
@@ -94,7 +91,7 @@ def parse_all(parse: Callable[[str], Any], length: int) -> None:
     """Give a parser everything hostile: it may refuse, and nothing else may come out of it."""
     texts = [start + atom * (length // len(atom)) + end for atom, (start, end) in product(ATOMS, FRAMES)]
     for text in (*texts, NUMBERS, "\x00", "\x00<|#|>\ud7ff<|#|>", "((((<|>", ""):
-        with suppress(MalformedError, MarkupError, ValueError):  # the prompter makes malformed replies of them
+        with suppress(MalformedError, ValueError):  # the prompter makes malformed replies of them
             parse(text)
 
 
@@ -171,7 +168,6 @@ def analyse(index: Index, atom: str, length: int) -> None:
     """Let what works without a model read a long question, and a long passage of which no sentence ends."""
     OfflineKeywords(index).find(long(atom, length))
     NameReader(SimpleNamespace(names=["Word word", "A"], aliases=[(), ()])).read(long(atom, length))
-    clauses(long(atom, length)[:MAX_QUESTION])
     drop_qualifier(atom * length)
     drop_qualifier(" " * length + "x")
     text = atom * (length // len(atom))
