@@ -3,7 +3,6 @@
 An index with a knowledge graph has its entities and relations; any other the phrases that its passages share. Nodes are
 called `p:ID` (a passage) and `e:NAME` (an entity or a phrase). Entities and passages are positions in the index.
 """
-# ruff: noqa: D102
 
 from __future__ import annotations
 
