@@ -16,7 +16,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gnnrag.common.hub import with_pulled
 from gnnrag.common.progress import Progress, progressing
 from gnnrag.common.yaml_config import shipped
 from gnnrag.config import EvaluateConfig, load_config
@@ -26,6 +25,7 @@ from gnnrag.datasets.documents.report import write_report
 from gnnrag.datasets.folder import load_documents
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError
+from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.build import build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents

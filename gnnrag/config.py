@@ -309,7 +309,7 @@ def _evaluated(raw: DictConfig, schema: type) -> dict[str, Any]:
 
 
 def _with_pulled(plain: Any) -> Any:
-    from gnnrag.common.hub import with_pulled  # few settings name a hub
+    from gnnrag.hub import with_pulled  # few settings name a hub
 
     return with_pulled(plain)
 

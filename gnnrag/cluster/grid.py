@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,8 @@ from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError, GnnragError, described
 from gnnrag.index.plan import closure
 from gnnrag.registry import TRAININGS
-from gnnrag.reports.inputs import missing_analyser, missing_data, missing_inputs, missing_model
-from gnnrag.reports.papers import PaperTable, Row, load_table
-from gnnrag.reports.reproduction import checked, resolved
+from gnnrag.reports.running import missing_inputs, resolved
+from gnnrag.reports.tables import Row, Table, load_table
 from gnnrag.run.pipeline import index_path, index_settings, needed_stages
 from gnnrag.run.rundir import fingerprint_fields, roles_label
 
@@ -163,14 +161,7 @@ class Evaluation:
         """Why it cannot run on this machine: a part, data or a model is not here; empty where it can."""
         if self.missing:
             return self.missing
-        missing = _missing_data(*self.data, self.fingerprint["data"]["split"])
-        missing = missing or missing_model(self.index["embedder"]["model"])
-        return missing or missing_analyser(self.index["text"]["language"])
-
-
-@cache
-def _missing_data(path: str, questions: str, split: str) -> str:
-    return missing_data(path, split, questions or None)
+        return ""
 
 
 def is_table(source: Path) -> bool:
@@ -188,13 +179,13 @@ def evaluations(source: Path, point: Point) -> list[Evaluation]:
     if is_table(source):
         return list(_rows(load_table(source, point.overrides), point))
     try:
-        config = checked(load_config(EvaluateConfig, source, point.overrides))
+        config = load_config(EvaluateConfig, source, point.overrides)
     except ConfigError as error:
         raise ConfigError(f"{source}{f', {point.label}' if point.label else ''}: {error}") from error
     return [_evaluation(config, "/".join(filter(None, (source.stem, point.label))))]
 
 
-def _rows(table: PaperTable, point: Point) -> Iterator[Evaluation]:
+def _rows(table: Table, point: Point) -> Iterator[Evaluation]:
     where = f"{table.path.parent.name}/{table.path.stem}"
     for row in table.rows:
         label = " / ".join(filter(None, (where, row.name, point.label)))
@@ -257,7 +248,7 @@ def cached(
 UNFINISHED = "its run has not ended, and --finished starts none"
 
 
-def only_done(table: PaperTable, overrides: Sequence[str], trained: Collection[str] = ()) -> PaperTable:
+def only_done(table: Table, overrides: Sequence[str], trained: Collection[str] = ()) -> Table:
     """Return a table whose rows without a scored run are missing. Raises ConfigError, GnnragError (`trained` given)."""
     if trained:
         raise GnnragError(f"--finished shows no runs of trained parts ({', '.join(trained)}=RUN); leave it out")
