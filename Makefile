@@ -57,7 +57,7 @@ test-vllm: $(VLLM_STAMP)  ## every method on vLLM (in process and as a server, o
 # Nothing is installed here: the packages are the machine's. What it starts is one node, as root, on the loopback.
 test-slurm: $(STAMP)  ## a grid in shards, a training and a server on a real SLURM of one node, started for it
 	@$(BIN)/python tests/slurm/local_slurm.py check
-	GNNRAG_NEEDS_SLURM=1 $(BIN)/python -m pytest -m slurm tests/slurm tests/jobs --durations=5
+	GNNRAG_NEEDS_SLURM=1 $(BIN)/python -m pytest -m slurm tests/slurm --durations=5
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .

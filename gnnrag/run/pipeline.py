@@ -94,10 +94,15 @@ class Pipeline:
     def _retriever(self, choice: Choice) -> Any:
         return open_retriever(choice, self.index, self.roles)
 
-    async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
+    async def run(
+        self,
+        questions: Sequence[Question],
+        done: Callable[[Prediction, Session], None],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Answer questions; see `Loop.run`."""
         try:
-            await self.loop.run(questions, done)
+            await self.loop.run(questions, done, stop)
         finally:
             await self.roles.close()
 

@@ -13,7 +13,7 @@ from gnnrag.cli import cross_validate
 from gnnrag.cli.console import run_script
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
-from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
+from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.registry import ROLES
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped, without_trained
 from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
@@ -164,7 +164,7 @@ def test_what_would_be_dishonest_is_refused(data: Dataset, tmp_path: Path) -> No
         read_part("reader", half, data)
 
 
-def test_records_of_what_was_seen(data: Dataset, tmp_path: Path) -> None:
+def test_records_of_what_was_seen(tmp_path: Path) -> None:
     run = toy_training(tmp_path / "run", "reader", ["a", "b"], folds=0)
     seen = frozenset({seen_hash("a"), seen_hash("b")})
     assert read_seen(run) == read_seen(run / "best") == seen
@@ -174,10 +174,3 @@ def test_records_of_what_was_seen(data: Dataset, tmp_path: Path) -> None:
     assert read_seen(tmp_path / "copy") == seen
     (run / "best" / "questions.json").unlink()
     assert read_seen(run) == read_seen(run / "best") == seen, "from folds.json: a training that has not ended"
-    for broken in ("{", "[]", '{"questions": [1]}'):
-        (tmp_path / "copy" / "questions.json").write_text(broken)
-        with pytest.raises(ArtefactError, match=r"questions.json"):
-            read_seen(tmp_path / "copy")
-    (run / "folds.json").write_text('{"sample": 1}')
-    with pytest.raises(ArtefactError, match=r"folds.json is damaged"):
-        read_seen(run)
