@@ -199,7 +199,7 @@ class Scoring(_Calls):
                 is_zero = self.skipped(question, criterion) == UNANSWERED and criterion not in unread
                 row[criterion] = 0 if is_zero else replies.value(question.id, criterion)
             for name in MEANS:
-                values = [row.get(criterion) for criterion in _criteria_of(name)]
+                values: list[Any] = [row.get(criterion) for criterion in _criteria_of(name)]
                 row[name] = None if None in values else sum(values) / len(values)
             rows.append(row)
         return rows

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cli import compare, evaluate, index, reproduce
+from gnnrag.cli import compare, evaluate, index
 from gnnrag.cli.console import run_script
 from gnnrag.config import RunConfig, check_run
 from gnnrag.errors import ConfigError
@@ -157,7 +157,7 @@ def test_merged_parts_and_a_run_that_goes_on_say_it_and_end_with_code_1(
 
 
 @pytest.mark.slow
-def test_comparison_page_and_paper_table_say_it(
+def test_the_comparison_page_says_it(
     run: Path, settings: list[str], server: StubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = len(server.bodies)
@@ -169,10 +169,6 @@ def test_comparison_page_and_paper_table_say_it(
     assert [note.partition(" in the ")[2] for note in page["notes"] if "replies are bad" in note] == [
         f"role {TOLD[role].partition(': ')[2]}." for role in sorted(TOLD)
     ]
-    (tmp_path / "table.yaml").write_text(TABLE)
-    assert run_script(reproduce.main, [str(tmp_path / "table.yaml"), *settings, "--finished"], "") == 1
-    out = capsys.readouterr().out
-    assert [line for line in out.splitlines() if "replies are bad" in line] == [f"row: {TOLD[r]}" for r in sorted(TOLD)]
     assert len(server.bodies) == asked
 
 
