@@ -52,8 +52,7 @@ class Retriever(Part):
         """Return the folders of the trained models that it uses with these settings."""
         return settings.checkpoints if isinstance(settings, cls) else ()
 
-    @classmethod
-    def problem_of(cls, settings: Any, usages: Sequence[Mapping[str, Any]]) -> str:
+    def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
         """Return why a finished run is hardly one of this retriever, from its questions' usage; empty: nothing is."""
         return ""
 

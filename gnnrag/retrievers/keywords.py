@@ -131,7 +131,7 @@ class KeywordRetriever(Retriever):
 
     def setup(self) -> None:
         """Open what is searched."""
-        self._batcher: MicroBatcher[tuple[Query, Keywords], Ranking] = MicroBatcher(self.rank_asked)
+        self._batcher: MicroBatcher[tuple[Query, Keywords], Ranking] = MicroBatcher(self.rank)
 
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
         """Rank the queries of one question; one after the other is asked about, so that traces keep their order."""
@@ -146,9 +146,9 @@ class KeywordRetriever(Retriever):
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Rank without asking: as if no query had keywords. The loop calls `retrieve_for`."""
-        return self.rank_asked([(query, Keywords()) for query in queries])
+        return self.rank([(query, Keywords()) for query in queries])
 
-    def rank_asked(self, asked: Sequence[tuple[Query, Keywords]]) -> list[Ranking]:
+    def rank(self, asked: Sequence[tuple[Query, Keywords]]) -> list[Ranking]:
         """Rank queries whose keywords are known; all their strings are embedded in one call."""
         rows = [self.strings(query.text, keywords) for query, keywords in asked]
         vectors = query_vectors(self.index.embedder, rows)

@@ -176,7 +176,8 @@ def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]
         table = ROLES[name]
         chosen = implementation(config.roles, name)
         if is_known(chosen, table):
-            needed.update(resolve("role", chosen, table).stages)
+            cls = resolve("role", chosen, table)
+            needed.update(cls.reads if is_part(cls) else cls.stages)
     return needed
 
 

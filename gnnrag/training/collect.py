@@ -27,6 +27,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import remarks
+from gnnrag.parts import build
 from gnnrag.registry import CANDIDATES, METHODS, RETRIEVERS, resolve
 from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import asked_roles, open_shared_index
@@ -320,7 +321,7 @@ def write(
     teachers = {role: teacher(config, role) for role in roles}
     source = {"method": config.method.name, "retriever": config.retriever.name, "embedder": index.config.embedder.model}
     parts = parts_of(((q.id, q.text) for q in data.questions), own.folds)
-    miners = [resolve("retriever", m.name, RETRIEVERS)(index, m.settings) for m in mining_retrievers(own, config)]
+    miners = [build("retriever", m.settings, index=index) for m in mining_retrievers(own, config)]
     mined = near_misses(miners, data.questions, own.mine_top) if "verifier" in roles else {}
     maker = RowMaker(
         index, data.name, digest([made["decisive"], made["inputs"]])[:10], teachers, source, parts, own, mined
@@ -385,7 +386,7 @@ def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]
     for name in own.mine if own.mine_top and "verifier" in asked_roles(config) else ():
         cls = resolve("mine", name, RETRIEVERS)
         settings = build_settings(cls, {}, "mine")
-        if cls.roles_for(settings):
+        if settings.role_names:
             raise ConfigError(f"mine={name}: asks roles for each query; give retrievers such as bm25, dense, chg")
         found.append(Choice(name, settings))
     return found

@@ -25,7 +25,8 @@ from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.subgraph import join
 from gnnrag.index.index import Index
-from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
+from gnnrag.parts import ready
+from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.types import Query
 
 BATCH, BATCHES = 8, 8
@@ -45,7 +46,7 @@ def main() -> None:
         texts = [json.loads(line)["question"] for line in lines][: BATCH * (BATCHES + 1)]
     folder = args.checkpoint or random_network(index, Path(tempfile.mkdtemp()))
     started = time.perf_counter()
-    retriever = GFMRetriever(index, GFMConfig(folder))
+    retriever = ready(GFMRetriever(folder), index=index)
     retriever.retrieve([Query("a first query that loads everything")])
     print(f"loading: {time.perf_counter() - started:.2f} s; {torch.get_num_threads()} threads")
     whole, parts = [], {"embedding": [], "subgraph": [], "network": []}  # type: ignore[var-annotated]

@@ -14,7 +14,7 @@ from gnnrag.cli import training as common
 from gnnrag.cli.console import run_script
 from gnnrag.common.records import WEIGHTS, load_tensors
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
+from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from tests.helpers.each import each
 from tests.helpers.indexes import command, environment
@@ -141,7 +141,7 @@ def test_folds_are_no_checkpoint_and_the_error_says_what_takes_them(crossed: Pat
         assert told in str(found.value)
     read_tuned(crossed / "fold0", "verifier", ("cross_encoder",))
     with pytest.raises(ConfigError, match=rf"gnnrag cross-validate CONFIG gnn={crossed}$"):
-        GFMRetriever.checkpoints_for(GFMConfig(checkpoint=str(crossed)))
+        _ = GFMRetriever(checkpoint=str(crossed)).checkpoints
 
 
 @pytest.mark.slow

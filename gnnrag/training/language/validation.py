@@ -20,6 +20,7 @@ from gnnrag.llm.base import Backend, Reply, Request
 from gnnrag.llm.hf import HFBackend, HFConfig, HFModel
 from gnnrag.llm.local import Job, Limits, Ticket
 from gnnrag.metrics.answer import exact_match, f1
+from gnnrag.parts import build
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Thoughts, Verdict
@@ -66,16 +67,19 @@ def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain
     """
     cls = resolve(f"corpora.{name}.retriever", config.retriever, RETRIEVERS)
     settings = build_settings(cls, {}, f"corpora.{name}")
-    if cls.roles_for(settings):
+    if settings.role_names:
         raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
     d = config.data
     data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
     path = index_path(config.index, data.name)
-    stages = set(cls.stages_for(settings))
+    stages = set(settings.reads)
     build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
     index = Index(path, config.index)
     prints = {stage: index.fingerprint[stage] for stage in sorted(stages)}
-    return CorpusGain(cls(index, settings), {"index": prints, "retriever": [config.retriever, to_plain(settings)]})
+    return CorpusGain(
+        build("retriever", settings, index=index),
+        {"index": prints, "retriever": [config.retriever, to_plain(settings)]},
+    )
 
 
 class TrainingBackend(Backend):
