@@ -27,7 +27,7 @@ from tqdm import tqdm
 from gnnrag.cli.console import IndexProgress, note, split_arguments
 from gnnrag.cli.tables import markdown_table, plain_table
 from gnnrag.cluster.grid import only_done, refuse_questions
-from gnnrag.common.yaml_config import shipped
+from gnnrag.config import shipped
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.replies import is_error
 from gnnrag.reports.cross import split_trained

@@ -19,13 +19,12 @@ from gnnrag.cli.console import IndexProgress, note, render, split_arguments
 from gnnrag.cluster.stopping import STOPPED, remember
 from gnnrag.cluster.tracking import track_folds
 from gnnrag.common.files import read_journal
-from gnnrag.config import check_tracking
 from gnnrag.errors import ConfigError
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.registry import TRAININGS
 from gnnrag.run.rundir import commit
 from gnnrag.training.base import RunContext, chosen_training, shut_down, train
-from gnnrag.training.config import FitConfig, check_fit, refuse_expressions
+from gnnrag.training.config import FitConfig, check_fit
 from gnnrag.training.report import Report, write_report
 from gnnrag.training.rundir import draw_curves, refuse_other_layout
 
@@ -42,9 +41,7 @@ def run_training(script: str, arguments: Sequence[str]) -> int:
     source, overrides = split_arguments(arguments)
     kind = chosen_training(TRAININGS[script], source, overrides)
     config = kind.load(source, overrides)
-    check_tracking(config.run)
     check_fit(config.fit)
-    refuse_expressions(config)
     context = run_context(config.fit, script, source, overrides)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)

@@ -208,7 +208,7 @@ def _evaluation(config: EvaluateConfig, label: str) -> Evaluation:
     """Return a run as plain data. Raises ConfigError where it would start over each time."""
     if config.run.fresh:
         raise ConfigError(FRESH)
-    plain = to_plain(config, values=True)
+    plain = to_plain(config)
     settings = to_plain(index_settings(config), values=True)
     stages = tuple(closure(needed_stages(config), config.index))
     named_parts = {key: value for key, value in plain.items() if key in CHOICES}  # keep all of their own settings

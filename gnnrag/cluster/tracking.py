@@ -25,7 +25,6 @@ from gnnrag.cluster.tracker import (
 )
 from gnnrag.common.files import digest, read_journal, read_json
 from gnnrag.common.records import interpreting
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import MetricsConfig, RunConfig
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.report import defined, per_question
@@ -257,7 +256,7 @@ class TrackedPlan(Protocol):
 def open_tracker(path: Path, plan: TrackedPlan, commit: str, on_note: Note) -> Tracker:
     """Return the W&B run of a training; a fold is shown in the group of all folds."""
     whole = path.parent.name if path.name.startswith("fold") else None
-    settings = describe(without_credentials(plan.settings), commit, plan.inputs)
+    settings = describe(plan.settings, commit, plan.inputs)
     return Tracker(plan.run, path, WandbRun("train", _training_name(path), settings, whole), on_note)
 
 
@@ -299,7 +298,7 @@ def _send_report(tracker: Tracker, metrics: Mapping[str, Any], step: int) -> Non
 def track_folds(plan: TrackedPlan, path: Path, commit: str, metrics: Mapping[str, Any], on_note: Note) -> None:
     """Show the report on all folds together as a run of their group; `plan` is that of any of them."""
     if plan.run.tracking != "off":
-        settings = describe({**without_credentials(plan.settings), "fold": None}, commit, {})
+        settings = describe({**plan.settings, "fold": None}, commit, {})
         tracker = Tracker(plan.run, path, WandbRun("train", path.name, settings, path.name), on_note)
         _send_report(tracker, metrics, 0)
         tracker.finish(flattened(metrics))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gnnrag.common.yaml_config import shipped
+from gnnrag.config import shipped
 from gnnrag.datasets import graphrag_bench, multihop_rag, textbook_bench, ultradomain
 from gnnrag.datasets.canonical import split_file
 from gnnrag.datasets.documents.readers import READERS

@@ -177,7 +177,7 @@ def _report(config: JudgeConfig, task: Task, backend: Backend, folder: Judgement
         "spent": folder.spent(),
         "judged_runs": runs,
         "warnings": list(_remarks(config, task.runs, backend)),
-        "settings": without_credentials(to_plain(config)),
+        "settings": to_plain(config),
     }
 
 

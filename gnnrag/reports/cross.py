@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 
 from gnnrag.common.files import digest, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.common.records import CROSS, folds_of, refuse_other
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
@@ -181,7 +180,7 @@ def cross_evaluate(
     merged = first.with_name(name)
     _merge(runs, data.questions, merged)
     whole = swapped(config, parts)
-    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(without_credentials(to_plain(whole)))))
+    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(to_plain(whole))))
     predictions = read_predictions(merged)
     used = [folder for chosen, _ in runs.values() for folder in chosen.values()]
     with tracked(whole, merged, data, index, observer.on_note, used) as tracker:

@@ -16,8 +16,7 @@ from gnnrag.cluster.tracker import Artefact, WandbRun, checkpoint_artefact, data
 from gnnrag.cluster.tracking import EvaluationTracker, Sources, describe
 from gnnrag.common.files import read_object, write_json, write_jsonl
 from gnnrag.common.records import EVALUATION, refuse_other
-from gnnrag.common.yaml_config import without_credentials
-from gnnrag.config import EvaluateConfig, MetricsConfig, check_run, to_plain
+from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.build import Progress
@@ -63,7 +62,6 @@ def evaluate(
     metrics; of a part (`shard=3/16`) only `questions`, `failed` and `replies`.
     """
     check_metrics(config.metrics)
-    check_run(config.run)
     shard, observer = read_shard(config.shard), observer or Observer()
     on_note = observer.on_note
     data = data or _loaded(config, on_note)
@@ -115,7 +113,7 @@ def tracked(
 
     whole = path.parents[1].name if path.parent.name == SHARDS else None
     inputs = {"data": data.fingerprints, "index": dict(index.fingerprint) if index else {}}
-    settings = describe(without_credentials(to_plain(config)), commit(), inputs) if config.run.tracking != "off" else {}
+    settings = describe(to_plain(config), commit(), inputs) if config.run.tracking != "off" else {}
     group = whole or (path.name if (path / SHARDS).is_dir() else None)
     shown = WandbRun("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, group)
     return EvaluationTracker(
