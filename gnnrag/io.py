@@ -104,7 +104,8 @@ def exclusive_lock(
                 waiting(waited)
                 time.sleep(0.2)
             except OSError as error:
-                raise GnnragError(f"{path} cannot be locked ({error.strerror}); use a file system with locks") from error
+                problem = f"{path} cannot be locked ({error.strerror}); use a file system with locks"
+                raise GnnragError(problem) from error
         yield
 
 

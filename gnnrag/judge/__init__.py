@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.common.files import child, read_journal
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import to_plain
 from gnnrag.errors import BudgetError
 from gnnrag.judge.answers import JudgeConfig, JudgedRun, check_judge, draw, load_data, read_run
