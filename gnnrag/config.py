@@ -164,16 +164,7 @@ class EvaluateConfig:
     run: RunConfig = field(default_factory=RunConfig)
     shard: str | None = None  # 3/16: the third of 16 parts of the questions; merge: all parts together
     seed: int = 0  # of the bootstrap behind the intervals; predictions draw no random numbers
-<<<<<<< HEAD
     concurrency: Annotated[int, Ge(1)] = 16
-=======
-    concurrency: int = 16
-
-
-EXAMPLES = {  # a key of a script's settings to a file of such settings; a run's own have none of these
-    "fit": "those of configs/train", "judged": "configs/judge/scores.yaml",
-}  # fmt: skip
->>>>>>> main
 
 
 def load_config(
