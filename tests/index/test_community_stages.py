@@ -246,11 +246,6 @@ def test_a_change_of_writer_rewrites_all(tmp_path: Path) -> None:
     assert all(len(r.draft.findings) <= 1 for r in Index(tmp_path / "i").read("reports").items)
 
 
-def test_unknown_mode(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"index\.communities\.reports='keep': allowed are rebuild, flag"):
-        build(tmp_path / "i", CORPUS, replace(HASH, communities=CommunityConfig(reports="keep")), stages=STAGES)
-
-
 @pytest.mark.slow
 def test_one_percent_of_a_benchmark(tmp_path: Path, two_wiki_passages: list[Passage]) -> None:
     """D8 on 2wiki, 1% of the passages replaced: most reports serve again; equal to a rebuild."""

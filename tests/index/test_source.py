@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from gnnrag.common.files import digest
-from gnnrag.common.yaml_config import yielded
 from gnnrag.config import DataConfig
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
@@ -139,21 +138,6 @@ def test_edits_are_kept_and_still_have_a_source(root: Path, one: Path, tmp_path:
     with pytest.raises(ConfigError, match="is another source"):
         build(root, write(tmp_path / "two", "Something else."))
     assert "lexical" in build(root, tmp_path / "two", replace=True)
-
-
-def test_a_place_that_an_expression_gave_is_not_recorded(one: Path, tmp_path: Path) -> None:
-    root, other = tmp_path / "i", write(tmp_path / "SEKRET", "Something else.")
-
-    def given(path: Path, expression: str = "${oc.env:NOTES}") -> list[str]:
-        source = data_source(DataConfig(path=yielded(str(path), expression)))
-        return build_index(root, load_passages(path).passages, HASH, ["lexical"], source, keep_edits=True)
-
-    given(other)
-    assert Store(root).manifest["source"] == {"path": "${oc.env:NOTES}"}
-    (other / "1.txt").write_text("Edited.")
-    assert "lexical" in given(other)
-    with pytest.raises(ConfigError, match=r"is of data\.path=\$\{oc\.env:NOTES\}, and data\.path=\$\{oc\.env:X\} is"):
-        given(one, "${oc.env:X}")
 
 
 @each("forged", ["\x00", "/" * 5000, "${oc.env:HOME}", "", 5, None, [], "\ud800"])
