@@ -88,9 +88,6 @@ class TrackedRun:
     entity: str | None = None  # team or account; null: that of whoever is logged in
     group: str | None = None  # shows runs together; null: shards and folds of a run are a group
     tags: list[str] = field(default_factory=list)
-    # all: traces, indexes and large checkpoints, too; none: digests
-    upload: Literal["results", "all", "none"] = "results"
-    tracking_wait: float = 120.0  # seconds at most that a run waits for it at its end
 
 
 @dataclass
@@ -195,7 +192,7 @@ def load_config(
     if "gnn" in values and "gnn" not in names and "retriever" in names:  # gnn.checkpoint: a setting of retriever=gfm
         values = layered(values, {"retriever": values.pop("gnn")})
     if "hub:" in repr(values):
-        from gnnrag.common.hub import with_pulled  # few settings name a hub
+        from gnnrag.hub import with_pulled  # few settings name a hub
 
         values = with_pulled(values)
     chosen = {name: values.pop(name, {}) for name in CHOICES if name in names}

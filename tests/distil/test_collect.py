@@ -155,7 +155,7 @@ class TitleBuilder:
 def test_candidates_are_labelled_with_what_they_would_gain(
     root: Path, oracle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(module.CANDIDATES, "titles", f"{__name__}:TitleBuilder")
+    monkeypatch.setitem(module.BUILDERS, "titles", f"{__name__}:TitleBuilder")
     meta = collected(root, root / "titles", *ORACLE, own=("candidates=titles",))
     rows = read_rows(root / "titles" / "thoughts.jsonl", ThoughtsRow)
     counts = meta["counts"]["thoughts"]
@@ -284,14 +284,14 @@ def test_a_new_recording_cut_off_before_it_began_is_not_taken_for_it(
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(Pipeline, "__init__", killed)
-        collected(root, out, *ORACLE, "run.fresh=true", own=("candidates=rules",))
-    for own in (("candidates=rules",), ()):
+        collected(root, out, *ORACLE, "run.fresh=true", own=("candidates=bridges",))
+    for own in (("candidates=bridges",), ()):
         with pytest.raises(ConfigError, match="was to replace, and was cut off before; repeat that command"):
             collected(root, out, *ORACLE, own=own)
-    collected(root, out, *ORACLE, "run.fresh=true", own=("candidates=rules",))
+    collected(root, out, *ORACLE, "run.fresh=true", own=("candidates=bridges",))
     assert (out / "thoughts.jsonl").read_bytes() != old
-    collected(root, out, *ORACLE, own=("candidates=rules",))
-    with pytest.raises(ConfigError, match="was recorded with candidates=rules, not None"):
+    collected(root, out, *ORACLE, own=("candidates=bridges",))
+    with pytest.raises(ConfigError, match="was recorded with candidates=bridges, not None"):
         collected(root, out, *ORACLE)
 
 

@@ -25,7 +25,6 @@ from gnnrag.training.reader import ReaderTraining
 from gnnrag.training.reader_data import ReaderSet
 from gnnrag.training.report import Card
 from gnnrag.training.rundir import TrainingRun, draw_curves
-from gnnrag.training.selector import SelectorTraining
 from gnnrag.training.verifier import VerifierTraining
 from gnnrag.training.verifier_data import RowsConfig, TrainVerifierConfig, VerifierSet
 from gnnrag.types import Question
@@ -89,8 +88,6 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     data: Any = SimpleNamespace(questions=questions, passages=())
     own: Any = SimpleNamespace(use="folds", train_limit=None, held_out=0, leave_out=[])
     corpus: Any = SimpleNamespace(data=data, config=own, synthetic=(), composed=())
-    decided: Any = SimpleNamespace(decisions=dict.fromkeys(pair))
-    thoughts: Any = SimpleNamespace(questions={q.id: q for q in questions}, config=own, decisions=decided)
     settings: Any = SimpleNamespace(folds=folds, stage="questions", data=SimpleNamespace(divide="folds"))
     verifier = VerifierSet("toy", RowsConfig(), (), {q.id: q.text for q in questions}, "")
     reader = ReaderSet("toy", own, data, *[None, None, {}])  # type: ignore[arg-type]
@@ -98,7 +95,6 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     training: Any = partial(SimpleNamespace, config=settings, fold=0)
     for parts in (
         GNNTraining.divide(training(corpora={"toy": corpus}))["toy"],
-        SelectorTraining.divide(training(sets={"toy": thoughts}))["toy"],
         VerifierTraining.divide(training(sets={"toy": verifier}))["toy"],
         ReaderTraining.divide(training(sets={"toy": reader}))["toy"],
         RoleRows.split(language, settings, 0)["toy"],

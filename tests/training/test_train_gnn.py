@@ -20,7 +20,6 @@ from gnnrag.training.base import RunContext
 from gnnrag.training.config import FitConfig, draw
 from gnnrag.training.gnn import one_encoder
 from tests.helpers.each import each
-from tests.helpers.tracking import FakeWandb
 from tests.helpers.trainings import read, reported
 from training import train_gnn
 
@@ -110,16 +109,6 @@ def test_fewer_questions_train_and_a_hash_draws_them(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_ends_its_tracking(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeWandb(tmp_path, monkeypatch)
-    monkeypatch.setattr(common, "remember", lambda: ["SIGTERM"])
-    assert call(folder, "run.name=stopped", "run.tracking=online") == common.STOPPED
-    monkeypatch.setattr(common, "remember", lambda: [])
-    assert call(folder, "run.name=stopped", "run.tracking=online") == 0
-    assert [row["code"] for row in fake.calls("finish")] == [75, 0] and len(fake.calls("preempting")) == 1
-    assert len({row["id"] for row in fake.calls("init")}) == 1
-
-
 def test_processes_build_one_after_the_other_and_wait_for_long() -> None:
     context = common.run_context(FitConfig(), "train_gnn.py", None, [])
     assert context.accelerator.init_handler.timeout >= timedelta(hours=12)

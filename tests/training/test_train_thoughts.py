@@ -140,4 +140,4 @@ def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path)
 
 def test_an_unknown_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["kind=diffusion"]) == 2
-    assert "kind='diffusion' is unknown. Allowed: causal, selector, seq2seq." in capsys.readouterr().err
+    assert "kind='diffusion' is unknown. Allowed: causal, seq2seq." in capsys.readouterr().err
