@@ -17,7 +17,7 @@ from annotated_types import Ge, Lt
 from scipy import sparse
 
 from gnnrag.common.tables import Lists
-from gnnrag.datasets.placing import document_of
+from gnnrag.datasets.chunk import document_of
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.ppr import PageRankOperator

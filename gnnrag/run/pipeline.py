@@ -94,10 +94,15 @@ class Pipeline:
     def _retriever(self, choice: Choice) -> Any:
         return open_retriever(choice, self.index, self.roles)
 
-    async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
+    async def run(
+        self,
+        questions: Sequence[Question],
+        done: Callable[[Prediction, Session], None],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Answer questions; see `Loop.run`."""
         try:
-            await self.loop.run(questions, done)
+            await self.loop.run(questions, done, stop)
         finally:
             await self.roles.close()
 
@@ -278,7 +283,7 @@ def index_settings(config: EvaluateConfig) -> IndexConfig:
     index, writers = config.index, config.index.writers
     impls: list[Any] = [getattr(writers, name).impl or getattr(writers, "default") for name in WRITERS]  # noqa: B009
     if index.llm is None and ("prompted" in impls or index.extract.method == "prompted"):
-        index = replace(index, llm=to_plain(config.llm, values=True))
+        index = replace(index, llm=to_plain(config.llm))
     return replace(index, llm_cache=config.llm_cache)
 
 
