@@ -51,7 +51,7 @@ class Routed(Method):
     is_router = True
 
     def __post_init__(self) -> None:
-        self.routes  # raises where there is no such route
+        _ = self.routes  # raises where there is no such route
 
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
