@@ -17,7 +17,6 @@ from typing import Any
 from tqdm import tqdm
 
 from gnnrag.common.files import Journal, file_digest, read_journal, read_json, write_json, write_jsonl
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import to_plain
 from gnnrag.errors import BudgetError, ConfigError, nearest
 from gnnrag.index_config import one_of
@@ -196,7 +195,7 @@ def _check_same(path: Path, config: JudgeConfig, task: Task) -> None:
     """Write what replies depend on into `meta.json`; ConfigError: the folder holds replies that depend on other."""
     prompts = [(name, criterion) for criterion, name in CRITERIA.items()]
     meta = {
-        **{name: value for name, value in without_credentials(to_plain(config)).items() if name in _DECISIVE},
+        **{name: value for name, value in to_plain(config).items() if name in _DECISIVE},
         "runs": {run.name: run.digest for run in task.runs},
         "data": dict(task.runs[0].inputs),
         "prompts": {":".join(names): load_prompt(*names).digest for names in (*prompts, *task.prompts.values())},
@@ -312,7 +311,7 @@ def _report(
         "spent": {name: round(spent[name], 8) for name in SPENT},
         "judged_runs": runs,
         "warnings": list(_remarks(config, task.runs, backend)),
-        "settings": without_credentials(to_plain(config)),
+        "settings": to_plain(config),
     }
 
 
