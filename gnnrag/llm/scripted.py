@@ -82,9 +82,6 @@ class ScriptedBackend(Backend):
         text = str(answer)
         return Reply(text, "stop", estimate_tokens(request.text), estimate_tokens(text), model="scripted")
 
-    async def close(self) -> None:
-        """Hold nothing, release nothing."""
-
     def _choose(self, request: Request) -> Answer:
         for rule in self._rules:
             if rule.matches(request):
