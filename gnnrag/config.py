@@ -32,7 +32,7 @@ from gnnrag.index_config import RoleConfig as RoleConfig
 from gnnrag.index_config import TextConfig as TextConfig
 from gnnrag.index_config import TreeConfig as TreeConfig
 from gnnrag.index_config import check_choices, one_of
-from gnnrag.types import Part
+from gnnrag.parts import Part, is_part, make, settings_of
 
 T = TypeVar("T")
 
@@ -255,6 +255,8 @@ def _settle_thoughts(config: Any) -> None:
 
 def build_settings(cls: type[Part], values: Mapping[str, Any], where: str) -> Any:
     """Return `cls.config_class` with `values` over those of a `preset`; unknown keys: ConfigError naming `where`."""
+    if is_part(cls):
+        return make(cls, values, where)
     schema, presets = cls.config_class, cls.presets
     if presets and "preset" in values:
         if (low := presets.get(str(values["preset"]))) is None:
@@ -273,6 +275,8 @@ def to_plain(config: Any, values: bool = False) -> Any:
         return config if values else expression
     if isinstance(config, Choice):
         return {"name": config.name, **(to_plain(config.settings, values) or {})}
+    if is_part(type(config)):
+        return {name: to_plain(value, values) for name, value in settings_of(config).items()}
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         kept = [f.name for f in dataclasses.fields(config) if not f.metadata.get("passing")]
         return {name: to_plain(getattr(config, name), values) for name in kept}

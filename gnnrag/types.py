@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -179,16 +179,3 @@ class Prediction:
     seconds: float
     error: str | None = None
     nodes: tuple[str, ...] = ()
-
-
-class Part(Protocol):
-    """Settings, presets (values below those that are given, chosen by `preset=NAME`) and index stages that are read."""
-
-    config_class: ClassVar[type | None] = None
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    stages: tuple[str, ...] = ()
-
-    @classmethod
-    def stages_for(cls, settings: Any) -> tuple[str, ...]:
-        """Return the index stages that it reads with these settings."""
-        return cls.stages

@@ -15,9 +15,9 @@ from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ConfigError
 from gnnrag.judge.answers import JudgeConfig
 from gnnrag.methods.baselines import SingleConfig
-from gnnrag.methods.bdtr import BDTRConfig
+from gnnrag.methods.bdtr import BDTR
 from gnnrag.questions import MakeQuestionsConfig
-from gnnrag.retrievers.dense import DenseConfig
+from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.textualise.prompted import TextualiseConfig
 from gnnrag.training.gnn_data import TrainGNNConfig
 from tests.helpers.each import each
@@ -44,8 +44,8 @@ def test_file_then_overrides(tmp_path: Path) -> None:
     text = "data: {limit: 7}\nmethod: {name: bdtr, max_rounds: 1}\nretriever: dense\nindex: {embedder: {model: hash}}"
     config = load("method.max_rounds=3", "data.split=test", "metrics.ks=[1,2]", yaml=text, tmp_path=tmp_path)
     assert (config.data.limit, config.data.split) == (7, "test")
-    assert config.method.settings == BDTRConfig(max_rounds=3)
-    assert config.retriever == Choice("dense", DenseConfig())
+    assert config.method.settings == BDTR(max_rounds=3)
+    assert config.retriever == Choice("dense", DenseRetriever())
     assert config.index.embedder.model == "hash" and config.index.embedder.batch_size == 8
     assert config.metrics.ks == [1, 2]
 
@@ -57,7 +57,7 @@ def test_the_last_override_counts() -> None:
 def test_shorthand_of_parts() -> None:
     config = load("method=single", "retriever=dense", "retriever.search=hnsw", "llm=scripted")
     assert config.method == Choice("single", SingleConfig())
-    assert config.retriever == Choice("dense", DenseConfig(search="hnsw"))
+    assert config.retriever == Choice("dense", DenseRetriever(search="hnsw"))
     assert config.llm.name == "scripted"
     assert load("retriever.name=dense").retriever == load("retriever=dense").retriever
 

@@ -13,7 +13,8 @@ import pytest
 from gnnrag.errors import ArtefactError
 from gnnrag.methods.base import State
 from gnnrag.methods.baselines import Single
-from gnnrag.methods.bdtr import BDTR, BDTRConfig
+from gnnrag.methods.bdtr import BDTR
+from gnnrag.parts import ready
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, ThoughtsTask, Verdict
 from gnnrag.run import loop as loop_module
@@ -87,7 +88,7 @@ def test_concurrency_changes_no_byte() -> None:
     found = {}
     for concurrency in (1, 8, 64):
         roles = jittery_roles()
-        method = BDTR(ToyIndex(), roles, BDTRConfig(top_k=20))
+        method = ready(BDTR(top_k=20), index=ToyIndex(), roles=roles)
         results = answer_all(method, HashRetriever(), QUESTIONS, roles["reader"], concurrency)
         found[concurrency] = lines(results)
         assert [p.question_id for p, _ in results if p.error] == ["q07"]

@@ -109,7 +109,7 @@ def test_a_row_that_fails_costs_no_other(
 ) -> None:
     from gnnrag.retrievers.bm25 import BM25Retriever
 
-    monkeypatch.setattr(BM25Retriever, "__init__", lambda self, index, config=None: 1 / 0)
+    monkeypatch.setattr(BM25Retriever, "setup", lambda self: 1 / 0)
     heard: list[str] = []
     results = reproduce(table, overrides, on_row=lambda r: heard.append(r.error))
     assert [bool(r.error) for r in results] == [True, True, False, False] == [bool(e) for e in heard]

@@ -4,16 +4,16 @@ import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import RouteConfig, read_route
-from gnnrag.methods.bdtr import BDTRConfig
-from gnnrag.retrievers.dense import DenseConfig
+from gnnrag.methods.bdtr import BDTR
+from gnnrag.retrievers.dense import DenseRetriever
 from tests.helpers.each import each
 
 
 def test_settings_are_those_of_the_parts() -> None:
     route = read_route(RouteConfig("bdtr", "dense", {"max_rounds": 1}, {"search": "hnsw"}), "r")
-    assert route.method.name == "bdtr" and isinstance(route.method.settings, BDTRConfig)
+    assert route.method.name == "bdtr" and isinstance(route.method.settings, BDTR)
     assert route.method.settings.max_rounds == 1 and route.retriever is not None
-    assert isinstance(route.retriever.settings, DenseConfig) and route.retriever.settings.search == "hnsw"
+    assert isinstance(route.retriever.settings, DenseRetriever) and route.retriever.settings.search == "hnsw"
 
 
 def test_names_of_retrievers() -> None:

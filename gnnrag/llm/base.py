@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from gnnrag.common.untrusted import well_formed
 from gnnrag.errors import LLMError
-from gnnrag.types import Part
+from gnnrag.parts import Part
 
 Speaker = Literal["system", "user", "assistant"]
 
@@ -100,7 +100,7 @@ class Reply:
         return ("usage_estimated",) if self.is_estimated else ()
 
 
-class Backend(Part, Protocol):
+class Backend(Part):
     """A language model. One object serves many coroutines, and may be used from several event loops."""
 
     @property

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from gnnrag.common.files import digest
 from gnnrag.config import Choice, build_settings, to_plain
 from gnnrag.errors import ConfigError
+from gnnrag.parts import Part
 from gnnrag.pool import Pool
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
 from gnnrag.session import Session
-from gnnrag.types import Evidence, Part, Query, Question, Ranking
+from gnnrag.types import Evidence, Query, Question, Ranking
 
 
 @dataclass
@@ -87,7 +88,7 @@ def check_values(config: Any, choices: Mapping[str, Sequence[str]], least: Mappi
             raise ConfigError(f"method.{name}={value}: must be at least {low}")
 
 
-class Method(Part, Protocol):
+class Method(Part):
     """Start, propose, absorb, select. Methods hold no state of a question: everything is in `State`."""
 
     role_names: tuple[str, ...] | None = None  # asked besides the reader; None: any
@@ -95,16 +96,19 @@ class Method(Part, Protocol):
     default_retriever: ClassVar[str | None] = None  # where a config names none; None: that of all methods
     may_miss: bool = False  # some of several first retrievals may fail; else a failed one fails the question
     is_router: ClassVar[bool] = False  # it hands questions to other methods
+    routes: Mapping[str, Route] = {}  # the methods that it hands questions to, by name
+    index: ClassVar[Any]  # set by `build`
+    roles: ClassVar[Any]  # set by `build`
 
     @classmethod
     def channels_for(cls, settings: Any) -> frozenset[str]:
         """Return the channels that it asks with these settings."""
-        return cls.channels
+        return settings.channels if isinstance(settings, cls) else cls.channels
 
     @classmethod
     def routes_for(cls, settings: Any) -> Mapping[str, Route]:
         """Return the methods that it hands questions to, by name."""
-        return {}
+        return settings.routes if isinstance(settings, cls) else {}
 
     @staticmethod
     def check_settings(config: Any) -> Any:
@@ -112,16 +116,16 @@ class Method(Part, Protocol):
 
     async def start(self, question: Question, session: Session) -> State:
         """Prepare a question."""
-        ...
+        return State(question, session)
 
     async def propose(self, state: State) -> list[Query]:
         """Return the next queries; an empty list ends the loop."""
-        ...
+        raise NotImplementedError
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Take in one ranking for each query; may set `state.done`."""
-        ...
+        raise NotImplementedError
 
     async def select(self, state: State) -> Evidence:
         """Decide what the reader sees."""
-        ...
+        raise NotImplementedError

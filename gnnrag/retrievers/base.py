@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,14 +13,15 @@ from gnnrag.common.waiting import MicroBatcher
 from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import Embedder
 from gnnrag.index.index import Index
+from gnnrag.parts import Part
 from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.session import Session
-from gnnrag.types import Hit, Part, Query, Ranking
+from gnnrag.types import Hit, Query, Ranking
 
 ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it comes first
 
 
-class Retriever(Part, Protocol):
+class Retriever(Part):
     """Queries to rankings, in batches; read-only once built.
 
     A result must not depend on which other queries share the batch. One with `roles_for` gets roles as a third
@@ -33,21 +34,24 @@ class Retriever(Part, Protocol):
     asks_roles: bool = False
     accepts_vectors: bool = False  # a query's vector may stand for its text's embedding; words are read as they are
     explains: ClassVar[bool] = False  # it has `explain`, which tells the paths behind a score
+    checkpoints: tuple[Path, ...] = ()  # folders of the trained models that it uses
+    index: ClassVar[Any]  # set by `build`
+    roles: ClassVar[Any]  # set by `build`
 
     @classmethod
     def channels_for(cls, settings: Any) -> frozenset[str]:
         """Return what it can search with these settings."""
-        return cls.channels
+        return settings.channels if isinstance(settings, cls) else cls.channels
 
     @classmethod
     def roles_for(cls, settings: Any) -> tuple[str, ...]:
         """Return the roles that it may ask with these settings."""
-        return cls.role_names
+        return settings.role_names if isinstance(settings, cls) else cls.role_names
 
     @classmethod
     def checkpoints_for(cls, settings: Any) -> tuple[Path, ...]:
         """Return the folders of the trained models that it uses with these settings."""
-        return ()
+        return settings.checkpoints if isinstance(settings, cls) else ()
 
     @classmethod
     def problem_of(cls, settings: Any, usages: Sequence[Mapping[str, Any]]) -> str:
@@ -56,7 +60,7 @@ class Retriever(Part, Protocol):
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query, in order, of at most `query.top_k` hits."""
-        ...
+        raise NotImplementedError
 
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Return the same for the queries of one question, whose roles are asked on behalf of it."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnnrag.index.index import Index
+from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, rank_passages
 from gnnrag.types import Query, Ranking
 
 
+@part("retriever", "bm25")
 class BM25Retriever(Retriever):
     """Okapi BM25 over title and text (bm25s, Lucene's form, stemmed)."""
 
-    channels, accepts_vectors = frozenset({"text"}), True  # by the words that go with a vector
-    stages = ("lexical",)
-
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index = index
+    reads = ("lexical",)
+    accepts_vectors = True  # it searches by the words that go with a vector
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`."""

@@ -3,53 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from gnnrag.index.index import Index
 from gnnrag.index.nearest import FLAT_UP_TO
-from gnnrag.retrievers.base import Retriever, check_choices, vectors_of
+from gnnrag.parts import part
+from gnnrag.retrievers.base import Retriever, vectors_of
 from gnnrag.types import Query, Ranking
 
 BLOCK = 16  # below 20 queries faiss scores each query by itself, so a result cannot depend on its batch
 
 
-@dataclass
-class DenseConfig:
-    """Settings of `DenseRetriever`."""
+@part("retriever", "dense")
+class DenseRetriever(Retriever):
+    """Nearest passages by inner product of unit vectors."""
 
     # flat: exact; lists: approximate, of what an index of more than 200,000 passages has; auto: lists where there are
     # any, else flat; hnsw: approximate, made anew whenever it is opened
-    search: str = "auto"
+    search: Literal["auto", "flat", "lists", "hnsw"] = "auto"
     ef_search: int = 64  # hnsw: how widely it looks
 
+    reads = ("embeddings",)
+    accepts_vectors = True
 
-class DenseRetriever(Retriever):
-    """Nearest passages by inner product of unit vectors, exact or approximate; ConfigError for an unknown `search`."""
-
-    channels, accepts_vectors = frozenset({"text"}), True
-    stages = ("embeddings",)
-    config_class = DenseConfig
-
-    def __init__(self, index: Index, config: DenseConfig | None = None) -> None:
-        self.index, self.config = index, config or DenseConfig()
-        check_choices(self.config, {"search": ("auto", "flat", "lists", "hnsw")})
-        self.search = self.config.search
-        if self.search == "auto":
-            self.search = "lists" if len(index.ids) > FLAT_UP_TO else "flat"
-        self.searcher: Any = None if self.search == "lists" else self._build_searcher()
-        self.whole = len(index.ids) <= 20_000 and self.search == "flat"
+    def setup(self) -> None:
+        """Open what is searched."""
+        is_large = len(self.index.ids) > FLAT_UP_TO
+        self.mode = self.search if self.search != "auto" else "lists" if is_large else "flat"
+        self.searcher: Any = None if self.mode == "lists" else self._build_searcher()
+        self.whole = len(self.index.ids) <= 20_000 and self.mode == "flat"
 
     def _build_searcher(self) -> Any:
         import faiss
 
         vectors = np.ascontiguousarray(self.index.passage_vectors, dtype=np.float32)
         searcher: Any = faiss.IndexFlatIP(vectors.shape[1])
-        if self.search == "hnsw":
+        if self.mode == "hnsw":
             searcher = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
-            searcher.hnsw.efSearch = self.config.ef_search
+            searcher.hnsw.efSearch = self.ef_search
         searcher.add(vectors)
         return searcher
 
@@ -60,12 +52,12 @@ class DenseRetriever(Retriever):
         vectors = vectors_of(queries, self.index.embedder)
         count = len(self.index.ids)
         out = []
-        if self.search == "lists":
+        if self.mode == "lists":
             for query, vector in zip(queries, vectors, strict=True):
                 rows, scores, low = self.index.nearest.search(vector, query.top_k)
                 out.append(self._ranking(query, scores, rows, low))
             return out
-        size = BLOCK if self.search == "flat" else 1  # how far hnsw looks depends on how much is asked for
+        size = BLOCK if self.mode == "flat" else 1  # how far hnsw looks depends on how much is asked for
         for start in range(0, len(queries), size):
             block = queries[start : start + size]
             depth = count if self.whole else min(count, max(q.top_k for q in block))
@@ -76,7 +68,7 @@ class DenseRetriever(Retriever):
 
     def _lows(self, vectors: np.ndarray, scores: np.ndarray, whole: bool) -> list[float | None]:
         """Return each query's least score: minus the opposite query's best; None for hnsw (normalised by own range)."""
-        if self.search != "flat":
+        if self.mode != "flat":
             return [None] * len(vectors)
         if whole:
             return scores[:, -1].astype(np.float64).tolist() if scores.shape[1] else [None] * len(vectors)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from gnnrag.parts import Part
 from gnnrag.session import Session
-from gnnrag.types import Part, Passage, Question
+from gnnrag.types import Passage, Question
 
-TaskT = TypeVar("TaskT", contravariant=True)
-ResultT = TypeVar("ResultT", covariant=True)
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
 QUERY_CLASSES = ("passage_local", "multi_hop", "thematic")  # by what their answers need, cheapest first
 
 
-class Role(Part, Protocol[TaskT, ResultT]):
+class Role(Part, Generic[TaskT, ResultT]):
     """One job, `prompted`, `offline`, `tuned` or `oracle`; must be safe to call for many questions at once."""
 
     prompters: Sequence[Any] = ()  # its ways to a language model, whose prompts and model a run records
@@ -22,6 +23,8 @@ class Role(Part, Protocol[TaskT, ResultT]):
     is_guess: bool = False  # methods let its queries widen the pool, not overrule the question
     keeps_all: bool = False  # of a filter: nothing is ever dropped, so that it need not be asked
     uses_embedder: bool = False  # of a writer: its results depend on the embedder of the index
+    index: ClassVar[Any]  # set by `build`
+    backend: ClassVar[Any]  # of a prompted role: its language model, set by `build`
     version: int = 1  # of a writer: raised where results change under equal settings
 
     async def close(self) -> None:
@@ -30,7 +33,7 @@ class Role(Part, Protocol[TaskT, ResultT]):
 
     async def __call__(self, task: TaskT, session: Session) -> ResultT:
         """Do the job for one question; usage, failures and messages are recorded in `session`."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from gnnrag.index.index import Index
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Chain, ChainTask, Role
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import gold_hops
 from gnnrag.roles.hollow import NO_FACT, has_fact
 from gnnrag.roles.parsing import LINE_START, clean_line, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 
 _BRIDGES = re.compile(rf"{LINE_START}\W*+bridg(?:e|ing)\s+entit(?:y|ies)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
 
 
-@dataclass
-class PromptedChainConfig(PromptedConfig):
-    """Settings of the chain role."""
-
-    max_tokens: int = 256
-
-
-class PromptedChain(PromptedRole[ChainTask, Chain]):
+@part("role", "chain.prompted")
+class PromptedChain(PromptedPart[ChainTask, Chain]):
     """Asks for the hops that lead to the answer; without a reply the thoughts stand in (`chain_failed`)."""
 
-    role = "chain"
-    config_class = PromptedChainConfig
+    max_tokens: int = 256
 
     async def __call__(self, task: ChainTask, session: Session) -> Chain:
         """Write the chain that the passages support."""
@@ -56,23 +48,18 @@ def parse_chain(text: str, question: str = "") -> Chain:
     return Chain(text, tuple(bridges))
 
 
-@dataclass
-class OfflineChainConfig:
-    """Settings of `OfflineChain`."""
-
-    max_bridges: int = 2  # bridges kept, over all anchors
-    frontier: int = 2  # passages that bridges start from when the question names no title
-
-
+@part("role", "chain.offline")
 class OfflineChain(Role[ChainTask, Chain]):
     """One line a hop: `anchor -> bridge [passage number, or MISSING]`."""
 
-    stages = ("hierarchy", "embeddings")
-    config_class = OfflineChainConfig
+    max_bridges: int = 2  # bridges that the chain names, over all anchors
+    frontier: int = 2  # passages that bridges start from where the question names no title
 
-    def __init__(self, index: Index, config: OfflineChainConfig | None = None) -> None:
-        self.index, self.config = index, config or OfflineChainConfig()
-        self.finder = BridgeFinder(index)
+    reads = ("hierarchy", "embeddings")
+
+    def setup(self) -> None:
+        """Prepare the search for bridges."""
+        self.finder = BridgeFinder(self.index)
 
     async def __call__(self, task: ChainTask, session: Session) -> Chain:
         """Write the chain that the titles support; flagged `no_anchor` where the question names none."""
@@ -80,8 +67,8 @@ class OfflineChain(Role[ChainTask, Chain]):
         numbers = {self.index.position[p.id]: i for i, p in enumerate(task.passages, start=1)}
         anchors = question.anchors
         shown = [self.index.position[p.id] for p in task.passages]
-        sources = [a.passage for a in anchors] or shown[: self.config.frontier]
-        bridges = self.finder.bridges(question, sources)[: self.config.max_bridges]
+        sources = [a.passage for a in anchors] or shown[: self.frontier]
+        bridges = self.finder.bridges(question, sources)[: self.max_bridges]
         title = [p.title for p in self.index.passages]
         lines = [f"{a.name} [{numbers.get(a.passage, 'MISSING')}]" for a in anchors]
         lines += [
@@ -93,11 +80,9 @@ class OfflineChain(Role[ChainTask, Chain]):
         return Chain("\n".join(lines), tuple(b.name for b in bridges), tuple(support), flags)
 
 
+@part("role", "chain.oracle")
 class OracleChain(Role[ChainTask, Chain]):
     """One line a gold hop: the sub-question, its answer, and the passage number or MISSING."""
-
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index = index
 
     async def __call__(self, task: ChainTask, session: Session) -> Chain:
         """Write the gold chain."""

@@ -80,7 +80,7 @@ class Prompter:
         self,
         role: str,  # name under which calls, tokens and failures are counted
         backend: Backend,
-        config: PromptedConfig,
+        config: Any,
         prompt: str = "",  # default name; `config.prompt` goes before it
         options: Sequence[str] = (),  # optional sentences of the prompt
         raw: bool = False,  # the reply continues the prompt's own text, without a chat template and without a reminder
@@ -230,6 +230,23 @@ class PromptedRole(Role[TaskT, ResultT]):
     def __init__(self, backend: Backend, config: Any = None) -> None:
         self.config: Any = config or self.config_class()
         self.prompters = (Prompter(self.role, backend, self.config, self.prompt),)
+        self.ask, self.ask_many = self.prompters[0].ask, self.prompters[0].ask_many
+
+
+@dataclass(eq=False)
+class PromptedPart(Role[TaskT, ResultT]):
+    """Base of prompted roles that are parts: a role adds values, parser and fallback."""
+
+    prompt_name: ClassVar[str] = ""  # of the packaged prompt; empty: that of the role's name
+
+    prompt: str = ""  # a packaged prompt by name, or the path of a .yaml file, in place of the role's own
+    temperature: float | None = None  # null: the backend's, like seed
+    max_tokens: int = 512
+    seed: int | None = None
+
+    def setup(self) -> None:
+        """Load the prompt."""
+        self.prompters = (Prompter(self.name.split(".")[0], self.backend, self, self.prompt_name),)
         self.ask, self.ask_many = self.prompters[0].ask, self.prompters[0].ask_many
 
 

@@ -11,8 +11,9 @@ from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.llm.cache import open_backend, with_model
+from gnnrag.parts import build, is_part
 from gnnrag.registry import BACKENDS, ROLES, is_known, resolve
-from gnnrag.roles.prompting import PromptedRole
+from gnnrag.roles.prompting import PromptedPart, PromptedRole
 
 
 class Roles(Mapping[str, Any]):
@@ -62,7 +63,10 @@ class Roles(Mapping[str, Any]):
         cls = resolve(f"roles.{name}", chosen, ROLES[name])
         options = dict(role.options) | ({"path": role.path} if role.path else {})
         settings = build_settings(cls, options, f"roles.{name}.options")
-        asks_model = chosen == "prompted" or issubclass(cls, PromptedRole)
+        asks_model = chosen == "prompted" or issubclass(cls, PromptedRole | PromptedPart)
+        if is_part(cls):
+            given = {"backend": self.backend(role)} if asks_model else {}
+            return build("role", settings, index=self.index, roles=self, **given)
         return cls(self.backend(role) if asks_model else self.index, settings)
 
     def backend(self, role: RoleConfig) -> Backend:

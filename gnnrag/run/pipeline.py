@@ -28,6 +28,7 @@ from gnnrag.index.plan import closure
 from gnnrag.index.settings import stored_config
 from gnnrag.index.store import Store
 from gnnrag.methods.base import Route
+from gnnrag.parts import build, is_part
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, is_known, resolve
 from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
 from gnnrag.roles.offline_reader.question import answer_style
@@ -59,7 +60,9 @@ class Pipeline:
         further = {r.name: r.retriever for r in routes(config).values() if r.name and r.retriever}
         others = {n: retriever if c == config.retriever else self._retriever(c) for n, c in further.items()}
         roles = wrap(self) if wrap else self.roles
-        method = resolve("method", config.method.name, METHODS)(index, roles, config.method.settings)
+        cls = resolve("method", config.method.name, METHODS)
+        settings = config.method.settings
+        method = build("method", settings, index=index, roles=roles) if is_part(cls) else cls(index, roles, settings)
         self.reader, self.answer = self.roles["reader"], config.answer
         b = config.budget
         budget = Budget(b.max_calls, b.max_tokens, b.max_seconds)
@@ -89,9 +92,7 @@ class Pipeline:
         return found.text
 
     def _retriever(self, choice: Choice) -> Any:
-        build = resolve("retriever", choice.name, RETRIEVERS)
-        more = (self.roles,) if build.roles_for(choice.settings) else ()
-        return build(self.index, choice.settings, *more)
+        return open_retriever(choice, self.index, self.roles)
 
     async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
         """Answer questions; see `Loop.run`."""
@@ -99,6 +100,15 @@ class Pipeline:
             await self.loop.run(questions, done)
         finally:
             await self.roles.close()
+
+
+def open_retriever(choice: Choice, index: Any, roles: Any) -> Any:
+    """Return a retriever ready for work."""
+    cls = resolve("retriever", choice.name, RETRIEVERS)
+    if is_part(cls):
+        return build("retriever", choice.settings, index=index, roles=roles)
+    more = (roles,) if cls.roles_for(choice.settings) else ()
+    return cls(index, choice.settings, *more)
 
 
 def check_answer(config: AnswerConfig) -> None:

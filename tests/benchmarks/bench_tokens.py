@@ -24,6 +24,7 @@ from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.mgranrag import FIRST_QUESTION, MGranRAG, OracleEvidenceExtractor, PromptedEvidenceExtractor
 from gnnrag.metrics.report import score
+from gnnrag.parts import ready
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.decomposer import OracleDecomposer, PromptedDecomposer
 from gnnrag.roles.reader import OracleReader
@@ -81,7 +82,7 @@ def answer(config: EvaluateConfig, index: Any, data: Any) -> dict[str, float]:
     }
     method = MGranRAG(index, roles, config.method.settings)
     # One at a time: a role has one reply in hand.
-    loop = Loop(method, DenseRetriever(index), OracleReader(index), index.lookup, concurrency=1)
+    loop = Loop(method, ready(DenseRetriever(), index=index), OracleReader(index), index.lookup, concurrency=1)
     predictions: list[Prediction] = []
     sessions: list[Session] = []
 

@@ -9,6 +9,7 @@ import pytest
 
 from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
+from gnnrag.parts import ready
 from gnnrag.pool import Pool
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.training.selector_data import DecisionConfig, DecisionMaker, DecisionSet, read_decisions, write_decisions
@@ -25,7 +26,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 
 def test_worth_is_that_of_the_pool_that_bdtr_makes(index: Index) -> None:
-    maker, retriever = DecisionMaker(index, CONFIG), DenseRetriever(index)
+    maker, retriever = DecisionMaker(index, CONFIG), ready(DenseRetriever(), index=index)
     question = QUESTIONS[1]
     start = maker.pool([question.text])
     candidates, decision = maker.decide(maker.task(question, start, (), 1), start, "")

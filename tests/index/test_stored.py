@@ -17,6 +17,7 @@ from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.index.nearest import Nearest, largest, write_lists
 from gnnrag.index.passages import StoredPassages
+from gnnrag.parts import ready
 from gnnrag.retrievers.bm25 import BM25Retriever
 from gnnrag.retrievers.chg import CHGConfig, CHGRetriever
 from gnnrag.types import Passage, Query
@@ -108,7 +109,7 @@ def test_a_large_index_answers_as_a_small_one(tmp_path: Path, large: None, monke
     for one, other in zip(near, exact, strict=True):
         assert one.ids[:5] == other.ids[:5]
         assert one.scores[:5] == pytest.approx(other.scores[:5], abs=1e-4)
-    together, alone = (BM25Retriever(i).retrieve(QUERIES)[0] for i in (stored, index))
+    together, alone = (ready(BM25Retriever(), index=i).retrieve(QUERIES)[0] for i in (stored, index))
     assert together.ids == alone.ids and (together.scores == alone.scores).all()
 
 

@@ -38,7 +38,7 @@ def test_a_table_for_people_as_markdown_and_as_json(arguments, capsys):
 def test_a_failure_is_a_row_and_the_exit_code(arguments, capsys, monkeypatch):
     from gnnrag.retrievers.bm25 import BM25Retriever
 
-    monkeypatch.setattr(BM25Retriever, "__init__", lambda self, index, config=None: 1 / 0)
+    monkeypatch.setattr(BM25Retriever, "setup", lambda self: 1 / 0)
     assert main([*arguments, "retrievers=bm25,dense", "--markdown"]) == 1
     out = capsys.readouterr().out
     assert "| bm25 | failed |" in out and "bm25: ZeroDivisionError" in out and "| dense | 0." in out

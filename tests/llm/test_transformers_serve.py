@@ -12,8 +12,9 @@ from gnnrag.errors import LLMError
 from gnnrag.llm.base import Message, Reply, Request
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
+from gnnrag.parts import ready
 from gnnrag.roles.base import Chain, ChainTask, ReaderTask, ThoughtsTask, VerifierTask
-from gnnrag.roles.chain import PromptedChain, PromptedChainConfig
+from gnnrag.roles.chain import PromptedChain
 from gnnrag.roles.reader import PromptedReader, PromptedReaderConfig
 from gnnrag.roles.thoughts import PromptedThoughts, PromptedThoughtsConfig
 from gnnrag.roles.verifier import PromptedVerifier, PromptedVerifierConfig
@@ -51,7 +52,7 @@ async def answer(llm: OpenAIBackend | CachedBackend, session: Session) -> None:
     """Run all four roles for one question."""
     short = {"max_tokens": 16}
     await PromptedThoughts(llm, PromptedThoughtsConfig(**short))(ThoughtsTask(QUESTION, PASSAGES), session)
-    chain = await PromptedChain(llm, PromptedChainConfig(**short))(ChainTask(QUESTION, PASSAGES), session)
+    chain = await ready(PromptedChain(**short), backend=llm)(ChainTask(QUESTION, PASSAGES), session)
     verdict = await PromptedVerifier(llm, PromptedVerifierConfig(**short))(
         VerifierTask(QUESTION, chain, PASSAGES), session
     )

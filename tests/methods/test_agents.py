@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gnnrag.methods.baselines import AgentConfig, R1Searcher, ReAct, SearchR1
+from gnnrag.parts import ready
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.agent import OfflineAgent, OracleAgent
 from gnnrag.roles.base import NextMove
@@ -77,6 +78,8 @@ def test_offline_and_oracle(tmp_path):
     )
     question = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=hops)
     for role, answer in ((OfflineAgent(index), None), (OracleAgent(index), "Kalmar")):
-        (prediction, session), *_ = answer_all(SearchR1(index, {"agent": role}), DenseRetriever(index), [question])
+        (prediction, session), *_ = answer_all(
+            SearchR1(index, {"agent": role}), ready(DenseRetriever(), index=index), [question]
+        )
         assert prediction.error is None and {"p0", "p1"} <= set(prediction.ranking[:4])
         assert answer in (None, prediction.answer) and session.counts["retriever_calls"] >= 1

@@ -10,7 +10,8 @@ import pytest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.bdtr import BDTR, BDTRConfig
+from gnnrag.methods.bdtr import BDTR
+from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, Chain, Thoughts, Verdict
 from gnnrag.roles.chain import PromptedChain
 from gnnrag.roles.reader import PromptedReader
@@ -47,7 +48,7 @@ def run(
     roles: dict[str, Any] | None = None, retriever: Any = None, **settings: Any
 ) -> tuple[Prediction, Session, dict[str, Any]]:
     roles = roles or scripted_roles(ROUNDS)
-    method = BDTR(ToyIndex(), roles, BDTRConfig(**settings))
+    method = ready(BDTR(**settings), index=ToyIndex(), roles=roles)
     prediction, session = answer_one(method, retriever or ToyRetriever(TABLE), roles["reader"])
     return prediction, session, roles
 
@@ -55,7 +56,7 @@ def run(
 def prompted(llm: ScriptedBackend, mode: Any = "joint") -> dict[str, Any]:
     return {
         "thoughts": PromptedThoughts(llm, PromptedThoughtsConfig(mode=mode)),
-        "chain": PromptedChain(llm),
+        "chain": ready(PromptedChain(), backend=llm),
         "verifier": PromptedVerifier(llm),
         "reader": PromptedReader(llm),
     }
@@ -251,7 +252,7 @@ def test_the_paper_by_the_letter(given: list[str], context: str) -> None:
     """Nothing is capped, what was promoted is cut; a setting that is given goes before the preset."""
     config = load_config(EvaluateConfig, None, ["method=bdtr", "method.preset=paper", "method.max_rounds=0", *given])
     roles = scripted_roles(verifier=[Verdict(tuple(f"n{i}" for i in range(41, 61)))])
-    method = BDTR(ToyIndex(), roles, config.method.settings)
+    method = ready(config.method.settings, index=ToyIndex(), roles=roles)
     prediction, _ = answer_one(method, ToyRetriever(DEEP), roles["reader"])
     assert prediction.context == tuple(context.split())
     (task,) = roles["verifier"].tasks
@@ -370,7 +371,7 @@ def test_the_trace_tells_how_it_was_found() -> None:
 
 def test_methods_keep_nothing_of_a_question() -> None:
     roles = scripted_roles(ROUNDS[:1], reader=[Answer("yes")])
-    method = BDTR(ToyIndex(), roles, BDTRConfig(max_rounds=1))
+    method = ready(BDTR(max_rounds=1), index=ToyIndex(), roles=roles)
     before = dict(vars(method))
     one = answer_one(method, ToyRetriever(TABLE), roles["reader"])[0]
     two = answer_one(method, ToyRetriever(TABLE), roles["reader"])[0]

@@ -6,6 +6,7 @@ import asyncio
 
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.baselines import IRGS, GCoT, IRCoT, IterativeConfig, ToG, cut
+from gnnrag.parts import ready
 from gnnrag.registry import METHODS, resolve
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import ReasonTask, Step
@@ -115,7 +116,7 @@ def test_offline_and_oracle_ask_for_what_is_missing(tmp_path):
         step = asyncio.run(role(ReasonTask(question, shown, (), "ircot"), Session("q")))
         assert step.query == query if query else "vera lindqvist" in (step.query or "").lower()
         method = resolve("method", "ircot", METHODS)(index, {"reasoner": role}, IterativeConfig())
-        prediction, _ = answer_one(method, DenseRetriever(index))
+        prediction, _ = answer_one(method, ready(DenseRetriever(), index=index))
         assert prediction.error is None
     done = asyncio.run(
         OracleReasoner(index)(ReasonTask(question, index.lookup(["p0", "p1"]), (), "gcot"), Session("q"))

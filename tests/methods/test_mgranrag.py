@@ -15,6 +15,7 @@ from gnnrag.methods.mgranrag import (
     resolve_preset,
 )
 from gnnrag.methods.mgranrag.graph import GranularWeightsConfig
+from gnnrag.parts import ready
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import Decomposition
 from gnnrag.roles.decomposer import OfflineDecomposer
@@ -40,13 +41,14 @@ def run(
         "evidence_extractor": extractor or Scripted("evidence_extractor", directed),
     }
     method = MGranRAG(index, roles, MGranRAGConfig(phrase_match="exact", **settings))
-    rows = answer_all(method, DenseRetriever(index), questions, read_nothing, concurrency)
+    rows = answer_all(method, ready(DenseRetriever(), index=index), questions, read_nothing, concurrency)
     return rows[0][0], rows[0][1], roles
 
 
 def test_no_iteration_is_dense_retrieval(index):
     prediction, session, roles = run(index, iterations=0)
-    assert list(prediction.ranking) == list(DenseRetriever(index).retrieve([Query(COMPOSITIONAL)])[0].ids)
+    dense = ready(DenseRetriever(), index=index)
+    assert list(prediction.ranking) == list(dense.retrieve([Query(COMPOSITIONAL)])[0].ids)
     assert not roles["evidence_extractor"].tasks and session.counts["retriever_calls"] == 1
     without, _, _ = run(index, Scripted("evidence_extractor", EvidenceFound()), iterations=2)
     assert without.ranking == prediction.ranking, "nor is it anything else without evidence"
@@ -115,7 +117,7 @@ def test_concurrency_changes_nothing(index):
             "evidence_extractor": Scripted("evidence_extractor", directed),
         }
         method = MGranRAG(index, roles, MGranRAGConfig(phrase_match="embedding", iterations=2))
-        found = answer_all(method, DenseRetriever(index), questions, concurrency=concurrency)
+        found = answer_all(method, ready(DenseRetriever(), index=index), questions, concurrency=concurrency)
         rows.append([(p.ranking, p.context, p.error) for p, _ in found])
     assert rows[0] == rows[1]
 
@@ -127,7 +129,7 @@ def test_offline_and_oracle_roles(index):
     ):
         roles = {"decomposer": OfflineDecomposer(index), "evidence_extractor": extractor}
         method = MGranRAG(index, roles, MGranRAGConfig(iterations=2))
-        (prediction, _), *_ = answer_all(method, DenseRetriever(index), [QUESTION])
+        (prediction, _), *_ = answer_all(method, ready(DenseRetriever(), index=index), [QUESTION])
         assert wanted <= set(prediction.ranking[:3]) and prediction.error is None
 
 

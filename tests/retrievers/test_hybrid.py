@@ -12,8 +12,9 @@ from gnnrag import registry
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
+from gnnrag.parts import ready
 from gnnrag.retrievers.base import rank_graph
-from gnnrag.retrievers.hybrid import HybridConfig, HybridRetriever
+from gnnrag.retrievers.hybrid import HybridRetriever
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Question, Ranking
@@ -45,7 +46,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fuse(index: Index, text: str = "Q", top_k: int = 200, **settings: Any) -> Any:
     settings = {"parts": ["left", "right"], **settings}
-    return HybridRetriever(index, HybridConfig(**settings)).retrieve([Query(text, top_k=top_k)])[0]
+    return ready(HybridRetriever(**settings), index=index, roles=None).retrieve([Query(text, top_k=top_k)])[0]
 
 
 def test_reciprocal_ranks_by_hand(index: Index, toys: None) -> None:
@@ -80,35 +81,34 @@ def test_one_part_finds_nothing(index: Index, toys: None) -> None:
 
 
 def test_channels_and_stages_are_those_of_all_parts(index: Index, toys: None) -> None:
-    assert HybridRetriever(index, HybridConfig(["left", "right"])).channels == {"text"}
-    assert HybridRetriever(index, HybridConfig(["right", "right"])).channels == {"text", "graph"}
-    assert set(HybridRetriever.stages_for(HybridConfig(["left", "right"]))) == {"lexical", "embeddings"}
+    assert ready(HybridRetriever(["left", "right"]), index=index, roles=None).channels == {"text"}
+    assert ready(HybridRetriever(["right", "right"]), index=index, roles=None).channels == {"text", "graph"}
+    assert set(HybridRetriever(["left", "right"]).reads) == {"lexical", "embeddings"}
 
 
 @each(
-    "config, message",
+    "settings, message",
     [
-        (HybridConfig([]), "name at least two"),
-        (HybridConfig(["bm25"]), "name at least two"),
-        (HybridConfig(weights=[1.0]), "give one weight for each"),
-        (HybridConfig(["bm25", "dnese"]), "retriever='dnese' is unknown. Did you mean 'dense'"),
-        (HybridConfig(settings={"dnese": {}}), "retriever.settings.dnese: no such part. Did you mean 'dense'"),
-        (HybridConfig(settings={"dense": {"serach": "x"}}), "'retriever.settings.dense.serach'. Did you mean 'search'"),
+        ({"parts": []}, "at least two"),
+        ({"parts": ["bm25"]}, "at least two"),
+        ({"weights": [1.0]}, "retriever.weights"),
+        ({"parts": ["bm25", "dnese"]}, "'dense'"),
+        ({"settings": {"dnese": {}}}, "retriever.settings.dnese"),
+        ({"settings": {"dense": {"serach": "x"}}}, "retriever.settings.dense.serach"),
     ],
 )
-def test_bad_settings(index: Index, config: HybridConfig, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        HybridRetriever(index, config)
-    assert message in str(caught.value)
+def test_bad_settings(settings, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        HybridRetriever(**settings)
 
 
 def test_settings_reach_the_part(index: Index) -> None:
-    retriever = HybridRetriever(index, HybridConfig(settings={"dense": {"search": "hnsw"}}))
+    retriever = ready(HybridRetriever(settings={"dense": {"search": "hnsw"}}), index=index, roles=None)
     assert retriever.parts[1].config.search == "hnsw"  # type: ignore[attr-defined]
 
 
 def test_bm25_and_dense_on_a_real_index(index: Index) -> None:
-    rankings = HybridRetriever(index).retrieve([Query(p.text, top_k=4) for p in CORPUS])
+    rankings = ready(HybridRetriever(), index=index, roles=None).retrieve([Query(p.text, top_k=4) for p in CORPUS])
     assert [r.ids[0] for r in rankings] == [p.id for p in CORPUS]
 
 
@@ -162,32 +162,32 @@ ROLES = {"rename": lambda text: text.upper()}
 
 
 def test_a_part_that_asks_roles_is_fused_with_one_that_does_not(index: Index, askers: None) -> None:
-    retriever = HybridRetriever(index, HybridConfig(["left", "asking"]), ROLES)
+    retriever = ready(HybridRetriever(["left", "asking"]), index=index, roles=ROLES)
     session = Session("q")
     assert retriever.asks_roles
     (first, second) = asyncio.run(retriever.retrieve_for([Query("Q"), Query("alone")], session))
     expected = {"p3": 1 / 63 + 1 / 61, "p1": 1 / 61, "p2": 1 / 62, "p4": 1 / 62}
     assert dict(zip(first.ids, first.scores.tolist(), strict=True)) == pytest.approx(expected)
     assert second.ids == ("p4",) and session.by_role["keywords"]["asked"] == 1
-    assert not HybridRetriever(index, HybridConfig(["left", "right"])).asks_roles
+    assert not ready(HybridRetriever(["left", "right"]), index=index, roles=None).asks_roles
 
 
 def test_a_failing_part_fails_the_fusion(index: Index, askers: None) -> None:
-    retriever = HybridRetriever(index, HybridConfig(["left", "broken"]), ROLES)
+    retriever = ready(HybridRetriever(["left", "broken"]), index=index, roles=ROLES)
     assert retriever.asks_roles
     with pytest.raises(RuntimeError, match="no such luck"):
         asyncio.run(retriever.retrieve_for([Query("Q")], Session("q")))
 
 
 def test_what_parts_need_is_known_before_they_are_built(askers: None) -> None:
-    assert HybridRetriever.roles_for(HybridConfig(["left", "asking"])) == ("keywords",)
-    assert not HybridRetriever.roles_for(HybridConfig(["left", "right"]))
-    assert HybridRetriever.channels_for(HybridConfig(["asking", "right"])) == {"text", "graph"}
-    assert HybridRetriever.channels_for(HybridConfig(["asking", "left"])) == {"text"}
+    assert HybridRetriever(["left", "asking"]).role_names == ("keywords",)
+    assert not HybridRetriever(["left", "right"]).role_names
+    assert HybridRetriever(["asking", "right"]).channels == {"text", "graph"}
+    assert HybridRetriever(["asking", "left"]).channels == {"text"}
 
 
 def test_graph_hits_are_fused_by_id_with_all_they_carry(index: Index, askers: None) -> None:
-    retriever = HybridRetriever(index, HybridConfig(["nodes", "others"]))
+    retriever = ready(HybridRetriever(["nodes", "others"]), index=index, roles=None)
     (ranking,) = retriever.retrieve([Query("Q", "graph")])
     assert ranking.ids == ("A -> B", "A", "C"), "the tie in the order of the parts"
     assert ranking.scores.tolist() == pytest.approx([2 / 62, 1 / 61, 1 / 61])

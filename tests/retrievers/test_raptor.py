@@ -9,6 +9,7 @@ import pytest
 
 from gnnrag.graphs.tree import SummaryTree
 from gnnrag.index.index import Index
+from gnnrag.parts import ready
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.retrievers.raptor import RaptorConfig, RaptorRetriever
 from gnnrag.types import Query
@@ -113,7 +114,7 @@ class TestOnAnIndex:
     def test_gamma_0_is_dense(self, index):
         query = Query("Where was Vera Lindqvist born?")
         raptor = RaptorRetriever(index, RaptorConfig(gamma=0.0)).retrieve([query])[0]
-        dense = DenseRetriever(index).retrieve([query])[0]
+        dense = ready(DenseRetriever(), index=index).retrieve([query])[0]
         assert raptor.ids[:10] == dense.ids[:10]
         assert raptor.scores == pytest.approx(dense.scores, abs=1e-6)
 

@@ -9,8 +9,9 @@ import pytest
 from gnnrag.errors import LLMError
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.base import Chain, ChainTask
-from gnnrag.roles.chain import OfflineChain, OfflineChainConfig, OracleChain, PromptedChain, parse_chain
+from gnnrag.roles.chain import OfflineChain, OracleChain, PromptedChain, parse_chain
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
@@ -24,7 +25,7 @@ TASK = ChainTask(Question("q", "Q is the question?"), (Passage("p", "T", "text")
 # ------------------------------------------------------------------------------------------------------ prompted
 def run(llm: ScriptedBackend, task: ChainTask = TASK) -> tuple[Chain, Session]:
     session = Session("q")
-    return asyncio.run(PromptedChain(llm)(task, session)), session
+    return asyncio.run(ready(PromptedChain(), backend=llm)(task, session)), session
 
 
 def test_bridges_of_a_reply() -> None:
@@ -73,9 +74,9 @@ def test_thoughts_stand_in_for_a_chain_that_failed(answer) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- offline
-def chain_of(index: Index, text: str, *shown: str, config: OfflineChainConfig | None = None) -> Chain:
+def chain_of(index: Index, text: str, *shown: str, config: OfflineChain | None = None) -> Chain:
     task = ChainTask(Question("q", text), index.lookup(shown), ("a thought",))
-    return asyncio.run(OfflineChain(index, config)(task, Session("q")))
+    return asyncio.run(ready(config or OfflineChain(), index=index)(task, Session("q")))
 
 
 def test_offline_names_anchors_and_bridges_with_their_numbers(index: Index) -> None:
@@ -87,17 +88,17 @@ def test_offline_names_anchors_and_bridges_with_their_numbers(index: Index) -> N
     assert "[1]" in chain_of(index, COMPOSITIONAL, "p1").text, "what is shown has a number"
     two = ("p0", "p3")
     assert len(chain_of(index, COMPARISON, *two).bridges) > 1
-    assert len(chain_of(index, COMPARISON, *two, config=OfflineChainConfig(max_bridges=1)).bridges) == 1
+    assert len(chain_of(index, COMPARISON, *two, config=OfflineChain(max_bridges=1)).bridges) == 1
     assert chain_of(index, "which food is prepared with dry heat", "p7").flags == ("no_anchor",)
 
 
 # -------------------------------------------------------------------------------------------------------- oracle
 def test_oracle(index: Index) -> None:
-    chain = asyncio.run(OracleChain(index)(ChainTask(MUSIQUE, index.lookup(["p7", "p0"])), Session("q")))
+    chain = asyncio.run(ready(OracleChain(), index=index)(ChainTask(MUSIQUE, index.lookup(["p7", "p0"])), Session("q")))
     assert chain.text.splitlines() == [
         "Night Harbour director - Vera Lindqvist [2]",
         "Where was Vera Lindqvist born? - Kalmar [MISSING]",
     ]
     assert chain.bridges == ("Vera Lindqvist",)
     nothing = ChainTask(Question("q", "Who?", ("x",)), ())
-    assert asyncio.run(OracleChain(index)(nothing, Session("q"))).text == ""
+    assert asyncio.run(ready(OracleChain(), index=index)(nothing, Session("q"))).text == ""

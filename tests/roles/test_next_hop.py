@@ -15,9 +15,10 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import EMBEDDED_SHA256
 from gnnrag.index.index import Index
 from gnnrag.methods.baselines import ClosedBook
+from gnnrag.parts import ready
 from gnnrag.retrievers.chg import CHGRetriever
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.retrievers.hybrid import HybridConfig, HybridRetriever
+from gnnrag.retrievers.hybrid import HybridRetriever
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.checkpoint import read_tuned
@@ -162,9 +163,9 @@ def test_vectors_are_searched_by_in_place_of_texts(index: Index) -> None:
     """Dense search by the vector of passage 2 finds it, whatever the text says; so do the graph and a hybrid."""
     vector = tuple(index.passage_vectors[2].tolist())
     for retriever in (
-        DenseRetriever(index),
+        ready(DenseRetriever(), index=index),
         CHGRetriever(index),
-        HybridRetriever(index, HybridConfig(["dense", "chg"])),
+        ready(HybridRetriever(["dense", "chg"]), index=index, roles=None),
     ):
         by_text, by_vector = retriever.retrieve([Query("hm", top_k=9), Query("hm", top_k=9, vector=vector)])
         assert by_vector.ids[0] == index.ids[2], type(retriever).__name__
@@ -172,7 +173,7 @@ def test_vectors_are_searched_by_in_place_of_texts(index: Index) -> None:
 
 
 def test_the_loop_tells_vectors_apart_and_the_trace_keeps_no_numbers(index: Index) -> None:
-    loop = Loop(ClosedBook(index, {}), DenseRetriever(index), None, index.lookup)  # type: ignore[abstract, arg-type]
+    loop = Loop(ClosedBook(index, {}), ready(DenseRetriever(), index=index), None, index.lookup)  # type: ignore[abstract, arg-type]
     session = Session("q")
     vectors = [tuple(index.passage_vectors[i].tolist()) for i in (1, 3, 1)]
     queries = [Query("the same words", top_k=3, vector=v) for v in vectors]

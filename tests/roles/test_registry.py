@@ -47,7 +47,7 @@ def test_every_role_in_every_form(book: Any, impl: str) -> None:
 def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
     roles = book("roles=offline", "roles.verifier=oracle", "roles.chain.options.max_bridges=7")
     assert isinstance(roles["chain"], OfflineChain) and isinstance(roles["verifier"], OracleVerifier)
-    assert roles["chain"].config.max_bridges == 7
+    assert roles["chain"].max_bridges == 7
     roles = book("roles.verifier=prompted", "roles.verifier.options.mode=pointwise", "llm=scripted")
     assert isinstance(roles["verifier"], PromptedVerifier) and roles["verifier"].config.mode == "pointwise"
 

@@ -13,6 +13,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.methods.bdtr import BDTR
+from gnnrag.parts import ready
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.tuned.thoughts import TunedThoughts, TunedThoughtsConfig
@@ -67,7 +68,7 @@ def test_the_checkpoint_decides_how_much_its_queries_weigh_and_a_setting_overrul
     guess = make_selector(tmp_path, index, is_guess=True)
     for path, setting, norm in ((folder, None, "minmax_full"), (guess, None, "rank"), (guess, False, "minmax_full")):
         role = TunedThoughts(index, TunedThoughtsConfig(str(path), is_guess=setting))
-        assert BDTR(index, {"thoughts": role, "chain": None, "verifier": None}).norm == norm
+        assert ready(BDTR(), index=index, roles={"thoughts": role}).norm == norm
 
 
 def test_an_override_puts_it_into_a_run(index: Index, folder: Path) -> None:

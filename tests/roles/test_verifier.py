@@ -11,6 +11,7 @@ from gnnrag.errors import BudgetError, ConfigError, LLMError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.base import Chain, ChainTask, Verdict, VerifierTask
 from gnnrag.roles.chain import OfflineChain
 from gnnrag.roles.prompting import MalformedError
@@ -172,7 +173,7 @@ def test_a_bug_stops_the_other_calls() -> None:
 def select(index: Index, text: str, *shown: str, chain: Chain | None = None) -> tuple[str, ...]:
     """Ask the offline verifier, by default with the offline chain: what they say to each other is their own affair."""
     session, question, passages = Session("q"), Question("q", text), index.lookup(shown)
-    chain = chain or asyncio.run(OfflineChain(index)(ChainTask(question, passages), session))
+    chain = chain or asyncio.run(ready(OfflineChain(), index=index)(ChainTask(question, passages), session))
     task = VerifierTask(question, chain, passages, tuple(1.0 for _ in shown))
     selected = asyncio.run(OfflineVerifier(index)(task, session)).selected
     assert session.usage()["llm_calls"] == 0

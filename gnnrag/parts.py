@@ -1,0 +1,208 @@
+"""Parts by name. A part is a dataclass whose fields are its settings; what it works on is set by `build`.
+
+    @part("retriever", "title_match")
+    class TitleMatch(Retriever):
+        least: float = 0.5
+
+        def setup(self) -> None: ...                       # self.index is there
+        def retrieve(self, queries): ...
+
+`retriever=title_match retriever.least=0.6` then names it. A part of another package is named by its place,
+`retriever=my.package:TitleMatch`, or by an entry point of the group `gnnrag.retriever`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pkgutil
+import typing
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import yaml  # type: ignore[import-untyped]
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+
+from gnnrag.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+# Where parts of a kind are looked for: first the module that is called like the part, then all modules.
+PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "retriever": ("gnnrag.retrievers",),
+    "method": ("gnnrag.methods",),
+    "llm": ("gnnrag.llm",),
+    "role": ("gnnrag.roles", "gnnrag.roles.tuned", "gnnrag.methods", "gnnrag.retrievers"),
+    "extractor": ("gnnrag.extract",),
+    "writer": ("gnnrag.roles.writers",),
+    "training": ("gnnrag.training",),
+}
+PRESETS = Path(__file__).with_name("presets")  # KIND/NAME.yaml: layers of settings by name, for `preset=LAYER`
+_PARTS: dict[tuple[str, str], type] = {}
+
+
+class Part:
+    """Base of all parts. `build` sets what a part works on as attributes, then calls `setup`."""
+
+    kind: ClassVar[str]
+    name: ClassVar[str]
+    reads: tuple[str, ...] = ()  # artefacts of the index that it reads; a property where settings decide
+
+    # Until all parts are dataclasses (issue 30): those that are not have a class of settings beside them.
+    config_class: ClassVar[type | None] = None
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    stages: tuple[str, ...] = ()
+
+    @classmethod
+    def stages_for(cls, settings: Any) -> tuple[str, ...]:
+        """Return the artefacts of the index that it reads with these settings."""
+        return settings.reads if isinstance(settings, cls) else cls.stages
+
+    def setup(self) -> None:
+        """Prepare for work: settings and attributes are there."""
+
+
+def part(kind: str, name: str) -> Callable[[type[T]], type[T]]:
+    """Make a class the part `name` of a kind. A role is called `ROLE.FORM`, as in `verifier.prompted`."""
+
+    def add(cls: type[T]) -> type[T]:
+        cls = dataclasses.dataclass(cls)  # equal settings make equal parts
+        cls.kind, cls.name, cls.__hash__ = kind, name, object.__hash__  # type: ignore[attr-defined, method-assign]
+        _PARTS[kind, name] = cls
+        return cls
+
+    return add
+
+
+def is_part(cls: Any) -> bool:
+    """Tell whether a class is registered as a part, with its settings as fields."""
+    return isinstance(vars(cls).get("kind"), str)
+
+
+def find(kind: str, name: str) -> type:
+    """Return the class of a part. ConfigError: unknown, or its module cannot be imported."""
+    if ":" in name:
+        return _at(kind, name)
+    if (kind, name) not in _PARTS:
+        stem = name.split(".")[0]
+        for package in PACKAGES[kind]:
+            if find_spec(f"{package}.{stem}"):
+                import_module(f"{package}.{stem}")
+    if (kind, name) not in _PARTS:
+        point = next((p for p in entry_points(group=f"gnnrag.{kind}") if p.name == name), None)
+        if point:
+            return _at(kind, point.value)
+        known = names(kind)  # imports all modules, some of which hold several parts
+        if name not in known:
+            hint = nearest(name, known)
+            raise ConfigError(f"{kind}={name!r} is unknown. {hint} Or name your own: package.module:Class")
+    return _PARTS[kind, name]
+
+
+def _at(kind: str, place: str) -> type:
+    module, _, attribute = place.partition(":")
+    try:
+        cls = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{kind}={place!r}: {error}; write package.module:Class, importable from here") from error
+    return cls if dataclasses.is_dataclass(cls) and "kind" in vars(cls) else part(kind, place)(cls)
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of all parts of a kind."""
+    for package in PACKAGES[kind]:
+        for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
+            import_module(module.name)
+    return sorted(name for of, name in _PARTS if of == kind)
+
+
+def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Return a dataclass of settings, checked; `preset` in `values` names a layer of settings below them.
+
+    Raises ConfigError naming the setting (`where.field`): unknown (the nearest is given), or of a wrong type or value.
+    """
+    if "preset" in values and "preset" not in (types := _types(cls)):
+        layers = presets(cls)
+        if (layer := layers.get(values["preset"])) is None:
+            raise ConfigError(f"{where}.preset={values['preset']!r}: {nearest(str(values['preset']), layers)}")
+        values = layered(layer, {key: value for key, value in values.items() if key != "preset"})
+    types, checked = _types(cls), {}
+    for key, value in values.items():
+        dotted = f"{where}.{key}" if where else str(key)
+        if key not in types:
+            raise ConfigError(f"unknown setting {dotted!r}. {nearest(str(key), types)}")
+        checked[key] = _checked(types[key], value, dotted)
+    return cls(**checked)
+
+
+def layered(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of `low` with those of `high` over them, sections within sections."""
+    sections = [key for key, value in high.items() if isinstance(value, Mapping) and isinstance(low.get(key), Mapping)]
+    return {**low, **high, **{key: layered(low[key], high[key]) for key in sections}}
+
+
+@functools.cache
+def presets(cls: type) -> Mapping[str, Mapping[str, Any]]:
+    """Return the layers of settings that there are for a part, by name."""
+    path = PRESETS / getattr(cls, "kind", "") / f"{getattr(cls, 'name', '')}.yaml"
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+@functools.cache
+def _types(cls: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
+
+
+def _checked(type_: Any, value: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(type_), typing.get_args(type_)
+    if dataclasses.is_dataclass(type_):
+        if isinstance(value, type_):  # type: ignore[arg-type]
+            return value
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}={value!r}: is a section, with the keys {', '.join(_types(type_))}")  # type: ignore[arg-type]
+        return make(type_, value, where)  # type: ignore[arg-type]
+    if origin is dict and dataclasses.is_dataclass(arguments[1]) and isinstance(value, Mapping):
+        return {key: _checked(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, bool) and bool not in (type_, *arguments):
+        value = "on" if value else "off"  # YAML reads these words as true and false
+    try:
+        return _adapter(type_).validate_python(value)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        inner = "".join(f".{key}" for key in problem["loc"])
+        message = problem["msg"].replace("Input should", "must")
+        raise ConfigError(f"{where}{inner}={problem['input']!r}: {message}") from error
+
+
+@functools.cache
+def _adapter(type_: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(type_, config=ConfigDict(coerce_numbers_to_str=True))
+    except PydanticUserError:  # a type that has a configuration of its own
+        return TypeAdapter(type_)
+
+
+def build(kind: str, settings: Any, where: str = "", **given: Any) -> Any:
+    """Return a part ready for work; `settings` are a mapping with its `name`, or the part itself, which is copied."""
+    if not isinstance(settings, Mapping):
+        return ready(dataclasses.replace(settings), **given)
+    values = dict(settings)
+    return ready(make(find(kind, values.pop("name")), values, where or kind), **given)
+
+
+def ready(made: Any, **given: Any) -> Any:
+    """Return a part that has its settings, set up with what is `given` (`index`, `roles`, `llm`, ...) as attributes."""
+    for name, value in given.items():
+        setattr(made, name, value)
+    made.setup()
+    return made
+
+
+def settings_of(made: Any) -> dict[str, Any]:
+    """Return the settings of a part, made or built, as plain data."""
+    return {field.name: getattr(made, field.name) for field in dataclasses.fields(made) if field.init}
