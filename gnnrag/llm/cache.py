@@ -17,6 +17,7 @@ from typing import Any
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.base import Backend, Reply, Request
+from gnnrag.parts import build
 from gnnrag.registry import BACKENDS, resolve
 
 logger = logging.getLogger(__name__)
@@ -131,5 +132,7 @@ def with_model(name: str, settings: Any, model: str | None) -> Any:
 
 def open_backend(where: str, name: str, settings: Any, cache: str | None) -> Backend:
     """Return a model, behind the response cache in file `cache` unless None; `where` names the setting in errors."""
-    backend: Backend = resolve(where, name, BACKENDS)(settings)
+    if settings is None:
+        settings = resolve(where, name, BACKENDS)()
+    backend: Backend = build("llm", settings)
     return CachedBackend(backend, cache) if cache and name != "scripted" else backend

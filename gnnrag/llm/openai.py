@@ -10,7 +10,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -30,6 +30,7 @@ from gnnrag.llm.base import (
     wants_small,
 )
 from gnnrag.llm.providers import PROVIDERS, Structured, TokenLimit
+from gnnrag.parts import part
 
 if TYPE_CHECKING:
     import openai
@@ -46,9 +47,21 @@ _FILTER = re.compile(r"content[ _]?(?:filter|policy|management)|moderation|flagg
 _NO_MODEL = re.compile(r"api[ _]?key|model\W.{0,80}\b(?:not found|not exist|unknown)|model_not_found", re.IGNORECASE)
 
 
-@dataclass
-class OpenAIConfig:
-    """Which server, which model, and how to treat them; the defaults of a provider are in `gnnrag.llm.providers`."""
+def prices_of(settings: Any) -> tuple[float, float]:
+    """Return the prices of a model per million tokens of prompt and of reply; zeros where it has none."""
+    return getattr(settings, "price_in", 0.0), getattr(settings, "price_out", 0.0)
+
+
+@dataclass(eq=False)
+class OpenAI(Backend):
+    """Calls a server, at most `concurrency` requests at a time for each event loop.
+
+    What a server refuses of a request (a response format, `max_tokens`, `temperature`, `seed`) is sent in the next
+    weaker form, or left out, from then on; that is logged once. A reply's content may be a list of parts: those of type
+    `text` are the reply, the others reasoning. A redirect is an error: prompts and keys go to the named server alone.
+
+    The parts `openai`, `anthropic`, `ollama`, ... are this class with the defaults of `gnnrag.llm.providers`.
+    """
 
     model: str = ""
     base_url: str = ""  # several addresses, with commas between, are asked in turn; @FILE: those in a file
@@ -66,32 +79,13 @@ class OpenAIConfig:
     price_out: float = 0.0  # per million completion tokens
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields: top_p, chat_template_kwargs, ...
 
-
-def prices_of(settings: Any) -> tuple[float, float]:
-    """Return the prices of a model per million tokens of prompt and of reply; zeros where it has none."""
-    return getattr(settings, "price_in", 0.0), getattr(settings, "price_out", 0.0)
-
-
-class OpenAIBackend(Backend):
-    """Calls a server, at most `concurrency` requests at a time for each event loop.
-
-    What a server refuses of a request (a response format, `max_tokens`, `temperature`, `seed`) is sent in the next
-    weaker form, or left out, from then on; that is logged once. A reply's content may be a list of parts: those of type
-    `text` are the reply, the others reasoning. A redirect is an error: prompts and keys go to the named server alone.
-
-    Raises ConfigError: no model, no or a wrong address, no key in the variable.
-    """
-
-    config_class = OpenAIConfig
-    provider = "openai"
-
-    def __init__(self, config: OpenAIConfig | None = None) -> None:
-        c = self.config = config or self.config_class()
-        if not c.model:
-            raise ConfigError(f"llm={self.provider}: give llm.model=NAME")
-        if c.concurrency < 1 or c.max_retries < 0 or c.timeout_s <= 0:
+    def setup(self) -> None:
+        """Check addresses and key. Raises ConfigError naming the setting."""
+        if not self.model:
+            raise ConfigError(f"llm={self.name}: give llm.model=NAME")
+        if self.concurrency < 1 or self.max_retries < 0 or self.timeout_s <= 0:
             raise ConfigError("llm: concurrency and timeout_s must be positive, max_retries at least 0")
-        for url in self._urls() if not c.base_url.startswith("@") else ():
+        for url in self._urls() if not self.base_url.startswith("@") else ():
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
                 shown = url.rpartition("@")[2].partition("?")[0]
@@ -99,11 +93,11 @@ class OpenAIBackend(Backend):
                     f"llm.base_url={shown!r}: give an address such as http://127.0.0.1:8000/v1, without a password or "
                     "query; a key is given by the name of its variable, llm.api_key_env=NAME"
                 )
-        known = PROVIDERS[self.provider]
-        if known.api_key_env and c.api_key_env == known.api_key_env and c.base_url == known.base_url:
+        known = PROVIDERS[self.name]
+        if known.api_key_env and self.api_key_env == known.api_key_env and self.base_url == known.base_url:
             self._key(is_needed=True)
-        structured = "json_schema" if c.structured == "auto" else c.structured
-        self._form = _Form(structured, c.token_limit, frozenset(known.without))
+        structured = "json_schema" if self.structured == "auto" else self.structured
+        self._form = _Form(structured, self.token_limit, frozenset(known.without))
         self._turn = itertools.count()
         self._is_unreachable = False  # since the last call that ran out of retries: others try once each
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
@@ -113,12 +107,12 @@ class OpenAIBackend(Backend):
     def identity(self) -> Mapping[str, Any]:
         """Model, server and sampling."""
         kept = ("model", "base_url", "temperature", "seed", "presence_penalty", "structured", "extra_body")
-        return {"type": "openai", **{name: getattr(self.config, name) for name in kept}}
+        return {"type": "openai", **{name: getattr(self, name) for name in kept}}
 
     @property
     def wants_small(self) -> bool:
         """Whether it gets the small variant of prompts."""
-        return wants_small(self.config.prompts, self.config.model)
+        return wants_small(self.prompts, self.model)
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request; see `Backend`."""
@@ -147,7 +141,7 @@ class OpenAIBackend(Backend):
 
     def _urls(self) -> list[str]:
         """Return the addresses of the servers; ConfigError: none is given, or the file cannot be read."""
-        given = self.config.base_url
+        given = self.base_url
         if given.startswith("@"):
             try:
                 given = Path(given[1:]).read_text(encoding="utf-8")
@@ -155,15 +149,15 @@ class OpenAIBackend(Backend):
                 raise ConfigError(f"llm.base_url={given!r}: {error}; start a server first (slurm/serve.py)") from error
         urls = given.replace(",", " ").split()
         if not urls:
-            raise ConfigError(f"llm={self.provider}: llm.base_url={self.config.base_url!r} names no server")
+            raise ConfigError(f"llm={self.name}: llm.base_url={self.base_url!r} names no server")
         return urls
 
     def _key(self, is_needed: bool = False) -> str:
         """Return the key, read where it is needed and never kept here."""
-        name = self.config.api_key_env
+        name = self.api_key_env
         key = os.environ.get(name, "") if name else ""
         if is_needed and not key:
-            raise ConfigError(f"llm={self.provider}: set the variable {name} to your key (llm.api_key_env names it)")
+            raise ConfigError(f"llm={self.name}: set the variable {name} to your key (llm.api_key_env names it)")
         return key
 
     def _state(self) -> _LoopState:
@@ -174,7 +168,7 @@ class OpenAIBackend(Backend):
                 for ended in [other for other in self._loops if other.is_closed()]:
                     del self._loops[ended]  # its connections keep it alive otherwise
                 clients = [self._client(url) for url in self._urls()]
-                self._loops[loop] = _LoopState(asyncio.Semaphore(self.config.concurrency), clients)
+                self._loops[loop] = _LoopState(asyncio.Semaphore(self.concurrency), clients)
             return self._loops[loop]
 
     def _client(self, url: str) -> openai.AsyncOpenAI:
@@ -183,7 +177,7 @@ class OpenAIBackend(Backend):
         return openai.AsyncOpenAI(
             api_key=self._key() or "none",  # the client insists on one; servers without keys ignore it
             base_url=url,
-            timeout=self.config.timeout_s,
+            timeout=self.timeout_s,
             http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
         )
 
@@ -191,9 +185,9 @@ class OpenAIBackend(Backend):
         """Send a request, in a weaker form as long as the server refuses a part of it that can be left out."""
         import openai
 
-        c, form, refusal = self.config, self._form, None
+        form, refusal = self._form, None
         tried: set[_Form | None] = {None}
-        retries = 0 if self._is_unreachable else c.max_retries
+        retries = 0 if self._is_unreachable else self.max_retries
         client = client.with_options(max_retries=retries)
         create: Any = client.completions.create if request.raw else client.chat.completions.create
         while True:
@@ -201,17 +195,17 @@ class OpenAIBackend(Backend):
             body = self._body(request, form)
             try:
                 # The client's own time-out is per read: a server that sends a byte now and then would never hit it.
-                async with asyncio.timeout((retries + 1) * (c.timeout_s + _LONGEST_WAIT_S)):
-                    answer = await create(**body, extra_body=c.extra_body or None)
+                async with asyncio.timeout((retries + 1) * (self.timeout_s + _LONGEST_WAIT_S)):
+                    answer = await create(**body, extra_body=self.extra_body or None)
                 reply = self._reply(answer, request)
             except (TimeoutError, openai.APITimeoutError):
-                raise NoReplyError(self._message(client, f"no reply within {c.timeout_s:g} s")) from None
+                raise NoReplyError(self._message(client, f"no reply within {self.timeout_s:g} s")) from None
             except openai.APIStatusError as error:
                 code, message = error_details(error.body)
                 message = message or error.message
                 refusal = refusal or self._refusal(client, error.status_code, code, message)
                 form = _weaker(form, body, message) if type(refusal) is RejectedError else None
-                if form in tried or (form.structured != self._form.structured and c.structured != "auto"):
+                if form in tried or (form.structured != self._form.structured and self.structured != "auto"):
                     raise refusal from None
             except openai.APIConnectionError as error:
                 problem = f"connection failed: {error.__cause__ or error}"
@@ -227,12 +221,11 @@ class OpenAIBackend(Backend):
 
     def _body(self, request: Request, form: _Form) -> dict[str, Any]:
         """Return the arguments of a (chat) completion call."""
-        c = self.config
         body: dict[str, Any] = {
-            "model": request.model or c.model,
-            "temperature": c.temperature if request.temperature is None else request.temperature,
-            "seed": c.seed if request.seed is None else request.seed,
-            "presence_penalty": c.presence_penalty or None,
+            "model": request.model or self.model,
+            "temperature": self.temperature if request.temperature is None else request.temperature,
+            "seed": self.seed if request.seed is None else request.seed,
+            "presence_penalty": self.presence_penalty or None,
             "stop": list(request.stop) or None,
         }
         body = {k: v for k, v in body.items() if v is not None and k not in form.without}
@@ -265,8 +258,8 @@ class OpenAIBackend(Backend):
             finish_reason="content_filter" if refusal else str(choice.finish_reason or "unknown"),
             prompt_tokens=prompt,
             completion_tokens=completion,
-            cost=(prompt * self.config.price_in + completion * self.config.price_out) / 1e6,
-            model=str(getattr(answer, "model", None) or self.config.model),
+            cost=(prompt * self.price_in + completion * self.price_out) / 1e6,
+            model=str(getattr(answer, "model", None) or self.model),
             is_estimated=is_estimated,
         )
 
@@ -283,7 +276,7 @@ class OpenAIBackend(Backend):
 
     def _message(self, client: openai.AsyncOpenAI, problem: str) -> str:
         """Name model and server; never the key, should the server have quoted it."""
-        text = f"{self.config.model} at {client.base_url.host}: {' '.join(problem.split())}"
+        text = f"{self.model} at {client.base_url.host}: {' '.join(problem.split())}"
         return (text.replace(key, "***") if len(key := self._key()) > 3 else text)[:400]
 
 
@@ -339,26 +332,21 @@ def error_details(body: object) -> tuple[object, str]:
     return None, str(inner or "")
 
 
-def _provider_class(name: str) -> type[OpenAIBackend]:
-    """Return the client of a provider: its own defaults, everything else alike."""
-    known = PROVIDERS[name]
-    defaults = [
-        ("model", str, known.model),
-        ("base_url", str, known.base_url),
-        ("api_key_env", "str | None", known.api_key_env),
-        ("structured", Structured, known.structured),
-        ("token_limit", TokenLimit, known.token_limit),
-    ]
-    config = make_dataclass("OpenAIConfig", [(n, t, field(default=v)) for n, t, v in defaults], bases=(OpenAIConfig,))  # type: ignore[misc]
-    return type("OpenAIBackend", (OpenAIBackend,), {"provider": name, "config_class": config})
+def _part(name: str) -> type[OpenAI]:
+    """Register the client of a provider: its own defaults, everything else alike."""
+    own = ("model", "base_url", "api_key_env", "structured", "token_limit")
+    body: dict[str, Any] = {field: getattr(PROVIDERS[name], field) for field in own}
+    body |= {"__module__": __name__, "__doc__": OpenAI.__doc__}
+    body["__annotations__"] = {field: OpenAI.__annotations__[field] for field in own}
+    return part("llm", name)(type("OpenAI", (OpenAI,), body))
 
 
-_CLASSES = {name: _provider_class(name) for name in PROVIDERS}
+_PARTS = {name: _part(name) for name in PROVIDERS}
 
 
-def __getattr__(name: str) -> type[OpenAIBackend]:
-    """Return the class of a provider by its name, for the registry."""
+def __getattr__(name: str) -> type[OpenAI]:
+    """Return the client of a provider by its name."""
     try:
-        return _CLASSES[name]
+        return _PARTS[name]
     except KeyError:
         raise AttributeError(name) from None

@@ -26,7 +26,7 @@ from gnnrag.config import build_settings
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.llm.base import Backend
-from gnnrag.llm.folders import refuse_adapter
+from gnnrag.parts import build
 from gnnrag.registry import BACKENDS, ROLES, resolve
 from gnnrag.roles.base import Role
 from gnnrag.session import Session
@@ -165,7 +165,6 @@ def load_encoder(
     from transformers import AutoConfig, AutoModel
 
     folder, _ = base_folder(base)
-    refuse_adapter(Path(folder))
     try:
         settings = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         set_dropout(settings, dropout)
@@ -369,7 +368,7 @@ def _open_backend(folder: Path, record: TunedRecord, config: LanguageRoleConfig,
     else:
         given |= {"model": str(folder)}
     try:
-        backend: Any = cls(build_settings(cls, given, f"{where}.llm_settings"))
+        backend: Any = build("llm", build_settings(cls, given, f"{where}.llm_settings"))
     except ConfigError as error:
         if is_adapter and "is not there" in str(error):
             name = record.base.get("name")
