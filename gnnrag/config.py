@@ -179,8 +179,7 @@ class EvaluateConfig:
 
 
 EXAMPLES = {  # a key of a script's settings to a file of such settings; a run's own have none of these
-    "fit": "those of configs/train", "make": "configs/questions/metaqa.yaml", "write": "configs/textualise/metaqa.yaml",
-    "judged": "configs/judge/scores.yaml",
+    "fit": "those of configs/train", "judged": "configs/judge/scores.yaml",
 }  # fmt: skip
 
 

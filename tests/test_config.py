@@ -16,9 +16,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.judge.answers import JudgeConfig
 from gnnrag.methods.baselines import SingleConfig
 from gnnrag.methods.bdtr import BDTR
-from gnnrag.questions import MakeQuestionsConfig
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.textualise.prompted import TextualiseConfig
 from gnnrag.training.gnn_data import TrainGNNConfig
 from tests.helpers.each import each
 
@@ -235,10 +233,6 @@ def test_settings_and_sample_that_ship_are_found_from_anywhere(tmp_path: Path, m
 def test_a_file_that_is_not_there_is_looked_for_beside_it_and_among_its_kind(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"give a YAML file such as configs/judge/scores\.yaml"):
         load_config(JudgeConfig, tmp_path / "absent.yaml")
-    with pytest.raises(ConfigError, match=r"give a YAML file such as configs/textualise/metaqa\.yaml"):
-        load_config(TextualiseConfig, tmp_path / "absent.yaml")
-    with pytest.raises(ConfigError, match=r"give a YAML file such as configs/questions/metaqa\.yaml"):
-        load_config(MakeQuestionsConfig, tmp_path / "absent.yaml")
     (tmp_path / "musique.yaml").write_text("{}")
     with pytest.raises(ConfigError, match=r"musiqe\.yaml' does not exist; give a YAML file such as /.*/musique\.yaml"):
         load_config(EvaluateConfig, tmp_path / "musiqe.yaml")

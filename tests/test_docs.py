@@ -92,15 +92,3 @@ def test_steps_are_in_the_functions_that_a_page_names(page: Path) -> None:
         if not (ROOT / "gnnrag" / file).exists() or name not in defined(ROOT / "gnnrag" / file)
     ]
     assert not wrong
-
-
-def test_the_new_names_of_the_migration_exist() -> None:
-    missing = []
-    for row in re.findall(r"^\| .*$", (ROOT / "docs/migration.md").read_text("utf-8"), re.M):
-        for name in re.findall(r"`(gnnrag[\w.]*)`", row.split("|")[2]):
-            module, symbol = (ROOT / name.replace(".", "/")), name.rpartition(".")[2]
-            files = [f for f in (module.parent.with_suffix(".py"), module.parent / "__init__.py") if f.exists()]
-            is_module = module.is_dir() or module.with_suffix(".py").exists()
-            if not is_module and not any(re.search(rf"\b{symbol}\b", f.read_text("utf-8")) for f in files):
-                missing.append(name)
-    assert not missing

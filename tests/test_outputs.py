@@ -53,13 +53,6 @@ def rows(path: Path, fresh: bool = False) -> None:
     (path / "verifier.jsonl").write_text('{"a": 1}\n')
 
 
-def questions(path: Path, fresh: bool = False) -> None:
-    path.mkdir(parents=True)
-    (path / "paths.jsonl").write_text('{"made with": "aa"}\n')
-    (path / "questions.generated.jsonl").write_text("{}\n")
-    (path / "SOURCE.json").write_text('{"generator": {}}')
-
-
 def audit(path: Path, fresh: bool = False) -> None:
     path.mkdir(parents=True)
     (path / "audit.json").write_text("{}")
@@ -86,7 +79,6 @@ MAKERS: dict[str, Callable[..., None]] = {
     "a training run": training,
     "an evaluation over folds": merged,
     "rows of collect_traces.py": rows,
-    "questions of make_questions.py": questions,
     "an audit": audit,
     "judgements": judgement,
 }

@@ -49,15 +49,12 @@ COMMANDS = {
     "fetch": (DATA, "List, get and check public benchmarks."),
     "hub": (TRAINING, "Push trained parts and indexes to a hub, pull them."),
     "exchange": (DATA, "TREC, BEIR and GraphML files, in and out."),
-    "textualise": (DATA, "Turn a knowledge base into text with questions."),
-    "make-questions": (DATA, "Make questions of a graph's paths."),
-    "clone": (DATA, "Copy a question set under other names."),
     "smollm": (DATA, "Get a small language model that any machine can run."),
     "demo": (DATA, "Index the sample, compare three methods on five retrievers."),
 }
 # What they are run with where nothing is given; the scripts in inference/ say the same.
 _HELPED = (
-    *("audit", "clone", "compare", "compose-questions", "exchange", "fetch", "hub", "make-questions"),
+    *("audit", "compare", "compose-questions", "exchange", "fetch", "hub"),
     *("match-thoughts", "reader-rows", "serve", "sub-question-rows"),
 )
 _INSTEAD = dict.fromkeys(_HELPED, ("--help",)) | {"smollm": ("models/smollm2",)}

@@ -60,18 +60,9 @@ def _is_training(folder: Path, meta: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_questions(folder: Path, meta: Mapping[str, Any]) -> bool:
-    journal = folder / "paths.jsonl"
-    if journal.is_file():
-        with journal.open("rb") as lines:
-            first = lines.readline(100)  # empty where the command was killed before it wrote
-        return not first or first.startswith(b'{"made with": ')
-    return "generator" in read_object(folder / "SOURCE.json")
-
-
 def _is_data(folder: Path, meta: Mapping[str, Any]) -> bool:
     source = read_object(folder / "SOURCE.json")
-    return _has(folder, "corpus.jsonl") or ("origin" in source and "generator" not in source)
+    return _has(folder, "corpus.jsonl") or "origin" in source
 
 
 _RUN = ("config.yaml", "meta.json", "metrics.json", "wandb", "wandb.json")
@@ -95,11 +86,10 @@ ROWS = Kind(
     "out",
     lambda folder, meta: "teachers" in meta or _has(folder, "recording.json", "verifier.jsonl", "thoughts.jsonl"),
 )
-QUESTIONS = Kind("questions of make_questions.py", "make.out", _is_questions)
 JUDGEMENT = Kind("judgements", "name", lambda folder, meta: "runs" in meta or _has(folder, "replies.jsonl"))
 DATA = Kind("a data set", "data.path", _is_data)
 INDEX = Kind("an index", "index.path", lambda folder, meta: _has(folder, "manifest.json"))
-KINDS = (EVALUATION, TRAINING, CROSS, AUDIT, ROWS, QUESTIONS, JUDGEMENT, DATA, INDEX)
+KINDS = (EVALUATION, TRAINING, CROSS, AUDIT, ROWS, JUDGEMENT, DATA, INDEX)
 
 
 def refuse_other(path: Path, kind: Kind) -> None:

@@ -1,4 +1,4 @@
-"""A knowledge base that was turned into text (`gnnrag.textualise`): what lies beside its `corpus.jsonl`.
+"""A knowledge base that was turned into text (`gnnrag.datasets.metaqa_text`): what lies beside its `corpus.jsonl`.
 
 Entities of passages (`nodes.jsonl`), what they are (`entities.jsonl`), `relations.jsonl`, and triples (`kb.txt`).
 """
@@ -16,9 +16,7 @@ from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.datasets.kb import FILE, read_triples
 from gnnrag.errors import DataError
 
-NODES, ENTITIES, RELATIONS, MARKED, SOURCE = (
-    "nodes.jsonl", "entities.jsonl", "relations.jsonl", "marked.jsonl", "SOURCE.json",
-)  # fmt: skip
+NODES, ENTITIES, RELATIONS, SOURCE = "nodes.jsonl", "entities.jsonl", "relations.jsonl", "SOURCE.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ def read_relations(path: Path) -> dict[Triple, str]:
 
 @dataclass(frozen=True)
 class Textualised:
-    """A folder that `gnnrag.textualise` wrote: `entities` are (type, description), `relations` descriptions."""
+    """A folder that `metaqa_text` wrote: `entities` are (type, description), `relations` descriptions."""
 
     nodes: Mapping[str, PassageNodes]
     parts: Mapping[str, Part]

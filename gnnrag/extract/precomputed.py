@@ -169,9 +169,9 @@ def _triple(path: Path, line: int, value: Any) -> Triple | None:
 class KnowledgeBaseExtractor(Extractor):
     """Gives each article of a knowledge base (`gnnrag.datasets.kb`) its triples, and its entity's type.
 
-    `config.path` is the `kb.txt`, or a folder that `gnnrag.textualise` wrote, which adds descriptions. Names are kept:
-    equal ones are one entity, all others differ. An entity of two roles has both as its type, joined by "|". Raises
-    ConfigError without a path, NotGivenError where an index has one and does not say which.
+    `config.path` is the `kb.txt`, or a folder that `gnnrag.datasets.metaqa_text` wrote, which adds descriptions.
+    Names are kept: equal ones are one entity, all others differ. An entity of two roles has both, joined by "|".
+    Raises ConfigError without a path, NotGivenError where an index has one and does not say which.
     """
 
     def __init__(self, config: ExtractConfig) -> None:
@@ -191,7 +191,7 @@ class KnowledgeBaseExtractor(Extractor):
             return ["kb", "textualised", *(file_digest(self.path / name) for name in files)]
         except OSError as error:
             problem = f"index.extract.path cannot be read: {error.strerror or error}; give a kb.txt, or a folder that "
-            raise DataError(self.path, f"{problem}gnnrag textualise wrote") from error
+            raise DataError(self.path, f"{problem}gnnrag.datasets.metaqa_text wrote") from error
 
     @cached_property
     def articles(self) -> dict[str, Article]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,7 @@ from gnnrag.cli.console import run_script
 from gnnrag.run.rundir import read_predictions
 from gnnrag.training.rows import VerifierRow, read_rows
 from tests.helpers.each import each
-from tests.helpers.indexes import HASH_DOTS, command
-from tests.helpers.traces import OUTPUTS, run_settings, write_set
-from tests.test_kill import finish, harass
+from tests.helpers.traces import run_settings, write_set
 
 
 @pytest.fixture(scope="module")
@@ -67,26 +64,3 @@ def test_join_and_import(root: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_wrong_settings_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(*arguments) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_kill_at_any_moment(tmp_path: Path) -> None:
-    """The sample set, killed four times: the same files to the byte."""
-
-    def collecting(name: str) -> list[str]:
-        dots = ["method=bdtr", "roles.verifier=oracle", "data.path=data/sample", f"index.path={tmp_path}/index"]
-        return command("inference/collect_traces.py", *HASH_DOTS, *dots, f"out={tmp_path / name}")
-
-    finish(collecting("plain"))
-    duration = finish(collecting("timed"))
-
-    def same() -> None:
-        for name in OUTPUTS:
-            assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
-
-    def whole() -> None:
-        same()
-        shutil.rmtree(tmp_path / "killed")
-
-    harass(collecting("killed"), 4, duration, 5, whole)
-    same()

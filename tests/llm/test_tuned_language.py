@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -34,11 +33,10 @@ from gnnrag.session import Session
 from gnnrag.training.language.data import CorpusConfig, task_of
 from gnnrag.training.language.validation import open_gain
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
-from tests.helpers.indexes import HASH, HASH_DOTS, REPOSITORY, command
+from tests.helpers.indexes import HASH, HASH_DOTS, REPOSITORY
 from tests.helpers.language_rows import PROMPTS, write_prompt
-from tests.helpers.tiny_model import free_port, make_tiny_model, serve
+from tests.helpers.tiny_model import make_tiny_model, serve
 from tests.llm.test_vllm import ENVIRONMENT
-from tests.test_kill import finish, harass
 from training import train_thoughts, train_verifier
 
 pytestmark = [pytest.mark.llm, pytest.mark.slow, pytest.mark.timeout(3000)]
@@ -193,33 +191,6 @@ def test_preferences_raise_what_thoughts_retrieve(lab: Lab, thoughts: Path, pref
     assert lab.gain(rows, after) > lab.gain(rows, before)
     _, _, counts = lab.evaluate("preferred", "roles.thoughts=tuned", f"roles.thoughts.path={preferred}")
     assert counts["thoughts/calls"] == COUNT and not counts["thoughts/parse_failure"]
-
-
-@pytest.mark.parametrize("stage", ["sft", "dpo"])
-def test_killed_at_random_moments_it_ends_with_the_same_weights(lab: Lab, thoughts: Path, stage: str) -> None:
-    more = ["fit.steps=24", "fit.eval_every=24", "fit.save_every=3", "lora.dropout=0.1", f"stage={stage}"]
-    more += [f"start={thoughts}", "preference.margin=0.2"] if stage == "dpo" else []
-
-    def train(name: str) -> list[str]:
-        return command("training/train_thoughts.py", *lab.settings("thoughts", name, *more))
-
-    duration = finish(train(f"{stage}-whole"))
-    harass(train(f"{stage}-cut"), 2, duration, 5, lambda: None)
-    whole, cut = lab.adapter(f"{stage}-whole"), lab.adapter(f"{stage}-cut")
-    assert whole.keys() == cut.keys() and all(torch.equal(value, cut[name]) for name, value in whole.items())
-
-
-def test_two_processes_train_the_same(lab: Lab) -> None:
-    more = ["fit.steps=6", "fit.eval_every=6"]
-    finish(command("training/train_thoughts.py", *lab.settings("thoughts", "one", *more)))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(free_port())]
-    launch += [str(REPOSITORY / "training" / "train_thoughts.py"), *lab.settings("thoughts", "two", *more)]
-    finish(launch, ACCELERATE_USE_CPU="true")
-    one, two = lab.adapter("one"), lab.adapter("two")
-    differences = torch.cat([(value - two[name]).abs().flatten() for name, value in one.items()])
-    # Halves of a batch are padded and added up in another order; where a gradient is next to nothing, Adam's division
-    # makes that rounding visible (measured: 2e-5 at most, 5e-9 on average, with steps of 3e-3).
-    assert differences.max() < 3e-4 and differences.mean() < 1e-7
 
 
 def prompted(lab: Lab, role: str) -> list[str]:

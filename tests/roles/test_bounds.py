@@ -47,7 +47,6 @@ from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.sentences import MAX_QUESTION, MAX_SENTENCE, beginning, pieces, split_sentences
-from gnnrag.textualise.templates import MarkupError, read_marked
 from gnnrag.types import Passage, Prediction, Question
 from tests.helpers.each import each
 
@@ -77,7 +76,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "plain text": plain_text,
     "refusal": lambda text: is_refusal(text[:400]),
     "shortened": lambda text: shortened(text, 100, plain=True, answer="abc"),
-    "marked": read_marked,
     "unquoted": lambda text: unquoted(text, text),
 }
 # What made a parser slow once, or could: openings without an end, runs of what a pattern may divide in many ways.
@@ -94,7 +92,7 @@ def parse_all(parse: Callable[[str], Any], length: int) -> None:
     """Give a parser everything hostile: it may refuse, and nothing else may come out of it."""
     texts = [start + atom * (length // len(atom)) + end for atom, (start, end) in product(ATOMS, FRAMES)]
     for text in (*texts, NUMBERS, "\x00", "\x00<|#|>\ud7ff<|#|>", "((((<|>", ""):
-        with suppress(MalformedError, MarkupError, ValueError):  # the prompter makes malformed replies of them
+        with suppress(MalformedError, ValueError):  # the prompter makes malformed replies of them
             parse(text)
 
 
