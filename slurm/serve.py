@@ -47,5 +47,5 @@ def main(arguments: Sequence[str]) -> int:
     id_ = call(["sbatch", *flags, str(HOME / "slurm" / "vllm_server.sbatch"), model, *options.flags])
     print(id_.strip().partition(";")[0])
     file = os.environ.get("GNNRAG_SERVER_FILE", "runs/servers.txt")
-    note(f"it writes {folder / 'log.txt'}; runs are given llm.server_file={file} llm.model={model}")
+    note(f"it writes {folder / 'log.txt'}; runs are given llm=vllm llm.model={model} llm.base_url=ADDRESS, see {file}")
     return 0

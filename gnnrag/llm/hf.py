@@ -197,7 +197,7 @@ class HFModel(Engine):
 
     def __init__(self, model: Any, tokenizer: Any, is_seq2seq: bool, limits: Limits) -> None:
         self.model, self.tokenizer, self.is_seq2seq, self.limits = model, tokenizer, is_seq2seq, limits
-        self.batches: Counter[int] = Counter()  # how many of each size were answered
+        self.sizes: Counter[int] = Counter()  # of the batches so far
         self.context = own_context(model.config, tokenizer, is_seq2seq)
         ends = model.generation_config.eos_token_id
         self.ends = frozenset([ends] if isinstance(ends, int) else ends or [])
@@ -230,7 +230,7 @@ class HFModel(Engine):
         # [rows, width], filled from the right, so that every row goes on at the same position
         ids = torch.tensor([[pad] * (width - len(row)) + row for row in prompts], device=device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts], device=device)
-        self.batches[len(jobs)] += 1
+        self.sizes[len(jobs)] += 1
         batch = Batch(jobs, self, 1 if self.is_seq2seq else width)
         with torch.inference_mode(), self._with_adapter(jobs[0].adapter):
             out = self.model.generate(

@@ -11,7 +11,6 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -64,7 +63,7 @@ class OpenAI(Backend):
     """
 
     model: str = ""
-    base_url: str = ""  # several addresses, with commas between, are asked in turn; @FILE: those in a file
+    base_url: str = ""  # several addresses, with commas between, are asked in turn
     api_key_env: str | None = None  # name of the variable that holds the key; null for servers without one
     temperature: float | None = 0.0  # null leaves it to the server
     seed: int | None = None
@@ -85,7 +84,10 @@ class OpenAI(Backend):
             raise ConfigError(f"llm={self.name}: give llm.model=NAME")
         if self.concurrency < 1 or self.max_retries < 0 or self.timeout_s <= 0:
             raise ConfigError("llm: concurrency and timeout_s must be positive, max_retries at least 0")
-        for url in self._urls() if not self.base_url.startswith("@") else ():
+        urls = self.base_url.replace(",", " ").split()
+        if not urls:
+            raise ConfigError(f"llm={self.name}: give llm.base_url=ADDRESS")
+        for url in urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
                 shown = url.rpartition("@")[2].partition("?")[0]
@@ -98,7 +100,7 @@ class OpenAI(Backend):
             self._key(is_needed=True)
         structured = "json_schema" if self.structured == "auto" else self.structured
         self._form = _Form(structured, self.token_limit, frozenset(known.without))
-        self._turn = itertools.count()
+        self._urls, self._turn = urls, itertools.count()
         self._is_unreachable = False  # since the last call that ran out of retries: others try once each
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -139,19 +141,6 @@ class OpenAI(Backend):
         for client in state.clients if state else ():
             await client.close()
 
-    def _urls(self) -> list[str]:
-        """Return the addresses of the servers; ConfigError: none is given, or the file cannot be read."""
-        given = self.base_url
-        if given.startswith("@"):
-            try:
-                given = Path(given[1:]).read_text(encoding="utf-8")
-            except OSError as error:
-                raise ConfigError(f"llm.base_url={given!r}: {error}; start a server first (slurm/serve.py)") from error
-        urls = given.replace(",", " ").split()
-        if not urls:
-            raise ConfigError(f"llm={self.name}: llm.base_url={self.base_url!r} names no server")
-        return urls
-
     def _key(self, is_needed: bool = False) -> str:
         """Return the key, read where it is needed and never kept here."""
         name = self.api_key_env
@@ -167,7 +156,7 @@ class OpenAI(Backend):
             if loop not in self._loops:
                 for ended in [other for other in self._loops if other.is_closed()]:
                     del self._loops[ended]  # its connections keep it alive otherwise
-                clients = [self._client(url) for url in self._urls()]
+                clients = [self._client(url) for url in self._urls]
                 self._loops[loop] = _LoopState(asyncio.Semaphore(self.concurrency), clients)
             return self._loops[loop]
 

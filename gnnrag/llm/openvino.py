@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, cut_at, share
 from gnnrag.llm.model_files import OPENVINO, ModelFiles, local_folder, require
 from gnnrag.parts import part
 
+logger = logging.getLogger(__name__)
 # Else activations and the cache of keys and values are rounded to 8 bits in groups, which neighbours have a part in.
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
 _SHORTER = {"bfloat16": {"INFERENCE_PRECISION_HINT": "bf16"}, "float16": {"INFERENCE_PRECISION_HINT": "f16"}}
@@ -50,7 +53,10 @@ class Pipeline(Engine):
         if stop := {text for text in job.request.stop if text}:
             found.stop_strings, found.include_stop_str_in_output = stop, True
         if job.schema is not None:
-            found.structured_output_config = StructuredOutputConfig(json_schema=json.dumps(dict(job.schema)))
+            try:
+                found.structured_output_config = StructuredOutputConfig(regex=pattern_of(job.schema))
+            except ValueError as error:
+                logger.warning("a schema is not enforced, only parsed for (%s)", error)
         return found
 
     def _reply(self, result: Any, job: Job, prompt: int) -> Reply:
@@ -136,3 +142,46 @@ class OpenVINO(LocalModel):
                 raise ArtefactError(f"OpenVINO cannot run {str(path)!r} on {device}: {problem}") from error
 
         return shared(("openvino", path, self.files.fingerprint, device, dtype, max_batch), load)
+
+
+_STRING = r'([^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})'
+_PLAIN = {
+    "boolean": "(true|false)",
+    "null": "null",
+    "integer": "-?(0|[1-9][0-9]{0,15})",
+    "number": r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,8})?",
+}
+_MOST_CHOICES = 1000  # of an integer between bounds
+
+
+def pattern_of(schema: Mapping[str, Any]) -> str:
+    """Return a regular expression of the JSON texts that follow a schema, with one space after `:` and `,`.
+
+    OpenVINO's own schemas allow any white space, where small models run in circles until their limit; one that it
+    cannot read leaves the pipeline beyond use. ValueError: more than objects of fixed properties, arrays, choices and
+    plain values.
+    """
+    kind, choices = schema.get("type"), schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if choices is None and kind == "integer" and {"minimum", "maximum"} <= schema.keys():
+        choices = range(schema["minimum"], min(schema["maximum"], schema["minimum"] + _MOST_CHOICES) + 1)
+    if choices is not None:
+        return f"({'|'.join(re.escape(json.dumps(choice, ensure_ascii=False)) for choice in choices)})"
+    if (
+        kind == "object"
+        and schema.keys() >= {"properties"}
+        and {*schema.get("required", ())} == {*schema["properties"]}
+    ):
+        parts = [f"{re.escape(json.dumps(name))}: {pattern_of(part)}" for name, part in schema["properties"].items()]
+        return rf"\{{{', '.join(parts)}\}}"
+    low, high = (
+        schema.get(name) for name in (("minItems", "maxItems") if kind == "array" else ("minLength", "maxLength"))
+    )
+    if kind == "array" and "items" in schema:
+        item = pattern_of(schema["items"])
+        more = "" if high == 1 else f"(, {item}){{{max((low or 1) - 1, 0)},{'' if high is None else high - 1}}}"
+        return rf"\[{item}{more}\]" if low else rf"\[({item}{more})?\]"
+    if kind == "string":
+        return f'"{_STRING}{{{low or 0},{"" if high is None else high}}}"'
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    raise ValueError(f"OpenVINO is given no schema with {json.dumps(dict(schema))[:100]}")

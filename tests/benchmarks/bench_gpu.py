@@ -38,7 +38,7 @@ from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import GnnragError
 from gnnrag.index.embedder import make_embedder
 from gnnrag.llm.base import Message, Request
-from gnnrag.llm.hf import HFBackend, HFConfig
+from gnnrag.parts import build
 from gnnrag.roles.tuned import verifier
 from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.training.language.data import Encoder, Example, TrainLanguageConfig
@@ -259,8 +259,8 @@ def answers(args: argparse.Namespace) -> Any:
 
 async def answered(folder: Path, tokenizer: Any, size: int, prompt: int, reply: int) -> Row:
     """Ask twice; the second time counts."""
-    config = HFConfig(model=str(folder), max_batch=size, batch_tokens=size * 2 * (prompt + reply))
-    backend = HFBackend(config)
+    limits = {"max_batch": size, "batch_tokens": size * 2 * (prompt + reply)}
+    backend = build("llm", {"name": "hf", "model": str(folder), **limits})
     requests = asking(tokenizer, size, prompt, reply)
     await asyncio.gather(*(backend.generate(request) for request in requests))
     started = now()

@@ -102,7 +102,7 @@ def settings(server: StubServer, tmp_path_factory: pytest.TempPathFactory) -> li
         f"data.path={SAMPLE}", f"data.limit={ASKED}", f"index.path={root / 'index'}", "index.embedder.model=hash",
         "index.text.language=blank:en", "retriever=bm25", "method=bdtr", "method.max_rounds=1", "llm_cache=null",
         *(f"roles.{role}=prompted" for role in WANTED), f"llm.base_url={server.url}", "llm.api_key_env=null",
-        "llm.backoff_s=0.01", "llm.max_retries=1", "llm.price_in=1000",
+        "llm.max_retries=1", "llm.price_in=1000",
         "llm.price_out=2000", f"run.root={root / 'runs'}"
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:

@@ -25,7 +25,7 @@ def settings(tmp_path: Path, url: str, model: str, *more: str) -> EvaluateConfig
         "index.text.language=blank:en", "retriever=dense", "method=bdtr", "roles=prompted",
         f"run.root={tmp_path / 'runs'}",
         f"llm_cache={tmp_path / 'cache.sqlite'}", f"llm.base_url={url}", f"llm.model={model}", "llm.api_key_env=null",
-        "llm.backoff_s=0.01", "llm.timeout_s=180", "concurrency=4",
+        "llm.timeout_s=180", "concurrency=4",
     ]  # fmt: skip
     return load_config(EvaluateConfig, None, [*base, *more])
 

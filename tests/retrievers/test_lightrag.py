@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.retrievers.keywords import PromptedKeywords
 from gnnrag.retrievers.lightrag import LightRAGConfig, LightRAGRetriever
 from gnnrag.roles.base import Keywords
@@ -234,7 +234,7 @@ def test_budgets_cut_rows_before_passages_are_picked() -> None:
 
 # ---------------------------------------------------------------------------------------------- roles, batches
 def ask(reply: Any, queries: list[Query], **settings: Any) -> tuple[list[Any], Session, LightRAGRetriever]:
-    backend = ScriptedBackend(ScriptedConfig(rules=[{"match": ".", "reply": reply}]))
+    backend = ScriptedBackend.of((".", reply))
     config = LightRAGConfig(**{"profile": "released", **settings})
     retriever = LightRAGRetriever(index_of(GRAPH, COSINES), config, {"keywords": PromptedKeywords(backend)})
     session = Session("q")

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from gnnrag.cli.console import run_script
 from gnnrag.config import load_config
 from gnnrag.llm.base import Message, Request
-from gnnrag.llm.hf import HFBackend, HFConfig
+from gnnrag.parts import build
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.base import RunContext, train
 from gnnrag.training.language.data import TrainLanguageConfig
@@ -44,7 +44,7 @@ def call(dots: list[str]) -> int:
 
 
 async def says(folder: Path, **more: Any) -> list[str]:
-    backend = HFBackend(HFConfig(model=str(folder), device="cpu", **more))
+    backend = build("llm", {"name": "hf", "model": str(folder), "device": "cpu", **more})
     requests = [Request((Message("user", text),), max_tokens=12) for text in ("Who?", "Where was she born?")]
     found = [(await backend.generate(request)).text for request in requests]
     await backend.close()
