@@ -5,8 +5,8 @@ reply that cannot be used counts as `parse_failure`, and under its reason where 
 of its length), `empty`, `loop`, `refused`, `no_answer`, `no_fact`, `out_of_range`. A reply cut off has failed; a
 prompter with `keeps_cut` reads it, and counts `cut_off` and `cut_but_read`. A request that is
 rejected for what it holds (too long, filtered) counts as `rejected`, a model that cannot be asked as `llm_error`, both
-also under the error's `kind`. A prompt that failed, reminder included, is not sent again for the same question where sampling is
-greedy: that counts as `repeated_prompt`.
+also under the error's `kind`. A prompt that failed, reminder included, is not sent again for the same question where
+sampling is greedy: that counts as `repeated_prompt`.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
          "roles.verifier.path=ckpt: the role is offline; give roles.verifier=tuned as well"),
         (["llm=scripted"], "judge", "role 'judge' is unknown"),
         (["roles=prompted", "llm=scripted", "roles.reader.model=big"], "reader",
-         "model='big': the scripted backend has no models"),
+         "model='big': llm=scripted has no models"),
         (["roles=prompted", "roles.reader.llm=opneai"], "reader", "llm='opneai' is unknown. Did you mean 'openai'"),
         (["roles=tuned"], "chain", "role 'chain' has no 'tuned' form"),
     ],
@@ -130,7 +130,7 @@ def test_settings_of_a_roles_own_model(book: Any) -> None:
     own = ["roles.router.llm=scripted", "roles.router.settings.default=x", "roles.verifier.llm=scripted"]
     roles = book("roles=prompted", "llm=scripted", "llm.default=y", *own)
     backends = {name: roles[name].prompters[0].backend for name in ("router", "verifier", "thoughts")}
-    assert [backend.config.default for backend in backends.values()] == ["x", "y", "y"]
+    assert [backend.default for backend in backends.values()] == ["x", "y", "y"]
     assert backends["verifier"] is backends["thoughts"]
 
 
