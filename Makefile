@@ -57,7 +57,7 @@ test-vllm: $(VLLM_STAMP)  ## every method on vLLM (in process and as a server, o
 # Nothing is installed here: the packages are the machine's. What it starts is one node, as root, on the loopback.
 test-slurm: $(STAMP)  ## a grid in shards, a training and a server on a real SLURM of one node, started for it
 	@$(BIN)/python tests/slurm/local_slurm.py check
-	GNNRAG_NEEDS_SLURM=1 $(BIN)/python -m pytest -m slurm tests/slurm tests/jobs --durations=5
+	GNNRAG_NEEDS_SLURM=1 $(BIN)/python -m pytest -m slurm tests/slurm --durations=5
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -70,8 +70,8 @@ site: $(STAMP)  ## the documentation as a site, in .site
 bench: $(STAMP)  ## speed against peers, in ratios (reads DATA=../shared/data)
 	@test -e $(DATA)/2wiki || { echo "make bench: $(DATA)/2wiki does not exist. Get it with" \
 		"\"$(BIN)/python inference/fetch.py get 2wiki data/2wiki\", then: make bench DATA=data" >&2; exit 2; }
-	$(BIN)/python tests/benchmarks/bench_ppr.py --data $(DATA)/2wiki
-	$(BIN)/python tests/benchmarks/bench_index.py --data $(DATA)/2wiki
+	$(BIN)/python benchmarks/bench_ppr.py --data $(DATA)/2wiki
+	$(BIN)/python benchmarks/bench_index.py --data $(DATA)/2wiki
 
 clean:  ## remove .venv, runs and indexes
 	rm -rf $(VENV) $(VLLM_VENV) runs indexes

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gnnrag.api import Index as Index
     from gnnrag.api import Results as Results
     from gnnrag.api import evaluate as evaluate
-    from gnnrag.common.hub import from_pretrained as from_pretrained
+    from gnnrag.hub import from_pretrained as from_pretrained
     from gnnrag.hub import push_to_hub as push_to_hub
     from gnnrag.registry import register as register
     from gnnrag.run.answers import Answer as Answer
@@ -24,7 +24,7 @@ _PUBLIC = {
     "Results": "gnnrag.api",
     "Found": "gnnrag.api",
     "Answer": "gnnrag.run.answers",
-    "from_pretrained": "gnnrag.common.hub",
+    "from_pretrained": "gnnrag.hub",
     "push_to_hub": "gnnrag.hub",
     "register": "gnnrag.registry",
 }

@@ -11,22 +11,25 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gnnrag.common.hub import with_pulled
 from gnnrag.common.progress import Progress, progressing
 from gnnrag.common.yaml_config import shipped
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset, load_passages, load_questions
 from gnnrag.datasets.canonical import read_question
 from gnnrag.datasets.documents.report import write_report
+from gnnrag.datasets.folder import load_documents
+from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError
+from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.build import build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
+from gnnrag.index.store import Store
 from gnnrag.run import evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.opened import Events, LoopThread, Opened, parted
@@ -97,7 +100,7 @@ class Index:
     @classmethod
     def build(
         cls,
-        documents: str | Path,
+        documents: str | Path | Dataset,
         path: str | Path | None = None,
         *,
         config: str | Path | Settings | None = None,
@@ -110,7 +113,8 @@ class Index:
         """Make the index of a folder or file, or bring it up to date with it, and open it.
 
         Args:
-            documents: own documents, or a benchmark in any layout that `gnnrag.datasets.base.load_dataset` reads.
+            documents: own documents, or a benchmark in any layout that `gnnrag.datasets.base.load_dataset` reads; or
+                what `read_documents` returned.
             path: the index's folder; None: `indexes/NAME`, after the documents.
             config: as for the class.
             settings: as for the class.
@@ -124,13 +128,17 @@ class Index:
             DataError: nothing can be read there. ConfigError: a wrong setting, or the index is of other documents.
             ArtefactError: `add` or `remove` has changed the index, or it is a hub's.
         """
-        places = {"data.path": str(documents)} | ({"index.path": str(path)} if path is not None else {})
+        places = {} if isinstance(documents, Dataset) else {"data.path": str(documents)}
+        places |= {"index.path": str(path)} if path is not None else {}
         own = load_config(EvaluateConfig, config, _dots({**(settings or {}), **places}, method, retriever))
         with progressing(on_progress) as tell:
-            data = load_passages(own.data.path, chunking(own.data), tell)
-            data = data if own.data.titles else data.without_titles()
+            if isinstance(documents, Dataset):
+                data, source = documents, {"own": True, "edited": True, "chunking": asdict(chunking(own.data))}
+            else:
+                data = load_passages(own.data.path, chunking(own.data), tell)
+                data, source = data if own.data.titles else data.without_titles(), data_source(own.data)
             folder = index_path(own.index, data.name)
-            stages, source = {*needed_stages(own), *ALWAYS}, data_source(own.data)
+            stages = {*needed_stages(own), *ALWAYS}
             build_index(folder, data.passages, index_settings(own), stages, source, tell, keep_edits=not fresh)
         if data.report:
             write_report(folder, data.report)
@@ -149,27 +157,38 @@ class Index:
         """Build the stages that a method and a retriever read and the index lacks; it may take its time."""
         own = self._config(_dots(None, method, retriever))
         store = self._opened.index.store
-        stages, source = needed_stages(own), store.manifest["source"]
+        stages, source = {*needed_stages(own), *ALWAYS}, store.manifest["source"]
         with progressing(on_progress) as tell:
             build_index(self.path, stored_passages(store), index_settings(own), stages, source, tell)
         self.refresh()
 
-    def add(self, documents: str | Path, *, on_progress: Progress | None = None) -> None:
-        """Add documents or replace those with known names: work for what is new. Errors as of `build`."""
+    def add(self, documents: str | Path | Dataset, *, on_progress: Progress | None = None) -> None:
+        """Add documents or replace those with known names: work for what is new. Arguments and errors as of `build`."""
         with progressing(on_progress) as tell:
-            data = load_passages(documents, cut_as(self._opened.index.store), tell)
+            read = isinstance(documents, Dataset)
+            data = documents if read else load_passages(documents, cut_as(self.stored.store), tell)
             add_documents(self.path, data, tell, index_settings(self._config(())))
         self.refresh()
 
-    def remove(self, *names: str, on_progress: Progress | None = None) -> None:
-        """Remove documents by name or path, or passages by id; nothing of them stays. DataError: there is none."""
+    def remove(self, *names: str, may_empty: bool = False, on_progress: Progress | None = None) -> None:
+        """Remove documents by name or path, or passages by id; nothing of them stays.
+
+        Raises DataError where there is none of them, or where none would be left and the index may not be emptied. An
+        emptied index is as one that was never built: it cannot be asked.
+        """
         with progressing(on_progress) as tell:
-            remove_documents(self.path, names, tell, index_settings(self._config(())))
-        self.refresh()
+            remove_documents(self.path, names, tell, index_settings(self._config(())), may_empty)
+        if not may_empty or Store(self.path).manifest["stages"]:
+            self.refresh()
 
     def refresh(self) -> None:
         """Answer from what the folder holds now; questions under way end on what they began with."""
-        before, self._opened = self._opened, Opened(self.path, self._config(()))
+        before, fresh = self._opened, Opened(self.path, self._config(()))
+        old, new = before.index, fresh.index
+        weights = [index.store.manifest.get("embedder_weights") for index in (old, new)]
+        if "embedder" in vars(old) and old.config.embedder == new.config.embedder and weights[0] == weights[1]:
+            new.embedder = old.embedder  # it takes seconds to load
+        self._opened = fresh
         if self._thread.is_running:
             self._thread.submit(before.retire())
 
@@ -183,6 +202,11 @@ class Index:
     def generation(self) -> str:
         """16 hex digits that change with what the index holds."""
         return self._opened.generation
+
+    @property
+    def stored(self) -> stored.Index:
+        """The artefacts that are asked now, read-only; whole as long as somebody has them."""
+        return self._opened.index
 
     @property
     def passages(self) -> Sequence[Passage]:
@@ -211,6 +235,13 @@ class Index:
         if k < 1:
             raise ConfigError(f"k={k}: must be at least 1")
         return self._thread.wait(self._search(_text(query), k, _dots(settings, "single", retriever)))
+
+    async def asearch(
+        self, query: str, k: int = 10, *, retriever: str | None = None, settings: Settings | None = None
+    ) -> list[Found]:
+        """Search, see `search`; cancelling the task stops it."""
+        job = self._thread.submit(self._search(_text(query), k, _dots(settings, "single", retriever)))
+        return await asyncio.wrap_future(job)
 
     def ask(
         self,
@@ -312,6 +343,25 @@ class Index:
                 raise ranking
             hits = [hit for hit in ranking.hits if hit.id in opened.index.position]
             return [Found(hit.rank, hit.score, opened.index.lookup([hit.id])[0]) for hit in hits]
+
+
+def read_documents(
+    path: str | Path,
+    *,
+    index: Index | None = None,
+    config: str | Path | Settings | None = None,
+    settings: Settings | None = None,
+    on_progress: Progress | None = None,
+) -> Dataset:
+    """Read a folder or file as own documents, whatever it is called, for `Index.add` or `Index.build`.
+
+    They are cut as those of `index` were, or where there is none yet as the settings say. DataError: none can be read.
+    """
+    own = load_config(EvaluateConfig, config, _dots(settings)).data
+    cut = cut_as(index.stored.store) if index else chunking(own)
+    with progressing(on_progress) as tell:
+        found = load_documents(Path(path), cut, Skips(), tell)
+    return Dataset(Path(path).name, tuple(found.passages), documents=tuple(found.documents), report=found.report)
 
 
 def evaluate(

@@ -88,8 +88,6 @@ class TrackedRun:
     entity: str | None = None  # team or account; null: that of whoever is logged in
     group: str | None = None  # shows runs together; null: shards and folds of a run are a group
     tags: list[str] = field(default_factory=list)
-    upload: str = one_of("results", "all", "none")  # all: traces, indexes and large checkpoints, too; none: digests
-    tracking_wait: float = 120.0  # seconds at most that a run waits for it at its end
 
 
 @dataclass
@@ -105,16 +103,9 @@ class RunConfig(TrackedRun):
     max_bad_replies: float | None = 0.5  # and with a larger one than this an error, exit code 1; null: never
 
 
-def check_tracking(config: TrackedRun) -> None:
-    """Raise ConfigError where a setting of `run` that W&B is told by is none of those allowed."""
-    check_choices(config, "run")
-    if config.tracking_wait <= 0:
-        raise ConfigError(f"run.tracking_wait={config.tracking_wait:g}: must be above 0, in seconds")
-
-
 def check_run(config: RunConfig) -> None:
     """Raise ConfigError where a setting of `run` is none of those allowed, or a limit of bad replies is no share."""
-    check_tracking(config)
+    check_choices(config, "run")
     for name, value in (("warn_bad_replies", config.warn_bad_replies), ("max_bad_replies", config.max_bad_replies)):
         if value is not None and not 0 <= value <= 1:
             raise ConfigError(f"run.{name}={value:g}: give a share from 0 to 1, or null for no limit")
@@ -309,7 +300,7 @@ def _evaluated(raw: DictConfig, schema: type) -> dict[str, Any]:
 
 
 def _with_pulled(plain: Any) -> Any:
-    from gnnrag.common.hub import with_pulled  # few settings name a hub
+    from gnnrag.hub import with_pulled  # few settings name a hub
 
     return with_pulled(plain)
 

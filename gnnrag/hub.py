@@ -1,92 +1,79 @@
-"""Trained parts and whole indexes, pushed to a hub with a card and checksums; `gnnrag.common.hub` pulls them."""
+"""Trained parts and whole indexes on Hugging Face's hub. A setting may name one: `hub:ORG/NAME@REVISION`."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
+import re
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import digest, file_digest, read_json, write_atomic, write_json
-from gnnrag.common.hub import CHECKSUMS, SUFFIXES, check_names, copy_files, data_files, open_hub
-from gnnrag.errors import ArtefactError
-from gnnrag.gnn.checkpoint import load_checkpoint
-from gnnrag.index.store import Store
-from gnnrag.roles.tuned.checkpoint import RECORD, read_tuned, tuned_folder
+from gnnrag.errors import ConfigError
 
-CARD = "README.md"
+PREFIX = "hub:"  # how a setting begins that names what lies on a hub
+# What artefacts and checkpoints are made of: data, never code and never a pickle.
+SUFFIXES = (".json", ".jsonl", ".npy", ".npz", ".safetensors", ".md", ".txt", ".yaml", ".jinja", ".model", ".lance")
+PATTERNS = [f"*{suffix}" for suffix in SUFFIXES] + ["*.lance/**"]
+_REPO = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+CARD = """---
+library_name: gnnrag
+tags: [gnnrag]
+---
+
+# {name}
+
+A part or an index of gnnrag: `folder = gnnrag.from_pretrained("{repo}")`, then `index.path`, `gnn.checkpoint` or
+`roles.ROLE.path` is the folder.
+"""
 
 
-def push_to_hub(folder: str | Path, repo: str, *, hub: str | Path | None = None, message: str = "") -> str:
-    """Store a trained part or an index on a hub; returns the revision (40 hex digits) to pull it by.
+def push_to_hub(folder: str | Path, repo: str, *, message: str = "") -> str:
+    """Store a trained part or an index as the newest revision of `ORG/NAME`; returns the revision (40 hex digits).
 
-    Args:
-        folder: an index, or a checkpoint of the GNN, the encoder, the verifier, the thoughts or the reader.
-        repo: `ORG/NAME`.
-        hub: a folder that serves as hub; None: Hugging Face.
-        message: of the revision.
-
-    Raises:
-        ConfigError: a malformed name. ArtefactError: the folder is none of these, or damaged.
+    Raises ConfigError for a folder that is not there, or a malformed name.
     """
-    check_names(repo, None)
-    source = tuned_folder(folder)
-    kind = _checked(source)
-    with tempfile.TemporaryDirectory() as temporary:
-        staged = Path(temporary, "part")
-        staged.mkdir()
-        copy_files(source, staged, *(_of_index(source) if kind == "index" else data_files(source)))
-        if kind == "index":
-            _write_manifest(source, staged)
-        if not (staged / CARD).is_file():
-            write_atomic(staged / CARD, _card(kind, repo, staged))
-        files = {name: {"bytes": (staged / name).stat().st_size, "sha256": file_digest(staged / name)}
-                 for name in data_files(staged)}  # fmt: skip
-        write_json(staged / CHECKSUMS, {"format": 1, "kind": kind, "files": files})
-        return open_hub(hub).push(staged, repo, message or f"gnnrag: {kind}")
+    from huggingface_hub import HfApi
 
-
-def _checked(folder: Path) -> str:
-    """Return what a folder is, every byte of it checked by what would open it."""
-    if (folder / "manifest.json").is_file():
-        store = Store(folder)
-        for stage in store.manifest["stages"]:
-            store.folder(stage)
-        store.check_there()
-        return "index"
-    if (folder / RECORD).is_file():
-        record = read_json(folder / RECORD)
-        told = record if isinstance(record, dict) else {}
-        role, kind = str(told.get("role")), str(told.get("kind"))
-        read_tuned(folder, role, [kind])
-        return f"{role} ({kind})"
-    load_checkpoint(folder)
-    return "gnn"
-
-
-def _of_index(folder: Path) -> list[str]:
-    stages = Store(folder).manifest["stages"].values()
-    names = [f"{entry['folder']}/{name}" for entry in stages for name in entry["files"]]
-    if odd := [name for name in names if not name.endswith(SUFFIXES)]:
-        raise ArtefactError(f"{folder / odd[0]} is of a kind that a hub does not take: {', '.join(SUFFIXES)}")
-    return names
-
-
-def _write_manifest(source: Path, staged: Path) -> None:
-    """Write an index's manifest without where its documents lie on this machine."""
-    manifest: dict[str, Any] = dict(Store(source).manifest)
-    told: Mapping[str, Any] = manifest["source"]
-    path = {"path": Path(str(told["path"])).name} if "path" in told else {}
-    manifest["source"] = {key: value for key, value in told.items() if key not in ("path", "place")} | path
-    write_json(staged / "manifest.json", {**manifest, "sha256": digest(manifest)})
-
-
-def _card(kind: str, repo: str, folder: Path) -> str:
-    use = {"index": "Index.open(folder)", "gnn": 'settings={"gnn.checkpoint": str(folder)}'}
-    role = kind.partition(" ")[0]
-    how = use.get(kind, f'settings={{"roles.{role}": "tuned", "roles.{role}.path": str(folder)}}')
-    facts = f"{Store(folder).info('passages')['passages']} passages" if kind == "index" else kind
-    return (
-        f"---\nlibrary_name: gnnrag\ntags: [gnnrag]\n---\n\n# {repo.partition('/')[2]}\n\n{facts}, for gnnrag.\n\n"
-        f"```python\nfolder = gnnrag.from_pretrained({repo!r})\n# {how}\n```\n"
+    _check_name(repo)
+    if not Path(folder).is_dir():
+        raise ConfigError(f"hub: {folder} is no folder; give that of an index or a checkpoint")
+    api = HfApi()
+    api.create_repo(repo, exist_ok=True)
+    if not Path(folder, "README.md").is_file():
+        card = CARD.format(name=repo.partition("/")[2], repo=repo).encode()
+        api.upload_file(path_or_fileobj=card, path_in_repo="README.md", repo_id=repo, commit_message="card")
+    message = message or f"gnnrag: {Path(folder).name}"
+    return str(
+        api.upload_folder(folder_path=folder, repo_id=repo, commit_message=message, allow_patterns=PATTERNS).oid
     )
+
+
+def from_pretrained(repo: str, *, revision: str | None = None) -> Path:
+    """Return a folder with a part or an index of the hub, below `HF_HOME`.
+
+    `revision` is a commit, tag or branch; None: the newest. Raises ConfigError where there is nothing of that name.
+    """
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    _check_name(repo)
+    folder = Path(constants.HF_HOME, "gnnrag", f"{repo.replace('/', '--')}@{revision or 'main'}")
+    try:
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=PATTERNS, local_dir=folder))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        raise ConfigError(f"hub: {repo} cannot be fetched: {' '.join(str(error).split())}") from error
+
+
+def with_pulled(settings: Any) -> Any:
+    """Return plain settings with folders in the place of what names something on the hub. Raises ConfigError."""
+    if isinstance(settings, dict):
+        return {key: with_pulled(value) for key, value in settings.items()}
+    if isinstance(settings, list):
+        return [with_pulled(value) for value in settings]
+    if not isinstance(settings, str) or not settings.startswith(PREFIX):
+        return settings
+    repo, _, revision = settings.removeprefix(PREFIX).partition("@")
+    return str(from_pretrained(repo, revision=revision or None))
+
+
+def _check_name(repo: str) -> None:
+    if not _REPO.fullmatch(repo):
+        raise ConfigError(f"hub: {repo!r} is no name of a repository; write ORG/NAME")

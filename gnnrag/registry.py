@@ -73,7 +73,6 @@ TRAININGS: dict[str, dict[str, str]] = {
         "causal": "gnnrag.training.language.train:VerifierLanguageTraining",
     },
     "train_thoughts.py": {
-        "selector": "gnnrag.training.selector:SelectorTraining",
         "causal": "gnnrag.training.language.train:ThoughtsCausalTraining",
         "seq2seq": "gnnrag.training.language.train:ThoughtsSeq2SeqTraining",
     },
@@ -234,9 +233,6 @@ ROLES = {
         "oracle": "gnnrag.retrievers.hipporag2:OfflineFactFilter",  # no gold says which facts help
     },
 }
-
-# Makers of queries that could be sent next: what `gnnrag collect-traces candidates=NAME` labels by their gains.
-CANDIDATES: dict[str, str] = {"rules": "gnnrag.roles.candidates:CandidateBuilder"}
 
 # Jobs of a language model, or of rules, while an index is built.
 WRITERS: dict[str, dict[str, str]] = {

@@ -45,13 +45,11 @@ LEVELS: list[str] = [
     "gnn",
     "retrievers",
     "methods",
-    "cluster.stopping cluster.tracker cluster.wandb_process cluster.tracking",  # the rest plans jobs
     "run",
     "judge",
     "training",
     "audit pages",
     "reports",
-    "cluster",
     "api hub",
     "interchange serve",
 ]

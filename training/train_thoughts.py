@@ -3,10 +3,9 @@
     accelerate launch training/train_thoughts.py configs/train/thoughts_qwen15b.yaml
     accelerate launch training/train_thoughts.py configs/train/thoughts_dpo.yaml start=runs/thoughts-qwen15b
 
-`kind` is `causal` or `seq2seq` (a language model with LoRA; `stage` is `sft`, then `dpo` or `grpo`), or `selector`
-(ranks candidate queries; needs no language model). Settings follow as key=value. The same command again continues a run
-that was cut off. `cross=true` trains once for each fold and reports on all questions. The last line printed is the run
-directory.
+`kind` is `causal` or `seq2seq` (a language model with LoRA; `stage` is `sft`, then `dpo` or `grpo`). Settings
+follow as key=value. The same command again continues a run that was cut off. `cross=true` trains once for each fold and
+reports on all questions. The last line printed is the run directory.
 """
 
 from __future__ import annotations

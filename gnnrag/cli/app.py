@@ -45,7 +45,6 @@ COMMANDS = {
     "sub-question-rows": (TRAINING, "Write sub-questions as training rows."),
     "compose-questions": (TRAINING, "Compose multi-hop questions of single ones."),
     "match-thoughts": (TRAINING, "Compare thoughts with gold decompositions."),
-    "memory": (TRAINING, "Tell what a training would take of a GPU's memory."),
     "fetch": (DATA, "List, get and check public benchmarks."),
     "hub": (TRAINING, "Push trained parts and indexes to a hub, pull them."),
     "exchange": (DATA, "TREC, BEIR and GraphML files, in and out."),

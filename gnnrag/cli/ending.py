@@ -9,8 +9,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 
-from gnnrag.cli.start import GOES_ON
-from gnnrag.cluster.stopping import STOPPED
+from gnnrag.cli.start import GOES_ON, STOPPED
 from gnnrag.common.untrusted import one_line
 from gnnrag.errors import GnnragError
 

@@ -29,9 +29,8 @@ from gnnrag.cli.changing import add, remove, report, tell_report
 from gnnrag.cli.console import IndexProgress, load_corpus, note, render, split_arguments
 from gnnrag.cli.inspecting import inspect
 from gnnrag.cli.planning import plan
-from gnnrag.cluster.tracking import track_build
-from gnnrag.common.yaml_config import is_given, without_credentials
-from gnnrag.config import EvaluateConfig, load_config, to_plain
+from gnnrag.common.yaml_config import is_given
+from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.documents.report import write_report
 from gnnrag.errors import ArtefactError, GnnragError, nearest
@@ -79,7 +78,6 @@ def build(arguments: Sequence[str]) -> None:
     if data.report:
         write_report(path, data.report)
         tell_report(data)
-    track_build(config.run, path, without_credentials(to_plain(config.index)), built, note)
 
 
 def verify(arguments: Sequence[str]) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 from gnnrag.cli.ending import explained
 from gnnrag.cli.start import put_back, take_signals
 from gnnrag.cli.terminal import guarded_output
-from gnnrag.cluster.stopping import listening
 from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.common.waiting import told_when_still
 
@@ -50,7 +49,7 @@ def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], h
     - 2: what was asked for or given cannot be (a setting, a file, a server): one line says what, and the fix.
     - 1: the system failed (disk full or read-only, no permission, no memory, something nested too deeply): one line.
       Also what nobody foresaw, with its traceback.
-    - 130: Ctrl-C. 75 (`gnnrag.cluster.stopping`): a scheduler's signal to stop, which tells it to start the same
+    - 130: Ctrl-C. 75 (`gnnrag.run.stopping`): a scheduler's signal to stop, which tells it to start the same
       command again.
 
     However it ends, what was written is whole, and the same command goes on from it. What is printed reaches a terminal
@@ -78,7 +77,7 @@ def _ended(run: Callable[[], int], before: Mapping[int, Any] | None = None) -> i
     with guarded_output():
         try:
             put_back(before or {})
-            with listening(told), told_when_still(logging.getLogger("gnnrag.standstill").warning):
+            with told_when_still(logging.getLogger("gnnrag.standstill").warning):
                 code = run()
                 sys.stdout.flush()  # here, where a full disk can still be told
                 return code

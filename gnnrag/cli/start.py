@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 GOES_ON = "the same command continues where this one stopped"
-STOPPED = 75  # as `gnnrag.cluster.stopping` has it
+STOPPED = 75  # as `gnnrag.run.stopping` has it
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from gnnrag.cli.console import render
 from gnnrag.common.untrusted import markdown
-from gnnrag.metrics.long_answers import TEXT, UNCONFIRMED
+from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.replies import KINDS, SPENT, total
 from gnnrag.metrics.retrieval import is_node_metric
 from gnnrag.metrics.statistics import with_interval
@@ -147,8 +147,6 @@ def texts_table(metrics: Mapping[str, Any]) -> str:
     types = {name: metrics["by_type"][name] for name in texts["by_type"]} if len(texts["by_type"]) > 1 else {}
     lines = []
     for key, floor in texts["floors"].items():
-        if key in UNCONFIRMED:
-            continue
         value = with_interval(metrics[key], metrics.get(f"{key}_ci"))
         by_type = ["-" if (v := group.get(key)) is None else f"{v:.3f}" for group in types.values()]
         lines.append([key.removeprefix(TEXT), value, f"{floor['floor']:.3f}", f"{floor['above']:.3f}", *by_type])

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,14 +12,13 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 
 from gnnrag.cli.console import IndexProgress, note, render, split_arguments
-from gnnrag.cluster.stopping import STOPPED, remember
-from gnnrag.cluster.tracking import track_folds
+from gnnrag.cli.start import STOPPED
 from gnnrag.common.files import read_journal
-from gnnrag.config import check_tracking
+from gnnrag.config import check_choices
 from gnnrag.errors import ConfigError
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.registry import TRAININGS
-from gnnrag.run.rundir import commit
+from gnnrag.run.stopping import stop_flag
 from gnnrag.training.base import RunContext, chosen_training, shut_down, train
 from gnnrag.training.config import FitConfig, check_fit, refuse_expressions
 from gnnrag.training.report import Report, write_report
@@ -34,6 +29,12 @@ _PLACES = ("path", "root", "cache", "notes", "measured", "name")  # settings tha
 
 
 def run_training(script: str, arguments: Sequence[str]) -> int:
+    """Train, and stop at a signal; see `_run`."""
+    with stop_flag() as stop:
+        return _run(script, arguments, stop.is_set)
+
+
+def _run(script: str, arguments: Sequence[str], stop: Callable[[], bool]) -> int:
     """Train once, or once for each fold (`cross=true`); write the report on all of them, and print it.
 
     Returns:
@@ -42,10 +43,10 @@ def run_training(script: str, arguments: Sequence[str]) -> int:
     source, overrides = split_arguments(arguments)
     kind = chosen_training(TRAININGS[script], source, overrides)
     config = kind.load(source, overrides)
-    check_tracking(config.run)
+    check_choices(config.run, "run")
     check_fit(config.fit)
     refuse_expressions(config)
-    context = run_context(config.fit, script, source, overrides)
+    context = run_context(config.fit, script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)
 
@@ -73,13 +74,14 @@ def run_training(script: str, arguments: Sequence[str]) -> int:
         if cross:
             curves = {str(fold): read_journal(path / f"fold{fold}" / "metrics.jsonl") for fold in folds}
             draw_curves(curves, path / "curves.png", path.name)
-            track_folds(training, path, commit(), metrics, context.on_note)
         print(path)
     shut_down(context.accelerator)
     return 0
 
 
-def run_context(fit: FitConfig, script: str, source: str | None, overrides: Sequence[str]) -> RunContext:
+def run_context(
+    fit: FitConfig, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]
+) -> RunContext:
     """Return processes, devices, and what stops a training; `script` and its arguments go into the card."""
     handlers = [
         DistributedDataParallelKwargs(find_unused_parameters=True),  # not every part is used with every setting
@@ -89,11 +91,9 @@ def run_context(fit: FitConfig, script: str, source: str | None, overrides: Sequ
     if fit.precision == "fp16" and not has_gpu:
         raise ConfigError("fit.precision=fp16 needs a GPU; give bf16 or no")
     accelerator = Accelerator(mixed_precision=fit.precision, cpu=not has_gpu, kwargs_handlers=handlers)  # type: ignore[arg-type]
-    told = remember()  # SLURM sends a signal before the time limit, Linux one for a launcher
-    follow_launcher()
     kept = [o for o in overrides if o.split("=")[0].rsplit(".", 1)[-1] not in _PLACES]
     command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *kept])
-    return RunContext(accelerator, lambda: bool(told), note, command)
+    return RunContext(accelerator, stop, note, command)
 
 
 def report_table(metrics: dict[str, Any], columns: Sequence[str]) -> str:
@@ -107,33 +107,3 @@ def report_table(metrics: dict[str, Any], columns: Sequence[str]) -> str:
         cells = [with_interval(row[n], row[f"{n}_ci"]) if n in row else "-" for n in names]
         table.add_row(name, str(row["questions"]), *cells)
     return render(table)
-
-
-# ------------------------------------------------------------------------------------------- ending with the launcher
-_LAUNCHERS = {"accelerate", "accelerate-launch", "accelerate.commands.launch", "torchrun", "torch.distributed.run"}
-_SET_PARENT_DEATH_SIGNAL = 1  # of prctl
-
-
-def follow_launcher() -> bool:
-    """Ask Linux to send this process SIGTERM when its launcher ends, by whatever signal, SIGKILL included.
-
-    Only a launcher counts as a parent whose end matters: a training that a shell started may outlive it (`nohup`).
-
-    Returns:
-        Whether it was asked. Elsewhere than on Linux, or where no launcher started this process, nothing is done.
-    """
-    parent = os.getppid()
-    if not sys.platform.startswith("linux") or not _is_launcher(parent):
-        return False
-    asked = ctypes.CDLL(None, use_errno=True).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM) == 0
-    if os.getppid() != parent:  # it ended before Linux was asked
-        os.kill(os.getpid(), signal.SIGTERM)
-    return asked
-
-
-def _is_launcher(process: int) -> bool:
-    try:
-        words = Path(f"/proc/{process}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-    except OSError:
-        return False
-    return any(Path(word).name in _LAUNCHERS for word in words[:4])  # python -m NAME, python /PATH/NAME, NAME

@@ -9,7 +9,6 @@ products, so they take the same path. States are (N, B, d), relation vectors and
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -22,7 +21,7 @@ from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.subgraph import EdgeOrder, RelationalIndex, RowBlock
 
 MESSAGES = ("distmult", "transe", "rotate")
-BACKENDS = ("auto", "naive", "bag", "triton")
+BACKENDS = ("auto", "naive", "bag")
 # Bytes of pair sums worked on at a time: on a CPU what a core's cache holds, on a GPU enough to fill it.
 BLOCK_BYTES = {"cpu": 4 * 2**20, "cuda": 256 * 2**20}
 
@@ -39,8 +38,9 @@ def relational_sum(
 
     Half-precision states are summed in float32, and the result then is float32: a hub of thousands of edges overflows
     half precision or loses its small messages. `weights` are (E,) factors of the messages, with or without gradient; 0
-    removes an edge, None is 1 for all. Back ends: naive materialises the messages, bag does not, triton is one fused
-    GPU kernel, auto the fastest of the device. ConfigError: unknown message or back end, or RotatE with an odd width.
+    removes an edge, None is 1 for all. Back ends: naive materialises the messages, bag, which is auto, does not.
+
+    Raises ConfigError for an unknown message or back end, or RotatE with an odd width.
     """
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r}: {nearest(backend, BACKENDS)}")
@@ -54,16 +54,16 @@ def relational_sum(
         if backend == "naive":
             return _naive_sum(x, rel, index, weights, message)
         if message == "distmult":
-            return _product_sum(x, rel, index, weights, backend)
+            return _bag_sum(x, rel, weights, index)
         if message == "transe":  # the sum of x * 1 and 1 * rel
             one = torch.ones((index.num_nodes, 1, x.shape[2]), dtype=x.dtype, device=x.device)
-            states = _product_sum(x, torch.ones_like(rel), index, weights, backend)
-            return states + _product_sum(one, rel, index, weights, backend)
+            states = _bag_sum(x, torch.ones_like(rel), weights, index)
+            return states + _bag_sum(one, rel, weights, index)
         real, imaginary = halves(rel)
         x_real, x_imaginary = halves(x)
         turned = torch.cat([-x_imaginary, x_real], dim=-1)  # i x
-        states = _product_sum(x, torch.cat([real, real], dim=-1), index, weights, backend)
-        return states + _product_sum(turned, torch.cat([imaginary, imaginary], dim=-1), index, weights, backend)
+        states = _bag_sum(x, torch.cat([real, real], dim=-1), weights, index)
+        return states + _bag_sum(turned, torch.cat([imaginary, imaginary], dim=-1), weights, index)
 
 
 def halves(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,23 +94,8 @@ def _naive_sum(x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor |
     return torch.zeros_like(x).index_add(0, order.rows, sent)
 
 
-def _product_sum(x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None, backend: str) -> Tensor:
-    if backend != "bag" and x.is_cuda and x.dtype == torch.float32 and _has_kernel(x.device):
-        from gnnrag.gnn.fused import fused_sum
-
-        return fused_sum(x, rel, index, weights)
-    if backend == "triton":
-        raise ConfigError("backend='triton' needs float32 states on a CUDA device and the package triton; use auto")
+def _bag_sum(x: Tensor, rel: Tensor, weights: Tensor | None, index: RelationalIndex) -> Tensor:
     return cast(Tensor, _BagSum.apply(x, rel, weights, index))
-
-
-@cache
-def _has_kernel(device: torch.device) -> bool:
-    try:
-        from gnnrag.gnn.fused import is_correct
-    except ImportError:
-        return False
-    return is_correct(device)
 
 
 def _block_size(x: Tensor) -> int:

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from gnnrag.common.files import digest, exclusive_lock, tidy
-from gnnrag.common.hub import is_pulled
 from gnnrag.common.records import INDEX, refuse_other
 from gnnrag.common.tables import Lazy
 from gnnrag.common.untrusted import is_well_formed
 from gnnrag.common.waiting import moved, waiting
 from gnnrag.common.yaml_config import MARK
 from gnnrag.config import IndexConfig
-from gnnrag.datasets.placing import document_of
+from gnnrag.datasets.chunk import document_of
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.index.embedder import is_folder, make_embedder
@@ -343,13 +342,6 @@ def _writing(root: Path, job: _Job | None, progress: Progress) -> Iterator[None]
     if root.exists() and not root.is_dir():
         raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
     refuse_other(root, INDEX)
-    if is_pulled(root):
-        if job is not None and job.is_reader and not job.missing():
-            raise _NothingToDoError  # only where its documents lie differs
-        raise ArtefactError(
-            f"index {root} stays as the hub gave it, and is not what is wanted: copy it (cp -r {root} indexes/mine), "
-            f"and give the copy as index.path"
-        )
     told, seen = -TELL_S, 0.0
     stage: str | None = ""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
 from pathlib import Path
 
 from gnnrag.common.files import write_atomic, write_jsonl
 from gnnrag.datasets.base import Dataset
-from gnnrag.datasets.jsonl import open_plain, read_jsonl
+from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import DataError
 from gnnrag.types import Passage, Question
 
@@ -17,68 +18,53 @@ _HEAD = "query-id\tcorpus-id\tscore"
 def read_beir(folder: Path, split: str = "test") -> Dataset:
     """Return a BEIR folder's corpus and the queries that its split judges; gold is what has a grade above 0.
 
-    Answers are those of a query's `metadata.answers`, which BEIR itself does not have. Raises DataError where a file
-    is missing or a line of another form.
+    Answers are those of a query's `metadata.answers`, which BEIR itself does not have. Raises DataError where a field
+    is missing, or the judgements name a passage or query that is not there.
     """
-    passages = []
-    for line, row in read_jsonl(folder / "corpus.jsonl"):
-        passages.append(Passage(*(_text(folder / "corpus.jsonl", line, row, key) for key in ("_id", "title", "text"))))
-    known = {passage.id for passage in passages}
-    if len(known) < len(passages):
-        raise DataError(folder / "corpus.jsonl", "two passages have the same _id")
-    gold = _read_qrels(folder / "qrels" / f"{split}.tsv", known)
-    path, questions = folder / "queries.jsonl", []
-    for line, row in read_jsonl(path):
-        id_, text = _text(path, line, row, "_id"), _text(path, line, row, "text")
-        if id_ in gold:
-            metadata = row.get("metadata") if isinstance(row.get("metadata"), dict) else {}
-            answers = metadata.get("answers", []) if metadata else []
-            if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
-                raise DataError(path, "metadata.answers must be a list of texts", line)
-            questions.append(Question(id_, text, tuple(answers), gold=tuple(gold[id_])))
+    qrels = folder / "qrels" / f"{split}.tsv"
+    corpus, queries = folder / "corpus.jsonl", folder / "queries.jsonl"
+    if not qrels.is_file():
+        raise DataError(qrels, "is missing; give a split that the folder has")
+    passages = {}
+    for line, row in read_jsonl(corpus):
+        try:
+            passages[row["_id"]] = Passage(row["_id"], row.get("title", ""), row["text"])
+        except KeyError as error:
+            raise DataError(corpus, f"{error} is missing", line) from error
+    gold: dict[str, list[str]] = defaultdict(list)
+    with qrels.open(encoding="utf-8", newline="") as file:
+        for line, fields in enumerate(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE), start=1):
+            if not fields or fields == _HEAD.split("\t"):
+                continue
+            if len(fields) != 3 or not fields[2].lstrip("-").isdigit():
+                raise DataError(qrels, "must be query-id, corpus-id and a whole score, separated by tabs", line)
+            if int(fields[2]) > 0 and fields[1] not in passages:
+                raise DataError(qrels, f"passage {fields[1]!r} is not in the corpus", line)
+            if int(fields[2]) > 0:
+                gold[fields[0]].append(fields[1])
+    questions = []
+    for line, row in read_jsonl(queries):
+        if row.get("_id") in gold:
+            answers = (row.get("metadata") or {}).get("answers", [])
+            if not isinstance(answers, list) or "text" not in row:
+                raise DataError(queries, "must have text, and metadata.answers must be a list of texts", line)
+            questions.append(Question(row["_id"], row["text"], tuple(answers), gold=tuple(gold[row["_id"]])))
     if missing := gold.keys() - {question.id for question in questions}:
-        raise DataError(path, f"has no query {sorted(missing)[0]!r}, which qrels/{split}.tsv judges")
-    return Dataset(folder.resolve().name, tuple(passages), tuple(questions))
+        raise DataError(queries, f"has no query {sorted(missing)[0]!r}, which qrels/{split}.tsv judges")
+    return Dataset(folder.resolve().name, tuple(passages.values()), tuple(questions))
 
 
 def write_beir(data: Dataset, folder: Path, split: str = "test") -> None:
     """Write a dataset as a BEIR folder; a question without gold has no line in the judgements."""
-    rows = ({"_id": p.id, "title": p.title, "text": p.text} for p in data.passages)
-    write_jsonl(folder / "corpus.jsonl", rows)
-    asked = ({"_id": q.id, "text": q.text, "metadata": {"answers": list(q.answers)}} for q in data.questions)
-    write_jsonl(folder / "queries.jsonl", asked)
-    for id_ in (id_ for q in data.questions for id_ in (q.id, *q.gold)):
-        if any(sign in id_ for sign in "\t\n\r"):
-            raise DataError(folder, f"the id {id_!r} has a tab or a line feed, which a .tsv file cannot hold")
-    judged = [f"{q.id}\t{gold}\t1" for q in data.questions for gold in q.gold]
-    write_atomic(folder / "qrels" / f"{split}.tsv", "\n".join([_HEAD, *judged]) + "\n")
+    write_jsonl(folder / "corpus.jsonl", ({"_id": p.id, "title": p.title, "text": p.text} for p in data.passages))
+    queries = ({"_id": q.id, "text": q.text, "metadata": {"answers": list(q.answers)}} for q in data.questions)
+    write_jsonl(folder / "queries.jsonl", queries)
+    rows = [f"{q.id}\t{gold}\t1" for q in data.questions for gold in q.gold]
+    write_atomic(folder / "qrels" / f"{split}.tsv", "\n".join([_HEAD, *rows]) + "\n")
 
 
 def write_canonical(data: Dataset, folder: Path, split: str = "test") -> None:
     """Write a dataset in the layout that all commands read: `corpus.jsonl`, `questions.SPLIT.jsonl`."""
     write_jsonl(folder / "corpus.jsonl", ({"id": p.id, "title": p.title, "text": p.text} for p in data.passages))
-    asked = ({"id": q.id, "question": q.text, "answers": q.answers, "gold": q.gold} for q in data.questions)
-    write_jsonl(folder / f"questions.{split}.jsonl", asked)
-
-
-def _read_qrels(path: Path, known: set[str]) -> dict[str, list[str]]:
-    gold: dict[str, list[str]] = defaultdict(list)
-    with open_plain(path) as file:
-        for number, raw in enumerate(file, start=1):
-            fields = raw.decode("utf-8", "replace").rstrip("\r\n").split("\t")
-            if fields == [""] or (number == 1 and fields == _HEAD.split("\t")):
-                continue
-            if len(fields) != 3 or not fields[2].lstrip("-").isdigit():
-                raise DataError(path, "must be query-id, corpus-id and a whole score, separated by tabs", number)
-            if int(fields[2]) > 0:
-                if fields[1] not in known:
-                    raise DataError(path, f"passage {fields[1]!r} is not in the corpus", number)
-                gold[fields[0]].append(fields[1])
-    return dict(gold)
-
-
-def _text(path: Path, line: int, row: dict[str, object], key: str) -> str:
-    value = row.get(key, "" if key == "title" else None)
-    if not isinstance(value, str):
-        raise DataError(path, f"{key!r} must be a text", line)
-    return value
+    rows = ({"id": q.id, "question": q.text, "answers": q.answers, "gold": q.gold} for q in data.questions)
+    write_jsonl(folder / f"questions.{split}.jsonl", rows)

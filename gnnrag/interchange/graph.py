@@ -1,11 +1,10 @@
-"""The knowledge graph of an index for other tools: networkx, GraphML, PyG's HeteroData."""
+"""The knowledge graph of an index for other tools: networkx (and with it GraphML and its kin), PyG's HeteroData."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
@@ -23,28 +22,28 @@ def to_networkx(index: Index) -> nx.MultiDiGraph:
     """Return entities as nodes, by name, and relations as edges from head to tail.
 
     A node has `type`, `description` and `passages`, an edge `label`, `text`, `weight` and `passages`; ids of passages
-    are one a line. Raises ArtefactError where the index has no knowledge graph.
+    are one a line. Characters that XML cannot hold are replaced. Raises ArtefactError where the index has no knowledge
+    graph.
     """
-    knowledge, ids = index.knowledge, index.ids
-    graph = nx.MultiDiGraph()
-    for i, name in enumerate(knowledge.names):
-        told = {"type": knowledge.types[i], "description": knowledge.descriptions[i]}
-        graph.add_node(name, **told, passages=_ids(ids, knowledge.entity_passages[i]))
+    knowledge, graph = index.knowledge, nx.MultiDiGraph()
+    names = [_NO_XML.sub("\ufffd", name) for name in knowledge.names]
+
+    def attributes(rows: np.ndarray, **texts: str) -> dict[str, str]:
+        texts["passages"] = "\n".join(index.ids[row] for row in rows)
+        return {key: _NO_XML.sub("\ufffd", text) for key, text in texts.items()}
+
+    for i, name in enumerate(names):
+        passages = knowledge.entity_passages[i]
+        graph.add_node(name, **attributes(passages, type=knowledge.types[i], description=knowledge.descriptions[i]))
     for i, (head, tail) in enumerate(knowledge.ends.tolist()):
-        told = {"label": knowledge.labels[i], "text": knowledge.texts[i]}
-        told["passages"] = _ids(ids, knowledge.relation_passages[i])
-        graph.add_edge(knowledge.names[head], knowledge.names[tail], **told, weight=float(knowledge.weights[i]))
+        texts = attributes(knowledge.relation_passages[i], label=knowledge.labels[i], text=knowledge.texts[i])
+        graph.add_edge(names[head], names[tail], weight=float(knowledge.weights[i]), **texts)
     return graph
 
 
 def write_graphml(index: Index, path: Path) -> None:
-    """Write the graph of `to_networkx` as GraphML, for Gephi, Cytoscape or yEd; `path` is replaced in one step."""
-    graph = nx.relabel_nodes(to_networkx(index), _xml)
-    for _, told in graph.nodes(data=True):
-        told.update({key: _xml(value) for key, value in told.items()})
-    for *_, told in graph.edges(data=True):
-        told.update({key: _xml(value) if isinstance(value, str) else value for key, value in told.items()})
-    write_atomic(path, lambda out: nx.write_graphml(graph, out))
+    """Write the graph of `to_networkx` as GraphML, for Gephi, Cytoscape or yEd."""
+    write_atomic(path, lambda out: nx.write_graphml(to_networkx(index), out))
 
 
 def to_hetero(index: Index) -> HeteroData:
@@ -65,15 +64,7 @@ def to_hetero(index: Index) -> HeteroData:
     ends = np.array(knowledge.ends, dtype=np.int64).reshape(-1, 2)
     data["entity", "relates", "entity"].edge_index = torch.from_numpy(ends.T.copy())
     data["entity", "relates", "entity"].edge_weight = torch.tensor(np.array(knowledge.weights), dtype=torch.float32)
-    rows = np.repeat(np.arange(knowledge.num_entities), knowledge.entity_passages.sizes)
-    mentions = np.stack([rows, np.array(knowledge.entity_passages.values)]).astype(np.int64)
+    entities = np.repeat(np.arange(knowledge.num_entities), knowledge.entity_passages.sizes)
+    mentions = np.stack([entities, np.array(knowledge.entity_passages.values)]).astype(np.int64)
     data["entity", "in", "passage"].edge_index = torch.from_numpy(mentions)
     return data
-
-
-def _ids(ids: Sequence[str], rows: Any) -> str:
-    return "\n".join(ids[row] for row in rows)
-
-
-def _xml(text: str) -> str:
-    return _NO_XML.sub("\ufffd", text)

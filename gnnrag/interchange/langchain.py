@@ -14,14 +14,9 @@ from gnnrag.api import Index
 
 
 class GnnragRetriever(BaseRetriever):
-    """Finds passages of an index, by a retriever alone or by the rounds of a method.
+    """Finds at most `k` passages of an opened index, by a retriever alone or by the rounds of a `method`.
 
-    Attributes:
-        index: an opened index.
-        k: how many passages at most.
-        retriever: as in `Index.ask`.
-        method: whose rounds find them, as in `Index.ask`; None for one search of the retriever.
-        settings: as in `Index.ask`.
+    `retriever`, `method` and `settings` are those of `Index.ask`; method=None is one search of the retriever.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -33,25 +28,24 @@ class GnnragRetriever(BaseRetriever):
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         if self.method is None:
-            found = self.index.search(query, self.k, retriever=self.retriever, settings=self.settings)
-            return [_document(hit.passage, hit.rank, score=hit.score) for hit in found]
-        return self._documents(self.index.ask(query, **self._how()))
+            hits = self.index.search(query, self.k, retriever=self.retriever, settings=self.settings)
+            return [_document(hit.passage, hit.rank, score=hit.score) for hit in hits]
+        answer = self.index.ask(query, method=self.method, retriever=self.retriever, settings=self.settings)
+        return self._documents(answer.ranking)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
     ) -> list[Document]:
         if self.method is None:
             return await super()._aget_relevant_documents(query, run_manager=run_manager)
-        return self._documents(await self.index.aask(query, **self._how()))
+        answer = await self.index.aask(query, method=self.method, retriever=self.retriever, settings=self.settings)
+        return self._documents(answer.ranking)
 
-    def _how(self) -> dict[str, Any]:
-        return {"method": self.method, "retriever": self.retriever, "settings": self.settings}
-
-    def _documents(self, answer: Any) -> list[Document]:
-        passages = self.index.lookup(answer.ranking[: self.k])
+    def _documents(self, ranking: Any) -> list[Document]:
+        passages = self.index.lookup(ranking[: self.k])
         return [_document(passage, rank) for rank, passage in enumerate(passages, start=1)]
 
 
-def _document(passage: Any, rank: int, **more: Any) -> Document:
-    told = {"title": passage.title, "place": passage.place, "rank": rank, **more}
-    return Document(page_content=passage.text, id=passage.id, metadata=told)
+def _document(passage: Any, rank: int, **score: Any) -> Document:
+    metadata = {"title": passage.title, "place": passage.place, "rank": rank, **score}
+    return Document(page_content=passage.text, id=passage.id, metadata=metadata)

@@ -11,7 +11,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
@@ -36,19 +36,17 @@ from gnnrag.types import Passage, Prediction, Question
 
 TEXT = "text/"  # begins the names of these metrics
 VERSION = 1  # of their definitions: figures of two versions do not compare
-# Rank correlation with 50 hand labels below 0.3 (docs/evaluation.md): in metrics.json, but in no table.
-UNCONFIRMED = (f"{TEXT}factual_precision_lexical", f"{TEXT}factual_f1_lexical")
-MAX_CHARACTERS = 3_000  # of an answer or reference in which statements are looked for, as in the benchmark
-LEAST_WORDS, LONG_WORDS = 4, 12  # of a sentence that ends with a full stop; of any answer that is no short one
+_MAX_CHARACTERS = 3_000  # of an answer or reference in which statements are looked for, as in the benchmark
+_LEAST_WORDS, _LONG_WORDS = 4, 12  # of a sentence that ends with a full stop; of any answer that is no short one
 
 
 def is_sentence(answer: str) -> bool:
     """Tell whether an answer is a sentence or more: so long, or ends with a full stop and is not written as a name."""
     words = answer.split()
-    if len(words) >= LONG_WORDS:
+    if len(words) >= _LONG_WORDS:
         return True
-    capital = sum(word[:1].isupper() for word in words[1:])
-    return len(words) >= LEAST_WORDS and answer.rstrip().endswith(".") and 2 * capital < len(words)
+    capitals = sum(word[:1].isupper() for word in words[1:])
+    return len(words) >= _LEAST_WORDS and answer.rstrip().endswith(".") and 2 * capitals < len(words)
 
 
 def is_long(question: Question) -> bool:
@@ -72,46 +70,37 @@ class Material:
 
 @dataclass(frozen=True)
 class TextScores:
-    """Metrics, (n,) each by name, and the same where the references (of faithfulness: passages) are another question's.
+    """Metrics, (n,) each by name, and the floor that any answer reaches.
 
-    That is the floor that any answer reaches. `random` holds context metrics for passages drawn by chance.
+    The floor is the same metric with the references (for faithfulness: the passages) of another question.
     """
 
     columns: dict[str, np.ndarray] = field(default_factory=dict)
     floors: dict[str, np.ndarray] = field(default_factory=dict)
-    random: dict[str, np.ndarray] = field(default_factory=dict)
     embedder: str = ""
 
     def summary(self, questions: Sequence[Question]) -> dict[str, Any]:
         """Return what must be known beside the means: the embedder, floors, and how far above them the means are."""
         types = np.array([q.type for q in questions])
-        groups = {str(name): types == name for name in np.unique(types)}
-        everything = np.ones(len(questions), dtype=bool)
+        by_type = {str(name): self._floors(types == name) for name in np.unique(types)}
         return {
             "version": VERSION,
             "questions": sum(map(is_compared, questions)),
             "long": sum(map(is_long, questions)),
             "embedder": self.embedder,
-            "floors": self._floors(everything),
-            "by_type": {name: floors for name, rows in groups.items() if (floors := self._floors(rows))},
-            "random_passages": {name: mean(values) for name, values in self.random.items()},
+            "floors": self._floors(np.ones(len(questions), dtype=bool)),
+            "by_type": {name: floors for name, floors in by_type.items() if floors},
         }
 
     def _floors(self, rows: np.ndarray) -> dict[str, dict[str, float]]:
-        found = {}
+        summary = {}
         for name, floors in self.floors.items():
             both = rows & ~np.isnan(floors) & ~np.isnan(self.columns[name])
             if both.any():
                 value, floor = float(self.columns[name][both].mean()), float(floors[both].mean())
                 above = (value - floor) / (1 - floor) if floor < 1 else 0.0
-                found[name] = {"floor": round(floor, 4), "above": round(above, 4)}
-        return found
-
-
-def mean(values: np.ndarray) -> float | None:
-    """Return the rounded mean over the questions for which a metric is defined; None where there are none."""
-    known = values[~np.isnan(values)]
-    return round(float(known.mean()), 4) if len(known) else None
+                summary[name] = {"floor": round(floor, 4), "above": round(above, 4)}
+        return summary
 
 
 @dataclass(frozen=True)
@@ -126,19 +115,20 @@ class _Text:
 
     @classmethod
     def read(cls, text: str) -> _Text:
-        short = text[:MAX_CHARACTERS]
-        return cls(text, count_words(text), content_stems(text), statements(short), windows(short))
+        start = text[:_MAX_CHARACTERS]
+        return cls(text, count_words(text), content_stems(text), statements(start), windows(start))
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A question with what is compared: references, the answer, what was retrieved first, and what the reader saw."""
+class _Item:
+    """A question with what is compared; passages are lists of places that may hold a statement."""
 
+    type: str
+    words: frozenset[str]  # content stems of the question
     references: Sequence[_Text]
-    words: frozenset[str]
-    answer: _Text | None
-    found: Sequence[Sequence[Said]]
-    read: Sequence[Sequence[Said]]
+    answer: _Text | None  # None: only the context is compared
+    retrieved: Sequence[Sequence[Said]]  # the first `context_tokens` of the ranking
+    read: Sequence[Sequence[Said]]  # the passages that the reader saw
 
 
 def compare_texts(
@@ -150,75 +140,67 @@ def compare_texts(
         pairs: questions, each with its prediction; a failed one scores 0.
         material: the corpus; without `encode` there are no metrics by embedding.
         config: budget of tokens, threshold of support, length that answers are cut to.
-        seed: of the questions that lend their references for the floor, and of the random passages.
+        seed: of the questions that lend their references for the floor.
 
     Returns:
-        Metrics by name, best of several references. `rouge_l`, `token_f1`: of the whole texts. `cosine_embedding`, and
-        rescaled: (cos - m) / (1 - m), m the mean of the type's mismatched pairs. `coverage_lexical`: mean support of
-        the reference's statements in the answer, `coverage_hard_lexical` the share at or above the threshold.
-        `factual_precision_lexical`: the share of the answer's statements so supported by the reference, and F1 of the
-        two. `faithfulness_lexical`: the share of the answer's statements that one passage read supports; not defined
-        for a blank answer. `context_coverage_lexical@1000`: the share of the reference's content words, by weight,
-        that the first 1,000 tokens retrieved have; `context_recall_lexical@1000`: mean support of its statements
-        there. What the question says is left out of statements and words, but for faithfulness. Empty where no
-        question is compared.
+        Metrics by name, best of several references; empty where no question is compared.
+
+        - `rouge_l`, `token_f1`, `cosine_embedding`: of the whole texts.
+        - `coverage_lexical`: mean support of the reference's statements in the answer; `coverage_hard_lexical`: the
+          share at or above the threshold.
+        - `faithfulness_lexical`: the share of the answer's statements that one passage read supports; not defined for
+          a blank answer.
+        - `context_coverage_lexical@1000`: the share of the reference's content words, by weight, that the first 1,000
+          tokens retrieved have; `context_recall_lexical@1000`: mean support of its statements there.
+
+        What the question says is left out of statements and words, but for faithfulness.
     """
-    if not any(is_compared(question) for question, _ in pairs):
+    reader = _Reader(material, config)
+    items = {i: reader.item(q, p) for i, (q, p) in enumerate(pairs) if is_compared(q)}
+    if not items:
         return TextScores()
-    return _Comparison(pairs, material, config, seed).scores()
+    partner = _partners(items, np.random.default_rng(seed))
+    rows = {i: reader.row(item, item) for i, item in items.items()}
+    floors = {i: reader.row(items[i], items[j]) for i, j in partner.items()}
+    for i, item in items.items():
+        if item.answer is not None:
+            longest = max(reference.words for reference in item.references)
+            rows[i] |= {"words": float(item.answer.words), "reference_words": float(longest)}
+    if material.encode:
+        for i, (cosine, floor) in _similarities(items, partner, material.encode).items():
+            rows[i]["cosine_embedding"] = cosine
+            floors.setdefault(i, {})["cosine_embedding"] = floor
+    return TextScores(_columns(rows, len(pairs)), _columns(floors, len(pairs)), material.embedder)
 
 
-class _Comparison:
-    def __init__(
-        self, pairs: Sequence[tuple[Question, Prediction]], material: Material, config: LongAnswersConfig, seed: int
-    ) -> None:
-        self.pairs, self.material, self.config = pairs, material, config
-        self.rng = np.random.default_rng(seed)
+class _Reader:
+    """Reads texts into statements and compares them by words."""
+
+    def __init__(self, material: Material, config: LongAnswersConfig) -> None:
+        self.passages, self.config = material.passages, config
         self.counter = TokenCounter(config.tokenizer)
         self.weight = inverse_frequencies(passage.content for passage in material.passages.values())
         self.places = lru_cache(maxsize=None)(lambda id_: windows(material.passages[id_].content))
-        self.asked = {i: self._asked(q, p) for i, (q, p) in enumerate(pairs) if is_compared(q)}
-        self.other = self._partners()
 
-    def scores(self) -> TextScores:
-        """Return all metrics, with their floors."""
-        rows = {i: self._row(one, one.references, one.read) for i, one in self.asked.items()}
-        floors = {
-            i: self._row(self.asked[i], self.asked[j].references, self.asked[j].read) for i, j in self.other.items()
-        }
-        ids = sorted(self.material.passages)
-        chance = {}
-        for i, one in self.asked.items():
-            drawn = [ids[j] for j in self.rng.permutation(len(ids))[: self.config.context_tokens]]
-            chance[i] = self._context_row(replace(one, found=self._first(drawn)), one.references)
-        for i, one in self.asked.items():
-            if one.answer is not None:
-                longest = max(reference.words for reference in one.references)
-                rows[i] |= {"words": float(one.answer.words), "reference_words": float(longest)}
-        columns, lower = self._columns(rows), self._columns(floors)
-        if self.material.encode:
-            self._embed(columns, lower)
-        return TextScores(columns, lower, self._columns(chance), self.material.embedder)
-
-    def _asked(self, question: Question, prediction: Prediction) -> _Asked:
-        has_failed = prediction.error is not None
-        answer = cut(without_citations(prediction.answer), self.config.answer_words) if not has_failed else ""
-        known = [id_ for id_ in prediction.context if id_ in self.material.passages]
-        return _Asked(
-            [_Text.read(reference) for reference in question.answers],
+    def item(self, question: Question, prediction: Prediction) -> _Item:
+        failed = prediction.error is not None
+        answer = "" if failed else cut(without_citations(prediction.answer), self.config.answer_words)
+        return _Item(
+            question.type,
             content_stems(question.text),
+            [_Text.read(reference) for reference in question.answers],
             _Text.read(answer) if is_long(question) else None,
-            self._first([] if has_failed else prediction.ranking),
-            [] if has_failed else [self.places(id_) for id_ in known],
+            [] if failed else self._first(prediction.ranking),
+            [] if failed else [self.places(id_) for id_ in prediction.context if id_ in self.passages],
         )
 
     def _first(self, ids: Iterable[str]) -> list[Sequence[Said]]:
-        """Return what stands in the first tokens of passages, best first, each passage on its own."""
+        """Return what stands in the first `context_tokens` of passages, best first; the last one is cut."""
         places, budget = list[Sequence[Said]](), self.config.context_tokens
         for id_ in ids:
-            if id_ not in self.material.passages:
+            if id_ not in self.passages:
                 continue
-            text = self.material.passages[id_].content
+            text = self.passages[id_].content
             size = self.counter.count(text)
             if size > budget:
                 words = text.split()
@@ -228,118 +210,85 @@ class _Comparison:
             budget -= size
         return places
 
-    def _partners(self) -> dict[int, int]:
-        """Return for each question compared another of its type, each lent once; of a type alone there is none."""
-        groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
-        for i, one in self.asked.items():
-            groups[self.pairs[i][0].type, one.answer is not None].append(i)
-        partners: dict[int, int] = {}
-        for members in groups.values():
-            order = self.rng.permutation(members).tolist()
-            if len(order) > 1:
-                partners |= dict(zip(order, [*order[1:], order[0]], strict=True))
-        return partners
-
-    def _row(self, one: _Asked, references: Sequence[_Text], read: Sequence[Sequence[Said]]) -> dict[str, float]:
-        row = self._context_row(one, references)
-        if (answer := one.answer) is None:
-            return row
-        row |= best(self._answer_row(one, answer, reference) for reference in references)
-        shares = [max((self._support(s, places) for places in read), default=0.0) for s in answer.statements]
-        row["faithfulness_lexical"] = self._hard(shares)
+    def row(self, item: _Item, other: _Item) -> dict[str, float]:
+        """Compare an item with the references, and the passages read, of another one (or of itself)."""
+        retrieved = [place for passage in item.retrieved for place in passage]
+        stems = frozenset[str]().union(*(place.stems for place in retrieved))
+        answer, ending = item.answer, f"@{self.config.context_tokens}"
+        row: dict[str, float] = {}
+        for reference in other.references:
+            values = {
+                f"context_coverage_lexical{ending}": coverage(reference.stems - item.words, stems, self.weight),
+                f"context_recall_lexical{ending}": _mean(self._supports(reference, item.words, retrieved)),
+            }
+            if answer:
+                supports = self._supports(reference, item.words, answer.places)
+                values |= {
+                    "rouge_l": rouge_l(answer.text, reference.text),
+                    "token_f1": f1(answer.text, [reference.text]),
+                    "coverage_lexical": _mean(supports),
+                    "coverage_hard_lexical": self._hard(supports),
+                }
+            row |= {name: float(np.fmax(row.get(name, math.nan), value)) for name, value in values.items()}
+        if answer:
+            shares = [
+                max((support(statement, places, self.weight) for places in other.read), default=0.0)
+                for statement in answer.statements
+            ]
+            row["faithfulness_lexical"] = self._hard(shares)
         return row
 
-    def _context_row(self, one: _Asked, references: Sequence[_Text]) -> dict[str, float]:
-        found = frozenset[str]().union(*(place.stems for places in one.found for place in places))
-        ending = f"@{self.config.context_tokens}"
-        places = [place for passage in one.found for place in passage]
-        return best(
-            {
-                f"context_coverage_lexical{ending}": coverage(reference.stems - one.words, found, self.weight),
-                f"context_recall_lexical{ending}": average(self._supports(reference, one.words, places)),
-            }
-            for reference in references
-        )
-
-    def _answer_row(self, one: _Asked, answer: _Text, reference: _Text) -> dict[str, float]:
-        supports = self._supports(reference, one.words, answer.places)
-        recall = self._hard(supports)
-        precision = self._hard(self._supports(answer, one.words, reference.places))
-        found = precision if answer.statements else 0.0
-        return {
-            "rouge_l": rouge_l(answer.text, reference.text),
-            "token_f1": f1(answer.text, [reference.text]),
-            "coverage_lexical": average(supports),
-            "coverage_hard_lexical": recall,
-            "factual_precision_lexical": found,
-            "factual_f1_lexical": 2 * found * recall / (found + recall) if found + recall else 0.0,
-        }
-
-    def _supports(self, of: _Text, question: frozenset[str], places: Sequence[Said]) -> list[float]:
+    def _supports(self, text: _Text, question: frozenset[str], places: Sequence[Said]) -> list[float]:
         """Return the support of each statement that says more than the question."""
-        left = [statement.without(question) for statement in of.statements]
-        return [self._support(statement, places) for statement in left if statement.stems]
-
-    def _support(self, statement: Said, places: Sequence[Said]) -> float:
-        return support(statement, places, self.weight)
+        rest = [statement.without(question) for statement in text.statements]
+        return [support(statement, places, self.weight) for statement in rest if statement.stems]
 
     def _hard(self, supports: Sequence[float]) -> float:
-        return average([float(value >= self.config.least_support) for value in supports])
-
-    def _columns(self, rows: Mapping[int, Mapping[str, float]]) -> dict[str, np.ndarray]:
-        columns: dict[str, np.ndarray] = {}
-        for i, row in rows.items():
-            for name, value in row.items():
-                columns.setdefault(f"{TEXT}{name}", np.full(len(self.pairs), math.nan))[i] = value
-        return columns
-
-    def _embed(self, columns: dict[str, np.ndarray], floors: dict[str, np.ndarray]) -> None:
-        """Add the similarity of the whole texts, all of them embedded in one batch."""
-        long = {i: one for i, one in self.asked.items() if one.answer is not None}
-        if not long or self.material.encode is None:
-            return
-        texts = dict.fromkeys(t.text for one in long.values() for t in (one.answer, *one.references) if t and t.words)
-        rows_of = self.material.encode(list(texts))
-        vectors = defaultdict(lambda: np.zeros(rows_of.shape[1]), zip(texts, rows_of, strict=True))
-        groups: dict[str, list[int]] = defaultdict(list)
-        for i in long:
-            groups[self.pairs[i][0].type].append(i)
-        for members in groups.values():
-            rows = {i: vectors[answer.text] for i in members if (answer := long[i].answer)}
-            references = {i: np.stack([vectors[r.text] for r in long[i].references]) for i in members}
-            level = mismatched([rows[i] for i in members], [references[i] for i in members])
-            for i in members:
-                for into, j in ((columns, i), (floors, self.other.get(i))):
-                    if j is not None:
-                        cosine = float((references[j] @ rows[i]).max())
-                        self._put(into, i, "cosine_embedding", cosine)
-                        # Where all answers and references of a type are the same, nothing is left to tell.
-                        rescaled = (cosine - level) / (1 - level) if level < 1 - 1e-6 else math.nan
-                        self._put(into, i, "cosine_rescaled_embedding", rescaled)
-
-    def _put(self, into: dict[str, np.ndarray], i: int, name: str, value: float) -> None:
-        into.setdefault(f"{TEXT}{name}", np.full(len(self.pairs), math.nan))[i] = value
+        return _mean([float(value >= self.config.least_support) for value in supports])
 
 
-def mismatched(rows: Sequence[np.ndarray], references: Sequence[np.ndarray]) -> float:
-    """Return the mean cosine of answers and other questions' references; NaN where there is one question only."""
-    own = sum(float((of @ row).sum()) for row, of in zip(rows, references, strict=True))
-    every = float(np.sum(rows, axis=0) @ np.concatenate(references).sum(axis=0))
-    pairs = (len(rows) - 1) * sum(map(len, references))
-    return (every - own) / pairs if pairs else math.nan
+def _partners(items: Mapping[int, _Item], rng: np.random.Generator) -> dict[int, int]:
+    """Return for each question another of its type, each lent once; a question alone of its type has none."""
+    groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
+    for i, item in items.items():
+        groups[item.type, item.answer is not None].append(i)
+    partners: dict[int, int] = {}
+    for members in groups.values():
+        order = rng.permutation(members).tolist()
+        if len(order) > 1:
+            partners |= dict(zip(order, [*order[1:], order[0]], strict=True))
+    return partners
 
 
-def best(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Return the best of each metric over references; NaN where it is defined for none."""
-    found: dict[str, float] = {}
-    for row in rows:
+def _similarities(
+    items: Mapping[int, _Item], partner: Mapping[int, int], encode: Callable[[Sequence[str]], np.ndarray]
+) -> dict[int, tuple[float, float]]:
+    """Return the best cosine of each long answer with its references, and with those of its partner (NaN: no partner).
+
+    A blank text has a zero vector.
+    """
+    texts_of = {i: (item.answer, *item.references) for i, item in items.items() if item.answer is not None}
+    texts = list(dict.fromkeys(text.text for of in texts_of.values() for text in of if text.words))
+    if not texts:
+        return {}
+    rows = encode(texts)
+    vectors = defaultdict(lambda: np.zeros(rows.shape[1]), zip(texts, rows, strict=True))
+
+    def cosine(i: int, j: int) -> float:
+        return max(float(vectors[reference.text] @ vectors[texts_of[i][0].text]) for reference in texts_of[j][1:])
+
+    return {i: (cosine(i, i), cosine(i, partner[i]) if i in partner else math.nan) for i in texts_of}
+
+
+def _columns(rows: Mapping[int, Mapping[str, float]], size: int) -> dict[str, np.ndarray]:
+    columns: dict[str, np.ndarray] = {}
+    for i, row in rows.items():
         for name, value in row.items():
-            found[name] = value if math.isnan(found.get(name, math.nan)) else max(found[name], value)
-    return found
+            columns.setdefault(f"{TEXT}{name}", np.full(size, math.nan))[i] = value
+    return columns
 
 
-def average(values: Sequence[float]) -> float:
-    """Return the mean; NaN where there are no values."""
+def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
@@ -363,6 +312,6 @@ def _tokens(text: str) -> tuple[str, ...]:
 
 @cache
 def _tokenizer() -> Any:
-    from rouge_score.tokenizers import DefaultTokenizer  # seconds of import time, for long answers alone
+    from rouge_score.tokenizers import DefaultTokenizer  # takes seconds to import
 
     return DefaultTokenizer(use_stemmer=True)

@@ -10,11 +10,9 @@ from gnnrag.common.files import write_atomic
 
 def blank_axes() -> tuple[Any, Any]:
     """Return a figure and its axes, without a window system and without global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
 

@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gnnrag.common.records import number
 from gnnrag.types import Prediction
 
 Counts = Mapping[str, float]
@@ -23,7 +22,7 @@ BAD = {
     "errors": ("llm_error",),
     "rejected": ("rejected",),
     "unlabelled": ("answer_unlabelled", "expansion_raw", "invalid_move", "no_move"),
-    "cut_but_read": ("cut_but_read",),  # and what was whole in it taken
+    "cut_but_read": ("cut_but_read",),  # what was whole in it was taken
     "leaked": ("answer_leak",),
 }
 WHY = {
@@ -58,7 +57,7 @@ def of_roles(rows: Iterable[Mapping[str, Counts]]) -> dict[str, dict[str, float]
     for row in rows:
         for role, counts in row.items():
             sums[role].update(counts)  # type: ignore[arg-type]
-    return {role: found for role, counts in sorted(sums.items()) if (found := of_counts(counts))}
+    return {role: summary for role, counts in sorted(sums.items()) if (summary := of_counts(counts))}
 
 
 def of_counts(counts: Counts) -> dict[str, float]:
@@ -71,9 +70,8 @@ def of_counts(counts: Counts) -> dict[str, float]:
         name = flag if flag in SPENT else _OF_FLAG.get(flag, "fallback" if _FALLBACK.fullmatch(flag) else flag)
         sums[name] += count  # type: ignore[assignment]
     bad = min(asked, sum(sums[name] for name in BAD))
-    order = (*SPENT, *KINDS)
-    rest = sorted(sums.keys() - set(order))
-    return {"asked": asked, "bad": bad} | {k: round(sums[k], 8) for k in (*order, *rest) if sums[k]}
+    order = (*SPENT, *KINDS, *sorted(sums.keys() - {*SPENT, *KINDS}))
+    return {"asked": asked, "bad": bad} | {name: round(sums[name], 8) for name in order if sums[name]}
 
 
 def by_writer(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -94,7 +92,8 @@ def total(section: Mapping[str, Counts]) -> tuple[float, float]:
 def described(counts: Counts) -> str:
     """Return in words what a role did wrong: `8 of 20 replies are bad (40%): 6 malformed, 2 errors; 3 cut off`."""
     parts = [[f"{counts[k]:.0f} {k.replace('_', ' ')}" for k in group if counts.get(k)] for group in (BAD, WHY)]
-    parts[1] += [f"{counts['fallback']:.0f} results from a fallback"] if counts.get("fallback") else []
+    if counts.get("fallback"):
+        parts[1].append(f"{counts['fallback']:.0f} results from a fallback")
     reasons = "; ".join(", ".join(part) for part in parts if part)
     share = counts["bad"] / counts["asked"]
     bad = f"{counts['bad']:.0f} of {counts['asked']:.0f} replies are bad ({share:.0%})"
@@ -106,12 +105,12 @@ def remarks(section: Mapping[str, Counts], warn: float | None, most: float | Non
 
     A line begins with `warning: ` above the share `warn` of bad requests, else `note: `; above `most` it is an error.
     """
-    roles = {role: row["bad"] / row["asked"] for role, row in section.items()}
-    for role, share in roles.items():
+    shares = {role: row["bad"] / row["asked"] for role, row in section.items()}
+    for role, share in shares.items():
         if share:
             level = "warning" if warn is not None and share > warn else "note"
             yield f"{level}: {role}: {described(section[role])}"
-    if most is not None and (over := [f"{role} ({share:.0%})" for role, share in roles.items() if share > most]):
+    if most is not None and (over := [f"{role} ({share:.0%})" for role, share in shares.items() if share > most]):
         yield (
             f"error: more bad replies than run.max_bad_replies={most:g} allows: {', '.join(over)}. Rows and metrics "
             "are written, but hardly show what the method can do; traces.jsonl has the replies. Try another model or "
@@ -122,12 +121,3 @@ def remarks(section: Mapping[str, Counts], warn: float | None, most: float | Non
 def is_error(lines: Iterable[str]) -> bool:
     """Tell whether `remarks` found an error."""
     return any(line.startswith("error: ") for line in lines)
-
-
-def check_section(section: Any) -> None:
-    """Raise ValueError or the like where a section that was read is none of `by_role`."""
-    for counts in section.values():
-        for count in counts.values():
-            number(count)
-        if not 0 <= counts["bad"] <= counts["asked"] or not counts["asked"]:
-            raise ValueError("bad replies by role are no counts")

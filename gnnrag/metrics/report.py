@@ -22,19 +22,18 @@ from gnnrag.metrics.retrieval import (
     precision,
     recall_at,
     resolved_metrics,
-    resolved_nodes,
 )
 from gnnrag.metrics.statistics import bootstrap_interval
 from gnnrag.types import Prediction, Question
 
-LENGTHS = ((1, 10), (11, 15), (16, 20))  # words of a question, inclusive; longer ones are one group
+_LENGTHS = ((1, 10), (11, 15), (16, 20))  # words of a question, inclusive; longer ones are one group
 _WITH_INTERVAL = (
     *("retrieval/recall@2", "retrieval/recall@5", "retrieval/all@5", "retrieval/mrr"),
     *("retrieval/hits@1", "retrieval/node_recall", "retrieval/node_precision", "retrieval/node_f1"),
     *("retrieval/resolved_recall", "retrieval/resolved_precision", "retrieval/resolved_f1"),
     *("answer/em", "answer/f1", "answer/sub_em"),
 )
-SHORT = ("answer/em", "answer/f1", "answer/sub_em", "answer/sub_em_tok")  # of a short reference alone
+_OF_SHORT_ANSWERS = ("answer/em", "answer/f1", "answer/sub_em", "answer/sub_em_tok")
 _USAGE = {
     "cost/llm_calls": "llm_calls",
     "cost/prompt_tokens": "prompt_tokens",
@@ -42,22 +41,20 @@ _USAGE = {
     "cost/usd": "cost",
     "cost/retriever_calls": "retriever_calls",
 }
-# Dollars per question are often below 0.0001.
-_DIGITS = {"cost/usd": 8}
+_DIGITS = {"cost/usd": 8}  # dollars per question are often below 0.0001
+Columns = Mapping[str, np.ndarray]
 
 
 def summarise(
-    questions: Sequence[Question], columns: Mapping[str, np.ndarray], resamples: int = 1000, seed: int = 0
+    questions: Sequence[Question], columns: Columns, resamples: int = 1000, seed: int = 0
 ) -> dict[str, Any]:
-    """Return means over questions, intervals of the main ones, cost, and the same means per type and length.
+    """Return means over questions, intervals of the main ones, cost, and the same means per type, length and hops.
 
-    Questions with a number of hops also get means per number. `columns` are those of `per_question`; a question for
-    which a metric is not defined is left out of its mean, which is None where none is left. `resamples=0` leaves the
-    intervals out.
+    `columns` are those of `per_question`. A question for which a metric is not defined is left out of its mean, which
+    is None where none is left. `resamples=0` leaves the intervals out.
     """
-    everything = np.ones(len(questions), dtype=bool)
     report: dict[str, Any] = {"questions": len(questions), "no_gold": sum(not q.gold for q in questions)}
-    report |= _means(columns, everything)
+    report |= _means(columns, np.ones(len(questions), dtype=bool))
     with_interval = [*(name for name in _WITH_INTERVAL if name in columns), *(n for n in columns if n.startswith(TEXT))]
     for name in with_interval if resamples else ():
         values = defined(columns[name])
@@ -66,18 +63,20 @@ def summarise(
             report[f"{name}_ci"] = [round(interval.low, 4), round(interval.high, 4)]
     for percent in (10, 50, 90):
         report[f"context/size_p{percent}"] = round(float(np.percentile(columns["context/size"], percent)), 4)
-    report["by_type"] = _grouped(columns, np.array([q.type for q in questions]))
-    report["by_length"] = _grouped(columns, np.array([length_group(q.text) for q in questions]))
+    report["by_type"] = _grouped(columns, [q.type for q in questions])
+    report["by_length"] = _grouped(columns, [length_group(q.text) for q in questions])
     if all(isinstance(q.extra.get("hops"), int) for q in questions):
-        report["by_hops"] = _grouped(columns, np.array([q.extra["hops"] for q in questions]))
+        report["by_hops"] = _grouped(columns, [q.extra["hops"] for q in questions])
     return report
 
 
 def length_group(text: str) -> str:
     """Return the group of a question by its number of words, such as `11-15 words`; names sort by length."""
     words = len(text.split())
-    low, high = next((pair for pair in LENGTHS if words <= pair[1]), (LENGTHS[-1][1] + 1, None))
-    return f"{low:02d}-{high} words" if high else f"{low}+ words"
+    for low, high in _LENGTHS:
+        if words <= high:
+            return f"{low:02d}-{high} words"
+    return f"{_LENGTHS[-1][1] + 1}+ words"
 
 
 def defined(values: np.ndarray) -> np.ndarray:
@@ -95,18 +94,22 @@ def per_question(
 
     Retrieval metrics are not defined without gold passages; where some questions have them, the others count 0 if
     `skip_no_gold` is false. Metrics of short answers are not defined for a reference of a sentence or more: see
-    `compare_texts`. Node metrics are there where a question has `gold_nodes`;
-    `nodes`, as in `resolved_nodes`, adds those of retrieved nodes together with those of the passages read.
-    `predictions` are one row a question, in any order; a failed one scores 0 and keeps its cost.
+    `compare_texts`. Node metrics are there where a question has `gold_nodes`; `nodes`, the table of
+    `resolved_metrics`, adds those of retrieved nodes together with those of the passages read. A failed question
+    scores 0 and keeps its cost.
 
-    Raises GnnragError for no questions or rows that are not one a question, ValueError for bad `ks` or `f1_variant`.
+    Raises GnnragError for no questions or predictions that are not one a question, ValueError for bad `ks` or
+    `f1_variant`.
     """
     config, pairs = config or MetricsConfig(), paired(questions, predictions)
-    rows = [_row(q, p, config) for q, p in pairs]
+    rows = [_row(question, prediction, config) for question, prediction in pairs]
     if any(gold_nodes(q) for q in questions):
         for row, (question, prediction) in zip(rows, pairs, strict=True):
-            metrics = _node_row(question, prediction, nodes)
-            metrics = dict.fromkeys(metrics, 0.0) if prediction.error is not None else metrics
+            metrics = node_metrics(question, prediction.nodes)
+            if nodes:
+                metrics |= resolved_metrics(question, prediction.nodes, prediction.context, nodes)
+            if prediction.error is not None:
+                metrics = dict.fromkeys(metrics, 0.0)
             row |= metrics if gold_nodes(question) else dict.fromkeys(metrics, math.nan)
     columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
     has_gold = np.array([bool(q.gold) for q in questions])
@@ -115,22 +118,12 @@ def per_question(
             if name.startswith("retrieval/") and not is_node_metric(name):
                 columns[name][~has_gold] = math.nan
     are_long = np.array([is_long(q) for q in questions])
-    for name in SHORT:
+    for name in _OF_SHORT_ANSWERS:
         columns[name][are_long] = math.nan
     return columns
 
 
-def _node_row(
-    question: Question, prediction: Prediction, table: Mapping[str, Sequence[str]] | None
-) -> dict[str, float]:
-    metrics = node_metrics(question, prediction.nodes)
-    if table:
-        metrics |= resolved_metrics(question, resolved_nodes(prediction.nodes, prediction.context, table))
-    return metrics
-
-
 def _row(question: Question, prediction: Prediction, config: MetricsConfig) -> dict[str, float]:
-    failed = prediction.error is not None
     answer, answers = prediction.answer, question.answers
     ranking, gold = prediction.ranking, question.gold
     quality = {f"retrieval/recall@{k}": recall_at(ranking, gold, k) for k in config.ks}
@@ -145,29 +138,29 @@ def _row(question: Question, prediction: Prediction, config: MetricsConfig) -> d
         "answer/sub_em_tok": sub_em_tok(answer, answers),
         "answer/abstained": float(is_abstention(answer)),
     }
-    if failed:
+    if prediction.error is not None:
         quality = dict.fromkeys(quality, 0.0)
-    # A failed question has spent what it spent: its cost counts.
     cost = {name: float(prediction.usage.get(key, 0)) for name, key in _USAGE.items()}
     cost["cost/seconds_per_question"] = prediction.seconds
-    size = float(len(prediction.context))
-    return {**quality, **cost, "context/size": size, "failed": float(failed)}
+    size, failed = float(len(prediction.context)), float(prediction.error is not None)
+    return {**quality, **cost, "context/size": size, "failed": failed}
 
 
-def _grouped(columns: Mapping[str, np.ndarray], groups: np.ndarray) -> dict[str, dict[str, Any]]:
-    """Return the size and the means of each group of questions. `groups` names each question's, shape (n,)."""
-    rows = {str(group): groups == group for group in np.unique(groups)}
-    return {name: {"count": int(mine.sum()), **_means(columns, mine)} for name, mine in rows.items()}
+def _grouped(columns: Columns, groups: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Return the size and the means of each group of questions; `groups` names each question's, (n,)."""
+    names = np.array(groups)
+    rows = {str(name): names == name for name in np.unique(names)}
+    return {name: {"count": int(members.sum()), **_means(columns, members)} for name, members in rows.items()}
 
 
-def _means(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, Any]:
+def _means(columns: Columns, rows: np.ndarray) -> dict[str, Any]:
     """Return rounded means over the questions in `rows` for which a metric is defined; None where there are none."""
-    result: dict[str, Any] = {"failed": int(columns["failed"][rows].sum())}
+    means: dict[str, Any] = {"failed": int(columns["failed"][rows].sum())}
     for name, values in columns.items():
         if name != "failed":
             chosen = defined(values[rows])
-            result[name] = round(float(chosen.mean()), _DIGITS.get(name, 4)) if len(chosen) else None
-    return result
+            means[name] = round(float(chosen.mean()), _DIGITS.get(name, 4)) if len(chosen) else None
+    return means
 
 
 def paired(questions: Sequence[Question], predictions: Iterable[Prediction]) -> list[tuple[Question, Prediction]]:

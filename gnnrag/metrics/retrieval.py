@@ -30,21 +30,20 @@ def mrr(ranking: Sequence[Hashable], gold: Collection[Hashable]) -> float:
 def ndcg_at(ranking: Sequence[Hashable], gold: Collection[Hashable], k: int) -> float:
     """Return nDCG of the first `k` ranks, gold passages worth the same: 1.0 where they come first, 0.0 for none."""
     relevant = set(gold)
-    found = sum(1.0 / math.log2(rank + 1) for rank, id_ in enumerate(ranking[:k], start=1) if id_ in relevant)
+    gain = sum(1.0 / math.log2(rank + 1) for rank, id_ in enumerate(ranking[:k], start=1) if id_ in relevant)
     best = sum(1.0 / math.log2(rank + 1) for rank in range(1, min(len(relevant), k) + 1))
-    return found / best if best else 0.0
+    return gain / best if best else 0.0
 
 
 def precision(context: Collection[str], gold: Collection[str]) -> float:
     """Return the share of the distinct passages in `context` that are gold, 0.0 for an empty context."""
-    shown = set(context)
-    return len(shown.intersection(gold)) / len(shown) if shown else 0.0
+    distinct = set(context)
+    return len(distinct.intersection(gold)) / len(distinct) if distinct else 0.0
 
 
 # Retrieved graph nodes, for questions whose answers are entities (DotRAG, specification 8.4). Means are over questions:
 # the mean of F1 is not the F1 of the mean recall and precision.
 
-_NAMES = ("recall", "precision", "f1")
 _NODE, _RESOLVED, _COUNT = "retrieval/node_", "retrieval/resolved_", "context/nodes"
 
 
@@ -63,21 +62,6 @@ def gold_nodes(question: Question) -> tuple[str, ...]:
     return tuple(question.extra.get("nodes", ()))
 
 
-def resolved_nodes(nodes: Sequence[str], passages: Iterable[str], table: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return retrieved nodes, best first, then those of retrieved passages, so that all systems compare alike.
-
-    `table` maps a passage id to the entity it is about and the neighbours of that which it mentions.
-    """
-    return list(dict.fromkeys([*nodes, *(node for id_ in passages for node in table.get(id_, ()))]))
-
-
-def resolved_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
-    """Return `node_metrics` of resolved nodes, as `resolved_...`, and how many there are."""
-    metrics = {name: value for name, value in node_metrics(question, nodes).items() if name.startswith(_NODE)}
-    named = {name.replace(_NODE, _RESOLVED): value for name, value in metrics.items()}
-    return named | {_COUNT: float(len(nodes))}
-
-
 def node_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
     """Return the node metrics of one question (`extra["nodes"]`, perhaps `extra["anchor"]`); `nodes` are best first.
 
@@ -88,9 +72,25 @@ def node_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
     wider = (*answers, anchor) if answers and anchor is not None else answers
     metrics = {"retrieval/hits@1": float(bool(nodes) and nodes[0] in answers)}
     for gold, ending in ((answers, ""), (wider, "_with_anchor")):
-        for name, value in zip(_NAMES, node_scores(nodes, gold), strict=True):
+        for name, value in zip(("recall", "precision", "f1"), node_scores(nodes, gold), strict=True):
             metrics[f"{_NODE}{name}{ending}"] = value
     return metrics
+
+
+def resolved_metrics(
+    question: Question, nodes: Sequence[str], passages: Iterable[str], table: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
+    """Return node metrics of retrieved nodes and those of retrieved passages together, and how many nodes there are.
+
+    So all systems compare alike. `table` maps a passage id to the entity it is about and the neighbours it mentions.
+    """
+    resolved = list(dict.fromkeys([*nodes, *(node for id_ in passages for node in table.get(id_, ()))]))
+    metrics = {
+        name.replace(_NODE, _RESOLVED): value
+        for name, value in node_metrics(question, resolved).items()
+        if name.startswith(_NODE)
+    }
+    return metrics | {_COUNT: float(len(resolved))}
 
 
 def is_node_metric(name: str) -> bool:

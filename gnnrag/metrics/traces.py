@@ -6,20 +6,19 @@ what the pool held. Questions that stop early keep their last value: each round 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import read_lines
-from gnnrag.common.records import interpreting
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.metrics.retrieval import recall_at
 from gnnrag.types import Question
 
 DEPTH = 5  # ranks that count, of each query and of the pool
-SIDES = ("semantic", "relational")  # of GraphSearch, arXiv 2509.22009
-_EVENTS = frozenset({"query", "merge", "sub_query", "patterns"})  # all that is read here
+CHANNELS = ("semantic", "relational")  # of GraphSearch, arXiv 2509.22009
+_EVENTS = frozenset({"query", "merge", "sub_query", "patterns"})
 _QUALIFIER = re.compile(r"\s*\([^()]*\)$")  # of a title: "Malcolm St. Clair (filmmaker)"
 
 Trace = Mapping[str, Any]
@@ -27,31 +26,32 @@ Triple = tuple[str, str, str]
 
 
 def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
-    """Return `by_round`, `by_step` (GraphSearch: by side, and gold triples), `path_patterns` (DotRAG on MetaQA).
+    """Return `by_round`, `by_step` (GraphSearch: by channel, and gold triples), `path_patterns` (DotRAG on MetaQA).
 
-    Empty, with a note, where only some questions have a trace. Raises ArtefactError for a damaged or forged one.
+    Empty, with a note, where only some questions have a trace.
     """
-    with interpreting(path, "run.fresh=true answers all questions again"):
-        # Row by row, and without the messages of language models: they are nearly all of a large trace.
-        traces = [
-            {**row, "events": [event for event in row["events"] if event["event"] in _EVENTS]}
-            for row, _ in read_lines(path)
-        ]
-        if lacking := {q.id for q in questions} - {trace["question_id"] for trace in traces}:
-            on_note(
-                f"{path.parent}: {len(lacking)} of {len(questions)} questions have no trace (run.traces=false), so "
-                "nothing is said by round; run.fresh=true answers all of them again"
-            )
-            return {}
-        metrics: dict[str, Any] = {"by_round": by_round(traces, questions)}
-        if any(steps := by_step(traces, questions).values()):
-            metrics["by_step"] = dict(zip(SIDES, steps, strict=True))
-            if any(question.evidence for question in questions):
-                kinds = {"pairs": joins, "triples": states}
-                metrics["triples_by_step"] = {k: triples_by_step(traces, questions, f) for k, f in kinds.items()}
-        if patterns := path_patterns(traces, questions):
-            metrics["path_patterns"] = patterns
-        return metrics
+    traces = []
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            # The messages of language models are nearly all of a large trace: dropped row by row.
+            events = [event for event in row["events"] if event["event"] in _EVENTS]
+            traces.append({"question_id": row["question_id"], "events": events})
+    if lacking := {q.id for q in questions} - {trace["question_id"] for trace in traces}:
+        on_note(
+            f"{path.parent}: {len(lacking)} of {len(questions)} questions have no trace (run.traces=false), so there "
+            "are no figures by round; run.fresh=true answers all of them again"
+        )
+        return {}
+    metrics: dict[str, Any] = {"by_round": by_round(traces, questions)}
+    if any(steps := by_step(traces, questions).values()):
+        metrics["by_step"] = dict(zip(CHANNELS, steps, strict=True))
+        if any(question.evidence for question in questions):
+            kinds = {"pairs": joins, "triples": states}
+            metrics["triples_by_step"] = {k: triples_by_step(traces, questions, match) for k, match in kinds.items()}
+    if patterns := path_patterns(traces, questions):
+        metrics["path_patterns"] = patterns
+    return metrics
 
 
 def by_round(traces: Iterable[Trace], questions: Sequence[Question], depth: int = DEPTH) -> list[dict[str, Any]]:
@@ -62,11 +62,11 @@ def by_round(traces: Iterable[Trace], questions: Sequence[Question], depth: int 
     and, where evidence is pooled, `pool` (Recall@`depth` of all that was found so far).
     """
     chains = [_rounds(trace["events"], gold, depth) for trace, gold in _with_gold(traces, questions, "gold")]
-    reached = [[share for share, _, _ in chain] for chain in chains]
+    reached = carried([[share for share, _, _ in chain] for chain in chains])
     has_pool = any(pool is not None for chain in chains for _, pool, _ in chain)
-    pools = carried([[pool or 0.0 for _, pool, _ in chain] for chain in chains]) if has_pool else []
+    pools = carried([[pool or 0.0 for _, pool, _ in chain] for chain in chains])
     rows = []
-    for number, share in enumerate(carried(reached)):
+    for number, share in enumerate(reached):
         counts = [chain[number][2] for chain in chains if number < len(chain) and chain[number][2]]
         queries = round(sum(counts) / len(counts), 4) if counts else 0.0
         row = {"round": number, "questions": len(counts), "queries": queries, "reached": share}
@@ -75,69 +75,46 @@ def by_round(traces: Iterable[Trace], questions: Sequence[Question], depth: int 
 
 
 def _rounds(events: Iterable[Mapping[str, Any]], gold: set[Any], depth: int) -> list[tuple[float, float | None, int]]:
-    """Return (reached, pool, queries) after each round of one question. What a round lacks, the one before it says."""
-    seen: set[str] = set()
+    """Return (reached, pool, queries) after each round of one question; what a round lacks is as in the one before."""
+    reached: set[str] = set()
     rounds: dict[int, list[Any]] = {}
     for event in events:
         if event["event"] == "query":
             row = rounds.setdefault(event["round"], [0.0, None, 0])
-            seen |= gold & set(_passages_of(event["ranking"], depth))
-            row[0], row[2] = len(seen) / len(gold), row[2] + 1
+            ranking = event["ranking"]
+            if ranking["kind"] == "passage":
+                hits = ranking["ids"][:depth]
+            else:
+                hits = [passage for sources in ranking.get("sources", ())[:depth] for passage in sources]
+            reached |= gold & set(hits)
+            row[0], row[2] = len(reached) / len(gold), row[2] + 1
         elif event["event"] == "merge" and event["round"] in rounds:
             rounds[event["round"]][1] = recall_at(event["top"], gold, depth)
     filled: list[tuple[float, float | None, int]] = []
+    share, last_pool = 0.0, None
     for number in range(max(rounds, default=-1) + 1):
-        share, pool, queries = rounds.get(number, (filled[-1][0] if filled else 0.0, None, 0))
-        filled.append((share, filled[-1][1] if pool is None and filled else pool, queries))
+        share, pool, queries = rounds.get(number, (share, None, 0))
+        last_pool = last_pool if pool is None else pool
+        filled.append((share, last_pool, queries))
     return filled
 
 
-def _passages_of(ranking: Mapping[str, Any], depth: int) -> list[str]:
-    if ranking["kind"] == "passage":
-        return list(ranking["ids"][:depth])
-    return [passage for sources in ranking.get("sources", ())[:depth] for passage in sources]
-
-
 def by_step(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str, list[float]]:
-    """Return the mean share of gold passages that a side retrieved up to each sub-query (Figure 7 of GraphSearch).
+    """Return the mean share of gold passages that a channel retrieved up to each sub-query (Figure 7 of GraphSearch).
 
     A graph hit counts for its source passages. Questions without gold passages are left out.
     """
-    chains: dict[str, list[list[float]]] = {side: [] for side in SIDES}
+    chains: dict[str, list[list[float]]] = {channel: [] for channel in CHANNELS}
     for trace, gold in _with_gold(traces, questions, "gold"):
-        for side in SIDES:
-            seen: set[str] = set()
+        for channel in CHANNELS:
+            retrieved: set[str] = set()
             chain = []
             for event in trace["events"]:
-                if event["event"] == "sub_query" and event["side"] == side:
-                    seen |= gold & set(event["context_ids"])
-                    chain.append(len(seen) / len(gold))
-            chains[side].append(chain)
-    return {side: carried(rows) for side, rows in chains.items()}
-
-
-def triples_by_step(
-    traces: Iterable[Trace], questions: Sequence[Question], found_by: Callable[[str, Triple], bool] | None = None
-) -> list[float]:
-    """Return the mean share of gold triples among the graph side's hits, up to each of its sub-queries.
-
-    A triple is found by `states` (the default) or `joins`, in the `TRACE_DEPTH` hits traced. Without gold: left out.
-    """
-    found_by = found_by or states
-    chains = []
-    for trace, gold in _with_gold(traces, questions, "evidence"):
-        seen: set[Triple] = set()
-        hits: dict[str, list[str]] = {}
-        chain = []
-        for event in trace["events"]:
-            if event["event"] == "query" and event.get("kind") == "relational":
-                hits[event["text"]] = [] if event["ranking"]["kind"] == "passage" else event["ranking"]["ids"]
-            elif event["event"] == "sub_query" and event["side"] == "relational":
-                ids = hits.get(event["sent"], ())
-                seen |= {triple for triple in gold if any(found_by(id_, triple) for id_ in ids)}
-                chain.append(len(seen) / len(gold))
-        chains.append(chain)
-    return carried(chains)
+                if event["event"] == "sub_query" and event["side"] == channel:
+                    retrieved |= gold & set(event["context_ids"])
+                    chain.append(len(retrieved) / len(gold))
+            chains[channel].append(chain)
+    return {channel: carried(rows) for channel, rows in chains.items()}
 
 
 def joins(relation: str, triple: Triple) -> bool:
@@ -151,8 +128,8 @@ def joins(relation: str, triple: Triple) -> bool:
 
 def states(relation: str, triple: Triple) -> bool:
     """Tell whether a relation also has all words of the predicate: "directed by" does not say "director"."""
-    said = set(normalise_answer(_parts(relation)[1]).split())
-    return joins(relation, triple) and set(normalise_answer(triple[1]).split()) <= said
+    words = set(normalise_answer(_parts(relation)[1]).split())
+    return joins(relation, triple) and set(normalise_answer(triple[1]).split()) <= words
 
 
 def _parts(relation: str) -> tuple[str, str, str]:
@@ -163,6 +140,29 @@ def _parts(relation: str) -> tuple[str, str, str]:
 
 def _name(name: str) -> str:
     return normalise_answer(_QUALIFIER.sub("", name))
+
+
+def triples_by_step(
+    traces: Iterable[Trace], questions: Sequence[Question], match: Callable[[str, Triple], bool] = states
+) -> list[float]:
+    """Return the mean share of gold triples among the relational channel's hits, up to each of its sub-queries.
+
+    A hit is compared with a triple by `states` or `joins`. Questions without gold triples are left out.
+    """
+    chains = []
+    for trace, gold in _with_gold(traces, questions, "evidence"):
+        stated: set[Triple] = set()
+        hits: dict[str, list[str]] = {}
+        chain = []
+        for event in trace["events"]:
+            if event["event"] == "query" and event.get("kind") == "relational":
+                hits[event["text"]] = [] if event["ranking"]["kind"] == "passage" else event["ranking"]["ids"]
+            elif event["event"] == "sub_query" and event["side"] == "relational":
+                ids = hits.get(event["sent"], ())
+                stated |= {triple for triple in gold if any(match(id_, triple) for id_ in ids)}
+                chain.append(len(stated) / len(gold))
+        chains.append(chain)
+    return carried(chains)
 
 
 def _with_gold(
@@ -180,11 +180,6 @@ def carried(chains: Sequence[Sequence[float]]) -> list[float]:
     return [round(sum(row[i] for row in filled) / len(filled), 4) for i in range(longest)]
 
 
-def gold_pattern(question: Question) -> tuple[str, ...]:
-    """Return the relations from a question's start to its answers (`extra["relations"]`), "~" before reversed ones."""
-    return tuple(question.extra.get("relations", ()))
-
-
 def follows(pattern: Sequence[Sequence[str]], wanted: Sequence[str]) -> bool:
     """Tell whether each edge of `pattern` (all its relations) states the wanted one, but for case and underscores."""
     edges = [{_relation_name(label) for label in edge} for edge in pattern]
@@ -194,22 +189,24 @@ def follows(pattern: Sequence[Sequence[str]], wanted: Sequence[str]) -> bool:
 def path_patterns(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str, Any]:
     """Return path-pattern accuracy: whether paths went the way their question asks for (DotRAG, specification 8.4).
 
-    `accuracy` is the mean over questions of the share of complete paths that follow the gold pattern (0 without any),
-    `found` the share of questions with at least one that does, `with_paths` the questions that have complete paths,
-    `paths` their mean number over all `questions`; the same by type in `by_type`. Empty where no question says its
-    relations, no trace tells of paths, or the graph was read from text and states none of these relations by name.
+    The gold pattern is `extra["relations"]`, from the question's start to its answers, "~" before reversed ones.
+    `accuracy` is the mean over questions of the share of complete paths that follow it (0 without any), `found` the
+    share of questions with at least one that does, `with_paths` the questions that have complete paths, `paths` their
+    mean number over all `questions`; the same by type in `by_type`. Empty where no question says its relations, no
+    trace tells of paths, or the graph was read from text and states none of these relations by name.
     """
-    known = {question.id: question for question in questions if gold_pattern(question)}
+    gold = {question.id: tuple(question.extra.get("relations", ())) for question in questions}
+    types = {question.id: question.type for question in questions}
     rows: dict[str, list[tuple[int, int]]] = {}
     predicates: set[str] = set()
     for trace in traces:
-        if question := known.get(trace["question_id"]):
+        if pattern := gold.get(trace["question_id"]):
             events = [event for event in trace["events"] if event["event"] == "patterns"]
-            paths = [row for event in events for row in event["complete"]]
             predicates |= {_relation_name(name) for event in events for name in event["predicates"]}
-            right = sum(row["paths"] for row in paths if follows(row["pattern"], gold_pattern(question)))
-            rows.setdefault(question.type, []).append((right, sum(row["paths"] for row in paths)))
-    asked = {_relation_name(name.removeprefix("~")) for question in known.values() for name in gold_pattern(question)}
+            paths = [path for event in events for path in event["complete"]]
+            right = sum(path["paths"] for path in paths if follows(path["pattern"], pattern))
+            rows.setdefault(types[trace["question_id"]], []).append((right, sum(path["paths"] for path in paths)))
+    asked = {_relation_name(name.removeprefix("~")) for pattern in gold.values() for name in pattern}
     if not asked & predicates:
         return {}
     overall = [row for type_ in rows.values() for row in type_]
@@ -220,9 +217,9 @@ def _pattern_means(rows: Sequence[tuple[int, int]]) -> dict[str, Any]:
     count = len(rows)
     return {
         "questions": count,
-        "with_paths": sum(of > 0 for _, of in rows),
-        "paths": round(sum(of for _, of in rows) / count, 4),
-        "accuracy": round(sum(right / of for right, of in rows if of) / count, 4),
+        "with_paths": sum(paths > 0 for _, paths in rows),
+        "paths": round(sum(paths for _, paths in rows) / count, 4),
+        "accuracy": round(sum(right / paths for right, paths in rows if paths) / count, 4),
         "found": round(sum(right > 0 for right, _ in rows) / count, 4),
     }
 

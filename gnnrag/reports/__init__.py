@@ -1,1 +1,1 @@
-"""From a grid of runs to a table: tables of papers, retrievers side by side, runs over folds."""
+"""From a file of rows to a table: each row is an evaluation, shown beside published figures."""

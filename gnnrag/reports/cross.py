@@ -1,9 +1,9 @@
-"""Cross-validated evaluation of trained parts: each question is answered with checkpoints that did not train on it."""
+"""Cross-validated evaluation of trained parts: each question is answered with checpoints that did not train on it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,21 +17,19 @@ from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.registry import RETRIEVERS, ROLES
-from gnnrag.run.evaluation import Observer, check_retriever, evaluate, load_questions_for, tracked, write_metrics
+from gnnrag.run.evaluation import Observer, check_retriever, evaluate, load_questions_for, open_tracker, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
 from gnnrag.run.rundir import commit, read_predictions, trained_counts
-from gnnrag.run.sharding import refuse_shard
 from gnnrag.run.trained import read_parts, read_seen, seen_hash, seen_in
 from gnnrag.training.config import draw
 from gnnrag.types import Question
 
 GNN = "gnn"  # the part that is no role: the network of retriever=gfm
-Group = tuple[dict[str, Path], Dataset]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A trained part: `gnn`, or a role; `checkpoints` maps a question id to one that the question did not shape."""
+    """A trained part: `gnn`, or a role; `checkpoints` maps a question id to one that was not trained on it."""
 
     name: str
     run: Path
@@ -48,60 +46,51 @@ def sampled(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
     """Return at most `count` questions, drawn by a hash of their ids, in the order given."""
     if count < 1:
         raise ConfigError(f"sample={count}: must be at least 1")
-    kept = {q.id for q in sorted(questions, key=lambda q: draw(q.id, "limit"))[:count]}
-    return tuple(q for q in questions if q.id in kept)
+    drawn = {q.id for q in sorted(questions, key=lambda q: draw(q.id, "limit"))[:count]}
+    return tuple(q for q in questions if q.id in drawn)
 
 
 def read_part(name: str, run: Path, data: Dataset) -> Part:
-    """Return the checkpoints of a training, each for those of the questions that did not shape it.
+    """Return the checkpoints of a training, each for those of the questions that it was not trained on.
 
     `run` has folders `fold0`, `fold1`, ... (cross=true), or is a single training or checkpoint, on `data` of that name.
     Raises ConfigError where there is no such part or it is not trained, GnnragError where the training is unfinished,
-    DataError where a question shaped every checkpoint for it, or two folds report on it.
+    DataError where every checkpoint was trained on a question, or two folds report on it.
     """
     if name != GNN and "tuned" not in ROLES.get(name, ()):
-        known = [GNN, *(role for role, table in ROLES.items() if "tuned" in table)]
+        known = [GNN, *(role for role, forms in ROLES.items() if "tuned" in forms)]
         raise ConfigError(f"{name}={run}: no such part is trained. {nearest(name, known)}")
-    folds = folds_of(run)
-    checkpoints = _of_folds(folds, data) if folds else _of_one(run, data)
-    if missing := [q.id for q in data.questions if q.id not in checkpoints]:
-        what = f"{len(missing)} of {len(data.questions)} questions, such as {missing[0]!r}, "
-        why = "are in no fold's report part" if folds else "trained it, or decided when its training stopped"
-        raise DataError(run, f"{what}{why}; train with cross=true, and with this set among its sets")
-    return Part(name, run, checkpoints)
-
-
-def _of_folds(folds: Sequence[Path], data: Dataset) -> dict[str, Path]:
     asked = {q.id for q in data.questions}
     checkpoints: dict[str, Path] = {}
-    for folder in folds:
+    for folder in folds_of(run):
         parts = read_parts(folder)
         if not (folder / "metrics.json").is_file():
             raise GnnragError(f"{folder} has not ended: run its training command again")
         if data.name not in parts:
             raise DataError(folder, f"the training had no set {data.name!r}, only {', '.join(sorted(parts))}")
         seen = seen_in(parts) | (read_seen(folder) or frozenset())
-        for id_ in parts[data.name]["report"]:
+        for id_ in asked.intersection(parts[data.name]["report"]):
             if id_ in checkpoints:
                 raise DataError(folder, f"question {id_!r} is reported on by two folds")
-            if id_ in asked and seen_hash(id_) in seen:
+            if seen_hash(id_) in seen:
                 raise DataError(folder, f"question {id_!r} is reported on, and trained under another set or before")
-            if id_ in asked:
-                checkpoints[id_] = folder / "best"
-    return checkpoints
-
-
-def _of_one(run: Path, data: Dataset) -> dict[str, Path]:
-    seen = read_seen(run)
-    if seen is None:
-        raise GnnragError(
-            f"{run} is no training run, and no checkpoint that says which questions trained it; give the folder that "
-            "the training script printed"
-        )
-    if (run / "folds.json").is_file() and not (run / "metrics.json").is_file():
-        raise GnnragError(f"{run} has not ended: run its training command again")
-    folder = run / "best" if (run / "best").is_dir() else run
-    return {q.id: folder for q in data.questions if seen_hash(q.id) not in seen}
+            checkpoints[id_] = folder / "best"
+    if not folds_of(run):
+        seen_by_one = read_seen(run)
+        if seen_by_one is None:
+            raise GnnragError(
+                f"{run} is no training run, and no checkpoint that says which questions it was trained on; give the "
+                "folder that the training printed"
+            )
+        if (run / "folds.json").is_file() and not (run / "metrics.json").is_file():
+            raise GnnragError(f"{run} has not ended: run its training command again")
+        folder = run / "best" if (run / "best").is_dir() else run
+        checkpoints = {id_: folder for id_ in asked if seen_hash(id_) not in seen_by_one}
+    if missing := [q.id for q in data.questions if q.id not in checkpoints]:
+        what = f"{len(missing)} of {len(data.questions)} questions, such as {missing[0]!r}, "
+        why = "are in no fold's report part" if folds_of(run) else "trained it, or decided when its training stopped"
+        raise DataError(run, f"{what}{why}; train with cross=true, and with this set among its sets")
+    return Part(name, run, checkpoints)
 
 
 def used_parts(config: EvaluateConfig, parts: Sequence[Part]) -> list[Part]:
@@ -121,8 +110,8 @@ def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> Eval
             retriever = replace(retriever, settings=replace(retriever.settings, checkpoint=str(folder)))
             continue
         role: RoleConfig = getattr(roles, name)
-        own = replace(role if role.impl in (None, "tuned", "auto") else RoleConfig(), impl="tuned", path=str(folder))
-        roles = replace(roles, **{name: own})
+        base = role if role.impl in (None, "tuned", "auto") else RoleConfig()
+        roles = replace(roles, **{name: replace(base, impl="tuned", path=str(folder))})
     return replace(config, retriever=retriever, roles=roles)
 
 
@@ -136,24 +125,20 @@ def check_against(against: Sequence[str], trained: Collection[str]) -> None:
     for other in against:
         for role in trained:
             if other not in RETRIEVERS and role != GNN and other not in ROLES.get(role, {}):
-                known = [*ROLES.get(role, {}), *RETRIEVERS]
-                raise ConfigError(
-                    f"against={other!r}: neither a form of {role} nor a retriever. {nearest(other, known)}"
-                )
+                hint = nearest(other, [*ROLES.get(role, {}), *RETRIEVERS])
+                raise ConfigError(f"against={other!r}: neither a form of {role} nor a retriever. {hint}")
 
 
 def without_trained(config: EvaluateConfig, parts: Sequence[Part], impl: str) -> EvaluateConfig:
     """Return the settings with another implementation in the roles of the trained parts; options of it stay."""
-    names = [part.name for part in parts if part.name != GNN]
-    roles = {name: role for name in names if (role := getattr(config.roles, name)).impl == impl}
-    others = {name: RoleConfig(impl=impl) for name in names if name not in roles}
-    return replace(config, roles=replace(config.roles, **roles, **others))
+    names = [part.name for part in parts if part.name != GNN and getattr(config.roles, part.name).impl != impl]
+    return replace(config, roles=replace(config.roles, **{name: RoleConfig(impl=impl) for name in names}))
 
 
 def cross_evaluate(
     config: EvaluateConfig, parts: Sequence[Part], data: Dataset | None = None, observer: Observer | None = None
 ) -> tuple[Path, dict[str, Any]]:
-    """Answer each question with the checkpoints that it did not shape, and score all of them as one run.
+    """Answer each question with checkpoints that were not trained on it, and score all of them as one run.
 
     `parts` (of `read_part`, for these questions) replace what the config says of them; those it does not ask are passed
     over. `data` stands in for the configured. Returns the merged run's directory and metrics, or an ordinary run's
@@ -163,55 +148,54 @@ def cross_evaluate(
     parts = used_parts(config, parts)
     if not parts:
         return evaluate(config, observer, data=data)
-    refuse_shard(config.shard, "a run over folds")
+    if config.shard:
+        raise ConfigError(f"shard={config.shard}: a run over folds is not divided; leave it out")
     if config.run.name:
         refuse_other(Path(config.run.root) / config.run.name, CROSS)
     data = data or load_questions_for(config)
-    index, runs = None, dict[Path, Group]()
+    index, runs = None, dict[Path, tuple[dict[str, Path], Dataset]]()
     for number, (chosen, group) in enumerate(_groups(parts, data)):
-        part = replace(config.run, tracking="off")  # W&B is shown the whole
-        if config.run.name:
-            part = replace(part, name=f"{config.run.name}-group{number}")
-        own = replace(with_checkpoints(config, chosen), run=part)
-        index = index or open_index(own, data.name, data.passages, observer.on_index)
-        path, _ = evaluate(own, observer, index, group)
+        name = f"{config.run.name}-group{number}" if config.run.name else None
+        single = replace(with_checkpoints(config, chosen), run=replace(config.run, tracking="off", name=name))
+        index = index or open_index(single, data.name, data.passages, observer.on_index)
+        path, _ = evaluate(single, observer, index, group)
         runs[path] = (chosen, group)
     first = next(iter(runs))
     name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
-    merged = first.with_name(name)
+    merged, whole = first.with_name(name), swapped(config, parts)
     _merge(runs, data.questions, merged)
-    whole = swapped(config, parts)
     write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(without_credentials(to_plain(whole)))))
     predictions = read_predictions(merged)
-    used = [folder for chosen, _ in runs.values() for folder in chosen.values()]
-    with tracked(whole, merged, data, index, observer.on_note, used) as tracker:
-        metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
-        tracker.finish(metrics, predictions)
+    metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
+    open_tracker(whole, merged, {"data": data.fingerprints}).finish(metrics)
     check_retriever(config, merged, predictions)
     return merged, metrics
 
 
-def _groups(parts: Sequence[Part], data: Dataset) -> Iterator[Group]:
+def _groups(parts: Sequence[Part], data: Dataset) -> Iterator[tuple[dict[str, Path], Dataset]]:
     """Yield the checkpoints of each group of questions with the group, in the order of its first question."""
     groups: dict[tuple[Path, ...], list[Question]] = {}
     for question in data.questions:
         groups.setdefault(tuple(part.checkpoints[question.id] for part in parts), []).append(question)
     for chosen, questions in groups.items():
-        names = (part.name for part in parts)
-        yield dict(zip(names, chosen, strict=True)), replace(data, questions=tuple(questions))
+        yield dict(zip((p.name for p in parts), chosen, strict=True)), replace(data, questions=tuple(questions))
 
 
-def _merge(runs: Mapping[Path, Group], questions: Sequence[Question], merged: Path) -> None:
+def _merge(
+    runs: Mapping[Path, tuple[dict[str, Path], Dataset]], questions: Sequence[Question], merged: Path
+) -> None:
     """Write the rows of several runs as one, in the order of the questions, and who answered which of them."""
     merged.mkdir(parents=True, exist_ok=True)
     for name in ("predictions.jsonl", "traces.jsonl"):
         rows = {row["question_id"]: row for path in runs for row in read_journal(path / name)}
         write_jsonl(merged / name, [rows[q.id] for q in questions if q.id in rows])
     write_jsonl(merged / "log.jsonl", [row for path in runs for row in read_journal(path / "log.jsonl")])
-    meta: dict[str, Any] = {"merged": [path.name for path in runs], "commit": commit()}
-    if trained := _trained_on(runs, len(questions)):
-        meta["trained_on"] = trained
-    write_json(merged / "meta.json", meta)
+    counts: Counter[str] = Counter()
+    for path in runs:
+        counts.update({name: int(text.split()[0]) for name, text in trained_counts(path).items()})  # "3 of 50"
+    trained = {name: f"{count} of {len(questions)}" for name, count in counts.items()}
+    meta = {"merged": [path.name for path in runs], "commit": commit()}
+    write_json(merged / "meta.json", meta | ({"trained_on": trained} if trained else {}))
     groups = {
         path.name: {
             "checkpoints": {name: str(folder) for name, folder in chosen.items()},
@@ -220,11 +204,3 @@ def _merge(runs: Mapping[Path, Group], questions: Sequence[Question], merged: Pa
         for path, (chosen, group) in runs.items()
     }
     write_json(merged / "folds.json", groups)
-
-
-def _trained_on(runs: Iterable[Path], total: int) -> dict[str, str]:
-    """Return how many questions of all runs had shaped a part ("3 of 50"), as each run noted it of its own."""
-    counts: Counter[str] = Counter()
-    for path in runs:
-        counts.update({name: int(said.split()[0]) for name, said in trained_counts(path).items()})
-    return {name: f"{count} of {total}" for name, count in counts.items()}

@@ -157,7 +157,7 @@ _SINGLE_FACT = re.compile(
     r"(?:who|when|where|how (?:many|much|long|tall|old|far|high|big)|what year|(?:in|on) (?:what|which) year)\b"
 )
 
-# Cue to its weight for passage_local, multi_hop and thematic. Fitted by `tests/benchmarks/fit_router.py`: multinomial
+# Cue to its weight for passage_local, multi_hop and thematic. Fitted by `benchmarks/fit_router.py`: multinomial
 # logistic regression, classes and within them sources of equal weight, on two thirds of 2,452 questions of the dev
 # splits and of those written for it; its output has the confusion matrix of the others. Only 102 were written: an
 # embedding's 384 weights a class would learn their subjects.

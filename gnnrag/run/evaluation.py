@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from gnnrag.cluster.tracker import Artefact, WandbRun, checkpoint_artefact, data_artefact, index_artefact
-from gnnrag.cluster.tracking import EvaluationTracker, Sources, describe
 from gnnrag.common.files import read_object, write_json, write_jsonl
 from gnnrag.common.records import EVALUATION, refuse_other
 from gnnrag.common.yaml_config import without_credentials
@@ -32,7 +30,9 @@ from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.run.rundir import SHARDS, RunDir, commit, differences, fingerprint_fields, run_name
 from gnnrag.run.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
-from gnnrag.run.trained import checkpoints, trained_on
+from gnnrag.run.stopping import StoppedError, stop_flag
+from gnnrag.run.tracking import Tracker
+from gnnrag.run.trained import trained_on
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Prediction, Question
@@ -71,63 +71,43 @@ def evaluate(
     index = index or open_index(config, data.name, data.passages, observer.on_index)
     # Before there is a run: a part that cannot be built leaves no folder behind.
     pipeline = Pipeline(config, index, wrap)
-    with (
-        closing(open_run(config, data, index, pipeline.roles.prompts)) as run,
-        tracked(config, run.path, data, index, on_note) as tracker,
-    ):
-        todo = _left(config, run, asked, tracker, on_note)
+    with closing(open_run(config, data, index, pipeline.roles.prompts)) as run:
+        todo = _left(config, run, asked, on_note)
         observer.on_start(len(todo))
-        if todo:
-            run.unscore()
-            _predict(pipeline, run, todo, tracker, observer.on_question)
-        predictions = run.finish([q.id for q in asked])
-        if shard:
-            counts = {"questions": len(asked), "failed": sum(p.error is not None for p in predictions)}
-            return run.path, {**counts, "replies": by_role(predictions)}
-        metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, on_note, index)
-        tracker.finish(metrics, predictions)
+        tracker, code = open_tracker(config, run.path, {"data": data.fingerprints, "index": index.fingerprint}), 1
+        try:
+            if todo:
+                run.unscore()
+                _predict(pipeline, run, len(asked) - len(todo), todo, tracker, observer.on_question)
+            predictions = run.finish([q.id for q in asked])
+            if shard:
+                counts: dict[str, Any] = {
+                    "questions": len(asked),
+                    "failed": sum(p.error is not None for p in predictions),
+                }
+                counts["replies"] = by_role(predictions)
+                write_json(run.path / "metrics.json", counts)
+                code = 0
+                return run.path, counts
+            metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, on_note, index)
+            tracker.finish(metrics)
+            code = 0
+        finally:
+            tracker.finish(code=code)
     check_retriever(config, run.path, predictions)
     return run.path, metrics
 
 
-def tracked(
-    config: EvaluateConfig,
-    path: Path,
-    data: Dataset,
-    index: Index | None,
-    on_note: Callable[[str], None],
-    trained: Iterable[Path] | None = None,
-) -> EvaluationTracker:
-    """Return what shows a run in W&B, if `run.tracking` says so. A part of a run is shown in the group of the whole.
-
-    `path` is the run directory, or that of a part in its folder `shards`; `on_note` is notified, once, where W&B fails.
-    `trained` are folders of the checkpoints used; None means those that the settings name.
-    """
-    upload = config.run.upload
-
-    def used() -> Iterator[Artefact]:
-        yield data_artefact(data.name, data.fingerprints)
-        if index is not None:
-            yield index_artefact(index.store.root, index.fingerprint, upload)
-        folders = trained if trained is not None else (one for many in checkpoints(config).values() for one in many)
-        for folder in dict.fromkeys(folders):
-            yield checkpoint_artefact(folder, upload)
-
-    whole = path.parents[1].name if path.parent.name == SHARDS else None
-    inputs = {"data": data.fingerprints, "index": dict(index.fingerprint) if index else {}}
-    settings = describe(without_credentials(to_plain(config)), commit(), inputs) if config.run.tracking != "off" else {}
-    group = whole or (path.name if (path / SHARDS).is_dir() else None)
-    shown = WandbRun("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, group)
-    return EvaluationTracker(
-        config.run, config.metrics, path, shown, Sources(data.questions, data.passages, used), on_note
-    )
+def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
+    """Return what shows a run in W&B, if `run.tracking` says so."""
+    shown = {**without_credentials(to_plain(config)), "commit": commit(), "inputs": inputs}
+    return Tracker(config.run, path, "evaluate", shown, path.parents[1] if path.parent.name == SHARDS else None)
 
 
 def _left(
     config: EvaluateConfig,
     run: RunDir,
     asked: Sequence[Question],
-    tracker: EvaluationTracker,
     on_note: Callable[[str], None],
 ) -> list[Question]:
     """Return the questions without a row in the run or its parts; none where parts are merged."""
@@ -136,7 +116,6 @@ def _left(
     if merges or (config.shard is None and (run.path / SHARDS).is_dir()):
         take_parts(run, [q.id for q in asked], must_be_whole=merges)
     done = run.done(config.run.retry_failed and not merges)
-    tracker.start(done.values(), run.log)
     todo = [q for q in asked if q.id not in done]
     for note in _remarks(config, asked, run, len(done)):
         on_note(note)
@@ -233,21 +212,30 @@ def open_run(
 def _predict(
     pipeline: Pipeline,
     run: RunDir,
+    done: int,
     questions: Sequence[Question],
-    tracker: EvaluationTracker,
+    tracker: Tracker,
     on_question: Callable[[Prediction], None],
 ) -> None:
+    """Answer questions; `done` are those answered before. Raises StoppedError where a signal left some."""
+    answered = failed = 0
+
     def record(prediction: Prediction, session: Session) -> None:
+        nonlocal answered, failed
         run.add(prediction, session)
-        tracker.question(prediction)
+        answered, failed = answered + 1, failed + (prediction.error is not None)
+        counts = {name: count for name, count in prediction.usage.items() if isinstance(count, int | float)}
+        tracker.log({"questions": done + answered, "failed": failed, **counts}, done + answered)
         on_question(prediction)
 
     started = time.perf_counter()
     try:
-        asyncio.run(pipeline.run(questions, record))
+        with stop_flag() as stop:
+            asyncio.run(pipeline.run(questions, record, stop.is_set))
     finally:
-        tracker.flush()
         run.log("predicted", seconds=round(time.perf_counter() - started, 3), roles=pipeline.roles.record)
+    if answered < len(questions):
+        raise StoppedError(f"stopped with {len(questions) - answered} questions left; the same command goes on")
 
 
 def write_metrics(

@@ -52,15 +52,23 @@ class Loop:
         }
         self._cache: OrderedDict[Hashable, Ranking] = OrderedDict()
 
-    async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
+    async def run(
+        self,
+        questions: Sequence[Question],
+        done: Callable[[Prediction, Session], None],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Answer all questions; `done` is called as each ends, in order of ending. Failed ones have rows with errors.
 
-        Cancelling this coroutine cancels what is in flight; what was reported stays reported.
+        Where `stop()` is true, no further question is begun. Cancelling this coroutine cancels what is in flight; what
+        was reported stays reported.
         """
         left = iter(questions)
 
         async def work() -> None:
             for question in left:  # the iterator is shared: each worker takes the next question
+                if stop():
+                    return
                 with waiting("question"):
                     answered = await self.answer(question)
                 done(*answered)

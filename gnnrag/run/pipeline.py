@@ -94,10 +94,15 @@ class Pipeline:
     def _retriever(self, choice: Choice) -> Any:
         return open_retriever(choice, self.index, self.roles)
 
-    async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
+    async def run(
+        self,
+        questions: Sequence[Question],
+        done: Callable[[Prediction, Session], None],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Answer questions; see `Loop.run`."""
         try:
-            await self.loop.run(questions, done)
+            await self.loop.run(questions, done, stop)
         finally:
             await self.roles.close()
 
@@ -176,7 +181,8 @@ def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]
         table = ROLES[name]
         chosen = implementation(config.roles, name)
         if is_known(chosen, table):
-            needed.update(resolve("role", chosen, table).stages)
+            cls = resolve("role", chosen, table)
+            needed.update(cls.reads if is_part(cls) else cls.stages)
     return needed
 
 

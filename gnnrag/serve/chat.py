@@ -4,117 +4,119 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from itertools import zip_longest
 from typing import Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from gnnrag.errors import GnnragError
 from gnnrag.run.answers import Answer
-from gnnrag.serve.asking import LONGEST, Ask, Asking, Problem, Served, told_answer
+from gnnrag.serve.desk import LONGEST, Ask, Problem, Served
 from gnnrag.serve.guard import as_response
-from gnnrag.serve.rest import EventStream, Limits, caller_of, desk_of, served, until_gone
+from gnnrag.serve.rest import Body, EventStream, Limits, answer_data, caller_of, desk_of, served, until_gone
 
 router = APIRouter(prefix="/v1")
 _SOURCES = "\n\nSources:\n"
 _MARK = re.compile(r" ?\[\d{1,3}\]")
 _NO_ANSWER = "The passages do not say."
 _PIECE = 40  # characters of a streamed piece
+_MOST_TURNS = 50  # earlier ones are left out
 
 
-class Message(BaseModel):
+class Message(Body):
     """A message as clients send it: a text, or a list of parts, of which the texts are read."""
 
-    model_config = ConfigDict(extra="ignore")
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[dict[str, Any]] | None = None
+    content: str | list[dict[str, Any]] = ""
 
     @property
     def text(self) -> str:
         """The texts of the message."""
         if isinstance(self.content, str):
-            return self.content
-        return "\n".join(str(part.get("text", "")) for part in self.content or () if part.get("type") == "text")
+            return self.content.strip()
+        return "\n".join(str(part.get("text", "")) for part in self.content if part.get("type") == "text").strip()
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Body):
     """Of a streamed reply."""
 
-    model_config = ConfigDict(extra="ignore")
     include_usage: bool = False
 
 
-class ChatBody(BaseModel):
+class ChatBody(Body):
     """A request for a completion; what is for a language model only (temperature, tools, ...) has no effect."""
 
-    model_config = ConfigDict(extra="ignore")
     model: str = Field(max_length=300)
-    messages: list[Message] = Field(min_length=1, max_length=200)
+    messages: list[Message] = Field(min_length=1)
     stream: bool = False
-    stream_options: StreamOptions | None = None
-    n: Literal[1, None] = None
+    stream_options: StreamOptions = StreamOptions()
+    n: Literal[1] = 1
     budget: Limits = Limits()
 
 
 @router.get("/models")
 async def models(request: Request) -> dict[str, Any]:
     """List what may be asked: each index with each of its methods, on the retriever of the settings."""
-    desk, caller, rows = desk_of(request), caller_of(request), []
-    for name, one in desk.served.items():
-        if caller.may("ask", name):
+    ids = []
+    for name, one in desk_of(request).served.items():
+        if caller_of(request).may("ask", name):
             try:
-                methods = (await one.parts())["methods"]
-            except (Problem, GnnragError):  # no documents yet, or being built
+                ids += [f"{name}/{method}" for method in (await one.parts())["methods"]]
+            except Problem:  # no documents yet, or being built
                 continue
-            rows += [{"id": f"{name}/{m}", "object": "model", "created": 0, "owned_by": "gnnrag"} for m in methods]
-    return {"object": "list", "data": rows}
+    return {"object": "list", "data": [_model_data(id_) for id_ in ids]}
 
 
 @router.get("/models/{model:path}")
 async def model(request: Request, model: str) -> dict[str, Any]:
     """Tell whether there is such a model."""
-    one, wanted = _model(request, model, ())
-    await one.check(wanted)
-    return {"id": model, "object": "model", "created": 0, "owned_by": "gnnrag"}
+    one, method, retriever = _parts(request, model)
+    await one.check(Ask("-", (), method, retriever))
+    return _model_data(model)
 
 
-def _model(request: Request, model: str, history: Sequence[tuple[str, str]], question: str = "") -> tuple[Served, Ask]:
-    name, method, retriever, *more = [*model.split("/"), "", ""] if model.count("/") < 2 else [*model.split("/")]
-    if any(more):
+def _model_data(id_: str) -> dict[str, Any]:
+    return {"id": id_, "object": "model", "created": 0, "owned_by": "gnnrag"}
+
+
+def _parts(request: Request, model: str) -> tuple[Served, str | None, str | None]:
+    name, *parts = model.split("/")
+    if len(parts) > 2:
         raise Problem(404, "a model is INDEX/METHOD or INDEX/METHOD/RETRIEVER; GET /v1/models lists them")
-    return served(request, name), Ask(question, history, method or None, retriever or None)
+    method, retriever = [part or None for part in (*parts, "", "")[:2]]
+    return served(request, name), method, retriever
 
 
 @router.post("/chat/completions", response_model=None)
-async def completions(request: Request, body: ChatBody) -> Response:
+async def completions(request: Request, body: ChatBody) -> dict[str, Any] | EventStream:
     """Answer the last message of the user; what was said before makes it a question of its own.
 
     The text names its sources ([1], and a list); `annotations` say which passages they are.
     """
-    said = [(message.role, message.text.strip()) for message in body.messages if message.role in ("user", "assistant")]
+    said = [(message.role, message.text) for message in body.messages if message.role in ("user", "assistant")]
     asked = [place for place, (role, text) in enumerate(said) if role == "user" and text]
     if not asked:
         raise Problem(400, "messages: there is none of the user with a text in it")
-    one, wanted = _model(request, body.model, _turns(said[: asked[-1]]), said[asked[-1]][1])
-    wanted = Ask(wanted.question, wanted.history, wanted.method, wanted.retriever, body.budget.model_dump())
-    asking = await desk_of(request).begin(one, wanted, caller_of(request))
-    request.state.log |= {"id": asking.key, "question": wanted.question}
+    one, method, retriever = _parts(request, body.model)
+    question, history = said[asked[-1]][1], _turns(said[: asked[-1]])
+    ask, desk = Ask(question, history[-_MOST_TURNS:], method, retriever, body.budget.model_dump()), desk_of(request)
+    request.state.log["question"] = question
     if body.stream:
-        has_usage = body.stream_options is not None and body.stream_options.include_usage
-        return EventStream(_chunks(request, one, body.model, asking, has_usage), asking)
-    answer = await until_gone(request, asking)
-    if problem := failure(answer):
-        return as_response(problem)
-    text, notes = rendered(request, one, asking.key, answer)
+        await desk.check(one, ask)
+        return EventStream(_chunks(request, one, body, ask))
+    answer = await until_gone(request, desk.answer(one, ask))
+    if problem := _failure(answer):
+        raise problem
+    request.state.log["answer"] = answer.text
+    text, notes = _rendered(request, one, answer)
     message = {"role": "assistant", "content": text, "refusal": None, "annotations": notes}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
-    whole = _object(asking, body.model, "chat.completion") | {"choices": [choice], "usage": usage(answer)}
-    return JSONResponse(whole, headers={"x-question-id": asking.key})
+    return {**_object(body.model, "chat.completion"), "choices": [choice], "usage": _usage(answer)}
 
 
 def _turns(said: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -127,18 +129,17 @@ def _turns(said: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return turns
 
 
-def failure(answer: Answer) -> Problem | None:
-    """Return what went wrong with a question, as a status."""
+def _failure(answer: Answer) -> Problem | None:
     if answer.error is None:
         return None
     return Problem(504 if answer.error.startswith("budget.") else 502, answer.error)
 
 
-def rendered(request: Request, one: Served, key: str, answer: Answer) -> tuple[str, list[dict[str, Any]]]:
+def _rendered(request: Request, one: Served, answer: Answer) -> tuple[str, list[dict[str, Any]]]:
     """Return an answer's text with its sources, and the annotations that say where in it they are named."""
     if not answer.text:
         return _NO_ANSWER, []
-    rows = {row["number"]: row for row in told_answer(key, answer)["citations"]}
+    rows = {row["number"]: row for row in answer_data(answer)["citations"]}
     text, notes = answer.text, []
     for number, row in rows.items():
         start = len(text) + 1
@@ -150,40 +151,41 @@ def rendered(request: Request, one: Served, key: str, answer: Answer) -> tuple[s
     return text + (_SOURCES + "\n".join(lines) if lines else ""), notes
 
 
-def usage(answer: Answer) -> dict[str, int]:
+def _usage(answer: Answer) -> dict[str, int]:
     """Return the tokens that language models read and wrote for an answer; none without a model."""
     read, written = answer.usage["prompt_tokens"], answer.usage["completion_tokens"]
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
-def _object(asking: Asking, model: str, kind: str) -> dict[str, Any]:
-    return {"id": f"chatcmpl-{asking.key}", "object": kind, "created": int(time.time()), "model": model}
+def _object(model: str, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
 
 
-async def _chunks(request: Request, one: Served, model: str, asking: Asking, has_usage: bool) -> AsyncIterator[str]:
+async def _chunks(request: Request, one: Served, body: ChatBody, ask: Ask) -> AsyncGenerator[str]:
     """Yield the chunks of a streamed reply; rounds are comments, which keep the connection alive and bother nobody."""
-    head = _object(asking, model, "chat.completion.chunk")
+    head, has_usage = _object(body.model, "chat.completion.chunk"), body.stream_options.include_usage
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> str:
         choices = [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]
         return _data({**head, "choices": choices, **({"usage": None} if has_usage else {})})
 
     yield chunk({"role": "assistant", "content": ""})
-    async for step in asking.events():
-        if not isinstance(step, Answer | Problem):
-            yield f": {step['event']} {step.get('round', '')}\n\n"
-            continue
-        problem = step if isinstance(step, Problem) else failure(step)
-        if problem is not None:
-            yield _data(json.loads(bytes(as_response(problem).body)))
-        elif isinstance(step, Answer):
-            request.state.log["answer"] = step.text
-            text, notes = rendered(request, one, asking.key, step)
-            for start in range(0, len(text), _PIECE):
-                yield chunk({"content": text[start : start + _PIECE]})
-            yield chunk({"annotations": notes} if notes else {}, "stop")
-            if has_usage:
-                yield _data({**head, "choices": [], "usage": usage(step)})
+    async with aclosing(desk_of(request).events(one, ask)) as events:
+        async for step in events:
+            if not isinstance(step, Answer | Problem):
+                yield f": {step['event']} {step.get('round', '')}\n\n"
+                continue
+            problem = step if isinstance(step, Problem) else _failure(step)
+            if problem is not None:
+                yield _data(json.loads(bytes(as_response(problem).body)))
+            elif isinstance(step, Answer):
+                request.state.log["answer"] = step.text
+                text, notes = _rendered(request, one, step)
+                for start in range(0, len(text), _PIECE):
+                    yield chunk({"content": text[start : start + _PIECE]})
+                yield chunk({"annotations": notes} if notes else {}, "stop")
+                if has_usage:
+                    yield _data({**head, "choices": [], "usage": _usage(step)})
     yield "data: [DONE]\n\n"
 
 

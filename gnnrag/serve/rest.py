@@ -5,41 +5,53 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
-from typing import Annotated, Any
+import secrets
+import unicodedata
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import aclosing
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Receive, Scope, Send
 
-from gnnrag.common.files import child, open_log, tidy
+from gnnrag.datasets.chunk import document_of
 from gnnrag.datasets.documents.readers import READERS
 from gnnrag.datasets.documents.report import read_report
-from gnnrag.datasets.placing import document_of
-from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.run.answers import Answer, where
-from gnnrag.serve.asking import LONGEST, Ask, Asking, Desk, Problem, Served, brief, told_answer
+from gnnrag.serve.desk import LONGEST, Ask, Desk, Problem, Served
 from gnnrag.serve.graph import answer_graph, busiest, find, neighbourhood, open_graph, titled
-from gnnrag.serve.settings import Caller
+from gnnrag.serve.settings import Caller, Right
 from gnnrag.text.sentences import content_words, sentence_spans
 
 router = APIRouter(prefix="/api")
-_FOUND = 5  # passages of a round that are told with their texts
+T = TypeVar("T")
+_HITS = 5  # passages of a round that are sent with their texts
 _SNIPPET = 240
+_MOST_TURNS = 50  # earlier ones are left out
 IndexName = Annotated[str, Path(max_length=100, description="of GET /api/indexes")]
 DocumentName = Annotated[str, Path(max_length=1000, description="as GET .../documents lists it")]
 
 
-class Strict(BaseModel):
-    """A body without unknown fields: a misspelt one is told."""
+class Body(BaseModel):
+    """A request; null is the default."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
+
+
+class Strict(Body):
+    """A request without unknown fields: a misspelt one is named."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Limits(Strict):
-    """What a question may take; none is the server's."""
+    """What a question may take; without a limit it is the server's."""
 
     seconds: float | None = Field(default=None, gt=0, le=86400)
     calls: int | None = Field(default=None, ge=0)
@@ -58,10 +70,11 @@ class AskBody(Strict):
     """A question of an index."""
 
     question: str = Field(min_length=1, max_length=LONGEST)
-    history: list[Turn] = Field([], max_length=50, description="what it follows up on, oldest first")
+    history: list[Turn] = Field([], description="what it follows up on, oldest first")
     method: str | None = Field(default=None, max_length=60)
     retriever: str | None = Field(default=None, max_length=60)
-    stream: bool = Field(False, description="server-sent events: asked, each step as it happens, answer or error")
+    stream: bool = Field(False, description="server-sent events: step as it happens, then answer or error")
+    trace: bool = Field(False, description="with everything that happened, long lists and texts cut short")
     budget: Limits = Limits()
 
 
@@ -90,9 +103,8 @@ def caller_of(request: Request) -> Caller:
     return request.state.caller  # type: ignore[no-any-return]
 
 
-def served(request: Request, name: str, right: str = "ask") -> Served:
-    """Return an index that the caller may ask or write, and note it for the log."""
-    request.state.log["index"] = name[:100]
+def served(request: Request, name: str, right: Right = "ask") -> Served:
+    """Return an index that the caller may ask or write. Problem: it may not."""
     return desk_of(request).find(name, caller_of(request), right)
 
 
@@ -101,139 +113,142 @@ def served(request: Request, name: str, right: str = "ask") -> Served:
 async def health(request: Request) -> dict[str, Any]:
     """Tell whether the server answers, and how busy it is; needs no token."""
     desk = desk_of(request)
-    return {"status": "ok", "indexes": len(desk.served), "asking": len(desk.asking)}
+    return {"status": "ok", "indexes": len(desk.served), "asking": desk.under_way}
 
 
 @router.get("/indexes")
 async def indexes(request: Request) -> dict[str, Any]:
     """List the indexes that the caller may ask or write, and what each can be asked by."""
-    desk, caller, rows = desk_of(request), caller_of(request), []
-    for name in desk.served:
-        rights = [right for right in ("ask", "write") if caller.may(right, name)]
-        if rights:
-            rows.append({"name": name, "rights": rights, **await _facts(desk.served[name])})
+    caller, rows = caller_of(request), []
+    for name, one in desk_of(request).served.items():
+        if rights := [right for right in ("ask", "write") if caller.may(right, name)]:  # type: ignore[arg-type]
+            config = one.service.config
+            row = {"name": name, "rights": rights, "method": config.method.name, "retriever": config.retriever.name}
+            try:
+                index = await one.index()
+                state = {"state": "ready", "passages": len(index), "generation": index.generation, **await one.parts()}
+            except Problem as problem:
+                state = {"state": str(problem), "passages": 0, "methods": [], "retrievers": []}
+            rows.append({**row, **state})
     return {"indexes": rows}
-
-
-async def _facts(one: Served) -> dict[str, Any]:
-    own = {"method": one.config.method.name, "retriever": one.config.retriever.name}
-    try:
-        index = await one.index()
-        return {"passages": len(index), "generation": index.generation, **own, **await one.parts(), "state": "ready"}
-    except (Problem, ArtefactError) as problem:
-        return {
-            "passages": 0,
-            **own,
-            "methods": [],
-            "retrievers": [],
-            "state": str(problem).replace(str(one.path), one.name),
-        }
 
 
 # -------------------------------------------------------------------------------------------------------------- asking
 @router.post("/indexes/{index}/ask", response_model=None)
-async def ask(request: Request, index: IndexName, body: AskBody) -> Response:
+async def ask(request: Request, index: IndexName, body: AskBody) -> dict[str, Any] | EventStream:
     """Answer a question, from one state of the index; with `stream` tell each round as it happens.
 
-    A client that leaves stops its question; so does DELETE /api/questions/ID, with the id in `x-question-id`.
+    A client that leaves stops its question.
     """
-    one = served(request, index)
-    history = [(turn.question, turn.answer) for turn in body.history]
-    wanted = Ask(body.question, history, body.method, body.retriever, body.budget.model_dump())
-    asking = await desk_of(request).begin(one, wanted, caller_of(request))
-    request.state.log |= {"id": asking.key, "question": body.question}
+    one, desk = served(request, index), desk_of(request)
+    history = [(turn.question, turn.answer) for turn in body.history[-_MOST_TURNS:]]
+    question = Ask(body.question, history, body.method, body.retriever, body.budget.model_dump())
+    request.state.log["question"] = body.question
     if body.stream:
-        return EventStream(_sse(request, one, asking), asking)
-    answer = await until_gone(request, asking)
-    return JSONResponse(told_answer(asking.key, answer), headers={"x-question-id": asking.key})
+        await desk.check(one, question)
+        return EventStream(_sse(request, one, question))
+    answer = await until_gone(request, desk.answer(one, question))
+    request.state.log["answer"] = answer.text
+    more = {"trace": [shortened(event) for event in answer.trace]} if body.trace else {}
+    return {**answer_data(answer), **more}
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events of a question, which ends with them: also where a client leaves before the first."""
+    """Server-sent events; where the client leaves, what makes them is closed."""
 
-    def __init__(self, events: AsyncIterator[str], asking: Asking) -> None:
-        headers = {"x-question-id": asking.key, "cache-control": "no-store"}
-        super().__init__(events, media_type="text/event-stream", headers=headers)
-        self.asking = asking
+    def __init__(self, events: AsyncGenerator[str]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
+        self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them; ASGI."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self.asking.stop()
+            await self._events.aclose()
 
 
-async def until_gone(request: Request, asking: Asking) -> Answer:
-    """Return the answer; a client that leaves cancels the question. Problem: why there is none."""
+async def until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine gives; a client that leaves cancels it."""
+    task = asyncio.create_task(work)
 
-    async def left() -> None:
+    async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
+        task.cancel()
 
-    leaving, answering = asyncio.create_task(left()), asyncio.create_task(asking.answer())
+    watching = asyncio.create_task(watch())
     try:
-        await asyncio.wait({leaving, answering}, return_when=asyncio.FIRST_COMPLETED)
-        if not answering.done():
-            raise Problem(499, "the client has left")
-        answer = answering.result()
-        request.state.log["answer"] = answer.text
-        return answer
+        return await task
+    except asyncio.CancelledError:
+        task.cancel()
+        if watching.done():
+            raise Problem(499, "the client has left") from None
+        raise
     finally:
-        leaving.cancel()
-        answering.cancel()
-        asking.stop()
+        watching.cancel()
 
 
-async def _sse(request: Request, one: Served, asking: Asking) -> AsyncIterator[str]:
+async def _sse(request: Request, one: Served, question: Ask) -> AsyncGenerator[str]:
     index = (await one.index()).stored
-    yield event("asked", {"id": asking.key})
-    async for step in asking.events():
-        if isinstance(step, Problem):
-            yield event("error", {"status": step.status, "message": step.message})
-        elif isinstance(step, Answer):
-            request.state.log["answer"] = step.text
-            yield event("answer", told_answer(asking.key, step))
-        else:
-            yield event("step", told_step(step, index))
+    async with aclosing(desk_of(request).events(one, question)) as events:
+        async for step in events:
+            if isinstance(step, Problem):
+                yield _event("error", {"status": step.status_code, "message": step.detail})
+            elif isinstance(step, Answer):
+                request.state.log["answer"] = step.text
+                yield _event("answer", answer_data(step))
+            else:
+                yield _event("step", _step_data(step, index))
 
 
-def event(name: str, data: Mapping[str, Any]) -> str:
-    """Return a server-sent event; JSON has no line feeds."""
-    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
+def _event(name: str, data: Mapping[str, Any]) -> str:
+    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"  # JSON has no line feeds
 
 
-def told_step(step: Mapping[str, Any], index: Index) -> dict[str, Any]:
+def _step_data(step: Mapping[str, Any], index: Index) -> dict[str, Any]:
     """Return an event of a trace for clients: a query with what it found, anything else cut short."""
     if step["event"] != "query":
-        return brief(step, 10)  # type: ignore[no-any-return]
-    ids = [id_ for id_ in step["ranking"]["ids"][:_FOUND] if id_ in index.position]  # of another state: none
-    found = [{"passage": p.id, "title": p.title, "text": p.text[:_SNIPPET]} for p in index.lookup(ids)]
-    return {**{key: step[key] for key in ("event", "round", "kind", "text", "retriever")}, "found": found}
+        return shortened(step, 10)  # type: ignore[no-any-return]
+    ids = [id_ for id_ in step["ranking"]["ids"][:_HITS] if id_ in index.position]  # the index may be another by now
+    hits = [{"passage": p.id, "title": p.title, "text": p.text[:_SNIPPET]} for p in index.lookup(ids)]
+    return {**{key: step[key] for key in ("event", "round", "kind", "text", "retriever")}, "found": hits}
 
 
-@router.delete("/questions/{id}", status_code=202)
-async def stop(request: Request, id: Annotated[str, Path(max_length=200)]) -> dict[str, bool]:
-    """Stop a question of the caller."""
-    return {"stopped": desk_of(request).stop(id, caller_of(request))}
+def answer_data(answer: Answer) -> dict[str, Any]:
+    """Return an answer as JSON data for clients; citations are numbered from 1, one number a passage."""
+    numbers: dict[str, int] = {}
+    for citation in answer.citations:
+        numbers.setdefault(citation.passage, len(numbers) + 1)
+    names = ("passage", "title", "place", "sentence", "supported")
+    cited = [{"number": numbers[c.passage], **{name: getattr(c, name) for name in names}} for c in answer.citations]
+    shown = ("question", "text", "usage", "seconds", "rounds", "generation", "error")
+    context = [passage.id for passage in answer.context]
+    return {**{name: getattr(answer, name) for name in shown}, "citations": cited, "context": context}
 
 
-@router.get("/indexes/{index}/answers/{id}")
-async def answer(request: Request, index: IndexName, id: Annotated[str, Path(max_length=200)]) -> dict[str, Any]:
-    """Return an answer that was kept for the caller, with everything that happened."""
-    if (found := served(request, index).state.answer(id, caller_of(request).name)) is None:
-        raise Problem(404, "this answer is not kept, or has gone with a document")
-    return found
+def shortened(value: Any, most: int = 20) -> Any:
+    """Return an event of a trace with its lists and texts cut short."""
+    if isinstance(value, Mapping):
+        return {str(key): shortened(item, most) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [shortened(item, most) for item in value[:most]]
+    if isinstance(value, str) and len(value) > 2000:
+        return f"{value[:2000]} …"
+    return value if isinstance(value, str | int | float | bool | None) else str(value)[:200]
 
 
 @router.post("/indexes/{index}/search")
 async def search(request: Request, index: IndexName, body: SearchBody) -> dict[str, Any]:
     """Return the best passages of a query."""
-    one = served(request, index)
-    found = await desk_of(request).search(one, body.query, body.k, body.retriever)
-    told = [{"rank": f.rank, "score": float(f.score), "passage": f.passage.id, "title": f.passage.title} for f in found]
-    texts = [f.passage.text[:_SNIPPET] for f in found]
-    return {"passages": [row | {"text": text} for row, text in zip(told, texts, strict=True)]}
+    hits = await desk_of(request).search(served(request, index), body.query, body.k, body.retriever)
+    rows = [(hit, hit.passage) for hit in hits]
+    return {
+        "passages": [
+            {"rank": h.rank, "score": float(h.score), "passage": p.id, "title": p.title, "text": p.text[:_SNIPPET]}
+            for h, p in rows
+        ]
+    }
 
 
 # ------------------------------------------------------------------------------------------------- passages, the graph
@@ -245,8 +260,7 @@ async def passage(
     sentence: Annotated[str, Query(max_length=LONGEST)] = "",
 ) -> dict[str, Any]:
     """Return a passage; `parts` are its text before, in and after what says most of `sentence`."""
-    opened = (await served(request, index).index()).stored
-    return open_passage(opened, id, sentence)
+    return open_passage((await served(request, index).index()).stored, id, sentence)
 
 
 def open_passage(index: Index, id_: str, sentence: str = "") -> dict[str, Any]:
@@ -254,17 +268,17 @@ def open_passage(index: Index, id_: str, sentence: str = "") -> dict[str, Any]:
     if id_ not in index.position:
         raise Problem(404, "there is no such passage now")
     row = index.position[id_]
-    found = index.passages[row]
-    start, end = _said(found.text, sentence)
+    found, document = index.passages[row], document_of(id_)
+    start, end = _span_of(sentence, found.text)
     parts = [found.text[:start], found.text[start:end], found.text[end:]]
     around = {name: index.ids[at] for name, at in (("before", row - 1), ("after", row + 1)) if 0 <= at < len(index.ids)}
-    own = document_of(id_)
-    near = {name: other for name, other in around.items() if own and document_of(other) == own}
-    return {"id": id_, "title": found.title, "place": where(found), "document": own or id_, "parts": parts, **near}
+    near = {name: other for name, other in around.items() if document and document_of(other) == document}
+    shown = {"id": id_, "title": found.title, "place": where(found), "document": document or id_, "parts": parts}
+    return {**shown, **near}
 
 
-def _said(text: str, sentence: str) -> tuple[int, int]:
-    """Return where a text says a sentence: where it stands, or the sentence with most of its words; else nowhere."""
+def _span_of(sentence: str, text: str) -> tuple[int, int]:
+    """Return where a text says a sentence: where it stands, or the sentence with most of its words; else (0, 0)."""
     bare = sentence.removeprefix("... ").removesuffix(" ...").strip()
     wanted = content_words(bare)
     if not wanted:
@@ -295,11 +309,10 @@ async def graph(
 
 
 def _names(index: Index, text: str) -> dict[str, Any]:
-    found, graph = find(index, text) if text else busiest(index), open_graph(index)
-    names = [{"id": f"e:{graph.names[row]}", "label": graph.names[row], "type": graph.kind(row)} for row in found]
+    rows, graph = find(index, text) if text else busiest(index), open_graph(index)
+    names = [{"id": f"e:{graph.names[row]}", "label": graph.names[row], "type": graph.kind(row)} for row in rows]
     passages = [index.passages[row] for row in titled(index, text)]
-    names += [{"id": f"p:{passage.id}", "label": passage.title, "type": "passage"} for passage in passages]
-    return {"names": names}
+    return {"names": names + [{"id": f"p:{p.id}", "label": p.title, "type": "passage"} for p in passages]}
 
 
 @router.post("/indexes/{index}/graph")
@@ -330,11 +343,12 @@ def _documents(one: Served, opened: Index, offset: int, limit: int) -> dict[str,
     titles: dict[str, list[str]] = {}
     for found in opened.passages:
         titles.setdefault(document_of(found.id) or found.id, []).append(found.title)
-    report = read_report(one.path)
-    names = sorted(titles, key=_natural)[offset : offset + limit]
-    rows = [{"name": n, "title": titles[n][0], "passages": len(titles[n])} for n in names]
-    why = {name: row.get("why", []) for name, row in report.items()}
-    return {"documents": [{**row, "why": why.get(str(row["name"]), [])} for row in rows], "total": len(titles)}
+    names, report = sorted(titles, key=_natural)[offset : offset + limit], read_report(one.path)
+    rows = [
+        {"name": n, "title": titles[n][0], "passages": len(titles[n]), "why": report.get(n, {}).get("why", [])}
+        for n in names
+    ]
+    return {"documents": rows, "total": len(titles)}
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
@@ -349,27 +363,20 @@ _FILE = {"requestBody": {"required": True, "content": {"*/*": {"schema": {"type"
 @router.put("/indexes/{index}/documents/{document:path}", status_code=202, openapi_extra=_FILE)
 async def add(request: Request, index: IndexName, document: DocumentName) -> dict[str, Any]:
     """Add a document, or replace the one of this name: the body is the file. Returns the job that indexes it."""
-    one = served(request, index, "write")
+    one, document = served(request, index, "write"), unicodedata.normalize("NFC", document)
     _check_name(document)
-    state = one.state
-    key = state.new_key()
-    folder = state.inbox(key)
+    key, size = one.jobs.new_key(), 0
     try:
-        size = 0
-        with open_log(child(folder, document)) as file:
+        with (one.jobs.inbox(key) / document).open("xb") as file:
             async for chunk in request.stream():
                 size += len(chunk)
                 file.write(chunk)
         if not size:
             raise Problem(400, "the body is empty; it has to be the file")
-        if not state.add_job(key, "add", document):
-            raise Problem(503, "too many jobs wait; come again in a while", 30)
+        return _queued(one, key, "add", document)
     except BaseException:
-        tidy(folder, state.root)
+        one.jobs.discard(key)
         raise
-    request.state.log |= {"job": key, "document": document}
-    one.tick()
-    return {"job": key, "document": document}
 
 
 def _check_name(name: str) -> None:
@@ -379,33 +386,33 @@ def _check_name(name: str) -> None:
     if not name.isprintable() or "\\" in name or "#" in name:
         raise Problem(400, "the name of a document has no control characters, no backslash and no #")
     if suffix not in READERS:
-        raise Problem(
-            415, f"documents of type {suffix[:20] or 'none'} are not read; those that are: {', '.join(READERS)}"
-        )
+        known = ", ".join(READERS)
+        raise Problem(415, f"documents of type {suffix[:20] or 'none'} are not read; those that are: {known}")
+
+
+def _queued(one: Served, key: str, kind: str, document: str) -> dict[str, Any]:
+    if not one.jobs.add(key, kind, document):
+        raise Problem(503, "too many jobs wait; come again in a while", 30)
+    one.start_writer()
+    return {"job": key, "document": document}
 
 
 @router.delete("/indexes/{index}/documents/{document:path}", status_code=202)
 async def remove(request: Request, index: IndexName, document: DocumentName) -> dict[str, Any]:
-    """Remove a document: its passages, and all kept answers and replies of models of this index."""
+    """Remove a document: its passages, and all replies of models that were kept for this index."""
     one = served(request, index, "write")
-    key = one.state.new_key()
-    if not one.state.add_job(key, "remove", document):
-        tidy(one.state.inbox(key), one.state.root)
-        raise Problem(503, "too many jobs wait; come again in a while", 30)
-    request.state.log |= {"job": key, "document": document}
-    one.tick()
-    return {"job": key, "document": document}
+    return _queued(one, secrets.token_hex(12), "remove", unicodedata.normalize("NFC", document))
 
 
 @router.get("/indexes/{index}/jobs")
 async def jobs(request: Request, index: IndexName) -> dict[str, Any]:
     """List the last hundred jobs, newest first, with their progress."""
-    return {"jobs": served(request, index, "write").state.jobs()}
+    return {"jobs": served(request, index, "write").jobs.newest()}
 
 
 @router.get("/indexes/{index}/jobs/{job}")
 async def job(request: Request, index: IndexName, job: Annotated[str, Path(max_length=100)]) -> dict[str, Any]:
     """Return one job: queued, running (at a stage, so far of so much), done, or failed with why."""
-    if (found := served(request, index, "write").state.job(job)) is None:
+    if (found := served(request, index, "write").jobs.get(job)) is None:
         raise Problem(404, "there is no such job, or it has long ended")
     return found

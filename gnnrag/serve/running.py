@@ -1,4 +1,4 @@
-"""What runs the application: workers on one socket, and a process that starts again whichever of them dies."""
+"""Runs the application: uvicorn's workers on one socket."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from gnnrag.errors import ConfigError
-from gnnrag.serve.settings import Service, read_callers
-from gnnrag.serve.state import State
+from gnnrag.serve.settings import Service
 from gnnrag.serve.writer import VARIABLE
 
 
 def run(service: Service, listens: Callable[[str], None] = lambda address: None) -> None:
     """Serve until a signal says to stop; `listens` is called with the address once it is taken.
 
-    Raises ConfigError where it cannot listen there, or the tokens file cannot be used.
+    Raises ConfigError where it cannot listen there.
     """
+    own = service.own
+    try:
+        family, *_, address = socket.getaddrinfo(own.host, own.port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise ConfigError(f"serve.host={own.host} serve.port={own.port}: {error.strerror}; give others") from error
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a kept connection takes 40 ms a request
     log: dict[str, Any] = {
         "version": 1,
         "disable_existing_loggers": False,
@@ -32,15 +38,6 @@ def run(service: Service, listens: Callable[[str], None] = lambda address: None)
             "uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
         },
     }
-    own = service.own
-    read_callers(own, tuple(service.indexes))  # what cannot be is told before anything listens
-    for name in service.indexes:
-        State(service.state_folder(name)).close()
-    try:
-        family, *_, address = socket.getaddrinfo(own.host, own.port, type=socket.SOCK_STREAM)[0]
-        listening = socket.create_server(address[:2], family=family)
-    except OSError as error:
-        raise ConfigError(f"serve.host={own.host} serve.port={own.port}: {error.strerror}; give others") from error
     os.environ[VARIABLE] = json.dumps({"arguments": service.arguments})
     config = uvicorn.Config(
         "gnnrag.serve.app:from_environment", factory=True, workers=own.workers, log_config=log, access_log=False,
@@ -50,4 +47,4 @@ def run(service: Service, listens: Callable[[str], None] = lambda address: None)
     with listening:
         host = f"[{own.host}]" if ":" in own.host else own.host
         listens(f"http://{host}:{listening.getsockname()[1]}")
-        Multiprocess(config, [listening]).run()  # of one worker, too: a kill or a lack of memory may hit it
+        Multiprocess(config, [listening]).run()

@@ -1,4 +1,4 @@
-"""What a server is told: its indexes, where it listens, for whom, within which limits; the tokens of its callers."""
+"""What a server is told: where it listens, for whom, its indexes, its limits; and the tokens of its callers."""
 
 from __future__ import annotations
 
@@ -6,134 +6,127 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from gnnrag.common.files import open_regular
-from gnnrag.common.untrusted import parse_json, parse_yaml
+import yaml  # type: ignore[import-untyped]
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError, nearest
 
-RIGHTS = ("ask", "write")
-_NAME = re.compile(r"[\w.-]{1,100}")
-_SHORTEST = 16  # characters of a token: what cannot be guessed
-_MAX_TOKENS_FILE = 1 << 20
+Right = Literal["ask", "write"]
+Name = Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
 
 
-@dataclass
-class ServeConfig:
+class ServeConfig(BaseModel):
     """Settings that begin with `serve.` on the command line; the limits hold for each worker."""
 
+    model_config = ConfigDict(extra="forbid")
     host: str = "127.0.0.1"  # another one than the loopback needs `tokens`
-    port: int = 8765
-    workers: int = (
-        1  # processes that answer; another watches over them, and a third writes when there is something to write
-    )
-    tokens: str | None = None  # a YAML or JSON file
-    hosts: list[str] = field(default_factory=list)  # names that the server has besides the loopback's
-    origins: list[str] = field(default_factory=list)  # pages from elsewhere that may ask (CORS): https://chat.example
-    document_bytes: int = 64 << 20
-    asking: int = 16  # questions at once
-    waiting: int = 256  # questions that wait for their turn
-    rate: int = 1000  # requests a second of one caller
-    seconds: float = 120.0  # for a question, waiting included; a question may ask for less
+    port: int = Field(8765, ge=0, le=65535)
+    workers: int = Field(1, ge=1)  # processes that answer; another restarts them, and one for each index writes
+    tokens: Path | None = None  # a YAML or JSON file
+    hosts: list[str] = []  # names that the server has besides the loopback's
+    origins: list[str] = []  # pages from elsewhere that may ask (CORS): https://chat.example
+    document_bytes: int = Field(64 << 20, ge=1)
+    asking: int = Field(16, ge=1)  # questions at once
+    waiting: int = Field(256, ge=0)  # questions that wait for their turn
+    seconds: float = Field(120.0, gt=0)  # for a question, waiting included; a question may ask for less
     cost: float | None = None  # dollars for a question, by the prices of `llm`
-    keep: int = 200  # answers kept of each index, with what happened
-    log: str = "requests"  # a line of JSON on stderr for each; off; contents: with questions and answers
+    log: Literal["off", "requests", "contents"] = "requests"  # lines of JSON on stderr; contents: with the questions
 
 
-@dataclass(frozen=True)
-class Caller:
-    """Who asks: what its token allows; `indexes` None: all of them."""
+class Caller(BaseModel):
+    """Who asks, and what its token allows; `indexes` None: all of them."""
 
-    name: str
-    token: str = ""
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: Name
+    token: str = Field(min_length=16, pattern="^[!-~]+$")
     indexes: frozenset[str] | None = None
-    rights: frozenset[str] = frozenset(RIGHTS)
+    rights: frozenset[Right] = frozenset({"ask"})
 
-    def may(self, right: str, index: str) -> bool:
+    def may(self, right: Right, index: str) -> bool:
         """Tell whether it may do this to an index."""
         return right in self.rights and (self.indexes is None or index in self.indexes)
 
 
-LOCAL = Caller("local")  # on the loopback without tokens
+class _TokensFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    tokens: list[Caller] = Field(min_length=1)
+
+
+LOCAL = Caller(name="local", token="-" * 16, rights=frozenset({"ask", "write"}))  # on the loopback without tokens
+NOBODY = Caller(name="nobody", token="-" * 16, rights=frozenset())
 
 
 @dataclass(frozen=True)
 class Service:
-    """A server's command line, read: its own settings, its indexes by name, and what is asked with which settings.
-
-    `arguments` are the words it was read from, for the processes that it starts.
-    """
+    """A server's command line, read. `arguments` are its words, for the processes that the server starts."""
 
     arguments: tuple[str, ...]
     own: ServeConfig
     indexes: Mapping[str, Path]
-    source: str | None
-    dots: tuple[str, ...]
+    source: str | None  # a file of settings for asking
+    settings: Mapping[str, Any]  # dotted names to values, over those of the file
+    config: EvaluateConfig  # all settings for asking
+    callers: tuple[Caller, ...]  # empty: only this machine reaches the server, and everybody on it may do everything
 
     def state_folder(self, index: str) -> Path:
-        """Return where jobs, uploads and kept answers of an index are: beside it, for a stranger's index has none."""
+        """Return the folder beside an index that holds its jobs, uploads and the replies of models."""
         path = self.indexes[index]
         return path.parent / f".{path.name}.serve"
 
-    def settings_for(self, index: str) -> EvaluateConfig:
-        """Return the settings that an index is asked and changed with; replies of models are kept beside it."""
-        return load_config(EvaluateConfig, self.source, self.asked_with(index))
+    def settings_for(self, index: str) -> dict[str, Any]:
+        """Return the settings to ask an index with. Replies of models go with a document: no shared cache."""
+        return {**self.settings, "llm_cache": str(self.state_folder(index) / "llm.sqlite")}
 
-    def asked_with(self, index: str) -> list[str]:
-        """Return the overrides for an index. What a model replied has to go with a document: no shared cache."""
-        return [*self.dots, f"llm_cache={self.state_folder(index) / 'llm.sqlite'}"]
+    def caller(self, token: str) -> Caller | None:
+        """Return whose token this is, after comparing with all of them, each in constant time; None: nobody's."""
+        given = token.encode("utf-8", "surrogatepass")
+        matching = [caller for caller in self.callers if hmac.compare_digest(caller.token.encode(), given)]
+        return (matching[0] if matching else None) if self.callers else LOCAL
 
 
 def read_service(arguments: Sequence[str]) -> Service:
-    """Read `INDEX... [CONFIG.yaml] [serve.KEY=VALUE] [key=value]`; ConfigError: what is wrong, and what is allowed."""
-    files = [a for a in arguments if "=" not in a and a.endswith((".yaml", ".yml"))]
-    folders = [Path(a) for a in arguments if "=" not in a and a not in files]
+    """Read `INDEX... [CONFIG.yaml] [serve.KEY=VALUE] [KEY=VALUE]`; ConfigError: what is wrong, and what is allowed."""
+    assignments = [word for word in arguments if "=" in word]
+    files = [word for word in arguments if "=" not in word and word.endswith((".yaml", ".yml"))]
+    folders = [Path(word) for word in arguments if "=" not in word and word not in files]
     if not folders or len(files) > 1 or any(str(folder).startswith("-") for folder in folders):
-        raise ConfigError(
-            "give index folders, at most one config file, and settings: gnnrag serve INDEX... serve.port=80"
-        )
-    known = [f"serve.{one.name}" for one in fields(ServeConfig)]
-    for name in (a.partition("=")[0] for a in arguments if a.startswith("serve.")):
-        if name not in known:
-            raise ConfigError(f"unknown setting {name!r}. {nearest(name, known)}")
-    own = [a.removeprefix("serve.") for a in arguments if a.startswith("serve.")]
-    dots = tuple(a for a in arguments if "=" in a and not a.startswith("serve."))
-    if wrong := [dot for dot in dots if dot.startswith(("llm_cache=", "index.path=", "data.path="))]:
-        raise ConfigError(f"{wrong[0]}: a server keeps its own; leave it out, and name the index folders alone")
+        raise ConfigError("give index folders, at most one config file, and settings: gnnrag serve INDEX serve.port=80")
     indexes: dict[str, Path] = {}
     for folder in folders:
         name = folder.resolve().name
-        if not _NAME.fullmatch(name) or name in indexes:
+        if not re.fullmatch(r"[\w.-]{1,100}", name) or name in indexes:
             raise ConfigError(f"index {folder}: its folder's name must be letters, digits, . _ or -, and no other's")
         indexes[name] = folder
-    service = Service(tuple(arguments), load_config(ServeConfig, None, own), indexes, files[0] if files else None, dots)
-    _check(service.own)
-    load_config(EvaluateConfig, service.source, dots)  # a mistyped name is told before anything listens
-    return service
+    own = _own([word.removeprefix("serve.") for word in assignments if word.startswith("serve.")])
+    dots = [word for word in assignments if not word.startswith("serve.")]
+    if reserved := [dot for dot in dots if dot.startswith(("llm_cache=", "index.path=", "data.path="))]:
+        raise ConfigError(f"{reserved[0]}: a server keeps its own; leave it out, and name the index folders alone")
+    source = files[0] if files else None
+    config = load_config(EvaluateConfig, source, dots)  # a mistyped setting ends the start, not the first question
+    settings = {key: yaml.safe_load(value) for key, _, value in (dot.partition("=") for dot in dots)}
+    return Service(tuple(arguments), own, indexes, source, settings, config, _callers(own, indexes))
 
 
-def _check(own: ServeConfig) -> None:
-    if not is_loopback(own.host) and own.tokens is None:
+def _own(assignments: Sequence[str]) -> ServeConfig:
+    values = dict(assignment.partition("=")[::2] for assignment in assignments)
+    for name in values:
+        if name not in ServeConfig.model_fields:
+            known = [f"serve.{field}" for field in ServeConfig.model_fields]
+            raise ConfigError(f"unknown setting 'serve.{name}'. {nearest(f'serve.{name}', known)}")
+    plain = {name: yaml.safe_load(v) if v.startswith("[") or v == "null" else v for name, v in values.items()}
+    try:
+        own = ServeConfig(**plain)
+    except ValidationError as error:
+        name = error.errors()[0]["loc"][0]
+        raise ConfigError(f"serve.{name}={values[str(name)]}: {error.errors()[0]['msg']}") from error
+    if own.tokens is None and not is_loopback(own.host):
         raise ConfigError(f"serve.host={own.host} can be reached by others: give serve.tokens=FILE (docs/serving.md)")
-    least = {
-        "port": 0,
-        "workers": 1,
-        "asking": 1,
-        "waiting": 0,
-        "rate": 1,
-        "keep": 0,
-        "document_bytes": 1,
-        "seconds": 0,
-    }
-    if wrong := [name for name, value in least.items() if getattr(own, name) < value]:
-        raise ConfigError(f"serve.{wrong[0]}={getattr(own, wrong[0])}: too small")
-    if own.port > 65535:  # the system would take its last 16 bits, another port
-        raise ConfigError(f"serve.port={own.port}: too large")
-    if own.log not in ("off", "requests", "contents"):
-        raise ConfigError(f"serve.log={own.log!r}: {nearest(own.log, ('off', 'requests', 'contents'))}")
+    return own
 
 
 def is_loopback(host: str) -> bool:
@@ -144,43 +137,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def read_callers(own: ServeConfig, indexes: Sequence[str]) -> tuple[Caller, ...]:
-    """Return the callers of the tokens file, the local one where there is no file; ConfigError: what is wrong in it."""
+def _callers(own: ServeConfig, indexes: Mapping[str, Path]) -> tuple[Caller, ...]:
     if own.tokens is None:
-        return (LOCAL,)
+        return ()
     try:
-        with open_regular(Path(own.tokens)) as file:
-            data = file.read(_MAX_TOKENS_FILE)
-        rows = (parse_json if own.tokens.endswith(".json") else parse_yaml)(data)["tokens"]
-        callers = tuple(_caller(row, indexes) for row in rows)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        form = "tokens: [{name: lab, token: ..., indexes: [papers], rights: [ask, write]}]"
-        what = error.strerror if isinstance(error, OSError) else f"{type(error).__name__} {error}"
-        raise ConfigError(f"serve.tokens={own.tokens}: {what}; its form is {form}") from error
-    if not callers or len({c.token for c in callers}) < len(callers) or len({c.name for c in callers}) < len(callers):
-        raise ConfigError(f"serve.tokens={own.tokens}: give at least one token, each once, under names of their own")
-    return callers
-
-
-def _caller(row: Mapping[str, Any], known: Sequence[str]) -> Caller:
-    name, token, indexes, rights = row["name"], row["token"], row.get("indexes", "*"), row.get("rights", ["ask"])
-    if row.keys() - {"name", "token", "indexes", "rights"} or not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError("a row has name, token, indexes and rights; a name is of letters and digits")
-    if not isinstance(token, str) or len(token) < _SHORTEST or not token.isascii() or " " in token:
-        raise ValueError(f"the token of {name!r} must be at least {_SHORTEST} ASCII characters without blanks")
-    if unknown := set(rights) - set(RIGHTS):
-        raise ValueError(f"{name!r} has rights {sorted(unknown)}; allowed: {', '.join(RIGHTS)}")
-    if indexes != "*" and (strange := set(indexes) - set(known)):
-        raise ValueError(f"{name!r} names indexes {sorted(strange)}; served: {', '.join(known)}")
-    return Caller(name, token, None if indexes == "*" else frozenset(indexes), frozenset(rights))
-
-
-def find_caller(callers: Sequence[Caller], given: str | None) -> Caller | None:
-    """Return whose token this is, after comparing with all of them, each in constant time; None: nobody's."""
-    if callers == (LOCAL,):
-        return LOCAL
-    found = None
-    for caller in callers:
-        if hmac.compare_digest(caller.token.encode(), (given or "").encode("utf-8", "surrogatepass")):
-            found = caller
-    return found
+        callers = _TokensFile.model_validate(yaml.safe_load(own.tokens.read_bytes())).tokens
+        problem = "tokens and names must differ"
+        if len({c.token for c in callers}) == len({c.name for c in callers}) == len(callers):
+            strange = sorted({name for caller in callers for name in caller.indexes or ()} - indexes.keys())
+            problem = f"indexes {strange} are not served, only {', '.join(indexes)}" if strange else ""
+    except ValidationError as error:  # without the input: it is secret
+        problem = "; ".join(f"{'.'.join(map(str, row['loc']))}: {row['msg']}" for row in error.errors()[:3])
+    except (OSError, yaml.YAMLError) as error:
+        problem = (error.strerror if isinstance(error, OSError) else None) or "is no YAML"
+    if problem:
+        form = "tokens: [{name: lab, token: AT_LEAST_16_CHARACTERS, indexes: [papers], rights: [ask, write]}]"
+        raise ConfigError(f"serve.tokens={own.tokens}: {problem}; its form is {form}")
+    return tuple(callers)

@@ -15,7 +15,7 @@ from gnnrag.index.index import Index
 from gnnrag.pages import fill, inert
 from gnnrag.pages.graph import Subgraph
 from gnnrag.run.answers import where
-from gnnrag.serve.graph import MOST, View
+from gnnrag.serve.graph import View
 
 _EACH = 4  # passages of an entity, as long as there is room
 
@@ -29,14 +29,14 @@ def render_page(index: Index, part: Subgraph) -> str:
 
 def page_data(index: Index, part: Subgraph) -> dict[str, Any]:
     """Return what the page's script reads: nodes, edges, the text of passages, and what is drawn first."""
-    view, graph = View(index, MOST), index.knowledge
+    view, graph = View(index), index.knowledge
     ids = [view.entity(node) for node in part.nodes]
     for (one, other), rows in zip(part.pairs.tolist(), part.relations, strict=True):
         said = dict.fromkeys(graph.labels[row].replace("_", " ") or graph.texts[row] for row in rows)
         view.join(ids[one], ids[other], "; ".join(said))
-    for node, id_ in zip(part.nodes, ids, strict=True):
+    for node in part.nodes:
         for row in view.graph.passages_of(node)[:_EACH]:
-            view.join(view.passage(row), id_, view.says(node, row))
+            view.mention(row, node)
     drawn = view.to_dict()
     shown = index.lookup([node["id"][2:] for node in drawn["nodes"] if node["type"] == "passage"])
     told = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
@@ -14,9 +14,10 @@ from pydantic import Field
 
 from gnnrag import __version__
 from gnnrag.errors import GnnragError
-from gnnrag.serve.asking import LONGEST, Ask, Desk, Problem, Served, told_answer
+from gnnrag.serve.desk import LONGEST, Ask, Desk, Problem, Served
 from gnnrag.serve.graph import neighbourhood
-from gnnrag.serve.rest import open_passage
+from gnnrag.serve.rest import answer_data
+from gnnrag.serve.rest import open_passage as passage_data
 from gnnrag.serve.settings import LOCAL, Caller, Service
 
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -31,61 +32,58 @@ _ABOUT = (
 def make_tools(desk: Desk, caller: Callable[[], Caller]) -> MCPServer:
     """Return the server of what `desk` serves; `caller` tells who asks."""
     # The instructions are the same for all, and a caller must not hear of an index that its token does not name.
-    names = f" Indexes: {', '.join(desk.served)}." if desk.own.tokens is None else ""
+    names = "" if desk.service.callers else f" Indexes: {', '.join(desk.served)}."
     server = MCPServer("gnnrag", version=__version__, instructions=_ABOUT + names, log_level="ERROR")
-    find = partial(_find, desk, caller)
+    tool = server.tool(annotations=_READS, structured_output=True)
 
-    @server.tool(annotations=_READS, structured_output=True)
+    def find(index: str) -> Served:
+        names = [name for name in desk.served if caller().may("ask", name)]
+        if not index and len(names) != 1:
+            raise Problem(400, f"name an index: {', '.join(names)}")
+        return desk.find(index or names[0], caller())
+
+    @tool
     async def search(
         query: Annotated[str, Field(min_length=1, max_length=LONGEST)],
         k: Annotated[int, Field(ge=1, le=50)] = 8,
         index: IndexName = "",
     ) -> dict[str, Any]:
         """Return the passages that fit a query best, with their ids and texts."""
-        with _told():
-            found = [hit.passage for hit in await desk.search(find(index), query, k)]
-            return {"passages": [{"id": one.id, "title": one.title, "text": one.text} for one in found]}
+        with _problems():
+            passages = [hit.passage for hit in await desk.search(find(index), query, k)]
+            return {"passages": [{"id": one.id, "title": one.title, "text": one.text} for one in passages]}
 
-    @server.tool(annotations=_READS, structured_output=True)
+    @tool
     async def ask(
         question: Annotated[str, Field(min_length=1, max_length=LONGEST)],
         method: Annotated[str | None, Field(max_length=60, description="bdtr: several steps; single: one")] = None,
         index: IndexName = "",
     ) -> dict[str, Any]:
         """Answer a question from the documents, with the passages that the answer was read from."""
-        with _told():
-            asking = await desk.begin(find(index), Ask(question, method=method), caller())
-            return told_answer(asking.key, await asking.answer())
+        with _problems():
+            return answer_data(await desk.answer(find(index), Ask(question, method=method)))
 
-    @server.tool(annotations=_READS, structured_output=True)
+    @tool
     async def neighbours(
         node: Annotated[str, Field(min_length=1, max_length=2000, description="a name, e:NAME, or p:PASSAGE-ID")],
         limit: Annotated[int, Field(ge=2, le=60)] = 25,
         index: IndexName = "",
     ) -> dict[str, Any]:
         """Return what the graph joins to a name or a passage: nodes and edges, each with what is said of them."""
-        with _told():
+        with _problems():
             return await asyncio.to_thread(neighbourhood, (await find(index).index()).stored, node, limit)
 
-    @server.tool(name="open_passage", annotations=_READS, structured_output=True)
-    async def open_one(
+    @tool
+    async def open_passage(
         id: Annotated[str, Field(min_length=1, max_length=2000)],
         index: IndexName = "",
     ) -> dict[str, Any]:
         """Return the whole text of a passage, its title and its place in the document."""
-        with _told():
-            found = open_passage((await find(index).index()).stored, id)
+        with _problems():
+            found = passage_data((await find(index).index()).stored, id)
             return {**found, "text": "".join(found.pop("parts"))}
 
     return server
-
-
-def _find(desk: Desk, asks: Callable[[], Caller], index: str) -> Served:
-    caller = asks()
-    names = [name for name in desk.served if caller.may("ask", name)]
-    if not index and len(names) != 1:
-        raise Problem(400, f"name an index: {', '.join(names)}")
-    return desk.find(index or names[0], caller)
 
 
 async def serve_stdio(service: Service) -> None:
@@ -95,12 +93,10 @@ async def serve_stdio(service: Service) -> None:
         await make_tools(desk, lambda: LOCAL).run_stdio_async()
 
 
-class _told:  # noqa: N801 - a block's
+@contextmanager
+def _problems() -> Iterator[None]:
     """Turn what a client got wrong into the tool's error, in one line."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, where: Any) -> None:
-        if isinstance(error, Problem | GnnragError):
-            raise ToolError(str(error)) from None
+    try:
+        yield
+    except (Problem, GnnragError, TimeoutError) as error:
+        raise ToolError(str(error)) from None

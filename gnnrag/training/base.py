@@ -15,15 +15,14 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
 
-from gnnrag.cluster.stopping import STOPPED
-from gnnrag.cluster.tracking import flattened, open_tracker, send_checkpoint
 from gnnrag.common.files import digest, write_atomic
+from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import load_config, read_yaml, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.gnn.sampling import Draws
-from gnnrag.index.index import Index
 from gnnrag.registry import resolve
 from gnnrag.run.rundir import commit
+from gnnrag.run.tracking import Tracker
 from gnnrag.run.trained import seen_hash, seen_in, write_seen
 from gnnrag.training.config import Parts
 from gnnrag.training.loop import Rows, Task, Trainer, means
@@ -123,11 +122,6 @@ class Training(ABC):
         """Return which questions of each set train, validate and report."""
 
     @property
-    def indexes(self) -> Sequence[Index]:
-        """Indexes that are read: what W&B shows a checkpoint to be made from."""
-        return ()
-
-    @property
     def seen(self) -> frozenset[str]:
         """Hashes of the questions that shape the weights; written beside them."""
         return seen_in({name: parts.plain() for name, parts in self.parts.items()})
@@ -190,8 +184,7 @@ def train(path: Path, training: Training) -> Report | None:
     run = _open_run(path, training)
     run.on_row = lambda row: context.on_note(f"{path}, {told(row, fit.steps)}")
     run.write("folds.json", {name: parts.plain() for name, parts in training.parts.items()})
-    tracker = open_tracker(path, training, commit(), context.on_note) if accelerator.is_main_process else None
-    code = 1
+    tracker = _open_tracker(path, training) if accelerator.is_main_process else None
     try:
         task, model = training.build()
         trainer = Trainer(task, model, fit, run, accelerator, tracker, context.stop, training.summarise)
@@ -200,7 +193,6 @@ def train(path: Path, training: Training) -> Report | None:
                 run.log(row)
         state = trainer.fit()
         if not state.is_done:
-            code = STOPPED
             return None
         rows, facts = training.report(trainer)
         rows = [{**row, "fold": training.fold} for row in rows]
@@ -211,14 +203,18 @@ def train(path: Path, training: Training) -> Report | None:
         for name, write in writers.items():
             run.save_folder(name, partial(_save, write, training.seen))
         if tracker:
-            send_checkpoint(tracker, path, training, metrics, state.step, context.on_note)
             best = {"best": state.best} if math.isfinite(state.best) else {}
-            tracker.finish({"best_step": state.best_step, **best, **flattened(metrics)})
+            tracker.finish({"best_step": state.best_step, **best, **metrics})
         return rows
     finally:
         if tracker:
-            tracker.finish(code=code)  # stopped or failed: the session ends too, and is taken up under its id
+            tracker.finish(code=1)  # stopped or failed
         run.close()
+
+
+def _open_tracker(path: Path, training: Training) -> Tracker:
+    shown = {**without_credentials(training.settings), "commit": commit(), "inputs": training.inputs}
+    return Tracker(training.run, path, "train", shown, path.parent if path.name.startswith("fold") else None)
 
 
 def _save(write: Callable[[Path], None], seen: frozenset[str], folder: Path) -> None:

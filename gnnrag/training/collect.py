@@ -27,9 +27,9 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import remarks
-from gnnrag.registry import CANDIDATES, METHODS, RETRIEVERS, resolve
+from gnnrag.registry import METHODS, RETRIEVERS, resolve
 from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
-from gnnrag.run.pipeline import asked_roles, open_shared_index
+from gnnrag.run.pipeline import asked_roles, open_retriever, open_shared_index
 from gnnrag.run.rundir import commit
 from gnnrag.run.sharding import refuse_shard
 from gnnrag.training.decisions import (
@@ -258,6 +258,7 @@ def _merged(prompts: Iterable[dict[str, dict[str, str]]]) -> dict[str, dict[str,
 
 
 # --------------------------------------------------------------------------------------------------------- collecting
+BUILDERS = {"bridges": "gnnrag.training.decisions:BridgeQueries"}  # of further queries (candidates=NAME)
 RUN = "run"  # the run directory, in the folder of the rows
 BACK = "candidates alone"  # decisions of no use themselves whose candidates are
 # Steps that leave decisions out, in the order they are taken, and the one that takes some back.
@@ -285,7 +286,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     roles = recorded_roles(config)
     out = Path(own.out)
     config = replace(config, run=replace(config.run, root=str(out), name=RUN, traces=True))
-    build = resolve("candidates", own.candidates, CANDIDATES) if own.candidates else None
+    build = resolve("candidates", own.candidates, BUILDERS) if own.candidates else None
     data = load_questions_for(config)
     for note in data.remarks:
         observer.on_note(note)
@@ -320,7 +321,7 @@ def write(
     teachers = {role: teacher(config, role) for role in roles}
     source = {"method": config.method.name, "retriever": config.retriever.name, "embedder": index.config.embedder.model}
     parts = parts_of(((q.id, q.text) for q in data.questions), own.folds)
-    miners = [resolve("retriever", m.name, RETRIEVERS)(index, m.settings) for m in mining_retrievers(own, config)]
+    miners = [open_retriever(miner, index, None) for miner in mining_retrievers(own, config)]
     mined = near_misses(miners, data.questions, own.mine_top) if "verifier" in roles else {}
     maker = RowMaker(
         index, data.name, digest([made["decisive"], made["inputs"]])[:10], teachers, source, parts, own, mined

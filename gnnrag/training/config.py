@@ -65,7 +65,7 @@ class TrainingRunConfig(TrackedRun):
 
 
 # Sections that say what a checkpoint is.
-_IN_CHECKPOINTS = ("gnn", "model", "neighbourhood", "network", "prune", "selector")
+_IN_CHECKPOINTS = ("gnn", "model", "neighbourhood", "network", "prune")
 
 
 def refuse_expressions(config: Any) -> None:

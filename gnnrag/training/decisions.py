@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import exact_match, gives_away
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, Verdict, VerifierTask
+from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.verifier import verifier_chat
 from gnnrag.run.pipeline import Pipeline
@@ -40,21 +41,38 @@ from gnnrag.types import Query, Question, Ranking
 RECORDED = ("thoughts", "verifier")
 
 
-class Proposed(Protocol):
-    """A query that could be sent next."""
+@dataclass(frozen=True)
+class Proposed:
+    """A query that could be sent next, and what made it."""
 
-    @property
-    def text(self) -> str:
-        """What is searched for."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """What made it."""
-        ...
+    text: str
+    kind: str
 
 
 Builder = Callable[[ThoughtsTask], Sequence[Proposed]]
+
+
+class BridgeQueries:
+    """Queries by rules: what the question names and what leads on from there and from the passages shown.
+
+    Each with the part of the question that names nothing, and the title alone. Preferences (DPO) need such others.
+    """
+
+    stages = ("hierarchy", "embeddings")
+
+    def __init__(self, index: Index, limit: int = 30) -> None:
+        self.index, self.limit, self.finder = index, limit, BridgeFinder(index)
+
+    def __call__(self, task: ThoughtsTask) -> list[Proposed]:
+        question = self.finder.read(task.question.text)
+        shown = [self.index.position[p.id] for p in task.passages]
+        sources = list(dict.fromkeys([*(a.passage for a in question.anchors), *shown]))
+        bridges = [b for b in self.finder.bridges(question, sources) if b.passage not in shown]
+        names = [(a.name, "anchor") for a in question.anchors] + [(b.name, "bridge") for b in bridges]
+        queries = [Proposed(question.open_part, "open part")]
+        for name, kind in names:
+            queries += [Proposed(f"{name} {question.open_part}", kind), Proposed(name, kind)]
+        return queries[: self.limit]
 
 
 class Recorder(Mapping[str, Any]):

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from gnnrag.common.files import digest
 from gnnrag.errors import DataError
-from gnnrag.index.index import Index
 from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
 from gnnrag.roles.tuned.checkpoint import base_record, round_weights, trained
 from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, RowMaker, save_next_hop
@@ -79,11 +78,6 @@ class EncoderTraining(Training):
             texts = {id_: question.text for id_, question in one.questions.items()}
             parts[name] = divide(texts, self.config.folds, self.fold, one.config.use)
         return parts
-
-    @property
-    def indexes(self) -> Sequence[Index]:
-        """Those of the sets."""
-        return [one.index for one in self.sets.values()]
 
     def shares(self) -> dict[str, float]:
         """Return the sets' factors, and that of the composed questions."""

@@ -21,7 +21,6 @@ from gnnrag.gnn.examples import best_threshold, node_f1
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
 from gnnrag.gnn.model import EntityGNN, QueryGNN
 from gnnrag.gnn.stages import CompletionTask, RetrievalTask, whole_graph
-from gnnrag.index.index import Index
 from gnnrag.run.rundir import commit
 from gnnrag.run.trained import read_seen, seen_in
 from gnnrag.training.base import OnIndex, Report, RunContext, Training
@@ -99,11 +98,6 @@ class GNNTraining(Training):
             made = tuple(question.id for question in (*corpus.synthetic, *composed))
             parts[name] = replace(part, train=(*limited(part.train, corpus), *made))
         return parts
-
-    @property
-    def indexes(self) -> Sequence[Index]:
-        """Those of the sets."""
-        return [corpus.index for corpus in self.corpora.values()]
 
     @property
     def seen(self) -> frozenset[str]:

@@ -14,8 +14,8 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 
-from gnnrag.cluster.tracker import Tracker
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import FitConfig, check_fit
 from gnnrag.training.rundir import TrainingRun
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from gnnrag.common.records import difference
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError
-from gnnrag.index.index import Index
 from gnnrag.metrics.answer import exact_match, f1
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.reader import OfflineReader
@@ -86,11 +85,6 @@ class ReaderTraining(Training):
     def divide(self) -> dict[str, Parts]:
         """Divide the questions."""
         return {name: one.divide(self.config.folds, self.fold) for name, one in self.sets.items()}
-
-    @property
-    def indexes(self) -> Sequence[Index]:
-        """Those of the sets."""
-        return [one.index for one in self.sets.values()]
 
     @property
     def seen(self) -> frozenset[str]:

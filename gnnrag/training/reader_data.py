@@ -16,11 +16,10 @@ from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
-from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.roles.offline_reader.spans import clean
 from gnnrag.roles.tuned.reader import SpanReaderConfig, check_span_reader
 from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, places_of
-from gnnrag.run.pipeline import open_index
+from gnnrag.run.pipeline import open_index, open_retriever
 from gnnrag.training.config import (
     FitConfig,
     FoldConfig,
@@ -277,6 +276,6 @@ def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> Reader
     run = load_config(EvaluateConfig, {"method": "single", "retriever": config.shown.retriever, "roles": "offline"})
     index = open_index(replace(run, data=d, index=own.index), data.name, data.passages, progress)
     choice = run.retriever
-    retriever = resolve("retriever", choice.name, RETRIEVERS)(index, choice.settings)
+    retriever = open_retriever(choice, index, None)
     inputs: dict[str, Any] = {"data": data.fingerprints, "embedder": index.embedder.identity}
     return ReaderSet(name, own, data, index, retriever, inputs)

@@ -102,7 +102,7 @@ class ThoughtsRow(_Row):
     # Ids of the pool's first passages before the decision (50), best first: what gains are measured against
     pool: tuple[str, ...] = ()
     gold: tuple[str, ...] = ()  # ids of the question's gold passages, where they are known
-    # Other queries with their gains: what preferences and selectors are trained from
+    # Other queries with their gains: what preferences are trained from
     candidates: tuple[Candidate, ...] = ()
 
     @model_validator(mode="after")
@@ -234,7 +234,7 @@ class TracesConfig:
     """Everything that turns a recorded run into rows. All but `candidates` can be changed without recording again."""
 
     out: str = ""  # folder that is written
-    candidates: str | None = None  # who makes further queries to label with their gains (gnnrag/registry.py)
+    candidates: str | None = None  # bridges, or PACKAGE.MODULE:CLASS: makes further queries to label with their gains
     without: str | None = None  # a run without the teacher's decisions: answers that became right count as help
     mine: list[str] = field(default_factory=lambda: ["bm25", "dense"])  # retrievers whose near misses become negatives
     mine_top: int = 5  # hits of each that are looked at

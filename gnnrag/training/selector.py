@@ -102,11 +102,6 @@ class SelectorTraining(Training):
             parts[name] = Parts(train, validation, part.report)
         return parts
 
-    @property
-    def indexes(self) -> Sequence[Index]:
-        """Those of the sets."""
-        return [one.index for one in self.sets.values()]
-
     def build(self) -> tuple[SelectorTraining, Selector]:
         """Return a new network, whose weights follow from the seed."""
         self.train = {name: _of(one, self.parts[name].train) for name, one in self.sets.items()}

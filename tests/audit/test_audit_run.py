@@ -13,7 +13,6 @@ from gnnrag.config import load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.run.rundir import read_predictions
-from tests.helpers.each import each
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 
@@ -70,18 +69,6 @@ def test_an_audit(base: list[str], tmp_path: Path) -> None:
     assert sum("answered before" in note for note in notes) == 4
 
 
-@pytest.mark.slow
-def test_concurrency_changes_nothing_but_seconds(base: list[str], tmp_path: Path) -> None:
-    def timeless(report: Any) -> Any:
-        if isinstance(report, dict):
-            return {k: timeless(v) for k, v in report.items() if k not in ("cost/seconds_per_question", "concurrency")}
-        return report
-
-    one = go(base, tmp_path / "1", "concurrency=1", "audit.n=20")[1]
-    many = go(base, tmp_path / "16", "concurrency=16", "audit.n=20")[1]
-    assert timeless(one) == timeless(many)
-
-
 def test_the_router_labels_by_default(base: list[str], tmp_path: Path) -> None:
     path, report = go(base, tmp_path, "audit.n=9", "audit.every_class=true", "audit.routes={graph: {retriever: chg}}")
     rows = [json.loads(line) for line in (path / "labels.jsonl").open()]
@@ -99,21 +86,19 @@ def test_labels_of_two_annotators(base: list[str], tmp_path: Path) -> None:
     assert report["questions"] == 11 and report["classes"]["multi_hop"]["n"] == 10
 
 
-@each(
-    "override, message",
+@pytest.mark.parametrize(
+    "override, named",
     [
-        ("audit.measure=answer/f2", "audit.measure='answer/f2' is unknown. Did you mean 'answer/f1'"),
-        ("audit.measure=retrieval/recall@7", "audit.measure='retrieval/recall@7' is unknown."),
-        ("audit.n=0", "audit.n=0: must be at least 1"),
-        ("audit.threshold=2", "audit.threshold=2.0: must lie between 0 and 1"),
-        ("audit.flat.method=sngle", "audit.flat.method='sngle' is unknown"),
-        ("audit.routes.mine.retriever=dnse", "audit.routes.mine.retriever='dnse' is unknown. Did you mean 'dense'"),
-        ("audit.routes.flat.retriever=dense", "audit.routes=["),
-        ("audit.routes={a/b: {retriever: dense}}", "audit.routes=["),
-        ("audit.routes.mine.methd=single", "audit.routes.mine.methd: Key 'methd' not in"),
+        ("audit.measure=answer/f2", "audit.measure.*answer/f1"),
+        ("audit.measure=retrieval/recall@7", "audit.measure"),
+        ("audit.n=0", "audit.n"),
+        ("audit.threshold=2", "audit.threshold"),
+        ("audit.flat.method=sngle", "audit.flat.method.*single"),
+        ("audit.routes.mine.retriever=dnse", "audit.routes.mine.retriever.*dense"),
+        ("audit.routes.flat.retriever=dense", "audit.routes.flat"),
+        ("audit.routes.mine.methd=single", "audit.routes.mine"),
     ],
 )
-def test_what_is_refused_before_any_work(base: list[str], override: str, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_what_is_refused_before_any_work(base: list[str], override: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
         check_audit(load_config(AuditRunConfig, None, [*base, override]))
-    assert str(caught.value).startswith(message)

@@ -66,6 +66,10 @@ class Client:
             time.sleep(0.05)
         raise AssertionError(found)
 
+    def done(self, index: str, method: str, document: str, body: bytes | None = None) -> dict[str, Any]:
+        """Add or remove a document, and wait for the job."""
+        return self.ended(index, self(method, f"/api/indexes/{index}/documents/{document}", body)[1]["job"])
+
 
 @contextmanager
 def serving(folders: Sequence[Path], *dots: str) -> Iterator[Client]:

@@ -58,13 +58,6 @@ def make_chain(folder: Path, index: Index, text: bool = False) -> None:
     save_chain(folder, model, to_plain(config), {})
 
 
-def make_selector(folder: Path, index: Index, text: bool = False) -> None:
-    """Write a selector of queries for the embedder of an index."""
-    from tests.helpers.tuned_thoughts import make_selector as make
-
-    make(folder, index)
-
-
 def make_span(folder: Path, index: Index, text: bool = False) -> None:
     """Write a reader that ranks spans by features, and with `text` also by what a tiny encoder reads."""
     import torch
@@ -122,7 +115,6 @@ def _shake(model: Any) -> None:
 NETWORKS: Mapping[tuple[str, str], Maker] = {
     ("verifier", "cross_encoder"): make_cross_encoder,
     ("verifier", "chain"): make_chain,
-    ("thoughts", "selector"): make_selector,
     ("reader", "span"): make_span,
 }
 LANGUAGE: Mapping[str, Maker] = {"causal": make_causal, "seq2seq": make_seq2seq}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.common.tables import Keys, Lists, Texts, map_array, put_arrays_apart
+from gnnrag.common.tables import Keys, Lists, Texts
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.index.build import build_index
@@ -21,7 +21,6 @@ from gnnrag.parts import ready
 from gnnrag.retrievers.bm25 import BM25Retriever
 from gnnrag.retrievers.chg import CHGConfig, CHGRetriever
 from gnnrag.types import Passage, Query
-from tests.helpers.each import each
 
 LIMITS = {
     "gnnrag.common.tables.SMALL": 0,
@@ -51,31 +50,9 @@ def test_strings_in_arrays_are_those_strings(strings: list[str], other: str) -> 
         assert keys.find(other) == (strings.index(other) if other in strings else -1)
 
 
-def test_keys_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnnrag.common.tables.SMALL", 0)
-    monkeypatch.setattr("gnnrag.common.tables._hash", lambda text: 7)
-    keys = Keys.of(["a", "b", "c"])
-    assert [keys.find(key) for key in "abcd"] == [0, 1, 2, -1]
-
-
 def test_groups_are_lists_of_positions() -> None:
     groups = Lists.grouped(np.array([2, -1, 0, 2], dtype=np.int32), 4)
     assert [row.tolist() for row in groups] == [[2], [], [0, 3], []]
-
-
-@each("array", [np.array([{}], dtype=object), np.asfortranarray(np.ones((3, 2)))])
-def test_what_cannot_be_mapped_is_refused(tmp_path: Path, array: np.ndarray) -> None:
-    np.save(tmp_path / "x.npy", array)
-    with pytest.raises(ValueError, match="no plain array"):
-        map_array(tmp_path, "x")
-
-
-def test_a_mapped_array_is_read_only_and_whole(tmp_path: Path) -> None:
-    put_arrays_apart(tmp_path, some=np.arange(6).reshape(2, 3), none=np.zeros((0, 4)))
-    some = map_array(tmp_path, "some")
-    assert some.tolist() == [[0, 1, 2], [3, 4, 5]] and map_array(tmp_path, "none").shape == (0, 4)
-    with pytest.raises(ValueError, match="read-only"):
-        some[0, 0] = 9
 
 
 CORPUS = [
@@ -122,16 +99,6 @@ def test_a_result_near_the_seeds_does_not_depend_on_its_batch(tmp_path: Path, la
         assert alone.ids == one.ids and (alone.scores == one.scores).all()
 
 
-def test_a_passage_that_is_no_text_is_named_when_it_is_read(tmp_path: Path, large: None) -> None:
-    build_index(tmp_path / "index", CORPUS, HASH, ["lexical"])
-    (path,) = (tmp_path / "index").glob("passages-*/passages.jsonl")
-    path.write_bytes(path.read_bytes().replace(b"{", b"[", 1))
-    passages = Index(tmp_path / "index").passages
-    assert passages[1] == CORPUS[1]
-    with pytest.raises(ArtefactError, match=r"passages\.jsonl is damaged"):
-        _ = passages[0]
-
-
 def test_lists_find_most_of_what_a_full_search_finds(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     vectors = draw.standard_normal((60, 16))[draw.integers(0, 60, 6000)] + 0.3 * draw.standard_normal((6000, 16))
@@ -153,7 +120,7 @@ def test_lists_find_most_of_what_a_full_search_finds(tmp_path: Path) -> None:
         Nearest(vectors[:-1], tmp_path / "one")
 
 
-@each("scores", [np.arange(50_000) % 977, np.zeros(40_000), np.arange(10.0)])
+@pytest.mark.parametrize("scores", [np.arange(50_000) % 977, np.zeros(40_000), np.arange(10.0)])
 def test_the_largest_are_found_without_sorting_all(scores: np.ndarray) -> None:
     found = largest(scores, 7)
     assert len({*found.tolist()}) == 7

@@ -65,6 +65,6 @@ def test_where_no_class_leaves_the_flat_route_one_line_says_so(
     assert run_script(main, [*arguments, "audit.target=null"], help_text) == 0
     out, err = capsys.readouterr()
     assert "anything: no class leaves the flat route" in out and "the router" not in out
-    assert "multi_hop cannot be judged: passage_local (n=" in err and "no class fails" not in err
+    assert "multi_hop cannot be judged" in err and "no class fails" not in err
     assert run_script(main, [*arguments, "audit.routs={}"], help_text) == 2
-    assert "error: unknown setting 'audit.routs'. Did you mean 'routes'?" in capsys.readouterr().err
+    assert "audit.routs" in capsys.readouterr().err

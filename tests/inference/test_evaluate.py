@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gnnrag.cli import evaluate as evaluate_script
 from gnnrag.cli.console import describe_failures, run_script
 from gnnrag.cli.evaluate import __doc__ as help_text
 from gnnrag.cli.evaluate import main, upload_hint
 from gnnrag.cli.table import main as table_main
 from gnnrag.cli.tables import NO_GOLD, NO_SHORT
-from gnnrag.cluster.stopping import STOPPED
-from gnnrag.common.files import read_journal
-from gnnrag.run.evaluation import Observer
 from gnnrag.types import Prediction
 from tests.helpers.each import each
 
@@ -162,35 +156,6 @@ def test_interrupt(arguments: list[str], capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr("gnnrag.cli.evaluate.evaluate", interrupted)
     assert call(arguments) == 130
     assert "the same command continues" in capsys.readouterr().err
-
-
-def test_a_scheduler_stops_a_run_and_the_same_command_ends_it(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, ended = evaluate_script.evaluate, []
-
-    def told_after_two(config: Any, observer: Observer) -> Any:
-        def count(prediction: Prediction) -> None:
-            ended.append(prediction.question_id)
-            if len(ended) == 2:
-                signal.raise_signal(signal.SIGTERM)
-
-        return real(config, replace(observer, on_question=count))
-
-    monkeypatch.setattr(evaluate_script, "evaluate", told_after_two)
-    # As a batch script's shell starts what it puts in the background.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        assert call([*arguments, "run.name=mine", "concurrency=1"]) == STOPPED
-    finally:
-        signal.signal(signal.SIGINT, before)
-    out, err = capsys.readouterr()
-    assert not out and err == f"{FIRST}\ntold to stop by SIGTERM; the same command continues where this one stopped\n"
-    rows = [row["question_id"] for row in read_journal(tmp_path / "r" / "mine" / "predictions.jsonl")]
-    assert rows == ended and 2 <= len(rows) < 4
-    monkeypatch.setattr(evaluate_script, "evaluate", real)
-    assert call([*arguments, "run.name=mine"]) == 0
-    assert f"{len(rows)} of 4 questions were answered before" in capsys.readouterr().err
 
 
 @pytest.mark.slow

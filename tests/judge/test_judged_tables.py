@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,8 @@ from gnnrag.cli.judge import main
 from gnnrag.judge import judge
 from gnnrag.judge.folder import judged_figures
 from gnnrag.llm.base import Request
-from gnnrag.reports.papers import COLUMNS, load_table
-from gnnrag.reports.reproduction import reproduce
-from gnnrag.reports.results import Result, cell
+from gnnrag.reports.running import run_table as reproduce
+from gnnrag.reports.tables import cell, load_table
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.judged import criterion, question, question_of, scripted, settings, verdict, write_data, write_run
 
@@ -97,16 +95,6 @@ def test_figures_of_few_or_chosen_questions_stay_out_of_tables(tmp_path: Path) -
     (tmp_path / "elsewhere").rename(moved / "a")
     second.rename(moved / "b")
     assert judged_figures(moved / "b")["judge/win_rate"] == 50.0, "moved together"
-
-
-def test_a_cell_says_how_many_questions_were_judged() -> None:
-    row = load_table(REPOSITORY / "configs/papers/dotrag/table3.yaml").rows[0]
-    column = COLUMNS["win_rate"]
-    here = Result(
-        replace(row, published={}), values={"win_rate": 60.0}, intervals={"win_rate": (50.0, 70.0)}, questions=300
-    )
-    assert cell(here, column) == "60 [50, 70]" == cell(replace(here, counted={"win_rate": 300}), column)
-    assert cell(replace(here, counted={"win_rate": 100}), column) == "60 [50, 70] n=100"
 
 
 @pytest.fixture

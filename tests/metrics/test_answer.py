@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer, sub_em, sub_em_tok
-from tests.helpers.each import each
 
 G3 = [  # prediction, gold, n(prediction), n(gold), EM, F1 hipporag, F1 hotpot, F1 squad
     ("The Beatles.", "beatles", "beatles", "beatles", 1, 1.0, 1, 1),
@@ -43,7 +42,7 @@ ALIASES = ("United States", "US", "U.S.", "the United States of America")
 WORDS = st.lists(st.sampled_from(["paris", "the", "no", "yes", "1982", "of", "Rome,"]), max_size=6).map(" ".join)
 
 
-@each("row", G3)
+@pytest.mark.parametrize("row", G3)
 def test_g3(row):
     prediction, gold, n_prediction, n_gold, em, hipporag, hotpot, squad = row
     assert normalise_answer(prediction) == n_prediction
@@ -54,22 +53,22 @@ def test_g3(row):
     assert f1(prediction, [gold], "squad") == pytest.approx(squad, abs=1e-6)
 
 
-@each("prediction, em, value", [("America", 0, 0.4), ("U S", 0, 0.0), ("the US", 1, 1.0)])
+@pytest.mark.parametrize("prediction, em, value", [("America", 0, 0.4), ("U S", 0, 0.0), ("the US", 1, 1.0)])
 def test_g3_takes_the_best_alias(prediction, em, value):
     assert exact_match(prediction, ALIASES) == em
     assert f1(prediction, ALIASES) == pytest.approx(value, abs=1e-6)
-    with pytest.raises(ValueError, match="f1_variant='drop': allowed are hipporag, hotpot, squad"):
+    with pytest.raises(ValueError, match="f1_variant"):
         f1(prediction, ALIASES, "drop")
 
 
-@each("metric", [exact_match, f1, sub_em, sub_em_tok])
-@each("prediction, value", [("", 1.0), (" \n", 1.0), ("unknown", 0.0), ("the", 0.0)])
+@pytest.mark.parametrize("metric", [exact_match, f1, sub_em, sub_em_tok])
+@pytest.mark.parametrize("prediction, value", [("", 1.0), (" \n", 1.0), ("unknown", 0.0), ("the", 0.0)])
 def test_abstaining_is_right_only_if_nothing_can_be_answered(metric, prediction, value):
     assert metric(prediction, ()) == value
     assert metric("", ["Paris"]) == 0.0
 
 
-@each(
+@pytest.mark.parametrize(
     "prediction, answer, as_string, as_tokens",
     [
         ("I do not know", "no", 1, 0),  # "know" holds "no"

@@ -21,7 +21,6 @@ from gnnrag.metrics.long_answers import (
 )
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.types import Passage, Prediction, Question
-from tests.helpers.each import each
 
 PASSAGES = {
     "a": Passage("a", "", "Surgery removes the tumour."),
@@ -46,7 +45,7 @@ def asked(id_: str, reference: str, type_: str = "how") -> Question:
     return Question(id_, "What?", (reference,), type_)
 
 
-@each(
+@pytest.mark.parametrize(
     "answer, is_one",
     [
         ("Human papillomavirus (HPV) is most commonly associated.", True),
@@ -93,8 +92,6 @@ def test_coverage_by_what_was_retrieved_first() -> None:
     assert cut_in_b == pytest.approx(share), "of the last passage the first words count"
     failed = scores(questions[:1], [predict("q1", ranking="ab", error="LLMError: no")])
     assert failed.columns[COVERAGE][0] == 0 and failed.columns["text/token_f1"][0] == 0
-    # A passage drawn by chance, beside it: all three fit into the budget here.
-    assert found.summary(questions)["random_passages"][COVERAGE] == round((share + 1) / 2, 4)
 
 
 def test_a_report_has_them_by_type_and_no_exact_match() -> None:
@@ -108,27 +105,22 @@ def test_a_report_has_them_by_type_and_no_exact_match() -> None:
     assert report["text/words"] == 1 and report["text/reference_words"] == 10
 
 
-def test_short_answers_with_gold_have_no_such_metric() -> None:
-    questions = [Question("q", "Which?", ("Radiation",), "which", ("b",))]
-    assert not scores(questions, [predict("q", "Radiation", "b")]).columns
-
-
-@each(
+@pytest.mark.parametrize(
     "answer, expected",
     [
-        # coverage of the reference's two statements; hard; precision; faithfulness to the first passage
-        ("Surgery removes the tumour. Radiation follows it.", (1, 1, 1, 0.5)),
-        ("Surgery removes the tumour.", (0.5, 0.5, 1, 1)),
-        ("Drugs come last. Surgery removes the tumour.", (0.5, 0.5, 0.5, 0.5)),
-        ("Surgery does not remove the tumour.", (0, 0, 0, 0)),
-        ("Surgery is done [1].", (1 / 6, 0, 1, 1)),
-        ("", (0, 0, 0, None)),
+        # coverage of the reference's two statements; hard; faithfulness to the first passage
+        ("Surgery removes the tumour. Radiation follows it.", (1, 1, 0.5)),
+        ("Surgery removes the tumour.", (0.5, 0.5, 1)),
+        ("Drugs come last. Surgery removes the tumour.", (0.5, 0.5, 0.5)),
+        ("Surgery does not remove the tumour.", (0, 0, 0)),
+        ("Surgery is done [1].", (1 / 6, 0, 1)),
+        ("", (0, 0, None)),
     ],
 )
 def test_statements_of_the_answer_and_of_the_reference(answer, expected):
     questions = [asked("q", "Surgery removes the tumour. Then radiation follows it.")]
     found = scores(questions, [predict("q", answer, "a")], least_support=0.5).columns
-    names = ("coverage_lexical", "coverage_hard_lexical", "factual_precision_lexical", "faithfulness_lexical")
+    names = ("coverage_lexical", "coverage_hard_lexical", "faithfulness_lexical")
     got = [found[f"text/{name}"][0] for name in names]
     assert got == pytest.approx([math.nan if value is None else value for value in expected], nan_ok=True)
 
@@ -162,28 +154,10 @@ def test_similarity_and_its_floor() -> None:
     rows = [predict("q1", "east"), predict("q2", "between"), predict("q3", "")]
     found = scores(questions, rows, encode)
     assert found.columns["text/cosine_embedding"].tolist() == pytest.approx([1, 0.8, 0], nan_ok=True)
-    level = (0.0 + 0.6) / 2  # east with q2's north, between with q1's east
-    assert found.columns["text/cosine_rescaled_embedding"][1] == pytest.approx((0.8 - level) / (1 - level))
-    assert np.isnan(found.columns["text/cosine_rescaled_embedding"][2]), "there is no other question of the type"
     assert found.floors["text/cosine_embedding"][:2].tolist() == pytest.approx([0.0, 0.6])
     summary = found.summary(questions)
     assert summary["floors"]["text/cosine_embedding"] == {"floor": 0.3, "above": round((0.9 - 0.3) / 0.7, 4)}
     assert summary["by_type"].keys() == {"how"} and summary["embedder"] == "by hand" and summary["long"] == 3
-
-
-def test_similarity_where_all_answers_and_references_of_a_type_are_one() -> None:
-    questions = [asked(id_, SENTENCE) for id_ in "12"]
-    rows = [predict(id_, SENTENCE) for id_ in "12"]
-    found = scores(questions, rows, lambda texts: np.array([[0.6, 0.8]] * len(texts)))
-    assert found.columns["text/cosine_embedding"].tolist() == pytest.approx([1, 1])
-    assert np.isnan(found.columns["text/cosine_rescaled_embedding"]).all()
-
-
-def test_figures_are_the_same_for_the_same_seed() -> None:
-    questions = [asked(f"q{i}", f"Of {word} {SENTENCE}") for i, word in enumerate(("tumour", "drugs", "cases", "last"))]
-    rows = [predict(q.id, q.answers[0], "abc") for q in questions]
-    first, again = (scores(questions, rows).summary(questions) for _ in range(2))
-    assert first == again and first["floors"]["text/rouge_l"]["floor"] < 1
 
 
 def test_rouge_equals_the_reference_package() -> None:

@@ -11,7 +11,6 @@ from gnnrag.cli import match_thoughts
 from gnnrag.errors import DataError, GnnragError
 from gnnrag.metrics.sub_questions import gold_sub_questions, match
 from gnnrag.types import GoldHop, Question
-from tests.helpers.each import each
 
 
 def test_references_are_filled_in() -> None:
@@ -21,7 +20,7 @@ def test_references_are_filled_in() -> None:
     assert gold_sub_questions(Question("q", "?")) == ()
 
 
-@each("asked, gold, precision, recall", [
+@pytest.mark.parametrize("asked, gold, precision, recall", [
     (["one two"], ["one two"], 1.0, 1.0),
     (["one two"], ["one two", "three four"], 1.0, 0.5),
     (["one two", "five six"], ["one two"], 0.5, 1.0),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from gnnrag.metrics.traces import by_round, by_step, follows, joins, path_patterns, states, triples_by_step
 from gnnrag.types import Question
-from tests.helpers.each import each
 
 
 def query(round_: int, *ids: str, **more: Any) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def test_shares_by_question_and_by_type() -> None:
     assert by_type["director"] == {"questions": 2, "with_paths": 1, "paths": 1.0, "accuracy": 0.25, "found": 0.5}
 
 
-@each(
+@pytest.mark.parametrize(
     "pattern, right",
     [
         ([["~directed_by"], ["release_year"]], True),
@@ -127,7 +128,7 @@ FATHER = ("Abd al-Aziz ibn al-Walid", "father", "Al-Walid I")
 DIED = ("Malcolm St. Clair (filmmaker)", "date of death", "June 1, 1952")
 
 
-@each(
+@pytest.mark.parametrize(
     "relation, triple, said",
     [
         ("Abd al-Aziz ibn al-Walid | during the reign of his father, the caliph | Al-Walid I", FATHER, True),

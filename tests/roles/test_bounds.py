@@ -30,7 +30,6 @@ from gnnrag.retrievers.hypergraphrag import parse_hyper_query
 from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.roles.agent import parse_r1_searcher, parse_react, parse_search_r1
 from gnnrag.roles.base import ReaderTask
-from gnnrag.roles.candidates import clauses
 from gnnrag.roles.chain import parse_chain
 from gnnrag.roles.hollow import is_refusal
 from gnnrag.roles.offline_reader.reader import OfflineReader
@@ -46,7 +45,7 @@ from gnnrag.roles.writers.triples import read
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier
-from gnnrag.text.sentences import MAX_QUESTION, MAX_SENTENCE, beginning, pieces, split_sentences
+from gnnrag.text.sentences import MAX_SENTENCE, beginning, pieces, split_sentences
 from gnnrag.types import Passage, Prediction, Question
 from tests.helpers.each import each
 
@@ -169,7 +168,6 @@ def analyse(index: Index, atom: str, length: int) -> None:
     """Let what works without a model read a long question, and a long passage of which no sentence ends."""
     OfflineKeywords(index).find(long(atom, length))
     NameReader(SimpleNamespace(names=["Word word", "A"], aliases=[(), ()])).read(long(atom, length))
-    clauses(long(atom, length)[:MAX_QUESTION])
     drop_qualifier(atom * length)
     drop_qualifier(" " * length + "x")
     text = atom * (length // len(atom))

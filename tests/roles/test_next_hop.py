@@ -31,7 +31,6 @@ from gnnrag.session import Session
 from gnnrag.types import Query, Question
 from tests.helpers.each import each
 from tests.helpers.next_hop import QUESTIONS, index_by, make_base, make_network, make_next_hop
-from tests.helpers.tuned_thoughts import make_selector
 
 
 @pytest.fixture(scope="module")
@@ -200,12 +199,6 @@ def test_that_is_found_before_an_index_is_built() -> None:
     check_fit(load_config(EvaluateConfig, None, ["method=single", *given[1:], "retriever=linearrag"]))  # nobody thinks
     with pytest.raises(ConfigError, match=r"retriever=linearrag cannot search by a vector.*chg, dense, hybrid"):
         check_fit(load_config(EvaluateConfig, None, [*given, "retriever=linearrag"]))
-
-
-def test_only_thoughts_in_vectors_are_mixed(index: Index, tmp_path: Path) -> None:
-    folder = make_selector(tmp_path, index)
-    with pytest.raises(ConfigError, match=r"mixed=true: .* is a selector"):
-        TunedThoughts(index, TunedThoughtsConfig(path=str(folder), mixed=True))
 
 
 def test_what_ships_is_small_and_made_for_the_embedded_base() -> None:

@@ -13,13 +13,11 @@ from gnnrag.index.index import Index
 from gnnrag.roles.tuned import checkpoint
 from gnnrag.roles.tuned.checkpoint import TunedRecord, write_tuned
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
-from gnnrag.roles.tuned.thoughts import TunedThoughts, TunedThoughtsConfig
 from gnnrag.roles.tuned.verifier import TunedVerifier, TunedVerifierConfig
 from tests.helpers.each import each
 from tests.helpers.toy_verifier import make_verifier
 from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import make_span
-from tests.helpers.tuned_thoughts import make_selector
 
 Opener = Callable[[Index, Path | None], Any]
 
@@ -28,17 +26,12 @@ def open_reader(index: Index, path: Path | None) -> TunedReader:
     return TunedReader(index, TunedReaderConfig(str(path), base=base_of(path)) if path else None)
 
 
-def open_thoughts(index: Index, path: Path | None) -> TunedThoughts:
-    return TunedThoughts(index, TunedThoughtsConfig(str(path)) if path else None)
-
-
 def open_verifier(index: Index, path: Path | None) -> TunedVerifier:
     return TunedVerifier(index, TunedVerifierConfig(str(path), base=base_of(path)) if path else None)
 
 
 MAKE: dict[str, tuple[Opener, Callable[[Path, Index], Path]]] = {
     "reader": (open_reader, lambda folder, index: make_span(folder)),
-    "thoughts": (open_thoughts, lambda folder, index: make_selector(folder, index)),
     "verifier": (open_verifier, lambda folder, index: make_verifier(folder) / "best"),
 }
 

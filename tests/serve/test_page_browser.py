@@ -12,7 +12,6 @@ from urllib.parse import quote
 import pytest
 
 from tests.helpers.browser import open_browser
-from tests.helpers.each import each
 from tests.helpers.serving import DOCUMENTS, QUESTION, Client, serving
 
 pytestmark = pytest.mark.slow
@@ -84,8 +83,8 @@ class Person:
         assert "hacked" not in self.driver.title
 
 
-@each("scheme", ["light", "dark"])
-@each("width, height", [(1280, 860), (390, 844)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width, height", [(1280, 860), (390, 844)])
 def test_what_a_person_does(browser: Any, tmp_path: Path, width: int, height: int, scheme: str) -> None:
     with serving([tmp_path / "papers"]) as client:
         person = Person(browser, client)

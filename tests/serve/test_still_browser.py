@@ -17,7 +17,6 @@ from gnnrag.graphs.folding import fold
 from gnnrag.types import Passage
 from tests.helpers.browser import open_browser
 from tests.helpers.drawn import page_around
-from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, build
 
 pytestmark = pytest.mark.slow
@@ -144,8 +143,8 @@ def test_even_what_was_injected_would_not_run(page: Any) -> None:
     assert any("Content Security Policy" in message for message in complaints(page))
 
 
-@each("scheme", ["light", "dark"])
-@each("width, height", [(1280, 860), (390, 844)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width, height", [(1280, 860), (390, 844)])
 def test_nothing_keeps_anybody_out(page: Any, width: int, height: int, scheme: str) -> None:
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

@@ -9,7 +9,7 @@ import pytest
 from gnnrag.config import DataConfig, EvaluateConfig
 from gnnrag.errors import ConfigError
 from gnnrag.index_config import A_FOLDER
-from gnnrag.reports.inputs import missing_inputs
+from gnnrag.reports.running import missing_inputs
 from gnnrag.text.analyse import (
     RULES,
     PassageText,

@@ -46,7 +46,7 @@ class TunedRecord:
     """What a tuned model is."""
 
     role: str  # `verifier`, `thoughts` or `reader`
-    kind: str  # how it works: `cross_encoder`, `selector`, `span`, or a language model (`causal`, `seq2seq`)
+    kind: str  # how it works: `cross_encoder`, `encoder`, `span`, or a language model (`causal`, `seq2seq`)
     base: dict[str, Any] = field(default_factory=dict)  # what it was made from: name and digest of the weights
     settings: dict[str, Any] = field(default_factory=dict)  # of its network, as plain data
     # Anything else: threshold, steps, scores, digests of training data and prompts

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gnnrag.common.waiting import MicroBatcher
-from gnnrag.config import build_settings, to_plain
+from gnnrag.config import Choice, build_settings, to_plain
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.index.build import Progress, build_index
@@ -24,7 +24,7 @@ from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Thoughts, Verdict
 from gnnrag.roles.tuned.checkpoint import prompted_class
-from gnnrag.run.pipeline import data_source, index_path
+from gnnrag.run.pipeline import data_source, index_path, open_retriever
 from gnnrag.session import Session, normalised
 from gnnrag.training.language.data import AnyRow, CorpusConfig, ValidationConfig, encoded, task_of
 from gnnrag.training.language.losses import LanguageModel
@@ -75,7 +75,8 @@ def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain
     build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
     index = Index(path, config.index)
     prints = {stage: index.fingerprint[stage] for stage in sorted(stages)}
-    return CorpusGain(cls(index, settings), {"index": prints, "retriever": [config.retriever, to_plain(settings)]})
+    retriever = open_retriever(Choice(config.retriever, settings), index, None)
+    return CorpusGain(retriever, {"index": prints, "retriever": [config.retriever, to_plain(settings)]})
 
 
 class TrainingBackend(Backend):

@@ -1,1 +1,0 @@
-"""Runs beside a scheduler: grids as graphs of jobs (SLURM or this machine), being told to stop, Weights & Biases."""

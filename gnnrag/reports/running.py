@@ -1,0 +1,286 @@
+"""Runs the rows of a table, each an evaluation of its own, and gathers the figures that its columns show."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gnnrag.common.files import digest
+from gnnrag.config import EvaluateConfig
+from gnnrag.datasets.base import load_passages
+from gnnrag.datasets.fetch import advice
+from gnnrag.datasets.kb import question_files
+from gnnrag.datasets.source import find_source
+from gnnrag.errors import ConfigError, DataError, described
+from gnnrag.index.build import Progress, build_index
+from gnnrag.index.embedder import SHIPPED
+from gnnrag.index.index import Index
+from gnnrag.index.plan import closure
+from gnnrag.index.store import Store
+from gnnrag.judge.folder import judged_figures
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.metrics.replies import remarks
+from gnnrag.registry import METHODS, resolve
+from gnnrag.reports.cross import cross_evaluate, read_part, swapped
+from gnnrag.reports.retrievers import time_retriever
+from gnnrag.reports.tables import Result, Row, Table, averages, row_config
+from gnnrag.run.evaluation import Observer, check_metrics, load_questions_for
+from gnnrag.run.pipeline import check_fit, chunking, data_source, index_path, index_settings, needed_stages
+from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
+from gnnrag.text.analyse import resolve_language
+from gnnrag.types import Prediction
+
+
+def resolved(table: Table, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
+    """Return a row's settings, checked as far as goes without data or index. Raises ConfigError naming the row."""
+    config = row_config(table, row, overrides)
+    try:
+        check_metrics(config.metrics)
+        check_fit(config)
+        needed_stages(config)
+        resolve("method", config.method.name, METHODS).check_settings(config.method.settings)
+    except ConfigError as error:
+        raise ConfigError(f"{table.path or table.title}: row {row.name!r}: {error}") from error
+    return config
+
+
+def run_table(
+    table: Table,
+    overrides: Sequence[str] = (),
+    chosen: Callable[[Row], bool] = lambda row: True,
+    on_index: Progress = lambda stage, done, total: None,
+    on_start: Callable[[Row, int], None] = lambda row, questions: None,
+    on_question: Callable[[Prediction], None] = lambda prediction: None,
+    on_row: Callable[[Result], None] = lambda result: None,
+    trained: Mapping[str, Path] | None = None,
+) -> list[Result]:
+    """Run the rows of a table that are `chosen`, one after the other, with dotted `overrides` of them all.
+
+    A row that cannot be run is a result with the reason, a failed one with its error. `on_start` is given a row and the
+    number of its questions left. `trained` are training runs by part (`gnn`, or a role), used in every row: no question
+    is answered with a checkpoint that was trained on it. Raises ConfigError before any work where settings are wrong.
+    """
+    rows = [row for row in table.rows if chosen(row)]
+    configs = {row.name: row_config(table, row, overrides) for row in rows if not row.missing}
+    if table.path:  # a table over all retrievers has rows that do not fit a method; these say so
+        configs = {row.name: resolved(table, row, overrides) for row in rows if not row.missing}
+
+    def run(row: Row) -> Result:
+        if missing := row.missing or missing_inputs(configs[row.name]):
+            return Result(replace(row, missing=missing), error=f"cannot be run: {missing}")
+        config = configs[row.name]
+        if table.counts:
+            return _counted(table, row, config, on_index)
+        check_fit(config)
+        data = load_questions_for(config)
+        parts = [read_part(name, path, data) for name, path in (trained or {}).items()]
+        observer = Observer(on_index, on_question, on_start=partial(on_start, row))
+        path, metrics = cross_evaluate(config, parts, data, observer)
+        return measured(table, row, swapped(config, parts), path, metrics)
+
+    results = []
+    for row in rows:
+        try:
+            result = run(row)
+        except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
+            label = _label(configs[row.name]) if row.name in configs else ""
+            result = Result(row, label, error=described(problem))
+        results.append(result)
+        on_row(result)
+    return [part for result in (*results, *averages(table, results)) for part in (result, *result.parts)]
+
+
+def measured(table: Table, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
+    """Return the figures of a row's finished run."""
+    sections = {column.key.partition("/")[0] for column in table.columns}
+    figures = {**metrics, **run_figures(run), **judged_figures(run)}
+    coverage = f"text/context_coverage_lexical@{config.metrics.long.context_tokens}"
+    figures["text/context_coverage_lexical"] = figures.get(coverage)
+    for section in ("by_step", "triples_by_step"):
+        figures |= {f"step/{name}": points[-1] for name, points in metrics.get(section, {}).items() if points}
+    if "index" in sections:
+        figures |= index_figures(config)
+    if "timing" in sections:
+        data = load_questions_for(config)
+        figures |= time_retriever(config, index_path(config.index, data.name), [q.text for q in data.questions])
+
+    def values(of: Mapping[str, Any]) -> dict[str, Any]:
+        return {column.name: of.get(column.key) for column in table.columns}
+
+    label = _label(config)
+    parts = [
+        Result(replace(row, name=f"{row.name}: {name}", published={}), label, values(group), questions=group["count"])
+        for name, group in (metrics.get(f"by_{table.by}", {}) if table.by else {}).items()
+    ]
+    return Result(
+        row, label, values(figures),
+        {c.name: tuple(figures[key]) for c in table.columns if (key := f"{c.key}_ci") in figures},  # type: ignore[misc]
+        metrics["questions"], metrics["failed"], str(run), "", trained_note(run),
+        metrics.get("by_step", {}) if "step" in sections else {}, parts,
+        {c.name: figures[key] for c in table.columns if (key := f"{c.key}_counted") in figures},
+        tuple(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies)),
+    )  # fmt: skip
+
+
+def _label(config: EvaluateConfig) -> str:
+    return f"{run_label(config)} on {Path(config.data.path).name} {config.data.split}"
+
+
+def run_figures(run: Path) -> dict[str, float]:
+    """Return what a run spent before its reader, per question, its seconds, and the share of queries that fell back."""
+    predictions = read_predictions(run)
+    sums: dict[str, float] = defaultdict(float)
+    for prediction in predictions:
+        for role, used in prediction.usage.get("roles", {}).items():
+            for name in ("calls", "prompt_tokens", "completion_tokens") if role != "reader" else ():
+                sums[name] += used.get(name, 0)
+        sums["queries"] += prediction.usage.get("retriever_calls", 0)
+        flags = prediction.usage.get("flags", {})
+        sums["fallbacks"] += sum(count for flag, count in flags.items() if flag.endswith("_fallback"))
+    names = ("calls", "prompt_tokens", "completion_tokens")
+    means = {f"run/search_{name}": round(sums[name] / len(predictions), 4) for name in names}
+    fallbacks = round(sums["fallbacks"] / max(sums["queries"], 1), 4)
+    return means | {"run/fallbacks": fallbacks, "run/seconds": predicted_seconds(run)}
+
+
+def index_figures(config: EvaluateConfig) -> dict[str, float]:
+    """Return size, build time and tokens of language models of the artefacts that a run reads, and of their inputs."""
+    store = Store(index_path(config.index, find_source(Path(config.data.path)).name))
+    needed = {"passages", *needed_stages(config)}
+    sums: Counter[str] = Counter({"index/prompt_tokens": 0, "index/completion_tokens": 0})
+    for stage in closure(needed, config.index):
+        info = store.info(stage)
+        sums["index/seconds"] += info["seconds"]
+        for name, count in info.items():
+            kind = name.rpartition(" ")[2]  # such as `triples prompt_tokens`
+            if kind in ("prompt_tokens", "completion_tokens"):
+                sums[f"index/{kind}"] += count
+    files = [file for stage in needed for file in store.manifest["stages"][stage]["files"].values()]
+    return {**sums, "index/mb": sum(file["bytes"] for file in files) / 1e6}
+
+
+# ----------------------------------------------------------------------------------------------------------- counting
+def _counted(table: Table, row: Row, config: EvaluateConfig, on_index: Progress) -> Result:
+    """Return the counts of a row; those of a graph stand beside published ones of as many passages only."""
+    name = Path(config.data.path).name
+    if table.counts == "hierarchy":
+        counts, analyser = count_hierarchy(config, on_index)
+        questions, label = 0, f"{name}, phrases by {analyser}"
+    else:
+        counts = count_questions(config)
+        questions, label = counts["questions"], f"{name} {config.data.split}, tokens estimated"
+    if row.published.get("passages", counts["passages"]) != counts["passages"]:
+        row = replace(row, published={})
+    return Result(row, label, {c.name: counts.get(c.name) for c in table.columns}, questions=questions)
+
+
+def count_hierarchy(config: EvaluateConfig, on_index: Progress) -> tuple[dict[str, Any], str]:
+    """Return nodes and edges of the contextual hierarchical graph (MGranRAG, AAAI 2026, Table 1), and the analyser.
+
+    It lies in a folder of its own, as another analyser must not rebuild what hangs on the index's text.
+    """
+    data = load_passages(config.data.path, chunking(config.data))
+    settings = index_settings(config)
+    text = settings.text
+    beside = index_path(config.index, data.name)
+    path = beside.with_name(f"{beside.name}-{digest([text.language, text.phrase_rules, text.title_mode])[:8]}")
+    build_index(path, data.passages, settings, ["hierarchy"], data_source(config.data), on_index)
+    index = Index(path)
+    graph = index.hierarchy
+    of_passages = int((graph.edges[:, 0] < graph.first_sentence).sum())
+    counts = {
+        "passages": graph.num_passages,
+        "sentences": len(graph.sentences),
+        "phrases": len(graph.phrases),
+        "passage_sentence_edges": of_passages,
+        "sentence_phrase_edges": len(graph.edges) - of_passages,
+    }
+    return counts, index.store.info("text")["language"]
+
+
+def count_questions(config: EvaluateConfig) -> dict[str, Any]:
+    """Return counts of corpus, questions and what is gold for them; tokens are estimated."""
+    data = load_questions_for(config)
+
+    def sizes(name: str) -> str:
+        return ", ".join(str(n) for n in sorted({len(getattr(q, name)) for q in data.questions}) if n)
+
+    types = Counter(question.type for question in data.questions)
+    return {
+        "passages": len(data.passages),
+        "corpus_tokens": sum(estimate_tokens(passage.content) for passage in data.passages),
+        "questions": len(data.questions),
+        "types": ", ".join(f"{name} {count}" for name, count in sorted(types.items())),
+        "gold_passages": sizes("gold"),
+        "gold_triples": sizes("evidence"),
+    }
+
+
+# ---------------------------------------------------------------------------------------- what there is, without a run
+def missing_inputs(config: EvaluateConfig) -> str:
+    """Return what a run names and this machine does not have, and where to get it; empty where all is here."""
+    data, model = config.data, config.index.embedder.model
+    for name in filter(None, (data.path, data.questions)):
+        if not Path(name).exists() and not Path(data.path).with_name(f"{Path(data.path).stem}_corpus.json").exists():
+            return f"data not here: {name}; {advice(Path(name)) or 'data/README.md says where to get it'}"
+    try:
+        source = find_source(Path(data.path))
+        if not data.questions:
+            _ = question_files(source.path, data.split) if source.kind == "kb" else source.questions_file(data.split)
+        resolve_language(config.index.text.language)
+    except DataError as error:
+        return f"data not here: {error}"
+    except ConfigError as error:
+        return str(error)
+    is_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    if is_offline and model not in SHIPPED and not Path(model).exists():
+        from huggingface_hub import try_to_load_from_cache
+
+        if not isinstance(try_to_load_from_cache(model, "config.json"), str):
+            return f"model not here: {model}, and HF_HUB_OFFLINE forbids to fetch it"
+    return ""
+
+
+def outline(table: Table, rows: Sequence[Row], overrides: Sequence[str] = ()) -> Iterator[str]:
+    """Yield a line for each row without running it: parts, data, its own settings. Raises ConfigError on wrong ones."""
+    label_says = {"method", "retriever", "roles", "data.path", "index.root"}
+    hidden = {*label_says, *(override.partition("=")[0] for override in overrides)}
+    for row in rows:
+        if row.missing:
+            yield f"{row.name}: {row.missing}"
+            continue
+        config = resolved(table, row, overrides)
+        settings = [item.replace('"', "") for item in row.settings if item.partition("=")[0] not in hidden]
+        yield f"{row.name}: {', '.join(filter(None, [_label(config), *settings, missing_inputs(config)]))}"
+
+
+OURS = "ours"
+_ITEM = re.compile(r"(?:Table|Figure) \d+[a-d]?\b")
+
+
+def survey(table: Table, given: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a table's line in the list of all, from its file alone: paper, item, file, rows, and what is missing."""
+    paper, _, title = table.title.partition(", ")
+    item = _ITEM.match(title)
+    shared = (table.base.get("data") or {}).get("path") if isinstance(table.base, Mapping) else None
+    paths = set()
+    for row in table.rows:
+        settings = dict(item.partition("=")[::2] for item in (*row.settings, *given))
+        paths.add(settings.get("data.path", shared or EvaluateConfig().data.path).strip('"'))
+    data = sorted(Path(path).name for path in paths if not Path(path).exists())
+    judged = [column.name for column in table.columns if column.key.startswith("judge/")]
+    missing = [
+        *(row.missing for row in table.rows),
+        f"data: {', '.join(data)}" if data else "",
+        f"figures of a judge: {', '.join(judged)}" if judged else "",
+    ]
+    return {
+        "paper": paper, "item": item[0] if item else OURS, "file": table.path, "rows": len(table.rows),
+        "missing": list(dict.fromkeys(filter(None, missing))),
+    }  # fmt: skip

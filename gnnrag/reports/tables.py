@@ -1,0 +1,462 @@
+"""Tables as files: the rows of `configs/papers/PAPER/TABLE.yaml` are settings, its columns figures of their runs.
+
+A file holds `base` (settings as in `configs/evaluate`), `models` (settings that choose the paper's models), and rows:
+named ones (`rows`), a `grid` of axes, or both. A row is a name for dotted settings:
+
+    rows: {DTR: {method: bdtr, method.bgec: false}, none: {method: single}}
+    grid: {method.max_rounds: [0, 1, 2]}                      # an axis: the values of one setting
+          {k: [10, 20]}                                       # or of what "{k}" stands for in the rows
+          {retriever: {BM25: {retriever: bm25}, ...}}         # or named settings, as in `rows`
+
+Order of application: base, models, axes in the order of the file, rows, the caller's settings. `{missing: WHY}` marks a
+row that cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `used` names the paper's
+models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over that axis.
+`by: type` or `by: hops` splits each row. `plot: {x: AXIS, y: COLUMN}` makes a figure of it. `overlap: {rows: [A, B],
+metric, least}` asks which questions both, one or neither get right. `counts: hierarchy` or `counts: questions` counts
+the data and asks no question.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from gnnrag.config import EvaluateConfig, load_config, read_yaml
+from gnnrag.errors import ConfigError, nearest
+from gnnrag.metrics.comparison import load_runs, overlap
+from gnnrag.metrics.plotting import blank_axes, write_figure
+
+KEYS = (
+    *("title", "paper", "used", "base", "models", "grid", "rows", "columns", "by", "published", "plot", "overlap"),
+    *("average", "counts", "note"),
+)
+REQUIRED = ("title", "paper", "used", "base", "columns")
+SEPARATOR = " / "
+AVERAGE = "average"
+STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
+ROOT = "runs/papers"
+_AT_K = re.compile(r"(recall|all)@([1-9]\d*)")
+
+
+# ------------------------------------------------------------------------------------------------------------ columns
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A figure of a row: its heading, its key among the figures of a run, its digits (-1: it is a text)."""
+
+    name: str
+    heading: str
+    key: str
+    digits: int = 3
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of one, which papers print as a percentage."""
+        return self.key.startswith(("retrieval/", "answer/", "text/"))
+
+
+_COUNTED = (
+    *("passages", "sentences", "phrases", "passage_sentence_edges", "sentence_phrase_edges"),
+    *("corpus_tokens", "questions"),
+)
+# What `gnnrag judge` rates: the six qualities of GraphSearch, and those of DotRAG beside the overall verdict.
+_CRITERIA = ("correctness", "logical_coherence", "comprehensiveness", "relevance", "knowledgeability", "factuality")
+_DIMENSIONS = ("comprehensiveness", "logicality", "relevance", "coherence")
+COLUMNS = {
+    column.name: column
+    for column in (
+        Column("em", "EM", "answer/em"),
+        Column("f1", "F1", "answer/f1"),
+        Column("sub_em", "SubEM", "answer/sub_em"),
+        Column("sub_em_tok", "SubEM, whole words", "answer/sub_em_tok"),
+        Column("mrr", "MRR", "retrieval/mrr"),
+        Column("node_recall", "node recall", "retrieval/node_recall"),
+        Column("node_precision", "node precision", "retrieval/node_precision"),
+        Column("node_f1", "node F1", "retrieval/node_f1"),
+        Column("resolved_recall", "node recall, passages resolved", "retrieval/resolved_recall"),
+        Column("resolved_precision", "node precision, passages resolved", "retrieval/resolved_precision"),
+        Column("resolved_f1", "node F1, passages resolved", "retrieval/resolved_f1"),
+        Column("resolved_nodes", "nodes, passages resolved", "context/nodes", 1),
+        Column("coverage", "coverage", "text/context_coverage_lexical"),  # of the references, where there is no gold
+        Column("context_size", "passages read", "context/size", 1),
+        Column("retriever_calls", "retriever calls", "cost/retriever_calls", 1),
+        Column("fallbacks", "queries that fell back", "run/fallbacks"),
+        Column("llm_calls", "LLM calls", "cost/llm_calls", 1),
+        Column("prompt_tokens", "prompt tokens", "cost/prompt_tokens", 0),
+        Column("completion_tokens", "reply tokens", "cost/completion_tokens", 0),
+        Column("search_calls", "LLM calls before the reader", "run/search_calls", 1),
+        Column("search_prompt_tokens", "prompt tokens before the reader", "run/search_prompt_tokens", 0),
+        Column("search_completion_tokens", "reply tokens before the reader", "run/search_completion_tokens", 0),
+        Column("seconds", "s/question", "cost/seconds_per_question", 2),
+        Column("run_seconds", "s/run", "run/seconds", 0),
+        Column("semantic_recall", "evidence recall, text side", "step/semantic"),
+        Column("relational_recall", "evidence recall, graph side", "step/relational"),
+        Column("pair_recall", "gold triples whose names a hit joins, graph side", "step/pairs"),
+        Column("triple_recall", "gold triples found, graph side", "step/triples"),
+        # Milliseconds of a query, its embedding included: all in one batch, and the median of a query alone.
+        Column("batch_ms", "ms/query, batch", "timing/batch_ms", 1),
+        Column("single_ms", "ms/query, alone", "timing/single_ms", 1),
+        # Of the artefacts that the row reads, cached replies counted: per corpus, not per question.
+        Column("index_mb", "index MB", "index/mb", 1),
+        Column("build_seconds", "build s", "index/seconds", 1),
+        Column("index_prompt_tokens", "prompt tokens of the index", "index/prompt_tokens", 0),
+        Column("index_completion_tokens", "reply tokens of the index", "index/completion_tokens", 0),
+        *(Column(name, name.replace("_", " "), f"count/{name}", 0) for name in _COUNTED),
+        Column("types", "types", "count/types", -1),
+        Column("gold_passages", "passages of evidence", "count/gold_passages", -1),
+        Column("gold_triples", "triples of evidence", "count/gold_triples", -1),
+        Column("a_score", "A-Score", "judge/a_score", 2),
+        Column("e_score", "E-Score", "judge/e_score", 2),
+        *(Column(name, name.replace("_", " "), f"judge/{name}", 2) for name in _CRITERIA),
+        Column("win_rate", "win rate", "judge/win_rate", 0),
+        *(Column(f"win_{name}", f"win rate, {name}", f"judge/win_{name}", 0) for name in _DIMENSIONS),
+    )
+}
+
+
+def column_of(name: str) -> Column:
+    """Return a column by name; `recall@K` and `all@K` are there for every K. Raises ConfigError where there is none."""
+    if match := _AT_K.fullmatch(name):
+        return Column(name, f"{match[1].capitalize()}@{match[2]}", f"retrieval/{name}")
+    if name not in COLUMNS:
+        raise ConfigError(f"column {name!r} is unknown. {nearest(name, [*COLUMNS, 'recall@5', 'all@5'])}")
+    return COLUMNS[name]
+
+
+# --------------------------------------------------------------------------------------------------- reading a table
+@dataclass(frozen=True)
+class Row:
+    """One row: `labels`, one for each axis, then that of `rows`; dotted `settings` in order.
+
+    `missing` says why it cannot be run; `published` holds the paper's figures by column, shares of one.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    settings: tuple[str, ...]
+    missing: str = ""
+    published: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or figure; see the module for its file. `averages` are the rows of the last group."""
+
+    title: str
+    base: Mapping[str, Any] | str | None  # settings of all rows, or the file that holds them
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    path: Path | None = None
+    paper: str = ""
+    used: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    axes: tuple[str, ...] = ("row",)
+    by: str = ""
+    plot: Mapping[str, str] = field(default_factory=dict)
+    overlap: Mapping[str, Any] = field(default_factory=dict)
+    averages: tuple[Row, ...] = ()
+    counts: str = ""
+    note: str = ""
+
+
+def load_table(path: str | Path, given: Sequence[str] = ()) -> Table:
+    """Read a table's file; a row missing `unless` a setting is given can be run if `given` has such a setting.
+
+    Raises ConfigError for a file, key, column, axis or published row that does not exist.
+    """
+    raw: Any = OmegaConf.to_container(read_yaml(path, "configs/papers/bdtr/table5.yaml"))
+    try:
+        return _table(Path(path), raw, given)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{path}: has not the form of a table ({error}); see gnnrag/reports/tables.py") from error
+
+
+def _table(path: Path, raw: Any, given: Sequence[str]) -> Table:
+    _check("key", raw, KEYS)
+    if absent := [key for key in REQUIRED if not raw.get(key)]:
+        raise ConfigError(f"{', '.join(absent)} must be given")
+    axes = {str(name): _axis(str(name), values) for name, values in (raw.get("grid") or {}).items()}
+    if raw.get("rows"):
+        axes["row"] = _axis("rows", raw["rows"])
+    if not axes:
+        raise ConfigError("there are no rows; give rows, grid or both")
+    published = _published(raw.get("published") or {})
+    rows = tuple(_row(choice, published, given) for choice in product(*(axis.items() for axis in axes.values())))
+    averages: tuple[Row, ...] = ()
+    if over := raw.get("average"):
+        _check("average", [over], axes)
+        labels = product(*((AVERAGE,) if name == over else tuple(axis) for name, axis in axes.items()))
+        averages = tuple(
+            Row(SEPARATOR.join(each), each, (), published=published.get(SEPARATOR.join(each), {})) for each in labels
+        )
+    names = [row.name for row in (*rows, *averages)]
+    _check("published row", published, names)
+    if plot := raw.get("plot") or {}:
+        _check("plot", plot, ("x", "y"))
+        _check("plot.x", [plot["x"]], [*axes, STEP])
+        _check("plot.y", [plot["y"]], raw["columns"])
+    if shares := raw.get("overlap") or {}:
+        _check("overlap", shares, ("rows", "metric", "least"))
+        _check("overlap.rows", shares["rows"], names)
+    _check("by", [by := raw.get("by") or ""], ("", "type", "hops"))
+    _check("counts", [counts := raw.get("counts") or ""], ("", "hierarchy", "questions"))
+    return Table(
+        title=raw["title"], base={"run": {"root": ROOT}, **raw["base"]}, rows=rows,
+        columns=tuple(map(column_of, raw["columns"])), path=path, paper=raw["paper"],
+        used={str(job): str(model) for job, model in raw["used"].items()}, models=dots(raw.get("models") or {}),
+        axes=tuple(axes), by=by, plot=plot, overlap=shares, averages=averages, counts=counts,
+        note=raw.get("note") or "",
+    )  # fmt: skip
+
+
+def _check(what: str, names: Iterable[Any], allowed: Iterable[str]) -> None:
+    for name in names:
+        if name not in allowed:
+            raise ConfigError(f"{what} {name!r} is unknown. {nearest(str(name), map(str, allowed))}")
+
+
+def _axis(name: str, values: Any) -> dict[str, Mapping[str, Any]]:
+    if isinstance(values, list) and values:
+        return {value if isinstance(value, str) else json.dumps(value): {name: value} for value in values}
+    if not isinstance(values, dict) or not values or not all(isinstance(v, dict) for v in values.values()):
+        raise ConfigError(f"{name}={values!r}: give a list of values, or a section of NAME: {{setting: value}}")
+    return {str(label): settings for label, settings in values.items()}
+
+
+def _row(choice: Iterable[tuple[str, Mapping[str, Any]]], published: Mapping[str, Any], given: Sequence[str]) -> Row:
+    labels, missing = [], []
+    settings: dict[str, Any] = {}
+    for label, section in choice:
+        labels.append(label)
+        part = section.get("unless")
+        if "missing" in section and not any(item.startswith((f"{part}.", f"{part}=")) for item in given):
+            missing.append(str(section["missing"]))
+        for key, value in section.items():
+            settings.pop(key, None)  # what is set again moves to the end: a part's own settings come after its name
+            if key not in ("missing", "unless"):
+                settings[key] = value
+    known = {f.name for f in fields(EvaluateConfig)}
+    variables = {f"{{{key}}}": settings.pop(key) for key in list(settings) if "." not in key and key not in known}
+    settings = {k: variables.get(v, v) if isinstance(v, str) else v for k, v in settings.items()}
+    name = SEPARATOR.join(labels)
+    return Row(name, tuple(labels), dots(settings), "; ".join(missing), published.get(name, {}))
+
+
+def _published(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the published figures by row and column."""
+    _check("published", raw, ("scale", "metrics", "rows"))
+    columns, scale = [column_of(name) for name in raw.get("metrics", ())], float(raw.get("scale", 1))
+    figures: dict[str, dict[str, Any]] = {}
+
+    def read(rows: Mapping[Any, Any], before: tuple[str, ...]) -> None:
+        for label, values in rows.items():
+            labels = (*before, str(label))
+            if isinstance(values, Mapping):
+                read(values, labels)
+                continue
+            name = SEPARATOR.join(labels)
+            if len(values) != len(columns):
+                raise ConfigError(f"published row {name!r} has {len(values)} figures for {len(columns)} metrics")
+            pairs = [(c, v) for c, v in zip(columns, values, strict=True) if v is not None]
+            figures[name] = {
+                c.name: str(v) if c.digits < 0 else float(v) / (scale if c.is_share else 1) for c, v in pairs
+            }
+
+    read(raw.get("rows", {}), ())
+    return figures
+
+
+def dots(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return settings as dotted overrides, in order; strings are quoted, for `off` alone would be read as false."""
+    return tuple(f"{key}={json.dumps(value)}" for key, value in settings.items())
+
+
+def row_config(table: Table, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
+    """Return the settings of a row; each row gets a run directory of its own.
+
+    `overrides` win over all others; `roles=offline` among them also leaves out what the table says of models. Raises
+    ConfigError naming the row where a setting is unknown or mistyped, or where a name is given for the run.
+    """
+    given = dict(item.partition("=")[::2] for item in overrides)
+    if given.get("run.name", "null") != "null":
+        raise ConfigError(f"run.name={given['run.name']}: each row is a run, named by its settings; give run.root")
+    is_prompted = given.get("roles", given.get("roles.default", "prompted")) == "prompted"
+    models = table.models if is_prompted else ()
+    try:
+        config = load_config(EvaluateConfig, table.base, [*models, *row.settings, *overrides, "run.name=null"])
+    except ConfigError as error:
+        raise ConfigError(f"{table.path or table.title}: row {row.name!r}: {error}") from error
+    if any(column.key == "run/seconds" for column in table.columns):
+        # Concurrency changes no prediction, and so not the run's name, but it is what such a table compares.
+        config.run.root = str(Path(config.run.root) / f"concurrency-{config.concurrency}")
+    ks = {int(column.name.partition("@")[2]) for column in table.columns if "@" in column.name}
+    config.metrics.ks = sorted({*config.metrics.ks, *ks})
+    return config
+
+
+# ------------------------------------------------------------------------------------------------------------ results
+@dataclass(frozen=True)
+class Result:
+    """The figures of a row by column (None: the run has none), with 95% intervals, or the `error` that it ended with.
+
+    `failed` of the `questions` ended with an error (they score zero). `trained_on` says which parts were trained on
+    these questions: the figures are then no result. `steps` is evidence recall after each sub-query, by side; `parts`
+    are the figures by type or hops; `counted`, by judged column, of how many questions a figure is; `remarks` are those
+    of `metrics.replies.remarks`.
+    """
+
+    row: Row
+    label: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    questions: int = 0
+    failed: int = 0
+    run: str = ""
+    error: str = ""
+    trained_on: str = ""
+    steps: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    parts: Sequence[Result] = ()
+    counted: Mapping[str, int] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there are figures."""
+        return bool(self.run) and not self.error
+
+
+def averages(table: Table, results: Sequence[Result]) -> Iterator[Result]:
+    """Yield a table's last group: means over finished rows; a published average stands beside complete ones only."""
+    for row in table.averages:
+        axis = row.labels.index(AVERAGE)
+        others = (*row.labels[:axis], *row.labels[axis + 1 :])
+        members = [r for r in table.rows if (*r.labels[:axis], *r.labels[axis + 1 :]) == others]
+        done = [r for r in results if r.row.name in {m.name for m in members} and r.is_done and not r.trained_on]
+        if done:
+            known = {c.name: [v for r in done if (v := r.values.get(c.name)) is not None] for c in table.columns}
+            published = row.published if len(done) == len(members) else {}
+            name = f"{row.name}, {len(done)} of {len(members)}"
+            means = {name: fmean(values) if values else None for name, values in known.items()}
+            yield Result(replace(row, name=name, published=published), values=means)
+
+
+def overlaps(table: Table, results: Sequence[Result]) -> dict[str, float]:
+    """Return the shares of questions that both, one or neither of two rows get right; empty where nobody asks."""
+    runs = {r.row.name: Path(r.run) for r in reversed(results) if r.is_done}
+    names = table.overlap.get("rows", ())
+    if len(names) != 2 or not runs.keys() >= {*names}:
+        return {}
+    first, second = load_runs([runs[name] for name in names])
+    column = column_of(table.overlap.get("metric", "em"))
+    return overlap(first, second, column.key, float(table.overlap.get("least", 1.0)))
+
+
+def cell(result: Result, column: Column) -> str:
+    """Return a figure as text: with its interval, `n=` if not all questions count, and the published one behind it."""
+
+    def shown(value: Any) -> str:
+        return str(value) if column.digits < 0 else f"{value:.{column.digits}f}"
+
+    value, published = result.values.get(column.name), result.row.published.get(column.name)
+    text = "" if value is None else shown(value)
+    if text and column.name in result.intervals:
+        text += f" [{', '.join(map(shown, result.intervals[column.name]))}]"
+    if text and (n := result.counted.get(column.name, result.questions)) != result.questions:
+        text += f" n={n}"
+    if published is not None:
+        text = f"{text} ({shown(published)})".strip()
+    return text or "-"
+
+
+def cells(table: Table, results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows as texts; a column that no finished row has a figure for is left out."""
+    done = [r for r in results if r.values] or results
+    shown = [
+        c for c in table.columns
+        if table.path or any(r.values.get(c.name) is not None or r.error for r in done)
+    ]  # fmt: skip
+    rows = [[r.row.name, *(cell(r, column) for column in shown)] for r in results]
+    return ["row", *(column.heading for column in shown)], rows
+
+
+def notes(table: Table, results: Sequence[Result]) -> list[str]:
+    """Return the lines below a table: what was run, what the paper used, what failed, and what is no result."""
+    lines = []
+    if table.paper:
+        lines.append("The paper used " + "; ".join(f"{job}: {model}" for job, model in table.used.items()) + ".")
+        if labels := dict.fromkeys(r.label for r in results if r.label):
+            verb, what = ("Counted", "data") if table.counts else ("Run", "questions")
+            lines.append(f"{verb} here: {'; '.join(labels)}. The published figures are of the paper's own {what}.")
+        else:
+            lines.append("Nothing was run.")
+    if shares := overlaps(table, results):
+        names = " and ".join(table.overlap["rows"])
+        lines.append(f"{names}: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
+    for r in results:
+        lines += [f"{r.row.name}, {s}, recall after each sub-query: {list(points)}" for s, points in r.steps.items()]
+        lines += [f"{r.row.name}: {r.error}"] if r.error else []
+        lines += [f"{r.row.name}: {r.failed} of {r.questions} questions failed"] if r.failed else []
+        lines += [f"{r.row.name}: {r.trained_on}: no result"] if r.trained_on else []
+        lines += [f"{r.row.name}: {line}" for line in r.remarks]
+    return [*lines, *([table.note.strip()] if table.note else [])]
+
+
+def as_json(table: Table, results: Sequence[Result]) -> str:
+    """Return table and results as JSON."""
+    plain = ("label", "values", "intervals", "questions", "failed", "run", "error", "trained_on", "steps", "counted")
+    rows = [
+        {"name": r.row.name, "published": r.row.published, "remarks": list(r.remarks)}
+        | {name: getattr(r, name) for name in plain}
+        for r in results
+    ]
+    about = {"title": table.title, "paper": table.paper, "used": table.used, "note": table.note}
+    return json.dumps({**about, "rows": rows, "overlap": overlaps(table, results)}, ensure_ascii=False, indent=2)
+
+
+def lines(table: Table, results: Sequence[Result]) -> Iterator[tuple[str, list[str], list[float], list[float]]]:
+    """Yield the lines of a table's figure: name, labels of the swept axis, measured and published values (or NaN)."""
+    nan = float("nan")
+    if table.plot["x"] == STEP:
+        for result in results:
+            for side, points in result.steps.items():
+                numbers = [str(i) for i in range(1, len(points) + 1)]
+                yield f"{result.row.name}, {side}", numbers, list(points), [nan] * len(points)
+        return
+    axis, column = table.axes.index(table.plot["x"]), table.plot["y"]
+    groups: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        groups[SEPARATOR.join(label for i, label in enumerate(result.row.labels) if i != axis)].append(result)
+    for name, members in groups.items():
+        measured = [nan if (value := r.values.get(column)) is None else value for r in members]
+        published = [r.row.published.get(column, nan) for r in members]
+        yield name or column, [r.row.labels[axis] for r in members], measured, published
+
+
+def draw(table: Table, results: Sequence[Result], path: Path) -> None:
+    """Draw a table's figure, what the paper published dashed. Raises ConfigError where the file defines none."""
+    if not table.plot:
+        raise ConfigError(f"{table.path} has no plot with x and y: there is nothing to draw")
+    figure, axes = blank_axes()
+    ticks: dict[str, int] = {}
+    for name, labels, measured, published in lines(table, results):
+        places = [ticks.setdefault(label, len(ticks)) for label in labels]
+        (line,) = axes.plot(places, measured, marker="o", markersize=4, label=name)
+        if any(value == value for value in published):
+            axes.plot(places, published, linestyle="--", color=line.get_color(), label=f"{name}, published")
+    axes.set_xticks(list(ticks.values()), list(ticks))
+    axes.set_xlabel(table.plot["x"])
+    axes.set_ylabel(column_of(table.plot["y"]).heading)
+    axes.set_title(table.title, fontsize=9)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    write_figure(figure, path)

@@ -1,0 +1,288 @@
+"""The indexes that are served, and the questions under way: each admitted, limited in time, answered from one state."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from gnnrag.api import Found, Index
+from gnnrag.config import Choice, EvaluateConfig, build_settings
+from gnnrag.errors import ConfigError, DataError, GnnragError, described
+from gnnrag.index.store import Store
+from gnnrag.registry import METHODS, RETRIEVERS, resolve
+from gnnrag.run.answers import Answer
+from gnnrag.run.pipeline import check_fit, needed_stages
+from gnnrag.serve import writer
+from gnnrag.serve.jobs import Jobs
+from gnnrag.serve.settings import Caller, Right, Service
+
+logger = logging.getLogger("gnnrag.serve")
+LONGEST = 16_000  # characters of a question or a query
+_TICK_S = 0.5
+
+
+class Problem(HTTPException):
+    """A request that is answered by an HTTP status and one line."""
+
+    def __init__(self, status: int, message: str, retry_s: int | None = None) -> None:
+        super().__init__(status, message, {"retry-after": str(retry_s)} if retry_s else None)
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+def as_problem(error: Exception) -> Problem:
+    """Return what a client is told of an error."""
+    if isinstance(error, HTTPException):
+        return Problem(error.status_code, error.detail) if type(error) is not Problem else error
+    if isinstance(error, ClientDisconnect):
+        return Problem(499, "the client has left")
+    if isinstance(error, TimeoutError):
+        return Problem(504, "nothing was found within the time allowed")
+    if isinstance(error, GnnragError):
+        return Problem(400 if isinstance(error, ConfigError | DataError) else 503, described(error))
+    logger.error("request failed", exc_info=error)
+    return Problem(500, "the server failed; its log says why")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question as a client put it; None: the settings of the server. `history`: earlier questions and answers."""
+
+    question: str
+    history: Sequence[tuple[str, str]] = ()
+    method: str | None = None
+    retriever: str | None = None
+    limits: Mapping[str, float | None] = field(default_factory=dict)
+
+
+class Served:
+    """One index of a server: opened when it is there, again when it has changed; and its jobs."""
+
+    def __init__(self, service: Service, name: str) -> None:
+        self.service, self.name, self.path = service, name, service.indexes[name]
+        self.jobs = Jobs(service.state_folder(name))
+        self._index: Index | None = None
+        self._seen: tuple[int, ...] | None = None  # of the manifest, when it was opened
+        self._opening = asyncio.Lock()
+        self._parts: dict[str, list[str]] | None = None
+        self._writer: subprocess.Popen[bytes] | None = None
+
+    async def index(self) -> Index:
+        """Return the index as it is now. Problem: there is none, or it is being built for the first time."""
+        async with self._opening:
+            seen = self._signature()
+            if seen != self._seen:
+                try:
+                    if await asyncio.to_thread(self._open):
+                        self._seen, self._parts = seen, None
+                except GnnragError as error:
+                    if not self.jobs.has_work():
+                        raise Problem(503, self.without_path(error)) from error
+        if self._index is not None:
+            return self._index
+        if self._seen == seen:
+            raise Problem(404, f"index {self.name} has no documents yet: add some")
+        raise Problem(503, f"index {self.name} is being built; ask again in a while", 5)
+
+    def without_path(self, error: Exception) -> str:
+        """Return what an error says, with the index's name in place of where it lies."""
+        return str(error).replace(str(self.path), self.name)
+
+    def _signature(self) -> tuple[int, ...] | None:
+        try:
+            facts = os.stat(self.path / "manifest.json")
+        except OSError:
+            return None
+        return facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+    def _open(self) -> bool:
+        """Open what is there; False while it is being written."""
+        manifest = Store(self.path).manifest
+        if not manifest["complete"]:
+            return False
+        if not manifest["stages"]:  # its last document was removed
+            self.close()
+        elif self._index is None:
+            settings = self.service.settings_for(self.name)
+            self._index = Index(self.path, config=self.service.source, settings=settings)
+        else:
+            self._index.refresh()
+        return True
+
+    async def parts(self) -> dict[str, list[str]]:
+        """Return the methods and retrievers that the index can be asked by; the settings' own come first."""
+        index = await self.index()
+        if self._parts is None:
+            stages = set(index.stored.store.manifest["stages"])
+            self._parts = await asyncio.to_thread(_fitting, self.service.config, stages)
+        return self._parts
+
+    async def check(self, ask: Ask) -> Index:
+        """Return the index, if it can be asked so. Problem: what is wrong, and what is allowed."""
+        if not ask.question.strip() or len(ask.question) > LONGEST:
+            raise Problem(400, f"question: give 1 to {LONGEST} characters that are not all blank")
+        index, parts = await self.index(), await self.parts()
+        for kind, name in (("method", ask.method), ("retriever", ask.retriever)):
+            if name is not None and name not in parts[f"{kind}s"]:
+                known = ", ".join(parts[f"{kind}s"])
+                raise Problem(400, f"{kind} {name[:60]!r} cannot be asked of index {self.name}; allowed: {known}")
+        return index
+
+    def start_writer(self) -> None:
+        """Start the process that writes where a job waits and it does not run."""
+        if (self._writer is None or self._writer.poll() is not None) and self.jobs.has_work():
+            self._writer = writer.start(self.service, self.name)
+
+    def close(self) -> None:
+        """Close the index."""
+        index, self._index = self._index, None
+        if index is not None:
+            index.close()
+
+
+def _fitting(config: EvaluateConfig, stages: set[str]) -> dict[str, list[str]]:
+    """Return the parts for which an index has the stages."""
+
+    def fits(kind: str, name: str, base: EvaluateConfig, table: dict[str, str]) -> bool:
+        try:
+            if name != getattr(base, kind).name:
+                base = replace(base, **{kind: _choice(kind, name, table)})  # type: ignore[arg-type]
+            check_fit(base)
+            return needed_stages(base) <= stages
+        except (GnnragError, ImportError):
+            return False
+
+    # A method asks the settings' retriever here; a retriever is asked by the plainest method.
+    plain = replace(config, method=_choice("method", "single", METHODS))
+    fitting = {}
+    for kind, base, table in (("method", config, METHODS), ("retriever", plain, RETRIEVERS)):
+        names = dict.fromkeys([getattr(config, kind).name, *table])
+        fitting[f"{kind}s"] = [name for name in names if fits(kind, name, base, table)]
+    return fitting
+
+
+def _choice(kind: str, name: str, table: dict[str, str]) -> Choice:
+    return Choice(name, build_settings(resolve(kind, name, table), {}, name))
+
+
+class Desk:
+    """All that a process serves."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.own = service, service.own
+        self.served = {name: Served(service, name) for name in service.indexes}
+        self.under_way = 0  # questions and searches, with those that wait
+        self._turns = asyncio.Semaphore(self.own.asking)
+
+    def find(self, name: str, caller: Caller, right: Right = "ask") -> Served:
+        """Return an index that a caller may ask or write. Problem: it may not, or there is none."""
+        if name not in self.served or not (caller.may("ask", name) or caller.may("write", name)):
+            raise Problem(404, f"there is no index {name[:100]!r} for you; GET /api/indexes lists those that there are")
+        if not caller.may(right, name):
+            raise Problem(403, f"your token has not the right to {right} index {name}")
+        return self.served[name]
+
+    async def check(self, served: Served, ask: Ask) -> None:
+        """Refuse what cannot be asked, before a reply begins."""
+        self._refuse_more()
+        await served.check(ask)
+
+    async def search(self, served: Served, query: str, k: int, retriever: str | None = None) -> list[Found]:
+        """Return the passages of a query. Problem: as of a question."""
+        async with asyncio.timeout(self.own.seconds), self._turn():
+            index = await served.check(Ask(query, retriever=retriever))
+            return await index.asearch(query, k, retriever=retriever)
+
+    async def answer(self, served: Served, ask: Ask) -> Answer:
+        """Return the answer to a question. Problem: why there is none."""
+        async with aclosing(self.events(served, ask)) as events:
+            async for event in events:
+                last = event
+        if isinstance(last, Problem):
+            raise last
+        return last  # type: ignore[return-value]
+
+    async def events(self, served: Served, ask: Ask) -> AsyncGenerator[Mapping[str, Any] | Answer | Problem]:
+        """Yield what happens while a question is answered, then its answer or the problem that ended it.
+
+        Closing the generator stops the question.
+        """
+        seconds = min(self.own.seconds, ask.limits.get("seconds") or self.own.seconds)
+        deadline = asyncio.get_running_loop().time() + seconds
+        costs = [limit for limit in (self.own.cost, ask.limits.get("cost")) if limit is not None]
+        limits = {
+            "cost": min(costs, default=None),
+            "calls": ask.limits.get("calls"),
+            "tokens": ask.limits.get("tokens"),
+        }
+        settings = {f"budget.max_{name}": limit for name, limit in limits.items() if limit is not None}
+        try:
+            async with self._turn(deadline):
+                index = await served.check(ask)
+                parts: dict[str, Any] = {"method": ask.method, "retriever": ask.retriever, "settings": settings}
+                stream = index.stream(ask.question, history=ask.history, **parts)
+                async with aclosing(stream):  # type: ignore[type-var]
+                    while True:
+                        async with asyncio.timeout_at(deadline):
+                            event = await anext(stream, None)
+                        if event is None:
+                            return
+                        yield event
+        except TimeoutError:
+            yield Problem(504, f"no answer within {seconds:g} s")
+        except GnnragError as error:
+            yield Problem(400, served.without_path(error))
+        except Exception as error:  # noqa: BLE001 - a stream has begun: it ends with the error
+            yield as_problem(error)
+
+    def _refuse_more(self) -> None:
+        if self.under_way >= self.own.asking + self.own.waiting:
+            raise Problem(503, f"{self.under_way} questions are under way or waiting; ask again in a while", 2)
+
+    @asynccontextmanager
+    async def _turn(self, deadline: float | None = None) -> AsyncIterator[None]:
+        self._refuse_more()
+        self.under_way += 1
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._turns.acquire()
+            try:
+                yield
+            finally:
+                self._turns.release()
+        finally:
+            self.under_way -= 1
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """See to it that jobs are done, until the block ends."""
+        task = asyncio.create_task(self._watch_jobs())
+        try:
+            yield
+        finally:
+            task.cancel()
+            for served in self.served.values():
+                await asyncio.to_thread(served.close)
+
+    async def _watch_jobs(self) -> None:
+        while True:
+            for served in self.served.values():
+                try:
+                    served.start_writer()
+                except Exception as error:  # noqa: BLE001 - of one index: the jobs of the others go on
+                    logger.error("cannot see to the jobs of %s: %s", served.name, described(error))
+            if (parent := multiprocessing.parent_process()) and not parent.is_alive():
+                signal.raise_signal(signal.SIGTERM)  # else it holds the port of the next server
+            await asyncio.sleep(_TICK_S)

@@ -1,0 +1,176 @@
+"""Trained parts in an evaluation: no question meets a checkpoint that it shaped, and a run that does so says it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gnnrag.cli import cross_validate
+from gnnrag.cli.console import run_script
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.datasets.base import Dataset
+from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.registry import ROLES
+from gnnrag.reports.cross import cross_evaluate, read_part, swapped, without_trained
+from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
+from gnnrag.run.rundir import read_predictions, trained_note
+from gnnrag.run.trained import copy_seen, read_seen, seen_hash, trained_on
+from tests.helpers.indexes import HASH_DOTS, REPOSITORY
+from tests.helpers.toy_tuned import REGISTERED, toy_checkpoint, toy_training
+
+Make = Callable[..., EvaluateConfig]
+
+
+@pytest.fixture(autouse=True)
+def toy_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    for role, target in REGISTERED.items():
+        monkeypatch.setitem(ROLES[role], "tuned", target)
+
+
+@pytest.fixture
+def dots(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> list[str]:
+    own = [
+        f"data.path={REPOSITORY / 'data/sample'}",
+        "data.limit=12",
+        "llm_cache=null",
+        f"run.root={tmp_path / 'runs'}",
+    ]
+    return [*own, *HASH_DOTS, f"index.root={tmp_path_factory.getbasetemp() / 'cross-index'}"]
+
+
+@pytest.fixture
+def make(dots: list[str]) -> Make:
+    return lambda *more: load_config(EvaluateConfig, None, [*dots, *more])
+
+
+@pytest.fixture
+def data(make: Make) -> Dataset:
+    return load_questions_for(make())
+
+
+def ids(data: Dataset) -> list[str]:
+    return [question.id for question in data.questions]
+
+
+def test_folds_that_differ_between_parts_are_combined(make: Make, data: Dataset, tmp_path: Path) -> None:
+    verifier = read_part("verifier", toy_training(tmp_path / "v", "verifier", ids(data), 2), data)
+    reader = read_part("reader", toy_training(tmp_path / "r", "reader", ids(data), 3, salt="b"), data)
+    path, metrics = cross_evaluate(make("method=bdtr"), [verifier, reader])
+    assert metrics["questions"] == 12 and metrics["failed"] == 0
+    answers = {p.question_id: p.answer for p in read_predictions(path)}
+    groups = json.loads((path / "folds.json").read_text())
+    assert sorted(id_ for group in groups.values() for id_ in group["questions"]) == sorted(ids(data))
+    assert len(groups) > 3, "two folds and three make more groups than either"
+    for name, group in groups.items():
+        for part in ("verifier", "reader"):
+            run = Path(group["checkpoints"][part]).parent
+            parts = json.loads((run / "folds.json").read_text())["sample"]
+            assert set(group["questions"]) <= set(parts["report"])
+            assert f"path: {run / 'best'}" in (path.parent / name / "config.yaml").read_text()
+        assert {answers[id_] for id_ in group["questions"]} == {Path(group["checkpoints"]["reader"]).parent.name}
+        assert "trained_on" not in json.loads((path.parent / name / "meta.json").read_text())
+    assert list(answers) == ids(data), "in the order of the questions"
+    assert len((path / "traces.jsonl").read_text().splitlines()) == 12
+
+
+def test_parts_that_a_method_does_not_ask_make_no_groups(make: Make, data: Dataset, tmp_path: Path) -> None:
+    verifier = read_part("verifier", toy_training(tmp_path / "v", "verifier", ids(data)), data)
+    plain, _ = evaluate(make("method=single"))
+    assert cross_evaluate(make("method=single"), [verifier])[0] == plain
+
+
+def test_options_go_to_the_tuned_role_alone(make: Make, data: Dataset, tmp_path: Path) -> None:
+    part = read_part("reader", toy_training(tmp_path / "r", "reader", ids(data)), data)
+    for more, options in (
+        ([], {"answer": "x"}),
+        (["roles.reader=tuned"], {"answer": "x"}),
+        (["roles.reader=oracle"], {}),
+    ):
+        config = make("method=single", *more, "roles.reader.options.answer=x")
+        assert swapped(config, [part]).roles.reader.options == options  # type: ignore[attr-defined]
+        other = without_trained(config, [part], "offline").roles.reader  # type: ignore[attr-defined]
+        assert (other.impl, other.options) == ("offline", {})
+    same = make("method=single", "roles.reader=offline", "roles.reader.options.guess=true")
+    assert without_trained(same, [part], "offline").roles.reader.options == {"guess": True}  # type: ignore[attr-defined]
+    path, _ = cross_evaluate(make("method=single", "roles.reader.options.answer=fixed"), [part])
+    assert {p.answer for p in read_predictions(path)} == {"fixed"}
+
+
+@pytest.mark.slow
+def test_roles_against_other_implementations_and_retrievers(
+    dots: list[str], data: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = toy_training(tmp_path / "v", "verifier", ids(data))
+    given = [*dots, f"verifier={run}", "methods=bdtr", "retrievers=bm25", "against=offline,oracle,dense", "--json"]
+    assert run_script(cross_validate.main, given, "") == 0
+    out = capsys.readouterr().out
+    rows = json.loads(out[: out.rindex("]") + 1])
+    assert [(row["retriever"], row["roles"]) for row in rows] == [
+        ("bm25", "offline+verifier.tuned"),
+        ("bm25", "offline"),
+        ("bm25", "offline+verifier.oracle"),
+        ("dense", "offline+verifier.tuned"),
+    ]
+    assert [len(row["differences"]) for row in rows] == [0, 3, 3, 3]
+    assert "-folds-" in rows[0]["path"] and "-folds-" in rows[3]["path"] and "-folds-" not in rows[1]["path"]
+    recall = [row["retrieval/recall@5"] for row in rows]
+    assert recall[2] > recall[0], "the oracle promotes better than a toy"
+
+
+def test_a_run_on_questions_that_trained_says_so(make: Make, data: Dataset, tmp_path: Path) -> None:
+    one = toy_training(tmp_path / "one", "reader", ids(data)[:9], folds=0)
+    told: list[str] = []
+    config = make("method=single", "roles.reader=tuned", f"roles.reader.path={one}")
+    path, _ = evaluate(config, Observer(on_note=told.append))
+    assert any("asked here: roles.reader on 9 of 12;" in note for note in told)
+    assert json.loads((path / "meta.json").read_text())["trained_on"] == {"roles.reader": "9 of 12"}
+    assert trained_note(path) == "roles.reader trained on 9 of 12 of these questions"
+    few = replace(data, questions=data.questions[9:])
+    assert not trained_on(config, few.questions)
+    path, _ = cross_evaluate(config, [read_part("reader", one / "best", few)], few)
+    assert not trained_note(path)
+    assert len(read_predictions(path)) == 3, "a single checkpoint may be asked what it has not seen"
+
+
+def test_what_would_be_dishonest_is_refused(data: Dataset, tmp_path: Path) -> None:
+    one = toy_training(tmp_path / "one", "reader", ids(data), folds=0)
+    with pytest.raises(DataError, match=r"12 of 12 questions.*trained it"):
+        read_part("reader", one, data)
+    other = toy_training(tmp_path / "other", "reader", ids(data), name="musique")
+    with pytest.raises(DataError, match="no set 'sample', only musique"):
+        read_part("reader", other, data)
+    half = toy_training(tmp_path / "half", "reader", ids(data)[:6])
+    with pytest.raises(DataError, match=r"6 of 12 questions.*no fold's report part"):
+        read_part("reader", half, data)
+    twice = {"sample": {"train": [], "validation": [], "report": ids(data)}}
+    toy_checkpoint(tmp_path / "twice" / "fold0", "reader", twice)
+    toy_checkpoint(tmp_path / "twice" / "fold1", "reader", twice)
+    with pytest.raises(DataError, match="by two folds"):
+        read_part("reader", tmp_path / "twice", data)
+    under = {**twice, "again": {"train": ids(data)[:1], "validation": [], "report": []}}
+    toy_checkpoint(tmp_path / "under" / "fold0", "reader", under)
+    with pytest.raises(DataError, match="trained under another set"):
+        read_part("reader", tmp_path / "under", data)
+    with pytest.raises(ConfigError, match=r"chain=.*no such part is trained"):
+        read_part("chain", one, data)
+    with pytest.raises(GnnragError, match="is no training run"):
+        read_part("reader", tmp_path, data)
+    (half / "fold0" / "metrics.json").unlink()
+    with pytest.raises(GnnragError, match="has not ended"):
+        read_part("reader", half, data)
+
+
+def test_records_of_what_was_seen(tmp_path: Path) -> None:
+    run = toy_training(tmp_path / "run", "reader", ["a", "b"], folds=0)
+    seen = frozenset({seen_hash("a"), seen_hash("b")})
+    assert read_seen(run) == read_seen(run / "best") == seen
+    (tmp_path / "copy").mkdir()
+    assert read_seen(tmp_path / "copy") is None
+    copy_seen(run / "best", tmp_path / "copy")
+    assert read_seen(tmp_path / "copy") == seen
+    (run / "best" / "questions.json").unlink()
+    assert read_seen(run) == read_seen(run / "best") == seen, "from folds.json: a training that has not ended"

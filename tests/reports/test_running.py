@@ -1,0 +1,372 @@
+"""Tables on the sample corpus: rows run, are read again, and fail alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from gnnrag import registry
+from gnnrag.cli import table as retriever_script
+from gnnrag.cli.console import run_script
+from gnnrag.cli.reproduce import main, retitled, shown
+from gnnrag.datasets.base import load_dataset
+from gnnrag.errors import ConfigError
+from gnnrag.graphs.hierarchy import build_hierarchy
+from gnnrag.index.embedder import HashEmbedder
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.registry import ROLES
+from gnnrag.reports.retrievers import _WARM_UP, fitting_retrievers, retriever_table
+from gnnrag.reports.running import measured, outline, resolved, run_table
+from gnnrag.reports.tables import Result, Row, Table, as_json, cell, draw, lines, load_table, overlaps
+from gnnrag.retrievers.base import Retriever
+from gnnrag.run.rundir import read_predictions
+from gnnrag.text.analyse import analyse
+from gnnrag.types import Ranking
+from tests.helpers.indexes import HASH_DOTS, REPOSITORY
+from tests.helpers.toy_tuned import REGISTERED, toy_training
+
+SAMPLE = REPOSITORY / "data/sample"
+TABLE = f"""
+title: A small table
+paper: nobody's
+used: {{reader: a model}}
+base: {{data: {{path: {SAMPLE}, limit: 6}}}}
+models: {{roles: prompted, llm.model: none}}
+grid: {{retriever: [bm25, dense]}}
+rows:
+  Original: {{method: single}}
+  IRCOT: {{method: ircot}}
+columns: [em, f1, recall@5, search_calls, seconds]
+plot: {{x: row, y: recall@5}}
+overlap: {{rows: [bm25 / Original, bm25 / IRCOT], metric: f1, least: 0.8}}
+published: {{scale: 100, metrics: [em], rows: {{bm25: {{Original: [40]}}}}}}
+note: Only a test.
+"""
+
+
+def table_of(tmp_path: Path, text: str = TABLE) -> Table:
+    path = tmp_path / "table.yaml"
+    path.write_text(text)
+    return load_table(path)
+
+
+@pytest.fixture
+def overrides(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    root = tmp_path_factory.getbasetemp() / "reports-index"
+    return ["roles=offline", f"index.root={root}", f"run.root={tmp_path / 'r'}", *HASH_DOTS[1:]]
+
+
+@pytest.mark.slow
+def test_rows_are_runs_and_are_read_again(overrides: list[str], tmp_path: Path) -> None:
+    table = table_of(tmp_path)
+    first = run_table(table, overrides)
+    assert [r.row.name for r in first] == ["bm25 / Original", "bm25 / IRCOT", "dense / Original", "dense / IRCOT"]
+    assert all(r.is_done and r.questions == 6 and not r.failed for r in first)
+    assert first[0].label == "single / bm25 / offline on sample dev"
+    metrics = json.loads((Path(first[0].run) / "metrics.json").read_text())
+    assert first[0].values["recall@5"] == metrics["retrieval/recall@5"] and first[0].values["search_calls"] == 0
+    assert first[0].row.published == {"em": 0.4}
+
+    left: list[int] = []
+    again = run_table(table, overrides, on_start=lambda row, n: left.append(n), on_question=lambda p: 1 / 0)
+    assert left == [0, 0, 0, 0] and again == first, "finished rows are read"
+
+    shares = overlaps(table, first)
+    assert list(shares) == ["both", "first only", "second only", "neither"]
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
+    bm25, dense = lines(table, first)
+    assert bm25[0] == "bm25" and bm25[1] == ["Original", "IRCOT"] and all(map(math.isnan, bm25[3]))
+    assert dense[2] == [r.values["recall@5"] for r in first[2:]]
+    draw(table, first, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    data = json.loads(as_json(table, first))
+    assert data["rows"][0]["published"] == {"em": 0.4} and data["used"] == {"reader": "a model"}
+    em = table.columns[0]
+    assert cell(first[0], em).endswith("(0.400)") and cell(Result(table.rows[1]), em) == "-"
+
+    journal = Path(first[0].run) / "predictions.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:4]))
+    (resumed,) = run_table(table, overrides, lambda row: row is table.rows[0], on_start=lambda row, n: left.append(n))
+    assert left[-1] == 2 and resumed.values["recall@5"] == first[0].values["recall@5"], "an interrupted row goes on"
+
+
+@pytest.mark.slow
+def test_recall_after_each_sub_query_is_what_the_metrics_say(tmp_path: Path, overrides: list[str]) -> None:
+    table = table_of(tmp_path, TABLE.replace("columns: [", "columns: [semantic_recall, relational_recall, "))
+    (done,) = run_table(table, overrides, lambda row: row is table.rows[0])
+    assert done.steps == {} and done.values["semantic_recall"] is None, "one query is no sub-query"
+    metrics = json.loads((Path(done.run) / "metrics.json").read_text())
+    steps = {"semantic": [0.2, 0.7], "relational": []}
+    config = resolved(table, done.row, overrides)
+    result = measured(table, done.row, config, Path(done.run), metrics | {"by_step": steps})
+    assert result.steps == steps
+    assert result.values["semantic_recall"] == 0.7 and result.values["relational_recall"] is None
+
+
+def test_a_row_that_fails_costs_no_other(
+    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gnnrag.retrievers.bm25 import BM25Retriever
+
+    table = table_of(tmp_path)
+    monkeypatch.setattr(BM25Retriever, "setup", lambda self: 1 / 0)
+    errors: list[str] = []
+    results = run_table(table, overrides, on_row=lambda r: errors.append(r.error))
+    assert [bool(error) for error in errors] == [True, True, False, False]
+    assert results[0].error == "ZeroDivisionError: division by zero" and not results[0].is_done
+    assert overlaps(table, results) == {}, "half a pair says nothing"
+
+
+def test_wrong_settings_stop_everything(overrides: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.limits"):
+        run_table(table_of(tmp_path), [*overrides, "data.limits=3"])
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.slow
+def test_split_by_type(overrides: list[str], tmp_path: Path) -> None:
+    table = table_of(tmp_path, TABLE.replace("plot:", "by: type\nplot:"))
+    whole, *parts = run_table(table, overrides, lambda row: row is table.rows[0])
+    assert whole.row.name == "bm25 / Original" and sum(r.questions for r in parts) == 6
+
+
+@pytest.mark.slow
+def test_the_last_group_averages_what_is_finished(overrides: list[str], tmp_path: Path) -> None:
+    more = "average: retriever\ncolumns: [index_prompt_tokens, index_completion_tokens, "
+    text = TABLE.replace("columns: [", more).replace("rows: {bm25: ", "rows: {average: {Original: [30]}, bm25: ")
+    table = table_of(tmp_path, text)
+    *rows, first, second = run_table(table, overrides)
+    assert (first.row.name, second.row.name) == ("average / Original, 2 of 2", "average / IRCOT, 2 of 2")
+    recalls = [r.values["recall@5"] for r in rows if r.row.labels[1] == "Original"]
+    assert len(recalls) == 2 and first.values["recall@5"] == pytest.approx(sum(recalls) / 2)
+    assert first.row.published == {"em": 0.3} and {r.values["index_prompt_tokens"] for r in rows} == {0}
+    *_, alone = run_table(table, overrides, lambda row: row.name == "dense / Original")
+    assert alone.row.name == "average / Original, 1 of 2" and alone.row.published == {}, "the paper's is of both"
+    assert alone.values["em"] == rows[2].values["em"]
+
+
+@pytest.mark.slow
+def test_counted_tables_ask_nothing(tmp_path: Path, overrides: list[str]) -> None:
+    head = TABLE.partition("grid:")[0] + "rows: {a: {}, b: {}}\n"
+    edges = "[passages, sentences, phrases, passage_sentence_edges, sentence_phrase_edges]"
+    data = load_dataset(SAMPLE, limit=6)
+    count = len(data.passages)
+    rows = f"rows: {{a: [{count}, 1, 2, 3, 4], b: [{count + 1}, 1, 2, 3, 4]}}"
+    text = f"{head}counts: hierarchy\ncolumns: {edges}\npublished: {{metrics: {edges}, {rows}}}"
+    first, second = run_table(table_of(tmp_path, text), [*overrides, f"index.root={tmp_path / 'i'}"])
+    analysed = analyse(data.passages)
+    graph = build_hierarchy(analysed)
+    assert first.values == second.values and not first.error
+    assert list(first.values.values())[:3] == [count, len(graph.sentences), len(graph.phrases)]
+    pairs = {(i, s) for i, text in enumerate(analysed) for s in text.sentences}
+    assert first.values["passage_sentence_edges"] == len(pairs)
+    assert first.values["sentence_phrase_edges"] == len(graph.edges) - len(pairs)
+    assert first.row.published["phrases"] == 2 and not second.row.published, "of another corpus"
+
+    columns = "[corpus_tokens, questions, types, gold_passages, gold_triples]"
+    published = "{metrics: [types], rows: {a: ['x, y']}}"
+    table = table_of(tmp_path, f"{head}counts: questions\ncolumns: {columns}\npublished: {published}")
+    counted, _ = run_table(table, overrides)
+    sizes = sorted({len(q.gold) for q in data.questions})
+    assert counted.values["gold_passages"] == ", ".join(map(str, sizes)) and counted.questions == 6
+    assert counted.values["corpus_tokens"] == sum(estimate_tokens(p.content) for p in data.passages)
+    assert cell(counted, table.columns[2]) == f"{counted.values['types']} (x, y)" and not (tmp_path / "r").exists()
+
+
+@pytest.mark.slow
+def test_the_script(overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = table_of(tmp_path)
+    call = [str(table.path), *overrides, "--only", "bm25"]
+    assert main([*call, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "bm25 / Original: single / bm25 / offline on sample dev",
+        "bm25 / IRCOT: ircot / bm25 / offline on sample dev",
+    ]
+    assert not (tmp_path / "r").exists()
+    assert main([*call, "--markdown", "--plot", str(tmp_path / "f.png")]) == 0
+    out = capsys.readouterr().out
+    title = next(line for line in out.splitlines() if line.startswith("A small table"))
+    assert "roles=offline" in title and "run.root" not in title and "data.path" not in title
+    assert retitled(table, ["run.root=x"]) is table
+    assert "| row | EM | F1 | Recall@5 |" in out and "(0.400) |" in out and "Only a test." in out
+    assert "The paper used reader: a model." in out and "both " in out and (tmp_path / "f.png").is_file()
+    assert main([*call, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][1]["name"] == "bm25 / IRCOT"
+
+
+def test_the_outline_tells_rows_apart(tmp_path: Path) -> None:
+    rows = """rows:
+  BGEC: {method: bdtr, method.max_rounds: 0, method.thoughts: fast}
+  no part: {method: bdtr, missing: nobody wrote it}
+columns: [em]
+"""
+    table = table_of(tmp_path, TABLE.partition("grid:")[0] + rows)
+    label = "bdtr / dense / offline on sample dev"
+    assert list(outline(table, table.rows, ["roles=offline", "retriever=dense", "method.max_rounds=1"])) == [
+        f"BGEC: {label}, method.thoughts=fast",
+        "no part: nobody wrote it",
+    ]
+    (line,) = outline(table, table.rows[:1], ["roles=offline", "retriever=dense", "data.path=/no/such"])
+    assert "data not here: /no/such" in line
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        ([], "give a table"),
+        (["TABLE", "--only", "nothing"], "--only nothing"),
+        (["TABLE", "data.limits=1", "--dry-run"], "data.limits"),
+    ],
+)
+def test_mistakes_on_the_command_line(
+    arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(table_of(tmp_path).path)
+    assert run_script(main, [path if a == "TABLE" else a for a in arguments], "") == 2
+    assert named in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_rows_with_trained_roles_are_cross_validated(
+    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ROLES["reader"], "tuned", REGISTERED["reader"])
+    table = table_of(tmp_path)
+    ids = [q.id for q in load_dataset(SAMPLE, limit=6).questions]
+    trained = {"reader": toy_training(tmp_path / "reader", "reader", ids)}
+    results = run_table(table, overrides, lambda row: "bm25" in row.name, trained=trained)
+    roles = "bm25 / offline+reader.tuned on sample dev"
+    assert [r.label for r in results] == [f"single / {roles}", f"ircot / {roles}"]
+    assert all(r.is_done and r.questions == 6 and not r.failed and not r.trained_on for r in results)
+    answers = {p.question_id: p.answer for p in read_predictions(results[0].run)}
+    for fold in ("fold0", "fold1"):
+        parts = json.loads((trained["reader"] / fold / "folds.json").read_text())["sample"]
+        assert {id_ for id_, answer in answers.items() if answer == fold} == set(parts["report"])
+    dots = [*overrides, "roles.reader=tuned", f"roles.reader.path={trained['reader'] / 'fold0'}"]
+    seen = run_table(table, dots, lambda row: row is table.rows[0])
+    assert "roles.reader trained on" in seen[0].trained_on and "these questions: no result" in shown(table, seen)
+    (none,) = run_table(table, overrides, lambda row: row is table.rows[0], trained={"reader": tmp_path})
+    assert "is no training run" in none.error
+
+
+# ----------------------------------------------------------------------------------------------- a table of retrievers
+class Broken(Retriever):
+    channels = frozenset({"text"})
+
+    def __init__(self, index: Any, config: Any = None) -> None:
+        raise RuntimeError("bug")
+
+
+class GraphOnly(Retriever):
+    channels = frozenset({"graph"})
+
+
+class Asking(Retriever):
+    """A retriever that needs roles: its only way in is `retrieve_for`, and each question costs two calls."""
+
+    channels = frozenset({"text"})
+    stages = ("passages",)
+    role_names, asks_roles = ("expander",), True
+    asked: ClassVar[list[str]] = []
+
+    def __init__(self, index: Any, config: Any, roles: Any) -> None:
+        self.ids = index.ids
+
+    async def retrieve_for(self, queries: Any, session: Any) -> list[Ranking]:
+        for query in queries:
+            self.asked.append(query.text)
+            session.add_call("expander", 10, 1)
+            session.add_call("expander", 10, 1)
+        return [Ranking(tuple(self.ids[:3]), np.array([3.0, 2.0, 1.0]), branch="dense_fallback") for _ in queries]
+
+
+@pytest.fixture
+def more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cls in (Broken, GraphOnly, Asking):
+        monkeypatch.setitem(registry.RETRIEVERS, cls.__name__.lower(), f"{__name__}:{cls.__name__}")
+
+
+def retrievers(labels: list[str], overrides: list[str], limit: int = 6) -> list[Result]:
+    table = retriever_table(str(REPOSITORY / "configs/evaluate/sample.yaml"), labels)
+    return run_table(table, [f"data.path={SAMPLE}", f"data.limit={limit}", "llm_cache=null", *overrides])
+
+
+def test_all_that_rank_passages_are_offered(more: None) -> None:
+    offered = fitting_retrievers()
+    assert {"bm25", "dense", "hybrid", "chg", "hipporag", "hipporag2", "broken"} <= set(offered)
+    assert "graphonly" not in offered
+
+
+@pytest.mark.slow
+def test_retrievers_side_by_side(more: None, overrides: list[str]) -> None:
+    results = retrievers(["broken", "graphonly", "bm25", "hybrid:k=10:depth=7", "asking"], overrides)
+    broken, graph_only, bm25, hybrid, asking = results
+    assert broken.error == "RuntimeError: bug" and "retriever=graphonly" in graph_only.error
+    assert bm25.questions == 6 and bm25.values["search_calls"] == 0 and not hybrid.error
+    metrics = json.loads((Path(bm25.run) / "metrics.json").read_text())
+    assert all(bm25.values[f"recall@{k}"] == metrics[f"retrieval/recall@{k}"] for k in (2, 5, 10))
+    assert all(bm25.values[name] > 0 for name in ("batch_ms", "single_ms", "index_mb"))
+    assert hybrid.values["index_mb"] > bm25.values["index_mb"]
+    assert asking.values["search_calls"] == 2.0 and asking.values["fallbacks"] == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dense", "minirag"])
+def test_every_query_is_embedded_when_it_is_timed(
+    overrides: list[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    computed: list[str] = []
+    plain = HashEmbedder.encode
+
+    def encode(self: Any, texts: Any, is_query: bool = False) -> Any:  # keeps the vectors of queries, as real ones do
+        known = self.__dict__.setdefault("known", set())
+        computed.extend(t for t in texts if is_query and t not in known)
+        known.update(texts)
+        return plain(self, texts, is_query)
+
+    (result,) = retrievers([name], overrides, 2)
+    monkeypatch.setattr(HashEmbedder, "encode", encode)
+    (again,) = retrievers([name], overrides, 2)
+    assert not again.error and result.run == again.run
+    texts = [q.text for q in load_dataset(SAMPLE, limit=2).questions]
+    assert [computed.count(text) for text in (_WARM_UP, *texts)] == [2, 2, 2]
+
+
+@pytest.mark.slow
+def test_the_script_of_retrievers(
+    overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], more: None
+) -> None:
+    call = [f"data.path={SAMPLE}", "data.limit=3", *overrides]
+    assert retriever_script.main([*call, "retrievers=broken,bm25", "--markdown"]) == 1
+    out = capsys.readouterr().out
+    assert "Recall@10" in out and "alone" in out and "broken: RuntimeError" in out and "| bm25 | 0." in out
+    assert retriever_script.main([*call, "retrievers=bm25", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["name"] == "bm25" and row["questions"] == 3
+
+
+@pytest.mark.parametrize(
+    "argument, named",
+    [
+        ("retrievers=dense,bm52", "bm52"),
+        ("retrievers=hybrid:kk=3", r"retriever\.kk"),
+        ("run.name=mine", r"run\.name=mine"),
+    ],
+)
+def test_mistakes_are_found_before_any_work(overrides: list[str], tmp_path: Path, argument: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        retriever_script.main([*overrides, f"index.root={tmp_path / 'index'}", argument])
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_cell_says_how_many_questions_were_judged() -> None:
+    column = load_table(REPOSITORY / "configs/papers/dotrag/table3.yaml").columns[0]
+    row = Row("a", ("a",), ())
+    numbers: dict[str, Any] = {"values": {column.name: 60.0}, "intervals": {column.name: (50.0, 70.0)}}
+    assert cell(Result(row, questions=300, **numbers), column) == "60 [50, 70]"
+    assert cell(Result(row, questions=300, counted={column.name: 100}, **numbers), column) == "60 [50, 70] n=100"

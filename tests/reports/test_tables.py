@@ -1,0 +1,204 @@
+"""Every table of the papers loads, its rows are settings that exist, and its published figures are the papers'."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from gnnrag.cli.console import run_script
+from gnnrag.cli.reproduce import main
+from gnnrag.errors import ConfigError
+from gnnrag.reports.running import OURS, resolved, survey
+from gnnrag.reports.tables import Table, dots, load_table, row_config
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "configs" / "papers"
+FILES = sorted(FOLDER.glob("*/*.yaml"))
+LEAST = """
+title: T
+paper: P
+used: {all: model}
+base: {retriever: dense}
+models: {roles: prompted, llm.model: big}
+columns: [em, recall@5]
+"""
+
+
+def table_of(tmp_path: Path, more: str) -> Table:
+    path = tmp_path / "own.yaml"
+    path.write_text(LEAST + more)
+    return load_table(path)
+
+
+# Every table and figure of the four papers that has something to reproduce; the others are overviews, procedures,
+# prompts and single cases.
+COMPLETE = {
+    "BDTR": "Table 1, Table 2, Table 3, Table 4, Table 5, "
+    "Figure 1, Figure 2, Figure 3, Figure 4a, Figure 4b, Figure 4c, Figure 4d, Figure 6",
+    "MGranRAG": "Table 1, Table 2, Table 3, Table 4, Figure 3, Figure 4",
+    "GraphSearch": "Table 1, Table 2, Table 3, Table 4, Figure 2, Figure 4, Figure 5, Figure 6, Figure 7, Figure 8",
+    "DotRAG": "Table 1, Table 2, Table 3, Table 4",
+}
+
+
+@pytest.fixture(scope="module")
+def listed() -> dict[Path, dict]:
+    return {path: survey(load_table(path)) for path in FILES}
+
+
+def test_no_table_of_the_papers_is_missing_or_there_twice(listed: dict) -> None:
+    assert sorted((row["paper"], row["item"]) for row in listed.values() if row["item"] != OURS) == sorted(
+        (paper, item) for paper, items in COMPLETE.items() for item in items.split(", ")
+    )
+    for path, row in listed.items():
+        short = row["item"].lower().replace(" ", "")
+        assert row["rows"] > 0 and (row["item"] == OURS or path == FOLDER / row["paper"].lower() / f"{short}.yaml")
+
+
+def test_the_readme_names_every_file_once(listed: dict) -> None:
+    text = (FOLDER / "README.md").read_text()
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if re.search(r"\| `\w+/\w+\.yaml` \|", line)]
+    names = {row[1].strip(" `"): row[0].strip() for row in rows}
+    assert len(names) == len(rows) and set(names) == {f"{path.parent.name}/{path.name}" for path in FILES}
+    for path, row in listed.items():
+        item = names[f"{path.parent.name}/{path.name}"]
+        assert item.startswith(f"{row['paper']}, {row['item']}") or row["item"] == OURS
+
+
+def test_what_is_missing_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "{a: {missing: no such part}, b: {method: mgranrag, data.path: nowhere}, c: {method: bdtr}}"
+    table = table_of(tmp_path, f"rows: {rows}")
+    sample = f"data.path={ROOT / 'data/sample'}"
+    assert survey(table, [sample])["missing"] == ["no such part"]
+    assert "nowhere" in survey(table)["missing"][1]
+    assert main(["--dry-run", str(tmp_path), str(FOLDER / "bdtr/table2.yaml")]) == 0
+    assert "no such part" in capsys.readouterr().out
+    assert main(["--dry-run", "--json", str(tmp_path)]) == 0
+    assert [(row["paper"], row["rows"]) for row in json.loads(capsys.readouterr().out)] == [("T", 3)]
+    (tmp_path / "empty").mkdir()
+    assert run_script(main, ["--dry-run", str(tmp_path / "empty")], "") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("roles", ["prompted", "offline", "oracle"])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_rows_of_every_label_resolve_with_all_roles(path: Path, roles: str) -> None:
+    table = load_table(path)
+    assert len({row.name for row in table.rows}) == len(table.rows)
+    seen: set[tuple[int, str]] = set()
+    for row in table.rows:
+        labels = set(enumerate(row.labels))
+        if row.missing or labels <= seen:
+            continue
+        seen |= labels
+        config = resolved(table, row, [f"roles={roles}", "data.path=elsewhere", "index.root=i"])
+        assert (config.data.path, config.index.root) == ("elsewhere", "i")
+        assert config.run.root.startswith("runs/papers")
+        if roles != "prompted":
+            assert config.roles.default == roles
+            is_swept = any(setting.startswith("index.embedder.model=") for setting in row.settings)
+            assert is_swept or config.index.embedder.model != "nvidia/NV-Embed-v2", "models are the paper's alone"
+
+
+def test_published_figures_are_found_by_block_row_and_average() -> None:
+    table = load_table(FOLDER / "mgranrag/table2.yaml")
+    rows, averages = ({row.name: row.published for row in some} for some in (table.rows, table.averages))
+    assert rows["2Wiki / MGranRAG Qwen3-8B T=3"] == pytest.approx({"recall@5": 0.959, "em": 0.698, "f1": 0.771})
+    assert len(averages) == 19 and averages["average / LightRAG"] == pytest.approx({"em": 0.039, "f1": 0.06})
+
+
+def test_published_averages_are_those_that_the_specification_recomputed() -> None:
+    """The mean over backbones of BDTR / best baseline - 1 (EM): 2.47, 3.76 and 8.43 percent."""
+    rows = {r.name: r.published for r in load_table(FOLDER / "bdtr/table1.yaml").rows}
+    for data, expected in (("HotpotQA", 2.47), ("2Wiki", 3.76), ("MuSiQue", 8.43)):
+        gains = []
+        for backbone in ("HippoRAG2", "RAPTOR", "GFM-RAG", "GraphRAG"):
+            best = max(rows[f"{backbone} / {data} / {m}"]["em"] for m in ("IRCOT", "GCOT", "TOG", "IRGS"))
+            gains.append(rows[f"{backbone} / {data} / BDTR"]["em"] / best - 1)
+        assert 100 * sum(gains) / 4 == pytest.approx(expected, abs=0.02)
+
+
+def test_grid_rows_and_what_they_set(tmp_path: Path) -> None:
+    table = table_of(tmp_path, """
+grid: {k: [3, 7], retriever: [bm25, dense]}
+rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
+""")  # fmt: skip
+    assert [row.name for row in table.rows][:3] == ["3 / bm25 / one", "3 / bm25 / two", "3 / dense / one"]
+    assert table.axes == ("k", "retriever", "row") and len(table.rows) == 8
+    config = row_config(table, table.rows[4], ["data.limit=2"])
+    assert (config.retriever.name, config.method.settings.reader_top_k, config.data.limit) == ("bm25", 7, 2)
+    assert config.roles.default == "prompted" and config.llm.settings.model == "big"
+    offline = row_config(table, table.rows[4], ["roles=offline"])
+    assert offline.llm.settings.model != "big", "without a language model its name would only change the run's"
+    with pytest.raises(ConfigError, match=r"run\.name=mine.*run\.root"):
+        row_config(table, table.rows[4], ["run.name=mine"])
+    assert dots({"a": "off", "b": [1, "x"], "c": None}) == ('a="off"', 'b=[1, "x"]', "c=null")
+
+
+def test_runs_whose_time_counts_lie_apart(tmp_path: Path) -> None:
+    table = load_table(FOLDER / "bdtr/table4.yaml")
+    roots = {row_config(table, row).run.root for row in table.rows}
+    assert roots == {"runs/papers/concurrency-1", "runs/papers/concurrency-16"}
+
+
+@pytest.mark.parametrize(
+    "more, named",
+    [
+        ("rows: {a: {}}\npublish: {}", "publish.*published"),
+        ("grid: {}", "rows, grid"),
+        ("rows: {a: 3}", "rows="),
+        ("rows: {a: {}}\npublished: {metrics: [em], rows: {b: [1]}}", "published row 'b'"),
+        ("rows: {a: {}}\npublished: {metrics: [em], rows: {a: [1, 2]}}", "published row 'a'"),
+        ("rows: {a: {}}\npublished: {metrics: [em], rows: {a: [much]}}", "much"),
+        ("rows: {a: {}}\npublished: {metrics: [em], rows: {average: [1]}}", "published row 'average'"),
+        ("rows: {a: {}}\npublished: {metrics: [ems], rows: {}}", "'ems'.*'em'"),
+        ("rows: {a: {}}\nplot: {x: rounds, y: em}", r"plot\.x 'rounds'"),
+        ("rows: {a: {}}\nplot: {x: row, y: f1}", r"plot\.y 'f1'"),
+        ("rows: {a: {}}\noverlap: {rows: [a, c]}", r"overlap\.rows 'c'"),
+        ("rows: {a: {}}\nby: month", "by 'month'.*hops, type"),
+        ("rows: {a: {}}\naverage: data", "average 'data'"),
+        ("rows: {a: {}}\ncounts: words", "counts 'words'.*hierarchy, questions"),
+        ("rows: {a: [1]}\npublished: [1]", ""),
+        ("rows: 5", "rows=5"),
+        ("grid: [1]", ""),
+        ("rows: {a: {}}\nplot: [x]", ""),
+    ],
+)
+def test_a_file_is_read_strictly(tmp_path: Path, more: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=rf"own\.yaml: .*{named}"):
+        table_of(tmp_path, more)
+
+
+def test_a_file_that_lacks_something(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml"):
+        load_table(tmp_path / "none.yaml")
+    (tmp_path / "half.yaml").write_text("title: T\nrows: {a: {}}")
+    with pytest.raises(ConfigError, match="paper, used, base, columns"):
+        load_table(tmp_path / "half.yaml")
+
+
+@pytest.mark.parametrize(
+    "settings, named",
+    [
+        ("{method: single, method.reader_topk: 3}", r"method\.reader_topk.*reader_top_k"),
+        ("{method: graphsearch}", "method=graphsearch"),
+        ("{method: mgranrag, method.ablate: [chg]}", r"method\.ablate.*decomposition"),
+        ("{method: dotrag, method.search.node_score: nodes}", r"method\.search\.node_score"),
+        ("{method: bdtr, method.promotion: x}", r"method\.promotion"),
+    ],
+)
+def test_a_row_is_checked_before_any_work(tmp_path: Path, settings: str, named: str) -> None:
+    table = table_of(tmp_path, f"rows: {{a: {settings}}}")
+    with pytest.raises(ConfigError, match=rf"row 'a': .*{named}"):
+        resolved(table, table.rows[0])
+
+
+@pytest.mark.parametrize("given, is_missing", [("gnn=R", False), ("gnn.checkpoint=D", False), ("gnnx=D", True)])
+def test_what_is_missing_until_the_caller_gives_it(given: str, is_missing: bool) -> None:
+    blocks = {r.name.partition(" / ")[0]: r for r in load_table(FOLDER / "bdtr/table1.yaml", [given]).rows}
+    assert bool(blocks["GFM-RAG"].missing) is is_missing
+    assert 'retriever="gfm"' in blocks["GFM-RAG"].settings and not blocks["GFM-RAG, the network shipped here"].missing
