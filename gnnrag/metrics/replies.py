@@ -1,8 +1,8 @@
 """Counts what language models did wrong in a run, by role, from its rows (`Prediction.usage`).
 
-A request is `bad` where its reply could not be read (`malformed`), none came (`errors`; `rejected`: for what the request
-held), it was taken without the labels asked for (`unlabelled`) or its end (`cut_but_read`), or gives away an answer
-instead of a thought (`leaked`).
+A request is `bad` where its reply could not be read (`malformed`), none came (`errors`; `rejected`: for what the
+request held), it was taken without the labels asked for (`unlabelled`) or its end (`cut_but_read`), or gives away an
+answer instead of a thought (`leaked`).
 Other counts say why (`cut_off`, `timeout`, ...), and how often a role's fallback gave its result (`fallback`).
 """
 

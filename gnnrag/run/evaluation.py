@@ -25,7 +25,7 @@ from gnnrag.metrics.long_answers import TEXT, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.metrics.traces import from_traces
-from gnnrag.registry import RETRIEVERS, resolve
+from gnnrag.parts import is_part
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.run.rundir import SHARDS, RunDir, commit, differences, fingerprint_fields, run_name
 from gnnrag.run.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
@@ -139,8 +139,8 @@ def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, don
 
 def check_retriever(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
     """Raise GnnragError where the run is hardly one of its retriever (`Retriever.problem_of`)."""
-    cls = resolve("retriever", config.retriever.name, RETRIEVERS)
-    if problem := cls.problem_of(config.retriever.settings, [prediction.usage for prediction in predictions]):
+    settings, usages = config.retriever.settings, [prediction.usage for prediction in predictions]
+    if is_part(type(settings)) and (problem := settings.problem_of(usages)):
         raise GnnragError(f"{path / 'traces.jsonl'}: {problem}")
 
 

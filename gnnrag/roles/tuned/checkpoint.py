@@ -1,6 +1,6 @@
 """The checkpoint of a tuned role: a folder of weights with the record `gnnrag.json`; language models that come as one.
 
-A model for `hf`, `vllm` or `transformers serve` is such a folder, too: they ignore the record beside `config.json`. Of
+A model for `hf`, `vllm_engine` or `transformers serve` is such a folder, too: they ignore the record beside `config.json`. Of
 a network on a Hugging Face encoder, a checkpoint holds only what was trained, and names the digest of the base.
 """
 
@@ -272,7 +272,7 @@ def round_weights(model: nn.Module, store: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------- language models
 LANGUAGE_KINDS = ("causal", "seq2seq")
-BACKEND_NAMES = ("hf", "vllm")
+BACKEND_NAMES = ("hf", "vllm_engine")
 OTHER_PROMPT = ("refuse", "flag")
 DIFFERS = "prompt_differs"  # flag of results that a model gave to a prompt that it was not trained on
 
@@ -282,7 +282,7 @@ class LanguageRoleConfig:
     """Settings of a role done by a model of a folder; `llm`, `prompted`, ... matter to language models only."""
 
     path: str | None = None  # the checkpoint, or the training run that holds it; null: the one that ships
-    llm: str = "hf"  # what runs a language model: hf or vllm
+    llm: str = "hf"  # what runs a language model: hf or vllm_engine
     llm_settings: dict[str, Any] = field(default_factory=dict)  # of that backend: dtype, merge, max_batch, ...
     prompted: dict[str, Any] = field(default_factory=dict)  # settings of the prompted role, over those of the training
     base: str | None = None  # where the base model of an adapter lies now, if not where it was trained

@@ -66,12 +66,12 @@ def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain
     """
     cls = resolve(f"corpora.{name}.retriever", config.retriever, RETRIEVERS)
     settings = build_settings(cls, {}, f"corpora.{name}")
-    if cls.roles_for(settings):
+    if settings.role_names:
         raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
     d = config.data
     data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
     path = index_path(config.index, data.name)
-    stages = set(cls.stages_for(settings))
+    stages = set(settings.reads)
     build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
     index = Index(path, config.index)
     prints = {stage: index.fingerprint[stage] for stage in sorted(stages)}
