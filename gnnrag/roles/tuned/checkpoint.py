@@ -1,7 +1,8 @@
 """The checkpoint of a tuned role: a folder of weights with the record `gnnrag.json`; language models that come as one.
 
 A model for `hf`, `vllm_engine` or `transformers serve` is such a folder, too: they ignore the record beside
-`config.json`. Of a network on a Hugging Face encoder, a checkpoint holds only what was trained, and names the digest of the base.
+`config.json`. Of a network on a Hugging Face encoder, a checkpoint holds only what was trained, and names the digest of
+the base.
 """
 
 from __future__ import annotations
