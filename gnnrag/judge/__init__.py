@@ -267,7 +267,7 @@ async def _ask(prompter: Prompter, call: Call, repeat: int, task: Task) -> dict[
         "part": call.part,
         "repeat": repeat,
         "value": outcome.value,
-        "problem": {"": "", "parse_failure": MALFORMED, "llm_error": LLM_ERROR}[outcome.failure],
+        "problem": {"": "", "parse_failure": MALFORMED, "rejected": MALFORMED, "llm_error": LLM_ERROR}[outcome.failure],
         "reply": outcome.reply,
         "error": session.events[-1]["problem"],
         "usage": {
