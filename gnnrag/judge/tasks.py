@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from gnnrag.judge import JudgeConfig
 
 ANSWER, EVIDENCE = "judge_answer", "judge_evidence"  # the prompts: what a response is rated beside
-CRITERIA = {
+Criterion = Literal[
+    "correctness", "logical_coherence", "comprehensiveness", "relevance", "knowledgeability", "factuality"
+]
+CRITERIA: dict[Criterion, str] = {
     "correctness": ANSWER,
     "logical_coherence": ANSWER,
     "comprehensiveness": ANSWER,
