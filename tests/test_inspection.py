@@ -9,7 +9,6 @@ import pytest
 
 from gnnrag.common.tables import Lists
 from gnnrag.config import ExtractConfig
-from gnnrag.errors import ArtefactError
 from gnnrag.index.graph_stages import ExtractionStage
 from gnnrag.index.index import Index
 from gnnrag.index.plan import stage_states
@@ -17,8 +16,7 @@ from gnnrag.index.stages import LexicalStage
 from gnnrag.index.store import Store
 from gnnrag.pages import inspection
 from gnnrag.pages.inspection import Hub, inspect_index, summarise_graph
-from tests.helpers.each import each
-from tests.helpers.indexes import HASH, build, fault
+from tests.helpers.indexes import HASH, build
 
 
 def numbered(node):
@@ -37,7 +35,7 @@ class TestGraphs:
         assert found.components == 4
         assert [(c.nodes, c.around) for c in found.largest] == [(4, "n0"), (2, "n4"), (1, "n6"), (1, "n7")]
 
-    @each("seed", range(4))
+    @pytest.mark.parametrize("seed", range(4))
     def test_against_networkx(self, seed):
         rng = np.random.default_rng(seed)
         edges = rng.integers(0, 60, size=(50, 2))
@@ -107,35 +105,6 @@ class TestIndexes:
         states = stage_states(Store(root))
         assert states["lexical"] == "out of date" and states["passages"] == "current"
         assert states["extraction"] == "out of date" and states["entity_graph"] == "waits for extraction"
-
-    def test_an_index_that_was_cut_off_is_described_by_its_manifest(self, tmp_path, monkeypatch):
-        from gnnrag.index.embedder import HashEmbedder
-
-        root = tmp_path / "i"
-
-        def dies(self, texts, is_query=False):
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(HashEmbedder, "encode", dies)
-            with pytest.raises(KeyboardInterrupt):
-                build(root, stages=["embeddings", "lexical"])
-        (root / ".partial").mkdir(exist_ok=True)
-        (root / ".partial" / "text-0123.jsonl").write_text("{}\n")
-        found = inspect_index(root)
-        states = {line.name: line.state for line in found.stages}
-        assert not found.complete and found.graphs == () and found.extraction is None
-        assert states == {"passages": "current", "lexical": "current"}
-        assert found.unfinished["text-0123"] == 3
-
-    def test_no_index_and_damage(self, tmp_path):
-        with pytest.raises(ArtefactError, match="holds no index; make one with"):
-            inspect_index(tmp_path)
-        build(tmp_path / "i", stages=["lexical"])
-        fault(next((tmp_path / "i").glob("lexical-*")) / "lengths.npy", "flip")
-        with pytest.raises(ArtefactError, match=r"lengths\.npy is damaged"):
-            inspect_index(tmp_path / "i")
-
 
 @dataclass
 class Draft:
