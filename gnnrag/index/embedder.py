@@ -23,7 +23,7 @@ from gnnrag.common.devices import device_named, has_gpu
 from gnnrag.common.files import digest, file_digest, read_json
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError, NotGivenError
-from gnnrag.index_config import A_FOLDER, check_choices
+from gnnrag.index_config import A_FOLDER
 from gnnrag.llm.folders import refuse_adapter
 
 
@@ -119,7 +119,6 @@ def make_embedder(config: EmbedderConfig) -> Embedder:
         return HashEmbedder()
     if config.model == "static":
         return StaticEmbedder()
-    check_choices(config, "index.embedder")
     return SentenceEmbedder(config)
 
 

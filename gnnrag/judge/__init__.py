@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.common.files import child, read_journal
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import to_plain
 from gnnrag.errors import BudgetError
 from gnnrag.judge.answers import JudgeConfig, JudgedRun, check_judge, draw, load_data, read_run
@@ -177,7 +176,7 @@ def _report(config: JudgeConfig, task: Task, backend: Backend, folder: Judgement
         "spent": folder.spent(),
         "judged_runs": runs,
         "warnings": list(_remarks(config, task.runs, backend)),
-        "settings": without_credentials(to_plain(config)),
+        "settings": to_plain(config),
     }
 
 

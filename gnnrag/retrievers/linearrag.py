@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from gnnrag.common.tables import Lists
-from gnnrag.datasets.placing import document_of
+from gnnrag.datasets.chunk import document_of
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.linking import link_question

@@ -14,8 +14,7 @@ from typing import Any, get_args
 
 from gnnrag.common.files import read_object, write_json, write_jsonl
 from gnnrag.common.records import EVALUATION, refuse_other
-from gnnrag.common.yaml_config import without_credentials
-from gnnrag.config import EvaluateConfig, MetricsConfig, check_run, to_plain
+from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.build import Progress
@@ -63,7 +62,6 @@ def evaluate(
     metrics; of a part (`shard=3/16`) only `questions`, `failed` and `replies`.
     """
     check_metrics(config.metrics)
-    check_run(config.run)
     shard, observer = read_shard(config.shard), observer or Observer()
     on_note = observer.on_note
     data = data or _loaded(config, on_note)
@@ -100,7 +98,7 @@ def evaluate(
 
 def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
     """Return what shows a run in W&B, if `run.tracking` says so."""
-    shown = {**without_credentials(to_plain(config)), "commit": commit(), "inputs": inputs}
+    shown = {**to_plain(config), "commit": commit(), "inputs": inputs}
     return Tracker(config.run, path, "evaluate", shown, path.parents[1] if path.parent.name == SHARDS else None)
 
 

@@ -283,7 +283,7 @@ def index_settings(config: EvaluateConfig) -> IndexConfig:
     index, writers = config.index, config.index.writers
     impls: list[Any] = [getattr(writers, name).impl or getattr(writers, "default") for name in WRITERS]  # noqa: B009
     if index.llm is None and ("prompted" in impls or index.extract.method == "prompted"):
-        index = replace(index, llm=to_plain(config.llm, values=True))
+        index = replace(index, llm=to_plain(config.llm))
     return replace(index, llm_cache=config.llm_cache)
 
 

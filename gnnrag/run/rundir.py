@@ -28,7 +28,6 @@ from gnnrag.common.files import (
     write_jsonl,
 )
 from gnnrag.common.records import EVALUATION, interpreting, number, refuse_other, start_over, text
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.session import Session
@@ -182,7 +181,7 @@ class RunDir:
         if fresh:
             start_over(self.path, EVALUATION, config)
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(without_credentials(config))))
+        write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(config)))
         self._predictions = Journal(self.path / "predictions.jsonl")
         self._traces = Journal(self.path / "traces.jsonl") if traces else None
         self._log = Journal(self.path / "log.jsonl")
