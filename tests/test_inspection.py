@@ -1,22 +1,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import networkx as nx
 import numpy as np
 import pytest
 
-from gnnrag.common.tables import Lists
 from gnnrag.config import ExtractConfig
+from gnnrag.errors import ArtefactError
 from gnnrag.index.graph_stages import ExtractionStage
 from gnnrag.index.index import Index
 from gnnrag.index.plan import stage_states
 from gnnrag.index.stages import LexicalStage
 from gnnrag.index.store import Store
-from gnnrag.pages import inspection
 from gnnrag.pages.inspection import Hub, inspect_index, summarise_graph
-from tests.helpers.indexes import HASH, build
+from tests.helpers.indexes import HASH, build, fault
 
 
 def numbered(node):
@@ -106,43 +105,30 @@ class TestIndexes:
         assert states["lexical"] == "out of date" and states["passages"] == "current"
         assert states["extraction"] == "out of date" and states["entity_graph"] == "waits for extraction"
 
-@dataclass
-class Draft:
-    title: str
+    def test_an_index_that_was_cut_off_is_described_by_its_manifest(self, tmp_path, monkeypatch):
+        from gnnrag.index.embedder import HashEmbedder
 
+        root = tmp_path / "i"
 
-@dataclass
-class Report:
-    draft: Draft
-    stale: bool
+        def dies(self, texts, is_query=False):
+            raise KeyboardInterrupt
 
+        with monkeypatch.context() as patch:
+            patch.setattr(HashEmbedder, "encode", dies)
+            with pytest.raises(KeyboardInterrupt):
+                build(root, stages=["embeddings", "lexical"])
+        (root / ".partial").mkdir(exist_ok=True)
+        (root / ".partial" / "text-0123.jsonl").write_text("{}\n")
+        found = inspect_index(root)
+        states = {line.name: line.state for line in found.stages}
+        assert not found.complete and found.graphs == () and found.extraction is None
+        assert states == {"passages": "current", "lexical": "current"}
+        assert found.unfinished["text-0123"] == 3
 
-@dataclass
-class Items:
-    items: list
-
-
-@dataclass
-class Found:
-    keys: tuple
-    levels: np.ndarray
-    members: Lists
-
-
-def test_the_largest_communities_of_each_level_come_with_their_reports(tmp_path, triples, monkeypatch):
-    root = tmp_path / "i"
-    build(root, settings=triples)
-    index = Index(root)
-    ada = index.knowledge.position["Ada"]
-    others = [i for i in range(index.knowledge.num_entities) if i != ada][:2]
-    held = Found(("a", "b", "c"), np.array([0, 1, 1]), Lists.of([[*others, ada], others[:1], [ada, others[0]]]))
-    titles = Items([Report(Draft(t), t == "T2") for t in ("T0", "T1", "T2")])
-    plain = index.read
-    monkeypatch.setattr(index, "read", lambda s: {"communities": held, "reports": titles}.get(s) or plain(s))
-    monkeypatch.setattr(index.store, "key", lambda s: "k" if s in ("communities", "reports") else None)
-    lines = inspection._communities(index)
-    assert [(c.key, c.level, c.members, c.title) for c in lines] == [
-        ("a", 0, 3, "T0"), ("c", 1, 2, "T2"), ("b", 1, 1, "T1"),
-    ]  # fmt: skip
-    assert lines[0].names[0] == "Ada"
-    assert inspection._stale_reports(index) == 1
+    def test_no_index_and_damage(self, tmp_path):
+        with pytest.raises(ArtefactError, match="index"):
+            inspect_index(tmp_path)
+        build(tmp_path / "i", stages=["lexical"])
+        fault(next((tmp_path / "i").glob("lexical-*")) / "lengths.npy", "flip")
+        with pytest.raises(ArtefactError, match=r"lengths\.npy"):
+            inspect_index(tmp_path / "i")
