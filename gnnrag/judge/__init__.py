@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Ge
 from tqdm import tqdm
@@ -69,7 +69,7 @@ class JudgeConfig:
     evidence: Literal["auto", "passages", "triples", "both"] = "auto"  # auto: passages; triples where there are none
     max_words: Count = 600  # of an answer, the same for every run; the rest is cut before the end
     # How it is judged.
-    criteria: list[Criterion] = field(default_factory=lambda: list(CRITERIA))  # of the scores: a call each
+    criteria: list[Criterion] = field(default_factory=lambda: list(get_args(Criterion)))  # of the scores: a call each
     ties: bool = False  # the pairwise judge may find no difference; the paper asks for a winner
     repeats: Count = 1  # the first gives the figures; all together, how well the judge agrees with itself
     temperature: float | None = None  # null: the backend's

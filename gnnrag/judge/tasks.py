@@ -39,7 +39,7 @@ ANSWER, EVIDENCE = "judge_answer", "judge_evidence"  # the prompts: what a respo
 Criterion = Literal[
     "correctness", "logical_coherence", "comprehensiveness", "relevance", "knowledgeability", "factuality"
 ]
-CRITERIA: dict[Criterion, str] = {
+CRITERIA = {
     "correctness": ANSWER,
     "logical_coherence": ANSWER,
     "comprehensiveness": ANSWER,
