@@ -22,6 +22,7 @@ from gnnrag.methods.graphsearch.prompted import (
     PromptedRefiner,
     PromptedSubAnswerer,
 )
+from gnnrag.parts import ready
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.decomposer import PromptedDecomposer
 from gnnrag.run.loop import Loop
@@ -219,7 +220,7 @@ def answer_or_raise(reply: Callable[[Request], Any]) -> Callable[[Request], Any]
 def prompted(backend: ScriptedBackend) -> dict[str, Any]:
     """Return GraphSearch's seven roles on one language model."""
     return {
-        "decomposer": PromptedDecomposer(backend),
+        "decomposer": ready(PromptedDecomposer(), backend=backend),
         "grounder": PromptedGrounder(backend),
         "refiner": PromptedRefiner(backend),
         "sub_answerer": PromptedSubAnswerer(backend),

@@ -34,6 +34,7 @@ from gnnrag.methods.graphsearch.tasks import (
     SubAnswerTask,
     View,
 )
+from gnnrag.parts import ready
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import DecomposeTask
 from gnnrag.roles.decomposer import OfflineDecomposer, OracleDecomposer
@@ -87,7 +88,7 @@ def view(*numbers: int) -> View:
 
 def offline(index: Index) -> dict[str, Any]:
     return {
-        "decomposer": OfflineDecomposer(index),
+        "decomposer": ready(OfflineDecomposer(), index=index),
         "grounder": OfflineGrounder(index),
         "refiner": OfflineRefiner(index),
         "sub_answerer": OfflineSubAnswerer(index),
@@ -99,7 +100,7 @@ def offline(index: Index) -> dict[str, Any]:
 
 def oracle(index: Index) -> dict[str, Any]:
     return {
-        "decomposer": OracleDecomposer(index),
+        "decomposer": ready(OracleDecomposer(), index=index),
         "grounder": OfflineGrounder(index),
         "refiner": OracleRefiner(index),
         "sub_answerer": OracleSubAnswerer(index),
@@ -119,12 +120,15 @@ def run(
 # ------------------------------------------------------------------------------------------------------- offline
 def test_linked_forms_ask_on_from_what_was_found(index: Index) -> None:
     question = Question("q", COMPOSITIONAL)
-    linked = call(OfflineDecomposer(index), DecomposeTask(question, 12, "linked")).parts
+    linked = call(ready(OfflineDecomposer(), index=index), DecomposeTask(question, 12, "linked")).parts
     assert linked[0].endswith("night harbour") and linked[1].endswith("#1") and len(linked) == 2
-    triples = [parse_triples(p) for p in call(OfflineDecomposer(index), DecomposeTask(question, 12, "triples")).parts]
+    triples = [
+        parse_triples(p)
+        for p in call(ready(OfflineDecomposer(), index=index), DecomposeTask(question, 12, "triples")).parts
+    ]
     assert [rows[0][0] for rows in triples] == ["night harbour", "Entity#1"]
     assert [rows[0][2] for rows in triples] == ["Entity#1", "Entity#2"]
-    assert call(OfflineDecomposer(index), DecomposeTask(Question("q", "why?"), 12, "linked")).parts == ()
+    assert call(ready(OfflineDecomposer(), index=index), DecomposeTask(Question("q", "why?"), 12, "linked")).parts == ()
 
 
 def test_grounding_puts_answers_in_and_escapes_them() -> None:
@@ -195,14 +199,14 @@ def test_the_oracles_modules(index: Index) -> None:
     refined = call(OracleRefiner(index), RefineTask(QUESTION, "semantic", "x", view(1, 5)))
     assert refined.support == ("p1",) and "Kalmar" in refined.text
     assert call(OracleRefiner(index), RefineTask(QUESTION, "semantic", "x", view(5))).text == ""
-    parts = call(OracleDecomposer(index), DecomposeTask(QUESTION, 12, "linked")).parts
+    parts = call(ready(OracleDecomposer(), index=index), DecomposeTask(QUESTION, 12, "linked")).parts
     assert parts == ('Who directed the film "Night Harbour"?', "Where was Vera Lindqvist born?")
     answers = [call(OracleSubAnswerer(index), SubAnswerTask(QUESTION, "semantic", p, (), "", view(0))) for p in parts]
     assert [answer.text for answer in answers] == ["Vera Lindqvist", "Kalmar"]
 
 
 def test_the_oracle_answers_triples_with_quotes_in_them(index: Index) -> None:
-    parts = call(OracleDecomposer(index), DecomposeTask(QUESTION, 12, "triples")).parts
+    parts = call(ready(OracleDecomposer(), index=index), DecomposeTask(QUESTION, 12, "triples")).parts
     assert parts[0] == render_triples([(HOPS[0].question, "", "Entity#1")])
     answers = [call(OracleSubAnswerer(index), SubAnswerTask(QUESTION, "relational", p, (), "", view(0))) for p in parts]
     assert [answer.text for answer in answers] == ["Vera Lindqvist", "Kalmar"]

@@ -30,6 +30,7 @@ from gnnrag.methods.graphsearch.tasks import (
     SubAnswerTask,
     View,
 )
+from gnnrag.parts import is_part, ready
 from gnnrag.roles.base import DecomposeTask, Decomposition
 from gnnrag.roles.decomposer import PromptedDecomposer
 from gnnrag.session import Session
@@ -48,7 +49,8 @@ TRIPLES = '[("Entity#1","born in","Entity#2")]'
 
 def ask(cls: Any, task: Any, *replies: Any) -> tuple[Any, Session, ScriptedBackend]:
     backend, session = ScriptedBackend.of((".", list(replies))), Session("q")
-    return asyncio.run(cls(backend)(task, session)), session, backend
+    role = ready(cls(), backend=backend) if is_part(cls) else cls(backend)
+    return asyncio.run(role(task, session)), session, backend
 
 
 def shown(backend: ScriptedBackend) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.baselines import MultiHop, MultiHopConfig
+from gnnrag.parts import ready
 from gnnrag.roles.base import Thoughts
 from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.session import Session
@@ -65,7 +66,9 @@ def test_failures() -> None:
     prediction, _, asked, _ = run([STEPS[0], broken()])
     assert prediction.error == "the server is down" and asked == ["Q", "f1"] and prediction.usage["llm_calls"] == 1
     llm = ScriptedBackend.of((".", LLMError("down")))
-    prediction, _ = answer_one(MultiHop(ToyIndex(), {"thoughts": PromptedThoughts(llm)}), ToyRetriever(TABLE))
+    prediction, _ = answer_one(
+        MultiHop(ToyIndex(), {"thoughts": ready(PromptedThoughts(), backend=llm)}), ToyRetriever(TABLE)
+    )
     assert prediction.error == "language-model calls failed after retries (thoughts: 1): down"
     assert prediction.answer == "a b z", "what was found is still read"
     assert prediction.usage["roles"]["thoughts"]["thought_failed"] == 1

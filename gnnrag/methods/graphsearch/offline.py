@@ -23,13 +23,14 @@ from gnnrag.methods.graphsearch.tasks import (
     SubAnswer,
     SubAnswerTask,
 )
+from gnnrag.parts import ready
 from gnnrag.roles.base import ReaderTask, ResultT, Role, TaskT, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import OracleHop, gold_hops
 from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reader import OracleReader, OracleReaderConfig
-from gnnrag.roles.thoughts import OfflineThoughts, OfflineThoughtsConfig
+from gnnrag.roles.reader import OracleReader
+from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import words
 from gnnrag.text.subqueries import answers_by_reference, answers_by_variable, fill, without_placeholders
@@ -142,11 +143,11 @@ class OfflineDrafter(Role[DraftTask, Draft]):
 class OfflineEvidenceCheck(Role[CheckTask, Check]):
     """Accepts when the passages about what the question names, and its bridges, are among those shown."""
 
-    config_class = OfflineThoughtsConfig
-    stages = OfflineThoughts.stages
+    config_class = OfflineThoughts
+    stages = OfflineThoughts.reads
 
-    def __init__(self, index: Index, config: OfflineThoughtsConfig | None = None) -> None:
-        self.thoughts = OfflineThoughts(index, config)
+    def __init__(self, index: Index, config: OfflineThoughts | None = None) -> None:
+        self.thoughts = ready(config or OfflineThoughts(), index=index)
 
     async def __call__(self, task: CheckTask, session: Session) -> Check:
         """See `Role`."""
@@ -157,11 +158,11 @@ class OfflineEvidenceCheck(Role[CheckTask, Check]):
 class OfflineExpander(Role[ExpandTask, Expansion]):
     """Asks for what the passages lack, see `OfflineThoughts`."""
 
-    config_class = OfflineThoughtsConfig
-    stages = OfflineThoughts.stages
+    config_class = OfflineThoughts
+    stages = OfflineThoughts.reads
 
-    def __init__(self, index: Index, config: OfflineThoughtsConfig | None = None) -> None:
-        self.thoughts = OfflineThoughts(index, config)
+    def __init__(self, index: Index, config: OfflineThoughts | None = None) -> None:
+        self.thoughts = ready(config or OfflineThoughts(), index=index)
 
     async def __call__(self, task: ExpandTask, session: Session) -> Expansion:
         """See `Role`."""
@@ -249,10 +250,10 @@ def _unquoted(query: str) -> str:
 class OracleDrafter(Role[DraftTask, Draft]):
     """The answer of the oracle reader to the passages shown; `config` says which evidence is required."""
 
-    config_class = OracleReaderConfig
+    config_class = OracleReader
 
-    def __init__(self, index: Any = None, config: OracleReaderConfig | None = None) -> None:
-        self.reader = OracleReader(config=config)
+    def __init__(self, index: Any = None, config: OracleReader | None = None) -> None:
+        self.reader = config or OracleReader()
 
     async def __call__(self, task: DraftTask, session: Session) -> Draft:
         """See `Role`."""
