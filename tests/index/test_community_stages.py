@@ -176,6 +176,3 @@ def test_a_change_of_writer_rewrites_all(tmp_path: Path) -> None:
     assert all(len(r.draft.findings) <= 1 for r in Index(tmp_path / "i").read("reports").items)
 
 
-def test_unknown_mode(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"index\.communities\.reports='keep': allowed are rebuild, flag"):
-        build(tmp_path / "i", CORPUS, replace(HASH, communities=CommunityConfig(reports="keep")), stages=STAGES)

@@ -136,7 +136,7 @@ def test_pointwise_asks_for_each_passage() -> None:
 
 
 def test_no_passages_no_call() -> None:
-    llm = ScriptedBackend()
+    llm = ScriptedBackend.of()
     task = VerifierTask(TASK.question, TASK.chain, ())
     assert asyncio.run(ready(PromptedVerifier(), backend=llm)(task, Session("q"))) == Verdict() and not llm.requests
 
