@@ -22,7 +22,7 @@ from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
 from gnnrag.run.rundir import read_predictions, trained_note
 from gnnrag.run.sharding import Shard, parts_of, read_shard
@@ -385,7 +385,7 @@ def test_only_the_whole_is_judged_by_its_fallbacks(toy: Bench, monkeypatch: pyte
     def refuse(config: Any, path: Path, predictions: Sequence[Prediction]) -> None:
         raise GnnragError(f"{len(predictions)} looked at")
 
-    monkeypatch.setattr("gnnrag.run.evaluation.check_retriever", refuse)
+    monkeypatch.setattr("gnnrag.run.evaluate.check_retriever", refuse)
     for shard in ("1/2", "2/2"):
         toy.run("r", shard)
     with pytest.raises(GnnragError, match="7 looked at"):
@@ -396,7 +396,7 @@ def test_a_merged_run_says_which_of_all_questions_had_trained_its_parts(
     toy: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "gnnrag.run.evaluation.trained_on", lambda config, asked: {"roles.reader": f"1 of {len(asked)}"}
+        "gnnrag.run.evaluate.trained_on", lambda config, asked: {"roles.reader": f"1 of {len(asked)}"}
     )
     paths = [toy.run("r", shard) for shard in ("1/2", "2/2", "merge")]
     assert [trained_note(path) for path in paths] == [

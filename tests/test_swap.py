@@ -22,7 +22,7 @@ from gnnrag.index.index import Index
 from gnnrag.registry import METHODS, ROLES, resolve
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, shipped_folder, write_tuned
-from gnnrag.run.evaluation import evaluate
+from gnnrag.run.evaluate import evaluate
 from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.types import Question
 from tests.helpers.each import each

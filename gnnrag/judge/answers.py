@@ -16,7 +16,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.index_config import one_of
 from gnnrag.roles.prompting import PromptedConfig
-from gnnrag.run.evaluation import load_questions_for
+from gnnrag.run.evaluate import load_questions_for
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Passage, Question
 

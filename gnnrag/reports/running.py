@@ -30,7 +30,7 @@ from gnnrag.registry import METHODS, resolve
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped
 from gnnrag.reports.retrievers import time_retriever
 from gnnrag.reports.tables import Result, Row, Table, averages, row_config
-from gnnrag.run.evaluation import Observer, check_metrics, load_questions_for
+from gnnrag.run.evaluate import Observer, check_metrics, load_questions_for
 from gnnrag.run.pipeline import check_fit, chunking, data_source, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
 from gnnrag.text.analyse import resolve_language
