@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gnnrag.run.sharding import Shard, parts_of, read_shard
 
 from gnnrag.common.files import lock_run, read_journal, write_jsonl
 from gnnrag.config import EvaluateConfig, load_config
@@ -25,7 +26,6 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
 from gnnrag.run.rundir import read_predictions, trained_note
-from gnnrag.run.sharding import Shard, parts_of, read_shard
 from gnnrag.types import Prediction
 from tests.helpers.each import each
 from tests.helpers.every_method import SETTINGS

@@ -141,7 +141,7 @@ async def _ask(prompter: Prompter, call: Call, repeat: int, parse: Callable[[str
         "repeat": repeat,
         "shown": call.shown,
         "value": outcome.value,
-        "problem": {"": "", "parse_failure": MALFORMED, "llm_error": LLM_ERROR}[outcome.failure],
+        "problem": {"": "", "parse_failure": MALFORMED, "rejected": MALFORMED, "llm_error": LLM_ERROR}[outcome.failure],
         "reply": outcome.reply,
         "error": session.events[-1]["problem"],
         "usage": {**counted, "malformed": used["parse_failure"], "cost": session.cost},

@@ -43,7 +43,7 @@ _LISTS = ("ranking", "context", "nodes")
 EXCLUDED_FIELDS = {
     *("concurrency", "run", "shard", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
     *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "concurrency")),
-    "roles.rewriter",  # it is asked before a question is
+    "roles.rewriter",  # is asked before a question is
 }
 SHARDS = "shards"  # folder of a run's shards: runs of their own
 SCORED = ("metrics.json", "scores.jsonl")  # what is made of the rows once all are there

@@ -25,6 +25,7 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_lined, parse_verdict
 from gnnrag.methods.mgranrag import parse_evidence
+from gnnrag.parts import ready
 from gnnrag.prompts.untrusted import unquoted
 from gnnrag.retrievers.hypergraphrag import parse_hyper_query
 from gnnrag.retrievers.keywords import OfflineKeywords
@@ -166,7 +167,7 @@ def test_a_long_question_blocks_nobody(name: str, root: Path) -> None:
 
 def analyse(index: Index, atom: str, length: int) -> None:
     """Let what works without a model read a long question, and a long passage of which no sentence ends."""
-    OfflineKeywords(index).find(long(atom, length))
+    ready(OfflineKeywords(), index=index).find(long(atom, length))
     NameReader(SimpleNamespace(names=["Word word", "A"], aliases=[(), ()])).read(long(atom, length))
     drop_qualifier(atom * length)
     drop_qualifier(" " * length + "x")
