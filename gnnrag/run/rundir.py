@@ -136,7 +136,8 @@ class RunDir:
                         taken.add(row["question_id"])
                 self._predictions.append(*(rows[id_] for id_ in order if id_ in taken))
                 if self._traces:
-                    self._traces.append(*(r for r, _ in read_lines(folder / "traces.jsonl") if r["question_id"] in taken))
+                    traces = (row for row, _ in read_lines(folder / "traces.jsonl"))
+                    self._traces.append(*(row for row in traces if row["question_id"] in taken))
                 log = read_journal(folder / "log.jsonl")
                 self._log.append(*(row for row in log if row["event"] != "question" or row["id"] in taken))
         self._predictions.rows, self._log.rows = list(rows.values()), read_journal(self.path / "log.jsonl")
