@@ -75,4 +75,4 @@ def test_what_is_no_shard(text):
 def test_every_question_is_in_one_shard():
     rows = list(range(11))
     parts = [questions_of(read_shard(f"{n}/4"), rows) for n in range(1, 5)]
-    assert sorted(sum(map(list, parts), [])) == rows and questions_of(None, rows) == rows
+    assert sorted(number for part in parts for number in part) == rows and questions_of(None, rows) == rows
