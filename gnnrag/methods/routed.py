@@ -8,6 +8,7 @@ from typing import Any
 
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import Method, Route, RouteConfig, State, choose_route, read_route
+from gnnrag.parts import build, is_part
 from gnnrag.registry import METHODS, resolve
 from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
 from gnnrag.session import Session
@@ -39,6 +40,11 @@ class RoutedConfig:
     min_cosine: float = 0.5  # cosine: least cosine of the question and the best passage of the evidence
 
 
+def _opened(route: Route, index: Any, roles: Any) -> Any:
+    cls, settings = resolve("method", route.method.name, METHODS), route.method.settings
+    return build("method", settings, index=index, roles=roles) if is_part(cls) else cls(index, roles, settings)
+
+
 class Routed(Method):
     """Classifies a question, then lets the method of its route answer it; the first rule that holds decides.
 
@@ -67,10 +73,7 @@ class Routed(Method):
                 f"method.failed={unknown}: allowed are multi_hop, thematic; passage_local is the flat route"
             )
         self.routes = self.routes_for(self.config)
-        self.methods = {
-            name: resolve("method", r.method.name, METHODS)(index, roles, r.method.settings)
-            for name, r in self.routes.items()
-        }
+        self.methods = {name: _opened(route, index, roles) for name, route in self.routes.items()}
         self.router, self.reader = roles["router"], roles["reader"]
 
     @staticmethod
