@@ -23,7 +23,7 @@ from gnnrag.index.embedder import SHIPPED
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
 from gnnrag.index.store import Store
-from gnnrag.judge.folder import judged_figures
+from gnnrag.judge import judged_figures
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.metrics.replies import remarks
 from gnnrag.registry import METHODS, resolve

@@ -257,9 +257,6 @@ def write_metrics(
         metrics |= from_traces(path / "traces.jsonl", questions, on_note)
     if replies := by_role(rows):
         metrics["replies"] = replies
-    if repaired := sum(int(counts.get("repaired", 0)) for counts in replies.values()):
-        metrics["replies_repaired"] = repaired
-        on_note(f"{repaired} replies of language models held halves of characters, which are read as U+FFFD")
     metrics["settings"] = to_plain(config) | {"seed": seed}
     if texts.columns:
         metrics["texts"] = texts.summary(questions)

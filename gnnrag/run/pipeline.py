@@ -63,6 +63,9 @@ class Pipeline:
         cls = resolve("method", config.method.name, METHODS)
         settings = config.method.settings
         method = build("method", settings, index=index, roles=roles) if is_part(cls) else cls(index, roles, settings)
+        for named, _ in pairs(config):  # built now, so that a run records the prompts of all
+            for role in resolve("method", named.name, METHODS).role_names or ():
+                self.roles[role]
         self.reader, self.answer = self.roles["reader"], config.answer
         b = config.budget
         budget = Budget(b.max_calls, b.max_tokens, b.max_seconds)

@@ -147,8 +147,8 @@ def _mapping(value: Any) -> dict[str, Any]:
 # continued with other values of these (a server comes back under another address, an index has moved).
 EXCLUDED_FIELDS = {
     *("concurrency", "run", "shard", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
-    *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "backoff_s", "concurrency")),
-    *("llm.server_file", "llm.server_wait_s", "roles.rewriter"),  # the last is asked before a question is
+    *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "concurrency")),
+    "roles.rewriter",  # is asked before a question is
 }
 SHARDS = "shards"  # folder of a run's parts: runs of their own (gnnrag.run.sharding)
 SCORED = ("metrics.json", "scores.jsonl")  # what is made of the rows once all are there
