@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gnnrag.methods.graphsearch.prompted import parse_expansion, parse_verdict
 from gnnrag.methods.graphsearch.tasks import PRESETS
 from gnnrag.roles.decomposer import released_parts
 from gnnrag.text.subqueries import HistoryItem, letters_only, render_history
 from tests.goldens.reading import golden
-from tests.helpers.each import each
 
 OFFICIAL = PRESETS["official"]
 
@@ -29,7 +30,7 @@ PARSERS: dict[str, Any] = {
 }
 
 
-@each("part", PARSERS)
+@pytest.mark.parametrize("part", PARSERS)
 def test_released_parsers(part: str) -> None:
     cases = golden("graphsearch_parsers.json")[part]
     assert cases
