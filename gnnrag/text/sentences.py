@@ -10,6 +10,7 @@ from textwrap import shorten
 
 import numpy as np
 
+from gnnrag.text.lexicon import word_set
 from gnnrag.text.normalise import FUNCTION_WORDS, words
 
 MAX_QUESTION = 4_000  # characters of a question or query in which names, cues and its shape are looked for
@@ -48,13 +49,7 @@ _BREAK = re.compile(r"(?:(?<=[.!?…])[\"'”’)\]*]*\s+(?=[\"'“‘`(\[*]*[^\
 _LAST_TOKEN = re.compile(r"([^\s(\[\"'“‘]+)$")
 # `U.S.`, `F.W.`, `J.`: dots of initials, not of a sentence's end.
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+$|[^\W\d_]\.$")
-_SHORTENED = (
-    "st. dr. mr. mrs. ms. jr. sr. mt. ft. no. nos. vol. inc. ltd. co. corp. bros. lt. gen. col. sgt. capt. cpt. "
-    "maj. rev. hon. prof. gov. sen. rep. pres. adm. cmdr. vs. v. ca. c. b. d. r. approx. est. fl. feat. ed. eds. "
-    "pp. e.g. i.e. cf. al. etc. op. jan. feb. mar. apr. jun. jul. aug. sep. sept. oct. nov. dec. u.s. u.k. ph.d. "
-    "d.c. lit. trans. fig. figs. eq. eqs. chap."
-)
-_ABBREVIATIONS = frozenset(_SHORTENED.split())
+_ABBREVIATIONS = word_set("abbreviations")
 # After initials only these words, capital by position, prove that a sentence has ended (`in the U.S. He was ...`).
 _FIRST = (
     "The He She It They We His Her Its Their This That These Those There In On At After Before During From A An "

@@ -13,6 +13,7 @@ from functools import lru_cache
 from math import log, log2
 from typing import Any
 
+from gnnrag.text.lexicon import word_set
 from gnnrag.text.normalise import FUNCTION_WORDS, fold, singular
 
 MAX_WORDS = 5  # of a term that no abbreviation stands for
@@ -20,44 +21,13 @@ LEAST_FREQUENCY = 2  # occurrences of a term that no abbreviation stands for; wh
 _LEAST_NOUN, _LEAST_ALONE = 0.5, 0.7  # least share of a noun's company, of the last word of a term, of its only word
 _MOST_VERB = 0.5  # share of a verb's company from which on a word is none of a term
 _PRIOR = 3.0  # occurrences that the ending of a word counts for
-# Words of any subject: no terms, and no part of one. What is not here (`remove`, `painful`) is told by its company.
-_GENERAL = """
-able above accordingly across actually additional again against ago agree ain almost alone along already alternative
-although always among amongst amount another answer any anyone anything apart appendix appropriate area aren around
-article ask asked author available aware away back bad base basic basically basis became because become becomes began
-best better beyond big bit book born bring built called came cannot cause caused causes certain chance change chapter
-choice choices clear close closer com come comes common commonly complete completely consider copyright correct couldn
-couple current currently date day depend depending describe described despite detail determine didn difference
-different difficult doesn don down due each early easier easily easy effective either else elsewhere end enough
-especially etc even ever every everyone example except expect extra fact far feel feeling few figure final finally
-find first five follow followed following form found four free frequently full further general generally get getting
-goal good great greater had hadn half happen hard hasn haven held help helpful hence high higher highest hour how
-however http https hundred id idea im immediately important include included including increase increased indeed
-individual information inside instead introduction isn issue just keep key kind know known large larger last late
-later latest lead learn leave led left lesser let level like likely list little ll long longer look looking loss lost
-lot low lower made main major make making many matter mean meanwhile met million mind minor minute moment month
-moreover most mostly much multiple my nd nearly necessary need needed neither never nevertheless new next night nobody
-non none nor normally note nothing now number occur off often old once one only onto option ordinary org original
-others otherwise our out outside overall own page part particular particularly past pdf people per perhaps period
-piece place please plenty plus point possible possibly potential present previous previously prior probably proper
-provide provided purpose put question quick quickly quite rarely rather rd re read reader ready real really reason
-receive received recent recently regardless regular regularly remain result role said say second section see seem seen
-self sent separate set several shall short shouldn show shown similar simple simply since single situation six size
-slightly small smaller some somebody someone something sometimes somewhat soon sort special specific specifically st
-standard start started still stop strong such suggest summary sure table take taken taking talk tell ten th than
-therefore thing think third though thought three through throughout thus till time title today together top toward
-towards true try two type typical typically unable understand unless unlike unlikely unto up upon use used useful
-using usual usually variety various ve version versus very via want wasn way web website week well went weren whatever
-whenever whereas wherever whether while whole wide within without won word work worse worst wouldn written wrong www
-year years yes yet
-"""
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-GENERAL_WORDS = _words(_GENERAL) | FUNCTION_WORDS
+GENERAL_WORDS = word_set("general_words") | FUNCTION_WORDS  # words of any subject: no terms, and no part of one
 _NOUNS_IN_LY = _words("anomaly assembly belly butterfly family fly italy jelly july monopoly rally supply")
 # The company of verbs, of nouns and of what describes them: the word before, the word after.
 _BEFORE_VERB = _words("""
