@@ -143,25 +143,6 @@ def excerpt(text: str, wanted: str, limit: int = 400) -> str:
     return f"{'... ' if first else ''}{shown}{' ...' if last + 1 < len(sentences) else ''}"
 
 
-def rows_around(text: str, wanted: str, most: int = 5) -> tuple[str, list[str]]:
-    """Return a text without the rows of its table, and the head with the rows that share most words with `wanted`.
-
-    Rows are lines of Markdown, told from text by the bar that they start with; `most` of them stay in their order,
-    dots stand where others were. No table: the text as it is, and no rows.
-    """
-    lines = text.split("\n")
-    rows = [line.strip() for line in lines if line.lstrip().startswith("|")]
-    if len(rows) < 3:  # a head, the rule below it, a row
-        return text, []
-    asked, body = content_words(wanted), rows[2:]
-    best = sorted(range(len(body)), key=lambda i: (-len(asked & content_words(body[i])), i))[:most]
-    shown, before = [rows[0]], -1
-    for at in (*sorted(best), len(body)):
-        shown += ["..."] * (at > before + 1) + body[at : at + 1]
-        before = at
-    return "\n".join(line for line in lines if not line.lstrip().startswith("|")), shown
-
-
 def similarity(a: frozenset[str], b: frozenset[str]) -> float:
     """Return the share of the smaller set that both have; 0 where one is empty."""
     return len(a & b) / min(len(a), len(b)) if a and b else 0.0

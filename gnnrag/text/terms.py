@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log, log2
-from typing import Any
 
 from gnnrag.text.lexicon import word_set
 from gnnrag.text.normalise import FUNCTION_WORDS, fold, singular
@@ -23,24 +22,12 @@ _MOST_VERB = 0.5  # share of a verb's company from which on a word is none of a 
 _PRIOR = 3.0  # occurrences that the ending of a word counts for
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 GENERAL_WORDS = word_set("general_words") | FUNCTION_WORDS  # words of any subject: no terms, and no part of one
-_NOUNS_IN_LY = _words("anomaly assembly belly butterfly family fly italy jelly july monopoly rally supply")
+_NOUNS_IN_LY = word_set("nouns_in_ly")
 # The company of verbs, of nouns and of what describes them: the word before, the word after.
-_BEFORE_VERB = _words("""
-to can may will would should must could might shall cannot not you we they i he she it who also often usually sometimes
-always never please does do did let
-""")
-_BEFORE_NOUN = _words("""
-the a an of your their its this these those his her our my in for with from by on at some any no each every all between
-against into about during after before without both many several two three
-""")
-_AFTER_VERB = _words("the a an your their its this these those his her our my them you it us him me")
-_AFTER_NOUN = _words("of is are was were has have had can may will that which who does do should must")
-_BEFORE_QUALITY = _words("is are was were be been being very more most too so as less least become becomes")
+_BEFORE_VERB, _AFTER_VERB = word_set("before_verb"), word_set("after_verb")
+_BEFORE_NOUN, _AFTER_NOUN = word_set("before_noun"), word_set("after_noun")
+_BEFORE_QUALITY = word_set("before_quality")
 _WORD = re.compile(r"[^\W_]+")
 _CAPITAL, _SMALL = re.compile(r"\b[A-Z][a-z]+\b"), re.compile(r"\b[a-z]+\b")
 _JOINS = re.compile(r"\s*[-‐‑]?\s*")
@@ -69,47 +56,25 @@ class Terms:
                 if key and self._of.setdefault(key, term) is term:
                     self._longest[key[0]] = max(self._longest.get(key[0], 0), len(key))
 
-    def __len__(self) -> int:
-        return len(self.terms)
-
     def get(self, name: str) -> Term | None:
         """Return the term that a text names in whole, in any number and under any alias; None where it names none."""
         return self._of.get(_key(name))
 
     def in_text(self, text: str) -> list[tuple[int, int, Term]]:
-        """Return where terms stand in a text: first character, the one after the last, the term; the longest, in order.
-
-        Terms never overlap; one that stands inside a longer one is not told.
-        """
-        read, found, i = _read(text), [], 0
+        """Return (start, end, term) of the longest terms that stand in a text, in order; they never overlap."""
+        read, spans, i = _read(text), [], 0
         while i < len(read):
-            stop = next(self._stops(read, i), 0)
-            if stop:
-                term = self._of[tuple(word.form for word in read[i:stop])]
-                found.append((read[i].start, read[stop - 1].end, term))
-            i = stop or i + 1
-        return found
-
-    def _stops(self, read: Sequence[_Word], i: int) -> Iterator[int]:
-        """Yield behind which words a term ends that begins at word `i`, the last first."""
-        stop, most = i + 1, i + self._longest.get(read[i].form, 0)
-        while stop < min(most, len(read)) and read[stop].is_joined:
-            stop += 1
-        for end in range(min(stop, most), i, -1):
-            if tuple(word.form for word in read[i:end]) in self._of:
-                yield end
-
-    def to_json(self) -> list[Any]:
-        """Return what `from_json` reads."""
-        return [[t.text, t.score, t.frequency, list(t.aliases)] for t in self.terms]
-
-    @classmethod
-    def from_json(cls, rows: Sequence[Any]) -> Terms:
-        """Read `to_json` back. Raises ValueError or TypeError where a row is none."""
-        terms = [Term(text, float(score), int(count), tuple(aliases)) for text, score, count, aliases in rows]
-        if not all(isinstance(name, str) for t in terms for name in (t.text, *t.aliases)):
-            raise ValueError("something stands where the name of a term is needed")
-        return cls(terms)
+            stop, most = i + 1, i + self._longest.get(read[i].form, 0)
+            while stop < min(most, len(read)) and read[stop].is_joined:
+                stop += 1
+            for end in range(min(stop, most), i, -1):
+                if term := self._of.get(tuple(word.form for word in read[i:end])):
+                    spans.append((read[i].start, read[end - 1].end, term))
+                    i = end
+                    break
+            else:
+                i += 1
+        return spans
 
 
 _Key = tuple[str, ...]  # the forms of a name's words
