@@ -226,9 +226,9 @@ MODEL_RECORDED = (
     "chat",
 )
 MODEL_LOCAL = (
-    *("base_url", "server_file", "server_wait_s", "api_key_env", "timeout_s", "max_retries", "backoff_s"),
+    *("base_url", "api_key_env", "timeout_s", "max_retries"),
     *("concurrency", "price_in", "price_out", "prompts", "extra_body", "adapter", "template_options", "device"),
-    *("merge", "max_batch", "batch_tokens", "max_padding", "window_s", "gpu_memory", "tensor_parallel"),
+    *("max_batch", "batch_tokens", "max_adapters", "gpu_memory", "tensor_parallel"),
     *("lora_rank", "engine", "rules", "default", "latency_s"),
 )
 # What stands in the manifest for a path: that there was one. Which it is, the caller says.

@@ -55,7 +55,7 @@ def _caller(arguments: Sequence[str]) -> tuple[list[str], IndexConfig | None]:
     source, overrides = split_arguments([*files, *dots])
     config = load_config(EvaluateConfig, source, overrides)
     index = replace(config.index, llm_cache=config.llm_cache)
-    named = ("llm.name", "llm.model", "llm.base_url", "llm.server_file")
+    named = ("llm.name", "llm.model", "llm.base_url")
     if index.llm is None and any(is_given(one, source, overrides) for one in named):
         index = replace(index, llm=to_plain(config.llm))
     return names, index

@@ -133,7 +133,7 @@ def test_linked_forms_ask_on_from_what_was_found(index: Index) -> None:
 def test_grounding_puts_answers_in_and_escapes_them() -> None:
     history = (HistoryItem(1, '[("a","by","Entity#1")]', "", answer='Vera "V" \\ Lind'),)
     found = call(
-        opened(OfflineGrounder), GroundTask(QUESTION, "relational", '[("Entity#1","in","Entity#2")]', "", history)
+        OfflineGrounder, GroundTask(QUESTION, "relational", '[("Entity#1","in","Entity#2")]', "", history)
     )
     assert parse_triples(found.query) == [('Vera "V" \\ Lind', "in", "Entity#2")]
     text = (HistoryItem(1, "", "", answer="Vera"), HistoryItem(2, "", "", answer="not stated"))
@@ -148,7 +148,7 @@ def test_refinement_keeps_what_is_nearest_and_names_its_passage(index: Index) ->
     assert found.support == ("p0",)
     facts = (Hit("a", 1, 1, "relation", "ovens bake", ("p7",)), Hit("b", 1, 2, "relation", "harbour directed", ("p0",)))
     found = call(
-        opened(OfflineRefiner, index=index), RefineTask(QUESTION, "relational", "directed harbour", View(facts=facts))
+        OfflineRefiner, RefineTask(QUESTION, "relational", "directed harbour", View(facts=facts))
     , index)
     assert found.text.splitlines() == ["harbour directed", "ovens bake"]
 

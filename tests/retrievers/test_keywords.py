@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gnnrag.index.index import Index
-from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import ready
 from gnnrag.retrievers.keywords import (
     OfflineKeywords,
@@ -21,7 +21,7 @@ from tests.helpers.each import each
 
 
 def prompted(*replies: str, query: str = "Q?", **settings: int) -> tuple[Keywords, Session, ScriptedBackend]:
-    backend = ScriptedBackend(ScriptedConfig(rules=[{"match": ".", "reply": list(replies)}]))
+    backend = ScriptedBackend.of((".", list(replies)))
     session = Session("q")
     role = ready(PromptedKeywords(**settings), backend=backend)
     return asyncio.run(role(KeywordsTask(query), session)), session, backend

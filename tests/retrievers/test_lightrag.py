@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import ready
 from gnnrag.retrievers.keywords import PromptedKeywords
 from gnnrag.retrievers.lightrag import LightRAGRetriever
@@ -235,7 +235,7 @@ def test_budgets_cut_rows_before_passages_are_picked() -> None:
 
 # ---------------------------------------------------------------------------------------------- roles, batches
 def ask(reply: Any, queries: list[Query], **settings: Any) -> tuple[list[Any], Session, LightRAGRetriever]:
-    backend = ScriptedBackend(ScriptedConfig(rules=[{"match": ".", "reply": reply}]))
+    backend = ScriptedBackend.of((".", reply))
     config = LightRAGRetriever(**{"profile": "released", **settings})
     retriever = ready(
         config, index=index_of(GRAPH, COSINES), roles={"keywords": ready(PromptedKeywords(), backend=backend)}

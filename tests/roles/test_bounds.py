@@ -20,7 +20,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.index.index import Index
 from gnnrag.judge.answers import plain_text, shortened
-from gnnrag.judge.folder import parse_score
+from gnnrag.judge.tasks import parse_score
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_draft, parse_verdict
@@ -75,7 +75,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "score": parse_score,
     "plain text": plain_text,
     "refusal": lambda text: is_refusal(text[:400]),
-    "shortened": lambda text: shortened(text, 100, plain=True, answer="abc"),
+    "shortened": lambda text: shortened(plain_text(text), 100, answer="abc"),
     "unquoted": lambda text: unquoted(text, text),
 }
 # What made a parser slow once, or could: openings without an end, runs of what a pattern may divide in many ways.

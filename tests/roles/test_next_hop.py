@@ -172,7 +172,7 @@ def test_vectors_are_searched_by_in_place_of_texts(index: Index) -> None:
 
 
 def test_the_loop_tells_vectors_apart_and_the_trace_keeps_no_numbers(index: Index) -> None:
-    loop = Loop(ClosedBook(index, {}), ready(DenseRetriever(), index=index), None, index.lookup)  # type: ignore[abstract, arg-type]
+    loop = Loop(ready(ClosedBook(), index=index, roles={}), ready(DenseRetriever(), index=index), None, index.lookup)  # type: ignore[abstract, arg-type]
     session = Session("q")
     vectors = [tuple(index.passage_vectors[i].tolist()) for i in (1, 3, 1)]
     queries = [Query("the same words", top_k=3, vector=v) for v in vectors]
@@ -187,7 +187,7 @@ def test_a_retriever_that_cannot_search_by_vectors_says_so(index: Index) -> None
     class Deaf(DenseRetriever):
         accepts_vectors = False
 
-    loop = Loop(ClosedBook(index, {}), Deaf(index), None, index.lookup)  # type: ignore[abstract, arg-type]
+    loop = Loop(ready(ClosedBook(), index=index, roles={}), Deaf(index), None, index.lookup)  # type: ignore[abstract, arg-type]
     with pytest.raises(ConfigError, match="Deaf cannot search by a vector"):
         asyncio.run(loop.search([Query("words", vector=tuple(index.passage_vectors[0].tolist()))], Session("q")))
 
