@@ -21,7 +21,7 @@ from gnnrag.methods.graphsearch.prompted import (
     PromptedRefiner,
     PromptedSubAnswerer,
 )
-from gnnrag.parts import is_part, make, ready
+from gnnrag.parts import make, ready
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.decomposer import PromptedDecomposer
 from gnnrag.run.loop import Loop
@@ -232,7 +232,7 @@ def prompted(backend: ScriptedBackend) -> dict[str, Any]:
 
 def opened(cls: Any, **given: Any) -> Any:
     """Return a role with its default settings."""
-    return ready(cls(), **given) if is_part(cls) else cls(*given.values())
+    return ready(cls(), **given)
 
 
 def search(**dotted: Any) -> Any:

@@ -23,7 +23,7 @@ from gnnrag.methods.graphsearch.tasks import (
     SubAnswer,
     SubAnswerTask,
 )
-from gnnrag.parts import is_part, part, ready
+from gnnrag.parts import part, ready
 from gnnrag.roles.base import ReaderTask, Role, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import OracleHop, gold_hops
@@ -35,10 +35,6 @@ from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import words
 from gnnrag.text.subqueries import answers_by_reference, answers_by_variable, fill, without_placeholders
 from gnnrag.types import Passage, Question
-
-
-def _made(cls: Any, index: Any = None) -> Any:
-    return ready(cls(), index=index) if is_part(cls) else cls(index)
 
 
 @part("role", "grounder.offline")
@@ -66,7 +62,7 @@ class OfflineSubAnswerer(Role[SubAnswerTask, SubAnswer]):
     reads = ("hierarchy", "embeddings")
 
     def setup(self) -> None:
-        self.finder, self.reader = BridgeFinder(self.index), _made(OfflineReader)
+        self.finder, self.reader = BridgeFinder(self.index), ready(OfflineReader())
 
     async def __call__(self, task: SubAnswerTask, session: Session) -> SubAnswer:
         query, ids = without_placeholders(task.query), task.view.ids
@@ -122,7 +118,7 @@ class OfflineDrafter(Role[DraftTask, Draft]):
     """The answer of the offline reader, with how it was found as the draft."""
 
     def setup(self) -> None:
-        self.reader = _made(OfflineReader)
+        self.reader = ready(OfflineReader())
 
     async def __call__(self, task: DraftTask, session: Session) -> Draft:
         answer = self.reader.read(ReaderTask(task.question, task.passages))
@@ -136,7 +132,7 @@ class OfflineEvidenceCheck(Role[CheckTask, Check]):
     reads = ("hierarchy", "embeddings")
 
     def setup(self) -> None:
-        self.thoughts = _made(OfflineThoughts, self.index)
+        self.thoughts = ready(OfflineThoughts(), index=self.index)
 
     async def __call__(self, task: CheckTask, session: Session) -> Check:
         missing = self.thoughts.think(ThoughtsTask(task.question, task.passages)).fast
@@ -150,7 +146,7 @@ class OfflineExpander(Role[ExpandTask, Expansion]):
     reads = ("hierarchy", "embeddings")
 
     def setup(self) -> None:
-        self.thoughts = _made(OfflineThoughts, self.index)
+        self.thoughts = ready(OfflineThoughts(), index=self.index)
 
     async def __call__(self, task: ExpandTask, session: Session) -> Expansion:
         # Sub-queries name what they ask about, so what they asked for is not taken for asked unless it was found.
@@ -225,7 +221,7 @@ class OracleDrafter(Role[DraftTask, Draft]):
     """The answer of the oracle reader to the passages shown."""
 
     def setup(self) -> None:
-        self.reader = _made(OracleReader)
+        self.reader = ready(OracleReader())
 
     async def __call__(self, task: DraftTask, session: Session) -> Draft:
         answer = self.reader.read(ReaderTask(task.question, task.passages))
