@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnrag.common.progress import Progress, progressing
-from gnnrag.common.yaml_config import shipped
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, load_config, shipped
 from gnnrag.datasets.base import Dataset, load_passages, load_questions
 from gnnrag.datasets.canonical import read_question
 from gnnrag.datasets.documents.report import write_report
@@ -30,7 +29,7 @@ from gnnrag.index import index as stored
 from gnnrag.index.build import build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.index.store import Store
-from gnnrag.run import evaluation
+from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.opened import Events, LoopThread, Opened, parted
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages

@@ -19,7 +19,6 @@ import numpy as np
 
 from gnnrag.common.files import digest, write_json, write_jsonl
 from gnnrag.common.records import AUDIT, refuse_other
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import EvaluateConfig, to_plain
 from gnnrag.datasets.base import Dataset, stratified_sample
 from gnnrag.datasets.jsonl import read_jsonl
@@ -31,7 +30,7 @@ from gnnrag.metrics.statistics import cohen_kappa, wilson_interval
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.router import class_of
-from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
 from gnnrag.run.rundir import fingerprint_fields, read_predictions
 from gnnrag.session import Session
@@ -287,7 +286,7 @@ def audit(
         for q, g, d, r in zip(sample, given, decided, routings, strict=True)
     ]
     write_jsonl(path / "labels.jsonl", rows)
-    write_json(path / "audit.json", report | {"settings": without_credentials(to_plain(config))})
+    write_json(path / "audit.json", report | {"settings": to_plain(config)})
     return path, report
 
 

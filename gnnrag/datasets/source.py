@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gnnrag.common.yaml_config import shipped
+from gnnrag.config import shipped
 from gnnrag.datasets import kb
 from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.canonical import split_file

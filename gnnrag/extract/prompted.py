@@ -9,7 +9,6 @@ from typing import Any
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
 from gnnrag.extract.base import Extraction, Extractor
-from gnnrag.index_config import check_choices
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.prompts import load_prompt
 from gnnrag.roles.writers.base import Extracted, TriplesTask
@@ -35,7 +34,6 @@ class PromptedExtractor(Extractor):
     batch_size = 16
 
     def __init__(self, config: ExtractConfig, jobs: Callable[[], Any]) -> None:
-        check_choices(config, "index.extract")
         if config.path:
             raise ConfigError(f"index.extract.path={config.path!r} is not read by method=prompted; drop it")
         self.gleaning = gleaning_of(config)

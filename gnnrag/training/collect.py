@@ -28,10 +28,9 @@ from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import remarks
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
-from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import asked_roles, open_retriever, open_shared_index
-from gnnrag.run.rundir import commit
-from gnnrag.run.sharding import refuse_shard
+from gnnrag.run.rundir import commit, refuse_shard
 from gnnrag.training.decisions import (
     RECORDED,
     Recorder,
@@ -386,7 +385,7 @@ def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]
     for name in own.mine if own.mine_top and "verifier" in asked_roles(config) else ():
         cls = resolve("mine", name, RETRIEVERS)
         settings = build_settings(cls, {}, "mine")
-        if cls.roles_for(settings):
+        if settings.role_names:
             raise ConfigError(f"mine={name}: asks roles for each query; give retrievers such as bm25, dense, chg")
         found.append(Choice(name, settings))
     return found

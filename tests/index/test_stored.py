@@ -19,7 +19,7 @@ from gnnrag.index.nearest import Nearest, largest, write_lists
 from gnnrag.index.passages import StoredPassages
 from gnnrag.parts import ready
 from gnnrag.retrievers.bm25 import BM25Retriever
-from gnnrag.retrievers.chg import CHGConfig, CHGRetriever
+from gnnrag.retrievers.chg import CHGRetriever
 from gnnrag.types import Passage, Query
 
 LIMITS = {
@@ -73,14 +73,14 @@ QUERIES = [Query(text, top_k=8) for text in ASKED]
 def test_a_large_index_answers_as_a_small_one(tmp_path: Path, large: None, monkeypatch: pytest.MonkeyPatch) -> None:
     build_index(tmp_path / "index", CORPUS, HASH, ["titles", "lexical", "embeddings", "extraction"])
     stored = Index(tmp_path / "index")
-    near = CHGRetriever(stored, CHGConfig(precision="fast")).retrieve(QUERIES)
+    near = ready(CHGRetriever(precision="fast"), index=stored).retrieve(QUERIES)
     found = [*map(stored.titles.match, ("ada lind 3", "film twelve", "the lind 5"))]
     assert isinstance(stored.passages, StoredPassages) and isinstance(stored.hierarchy.sentences, Texts)
     assert list(stored.passages) == CORPUS == stored.passages[:] and list(stored.ids) == [p.id for p in CORPUS]
     assert stored.position["d3"] == 43 and "x" not in stored.position and stored.lookup(["u"]) == (CORPUS[-1],)
     monkeypatch.undo()
     index = Index(tmp_path / "index")
-    exact = CHGRetriever(index, CHGConfig(precision="exact")).retrieve(QUERIES)
+    exact = ready(CHGRetriever(precision="exact"), index=index).retrieve(QUERIES)
     assert isinstance(index.passages, list) and isinstance(index.hierarchy.sentences, tuple)
     assert found == [*map(index.titles.match, ("ada lind 3", "film twelve", "the lind 5"))] and found[0]
     for one, other in zip(near, exact, strict=True):
@@ -92,7 +92,7 @@ def test_a_large_index_answers_as_a_small_one(tmp_path: Path, large: None, monke
 
 def test_a_result_near_the_seeds_does_not_depend_on_its_batch(tmp_path: Path, large: None) -> None:
     build_index(tmp_path / "index", CORPUS, HASH, ["titles", "lexical", "embeddings"])
-    retriever = CHGRetriever(Index(tmp_path / "index"), CHGConfig(precision="fast"))
+    retriever = ready(CHGRetriever(precision="fast"), index=Index(tmp_path / "index"))
     together = retriever.retrieve(QUERIES)
     for query, one in zip(QUERIES, together, strict=True):
         (alone,) = retriever.retrieve([replace(query)])

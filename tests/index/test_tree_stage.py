@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gnnrag.errors import ConfigError, LLMError
+from gnnrag.errors import LLMError
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
@@ -67,10 +67,6 @@ class TestTree:
         for children in tree.children:  # who says the same is in the same clusters
             positions = {c for c in children.tolist() if 9 <= c < 49}
             assert {c + 20 if c < 29 else c - 20 for c in positions} == positions
-
-    def test_settings_without_meaning(self, tmp_path):
-        with pytest.raises(ConfigError, match=r"index.tree.cluster='tree'"):
-            build(tmp_path, MANY, config(cluster="tree"), stages=["tree"])
 
 
 class TestChanges:

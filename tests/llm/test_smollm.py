@@ -19,7 +19,7 @@ from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.metrics.replies import described
 from gnnrag.registry import ROLES, resolve
-from gnnrag.run.evaluation import evaluate
+from gnnrag.run.evaluate import evaluate
 from gnnrag.run.rundir import read_predictions
 from tests.helpers.shared_data import SHARED_DATA
 from tests.helpers.tiny_model import serve
@@ -85,7 +85,7 @@ def llm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         pytest.importorskip("openvino_genai", reason="run: pip install 'gnnrag[openvino]'")
         yield "openvino", ["llm=openvino", f"llm.model={MODEL}", "llm.dtype=bfloat16"]
     elif request.param == "hf":
-        yield "hf", ["llm=hf", f"llm.model={MODEL}", "llm.device=cpu", "llm.max_padding=0.3"]
+        yield "hf", ["llm=hf", f"llm.model={MODEL}", "llm.device=cpu"]
     else:
         with serve(MODEL, tmp_path_factory.mktemp("serve")) as served:
             yield "server", [f"llm.base_url={served.base_url}", f"llm.model={served.model}", "llm.api_key_env=null"]

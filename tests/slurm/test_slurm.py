@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Coroutine
@@ -11,10 +10,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gnnrag.errors import LLMError
-from gnnrag.llm.base import Message, Request
-from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
-from gnnrag.llm.servers import read_servers, wait_for_servers
 from tests.slurm.cluster import ROOT, Cluster, lines, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
@@ -86,46 +81,6 @@ def test_a_training_of_two_processes_is_interrupted_twice_and_ends_with_the_same
     assert digest(run / "best/model.safetensors") == same
     (row,) = cluster.submit("train", *training_arguments(folder, "interrupted"), signal_s=110)
     assert (row["status"], row["left"]) == ("done", [])
-
-
-def test_a_server_is_found_by_its_file_and_leaves_it_when_it_is_stopped(cluster: Cluster) -> None:
-    folder = cluster.folder / "servers"
-    folder.mkdir()
-    file = folder / "servers.txt"
-    own = {"GNNRAG_SERVER_FILE": str(file), "GNNRAG_SERVER_HOST": "127.0.0.1"}
-    cluster.environment |= own
-    serve = ("slurm/serve.py", "--site", str(cluster.site()), "--folder", str(folder), "some-model")
-    id_ = cluster.python(*serve).strip()
-    for name in own:
-        del cluster.environment[name]
-    wait_for(lambda: read_servers(file), "the server's line")
-    assert file.stat().st_mode & 0o077 == 0, "only its owner may read the key"
-
-    llm = OpenAIBackend(OpenAIConfig(model="some-model", server_file=str(file), server_wait_s=100))
-    first = read_servers(file)[0]
-
-    def interrupt() -> None:
-        cluster.run("scancel", "--batch", "--signal=USR1", id_)
-        wait_for(lambda: not read_servers(file), "the server's leaving")
-        wait_for(lambda: cluster.restarts(id_) == 1, "the server's return to the queue")
-        wait_for(lambda: read_servers(file), "the server's second start")
-
-    async def ask_before_and_after() -> list[str]:
-        before = await llm.generate(Request((Message("user", "hello"),)))
-        await asyncio.to_thread(interrupt)
-        return [before.text, (await llm.generate(Request((Message("user", "again"),)))).text]
-
-    assert asyncio.run(ask_before_and_after()) == ["some-model"] * 2
-    second = read_servers(file)[0]
-    assert (first.job, first.url) == (id_, second.url)
-    assert first.key != second.key
-    cluster.run("scancel", "--full", id_)
-    assert cluster.end(id_) == "CANCELLED", "what a person cancels must not come back"
-    assert not read_servers(file)
-    file.write_text(f"http://127.0.0.1:9/v1 job={id_} key=x\n")  # what a server leaves that is killed outright
-    with pytest.raises(LLMError, match=f"job {id_} has ended: this line is stale"):
-        wait = wait_for_servers(file, 0.1, lambda told: None)
-        asyncio.run(with_slurm(cluster, wait))
 
 
 async def with_slurm(cluster: Cluster, wait: Coroutine[Any, Any, T]) -> T:

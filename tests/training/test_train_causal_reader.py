@@ -63,7 +63,7 @@ def test_the_reader_asks_once_more_and_abstains(replies: list[str], expected: An
 
 
 def test_without_passages_nothing_is_asked() -> None:
-    reader = BriefReader(ScriptedBackend())
+    reader = BriefReader(ScriptedBackend.of())
     assert asyncio.run(reader(ReaderTask(TASK.question, ()), Session("q"))).flags == ("abstained",)
 
 

@@ -18,7 +18,8 @@ from gnnrag.gnn.entity import EntityQuestions
 from gnnrag.gnn.examples import SupportSet
 from gnnrag.gnn.model import EntityGNN
 from gnnrag.index.index import Index
-from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
+from gnnrag.parts import ready
+from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.training.gnn import GNNTraining
 from gnnrag.types import Query, Question
 from training import train_gnn
@@ -88,10 +89,10 @@ def test_passages_are_found_by_the_entities_that_support_them(folder: Path, rank
         trained = [p.item() for p in checkpoint.ranker.parameters()]
         assert trained != [1.0, 1.0, 0.0, 0.0], "the ranker was trained, saved and read again"
     index = Index(folder / "index")
-    config = GFMConfig(str(run))
-    assert GFMRetriever.stages_for(config) == ("message_graph", "relation_vectors", "embeddings")
+    config = GFMRetriever(str(run))
+    assert config.reads == ("message_graph", "relation_vectors", "embeddings")
     texts = {row["id"]: row["question"] for row in map(json.loads, (folder / "data/questions.dev.jsonl").open())}
-    retriever = GFMRetriever(index, config)
+    retriever = ready(config, index=index)
     for row in rows:
         (ranking,) = retriever.retrieve([Query(texts[row["id"]], top_k=10)])
         assert list(ranking.ids) == [index.ids[p] for p in row["ranking"]], "training ranks as the retriever does"
@@ -100,11 +101,11 @@ def test_passages_are_found_by_the_entities_that_support_them(folder: Path, rank
 
 def test_without_a_start_dense_search_ranks_and_is_flagged(folder: Path) -> None:
     index, query = Index(folder / "index"), Query("Who wrote this note?", top_k=5)
-    (ranking,) = GFMRetriever(index, GFMConfig(str(folder / "runs/learned"))).retrieve([query])
+    (ranking,) = ready(GFMRetriever(str(folder / "runs/learned")), index=index).retrieve([query])
     cosines = index.passage_vectors @ index.embedder.encode([query.text], is_query=True)[0]
     assert ranking.branch == "dense_fallback" and ranking.ids[0] == index.ids[int(np.argmax(cosines))]
     assert np.allclose(ranking.scores, np.sort(cosines)[::-1][:5])
-    (nothing,) = GFMRetriever(index, GFMConfig(str(folder / "runs/learned"), fallback="none")).retrieve([query])
+    (nothing,) = ready(GFMRetriever(str(folder / "runs/learned"), fallback="none"), index=index).retrieve([query])
     assert nothing.branch == "gnn_none_fallback" and nothing.scores.max() == 0
 
 

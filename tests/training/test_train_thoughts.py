@@ -10,7 +10,7 @@ import pytest
 
 from gnnrag.cli.console import run_script
 from gnnrag.llm.base import Message, Request
-from gnnrag.llm.hf import HFBackend, HFConfig
+from gnnrag.parts import build
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from tests.helpers.language_rows import settings
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
@@ -36,7 +36,7 @@ def call(dots: list[str]) -> int:
 
 
 async def says(folder: Path, **more: Any) -> list[str]:
-    backend = HFBackend(HFConfig(model=str(folder), device="cpu", **more))
+    backend = build("llm", {"name": "hf", "model": str(folder), "device": "cpu", **more})
     requests = [Request((Message("user", text),), max_tokens=12) for text in ("Who?", "Where was she born?")]
     found = [(await backend.generate(request)).text for request in requests]
     await backend.close()
