@@ -42,7 +42,7 @@ from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection, parse_yes_no
 from gnnrag.roles.writers.records import split_records
 from gnnrag.roles.writers.report import parse_summary
-from gnnrag.roles.writers.triples import read
+from gnnrag.roles.writers.triples import LightRAGTriples
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier
@@ -70,7 +70,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "selection": parse_selection,
     "summary": parse_summary,
     "thoughts": lambda text: parse_thoughts(text, may_stop=True, with_chain=True),
-    "hyper": read,
+    "hyper": LightRAGTriples().read,
     "yes or no": parse_yes_no,
     "score": parse_score,
     "plain text": plain_text,
