@@ -21,7 +21,7 @@ from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.prompts.untrusted import MARK
-from gnnrag.registry import METHODS, RETRIEVERS, ROLES, resolve
+from gnnrag.registry import METHODS, RETRIEVERS, ROLES
 from gnnrag.roles.registry import Roles
 from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.session import Session
@@ -58,7 +58,7 @@ def runs() -> dict[str, list[str]]:
     found = {f"{name}{n or ''}": [f"method={name}", *dots] for name in METHODS for n, dots in enumerate(SETTINGS[name])}
     for name in RETRIEVERS:
         config = load(tuple(RETRIEVER_SETTINGS[name]))
-        if resolve("retriever", name, RETRIEVERS).roles_for(config.retriever.settings):
+        if config.retriever.settings.role_names:
             found[f"single-{name}"] = RETRIEVER_SETTINGS[name]
     return found
 
