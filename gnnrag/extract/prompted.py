@@ -11,8 +11,8 @@ from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
 from gnnrag.extract.base import Extraction, Extractor
 from gnnrag.llm.base import Message, estimate_tokens
-from gnnrag.prompts import CODED, load_prompt
-from gnnrag.prompts.untrusted import CODE_LENGTH, passage_element, with_codes
+from gnnrag.prompts import GUARD, load_prompt
+from gnnrag.prompts.untrusted import passage_element
 from gnnrag.roles.writers.base import Extracted, TriplesTask
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
@@ -96,7 +96,7 @@ def estimate_extraction(
     texts = dict.fromkeys((p.title, p.text) for p in passages)
     prompt = completion = 0
     for title, text in texts:
-        shown = estimate_tokens(with_codes(passage_element(Passage("", title, text), 1), "0" * CODE_LENGTH))
+        shown = estimate_tokens(passage_element(Passage("", title, text), 1))
         rows = _openie(shown) if config.format == "openie" else _conversation(shown, config, calls)
         prompt += sum(read for read, _ in rows)
         completion += sum(written for _, written in rows)
@@ -130,6 +130,6 @@ def _conversation(shown: int, config: ExtractConfig, calls: int) -> list[tuple[i
 def _fixed(name: str) -> int:
     """Return the tokens of a prompt without what is filled in."""
     prompt = load_prompt(name)
-    turns = [Message("system", f"{prompt.system}\n{CODED}" if prompt.system else ""), Message("user", prompt.user)]
+    turns = [Message("system", f"{prompt.system}\n{GUARD}" if prompt.system else ""), Message("user", prompt.user)]
     turns += [Message("user", text) for pair in prompt.examples for text in pair]
     return sum(estimate_tokens(turn.content) for turn in turns)

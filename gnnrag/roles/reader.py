@@ -13,8 +13,7 @@ from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.citations import cited_answer, parse_cited
-from gnnrag.roles.hollow import NO_ANSWER, OUT_OF_RANGE, need_answer
-from gnnrag.roles.parsing import strip_markup, strip_thinking
+from gnnrag.roles.parsing import NO_ANSWER, OUT_OF_RANGE, need_answer, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
 

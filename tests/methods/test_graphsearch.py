@@ -230,7 +230,7 @@ def test_concurrency_changes_no_prompt_prediction_or_trace() -> None:
     runs = []
     for concurrency, latency in ((1, 0.0), (16, 0.002)):
         backend, rows = scripted(), {}
-        backend.config.latency_s = latency
+        backend.latency_s = latency
         index = SearchIndex()
         loop = Loop(GraphSearch(index, prompted(backend), search()), TwoChannels(), read_nothing, index.lookup,
                     concurrency=concurrency)  # fmt: skip
@@ -254,7 +254,7 @@ class Lagging(ScriptedBackend):
 def test_which_side_is_faster_changes_no_trace() -> None:
     traces = []
     for late in (("You extract evidence", "You complete sub"), ("You extract triples", "You are a critical")):
-        backend, index = Lagging(scripted().config), SearchIndex()
+        backend, index = Lagging.of(*scripted().rules), SearchIndex()
         backend.late = late
         loop = Loop(GraphSearch(index, prompted(backend), search()), TwoChannels(), read_nothing, index.lookup)
         traces.append(asyncio.run(loop.answer(QUESTION))[1].events)
@@ -276,8 +276,8 @@ class Depths(ScriptedBackend):
 def test_the_longest_chain_of_calls() -> None:
     gaps = {("text", f"{n} gap"): ["P3"] for n in ("first", "second")}
     gaps |= {("graph", f"{n} gap"): ["e5"] for n in ("third", "fourth")}
-    backend = Depths(scripted(**BOTH_EXPAND).config)
-    backend.config.latency_s = 0.01
+    backend = Depths.of(*scripted(**BOTH_EXPAND).rules)
+    backend.latency_s = 0.01
     prediction, _ = run_search(backend, TwoChannels(TABLE | gaps))
     assert len(backend.requests) == 31
     retrievals = prediction.rounds + 1  # each spends one call of a retriever that reads its query by a model

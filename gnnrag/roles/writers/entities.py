@@ -13,7 +13,7 @@ from gnnrag.common.files import digest
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.roles.base import Role
-from gnnrag.roles.parsing import objects, strip_thinking
+from gnnrag.roles.parsing import json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
 from gnnrag.roles.writers.base import UNSURE, Curated, CurateTask, Typed, TypesTask
 from gnnrag.session import Session
@@ -74,7 +74,7 @@ class PromptedCurator(PromptedRole[CurateTask, Curated]):
 
 def read_partition(reply: str, count: int) -> Partition:
     """Return the groups of `{"groups": [[1, 3], [2]]}` as positions from 0; MalformedError: no partition."""
-    for data in objects(strip_thinking(reply)):
+    for data in json_objects(strip_thinking(reply), whole=True):
         rows = data.get("groups")
         if not isinstance(rows, list | tuple):
             continue
@@ -191,7 +191,7 @@ class PromptedTypes(PromptedRole[TypesTask, Typed]):
 
 def read_types(reply: str, count: int, allowed: frozenset[str]) -> list[str]:
     """Return the types of `{"types": {"1": "person", ...}}` by number; MalformedError: no such numbers or types."""
-    for data in objects(strip_thinking(reply)):
+    for data in json_objects(strip_thinking(reply), whole=True):
         rows = data.get("types")
         if not isinstance(rows, dict):
             continue

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from gnnrag.extract.base import EntityRecord, RelationRecord
 from gnnrag.llm.base import Backend, Message, estimate_tokens
-from gnnrag.prompts.untrusted import defuse_all_but, inline, passage_element
+from gnnrag.prompts.untrusted import escaped_except, inline, passage_element
 from gnnrag.roles.parsing import in_parentheses, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.writers.base import TriplesTask
@@ -260,7 +260,7 @@ def task_values(task: TriplesTask, types: tuple[str, ...]) -> Mapping[str, str]:
 
 def _said(reply: str) -> Message:
     """Return a reply as a turn of the conversation that goes on: it was written from the passage."""
-    return Message("assistant", defuse_all_but(reply, _FORMAT))
+    return Message("assistant", escaped_except(reply, _FORMAT))
 
 
 def is_yes(reply: str) -> bool:

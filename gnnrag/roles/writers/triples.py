@@ -13,7 +13,7 @@ from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, Relat
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element, passage_element
 from gnnrag.roles.base import Role
-from gnnrag.roles.parsing import objects, strip_thinking
+from gnnrag.roles.parsing import json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, Prompter
 from gnnrag.roles.writers.base import Extracted, TriplesTask
 from gnnrag.roles.writers.records import (
@@ -95,7 +95,7 @@ def _is_triple(row: Any) -> bool:
 
 
 def _list(reply: str, key: str) -> list[Any]:
-    for data in objects(strip_thinking(reply)):
+    for data in json_objects(strip_thinking(reply), whole=True):
         value = data.get(key)
         if isinstance(value, list | tuple):
             return list(value)
