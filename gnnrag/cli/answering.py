@@ -10,7 +10,7 @@ from gnnrag.common.untrusted import one_line
 from gnnrag.index.index import Index
 from gnnrag.run.answers import citations, where
 from gnnrag.session import Session
-from gnnrag.text.sentences import excerpt, rows_around
+from gnnrag.text.sentences import excerpt
 from gnnrag.types import Prediction
 
 PAD = " " * 6
@@ -55,9 +55,8 @@ def evidence_lines(prediction: Prediction, session: Session, index: Index) -> li
         is_read = passage.id in support
         wanted = said or f"{prediction.answer if is_read else ''} {asked}"
         lines.append(f" {'*' if is_read else ' '}[{number}] {one_line(passage.title)} ({where(passage)})")
-        prose, table = rows_around(passage.text, wanted)
-        shown = [excerpt(prose, wanted), *table]
-        lines += [fill(text, 110, initial_indent=PAD, subsequent_indent=PAD) for text in shown if text]
+        if shown := excerpt(passage.text, wanted):
+            lines.append(fill(shown, 110, initial_indent=PAD, subsequent_indent=PAD))
     if support:
         lines.append("\n * the answer was read from here")
     doubtful = [each["sentence"] for each in answer.get("citations", ()) if not each["supported"]]

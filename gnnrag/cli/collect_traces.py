@@ -28,7 +28,7 @@ from gnnrag.cli.console import IndexProgress, note, refuse_unknown, split_argume
 from gnnrag.cli.tables import plain_table
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
-from gnnrag.run.evaluation import Observer
+from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label
 from gnnrag.training.collect import collect, join, recorded_roles, take_in
 from gnnrag.training.rows import TracesConfig, check_traces

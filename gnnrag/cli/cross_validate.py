@@ -33,7 +33,7 @@ from gnnrag.metrics.statistics import with_interval
 from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.reports import cross
 from gnnrag.reports.cross import GNN, Part, split_trained
-from gnnrag.run.evaluation import Observer, load_questions_for
+from gnnrag.run.evaluate import Observer, load_questions_for
 from gnnrag.run.rundir import roles_label
 
 OWN = {"methods": "single", "retrievers": "", "against": "", "sample": ""}

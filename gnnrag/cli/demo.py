@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from gnnrag.cli.console import IndexProgress, note
 from gnnrag.cli.tables import metrics_table
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_shared_index
 from gnnrag.run.rundir import run_label
 

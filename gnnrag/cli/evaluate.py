@@ -30,10 +30,9 @@ from gnnrag.cli.tables import metrics_table, texts_table
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.metrics.replies import remarks
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES
-from gnnrag.run.evaluation import Observer, evaluate
+from gnnrag.run.evaluate import Observer, evaluate
 from gnnrag.run.pipeline import refuse_sample
-from gnnrag.run.rundir import read_predictions, run_label
-from gnnrag.run.sharding import MERGE, read_shard
+from gnnrag.run.rundir import MERGE, read_predictions, read_shard, run_label
 
 PARTS = {"method": METHODS, "retriever": RETRIEVERS, "roles": {f"{r}.{i}": "" for r in ROLES for i in ROLES[r]}}
 _LISTING = "\n".join(f"{name}: {', '.join(table)}" for name, table in PARTS.items())

