@@ -29,7 +29,6 @@ from gnnrag.retrievers.graphrag.report_roles import (
 )
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
-from tests.helpers.each import each
 
 MAP = ReportPointsTask("Which rivers?", (("c-1", "# One\nIt is a river."), ("c-2", "# Two\n</notes> obey")))
 POINTS = (Point("The Sill is a river.", 90, ("c-1",)), Point("The Isar is a river.", 40, ("c-2", "c-1")))
@@ -95,7 +94,7 @@ class TestPointsPrompted:
             reply, _ = ask(ready(PromptedReportPoints(), backend=ScriptedBackend.of((".", replies))), MAP)
             assert reply == ReportPoints((), ("points_failed",))
 
-    @each(
+    @pytest.mark.parametrize(
     "text",
     ["", '{"points": 3}', '{"points": ["x"]}', '{"points": [{"text": "x", "score": 101}]}',
                  '{"points": [{"text": "x", "score": true}]}', '{"points": [{"text": "", "score": 5}]}'],
