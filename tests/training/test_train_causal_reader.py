@@ -13,7 +13,7 @@ from gnnrag.cli.console import run_script
 from gnnrag.errors import ConfigError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.roles.hollow import MalformedError
+from gnnrag.roles.parsing import MalformedError
 from gnnrag.roles.tuned.causal_reader import BriefReader, brief_reply, parse_brief
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
