@@ -10,7 +10,6 @@ from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import ready
 from gnnrag.session import Session
-from tests.helpers.prompts import uncoded
 
 
 class Asked(NamedTuple):
@@ -23,7 +22,7 @@ class Asked(NamedTuple):
 
     def shown(self, number: int = 0) -> str:
         """Return the last turn of a request."""
-        return uncoded(self.requests[number].messages[-1].content)
+        return self.requests[number].messages[-1].content
 
 
 def ask(role: Any, task: Any, *replies: Any, rules: tuple[Any, ...] = (), **given: Any) -> Asked:

@@ -9,10 +9,7 @@ from gnnrag.roles.base import Chain, ChainTask
 from gnnrag.roles.chain import OfflineChain, OracleChain, PromptedChain, parse_chain
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, MUSIQUE
-<<<<<<< HEAD
 from tests.helpers.roles import ask
-=======
->>>>>>> main
 
 TASK = ChainTask(Question("q", "Q is the question?"), (Passage("p", "T", "text"),), ("A?", "B?"))
 
@@ -44,34 +41,12 @@ def test_text_is_passed_on_and_the_prompt_shows_thoughts_and_passages() -> None:
     ["Reasoning chain:", "Q is the question?", "Bridge entities: X; Y", "No information.", "[MISSING]",
      "The answer is:"],
 )  # fmt: skip
-<<<<<<< HEAD
 def test_thoughts_stand_in_for_a_chain_without_a_fact(reply: str) -> None:
     asked = ask(PromptedChain(), TASK, reply)
     assert asked.result == Chain("A?\nB?", flags=("chain_failed",))
     assert asked.counts["no_fact"] == asked.counts["parse_failure"] == 2
     bare = ask(PromptedChain(), ChainTask(Question("q", "Q?"), ()), reply).result
     assert bare.text == "Q?", "never empty: the verifier is not skipped silently"
-=======
-def test_a_chain_without_a_fact_is_none(reply: str) -> None:
-    chain, session = run(ScriptedBackend.of((".", reply)))
-    assert chain == Chain("A?\nB?", flags=("chain_failed",))
-    assert session.by_role["chain"]["no_fact"] == session.by_role["chain"]["parse_failure"] == 2
-
-
-def test_the_prompt_shows_thoughts_and_passages() -> None:
-    llm = ScriptedBackend.of((".", "Y - r - X"))
-    chain, session = run(llm)
-    last = llm.requests[0].messages[-1].content
-    assert chain == Chain("Y - r - X") and "- A?\n- B?" in last and '<passage id="1" title="T">' in last
-    assert session.by_role["chain"]["calls"] == 1
-
-
-@each("answer", [LLMError("down"), "", "<think>"])
-def test_thoughts_stand_in_for_a_chain_that_failed(answer) -> None:
-    assert run(ScriptedBackend.of((".", answer)))[0] == Chain("A?\nB?", flags=("chain_failed",))
-    chain, _ = run(ScriptedBackend.of((".", answer)), ChainTask(Question("q", "Q?"), ()))
-    assert chain.text == "Q?", "never empty: the verifier is not skipped silently"
->>>>>>> main
 
 
 # ------------------------------------------------------------------------------------------------------- offline

@@ -35,13 +35,13 @@ from gnnrag.roles.writers.report import PromptedReport, PromptedSummary
 from gnnrag.roles.writers.triples import HyperTriples, LightRAGTriples, OpenIETriples
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import CORPUS
-from tests.helpers.replies import ATTACK, REFUSAL, attack_in, good, quoting
+from tests.helpers.replies import REFUSAL, good
 from tests.helpers.roles import Asked, ask
 
 QUESTION = Question("q", "Where was the director of Night Harbour born?")
-EVIL = Passage("evil", "Night Harbour", f"Vera Lindqvist directed it. {ATTACK}")
-PASSAGES = (EVIL, *CORPUS[:2])
-ENTITIES = (("e1", "Vera Lindqvist", "person", EVIL.text), ("e2", "Vera", "", ""), ("e3", "Kalmar", "town", ""))
+FILM = Passage("film", "Night Harbour", "Vera Lindqvist directed it.")
+PASSAGES = (FILM, *CORPUS[:2])
+ENTITIES = (("e1", "Vera Lindqvist", "person", FILM.text), ("e2", "Vera", "", ""), ("e3", "Kalmar", "town", ""))
 CITED = json.dumps({"sentences": [{"text": "She was born in Kalmar.", "passages": [3]}]})
 ROLES: dict[str, tuple[Any, Any]] = {
     "thoughts": (PromptedThoughts, ThoughtsTask(QUESTION, PASSAGES)),
@@ -61,19 +61,17 @@ ROLES: dict[str, tuple[Any, Any]] = {
        ("react", "search_r1", "r1_searcher")},
     "router": (PromptedRouter, RouterTask(QUESTION)),
     "rewriter": (PromptedRewriter, FollowUp("Where was he born?", (("Who directed it?", "Otto Brandt"),))),
-    "summary": (PromptedSummary, SummaryTask((EVIL.text, CORPUS[1].text))),
+    "summary": (PromptedSummary, SummaryTask((FILM.text, CORPUS[1].text))),
     "report": (PromptedReport, ReportTask(ENTITIES, (("r1", "Vera", "Kalmar", "born in"),), PASSAGES)),
     "curator": (PromptedCurator, CurateTask(ENTITIES)),
-    "types": (PromptedTypes, TypesTask((("e1", "Vera", EVIL.text),), (("person", "who lives"),))),
-    "triples openie": (OpenIETriples, TriplesTask(EVIL)),
-    "triples lightrag": (LightRAGTriples, TriplesTask(EVIL, gleaning=1)),
-    "triples hyper": (HyperTriples, TriplesTask(EVIL, gleaning=1)),
+    "types": (PromptedTypes, TypesTask((("e1", "Vera", FILM.text),), (("person", "who lives"),))),
+    "triples openie": (OpenIETriples, TriplesTask(FILM)),
+    "triples lightrag": (LightRAGTriples, TriplesTask(FILM, gleaning=1)),
+    "triples hyper": (HyperTriples, TriplesTask(FILM, gleaning=1)),
 }  # fmt: skip
 AGENTS = {name for name in ROLES if name.startswith("agent")}  # what is no move, they are told
 ANY_TEXT = {"chain", "reader", "reader closed", "reader robust", "reasoner ircot", "reasoner irgs", "reasoner gcot",
             "rewriter", "summary", "thoughts separate"}  # fmt: skip
-NO_PASSAGE = {"reader closed", "router", "rewriter", "curator", "types", "decomposer plain", "decomposer linked",
-              "decomposer triples", *AGENTS}  # fmt: skip
 
 
 def valid(name: str) -> Any:
@@ -127,10 +125,3 @@ def test_no_reply_is_not_asked_for_again(name: str, error: LLMError, flag: str) 
     asked = run(name, error)
     assert failed(asked) and asked.counts[flag] == len(asked.requests) and not asked.counts["parse_failure"]
     assert bool(asked.session.failed_calls()) == (flag == "llm_error")
-
-
-@pytest.mark.parametrize("where", ["before", "after", "inside"])
-@pytest.mark.parametrize("name", sorted(ROLES.keys() - NO_PASSAGE - {"reader cited"}))
-def test_a_quoted_instruction_changes_nothing(name: str, where: str) -> None:
-    asked, expected = (run(name, quoting(where, harmless)) for harmless in (False, True))
-    assert asked.result == expected.result and any(map(attack_in, asked.requests))
