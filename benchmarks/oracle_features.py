@@ -28,7 +28,8 @@ from gnnrag.gnn.subgraph import Subgraph, join
 from gnnrag.graphs.messages import REFERS
 from gnnrag.index.index import Index
 from gnnrag.metrics.statistics import paired_difference
-from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
+from gnnrag.parts import ready
+from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.text.normalise import words
 
 K, RARE = 5, 20  # a name that more passages share joins none
@@ -106,7 +107,7 @@ class Scored:
     """The questions of a set, scored by the network, and what oracles add."""
 
     def __init__(self, index: Index, questions: Sequence[Mapping[str, Any]], checkpoint: str | None) -> None:
-        scorer: Any = GFMRetriever(index, GFMConfig(checkpoint)).scorer
+        scorer: Any = ready(GFMRetriever(checkpoint), index=index).scorer
         self.index, self.graphs = index, scorer.graphs
         self.rows = []
         for start in range(0, len(questions), 32):

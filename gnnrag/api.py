@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnrag.common.progress import Progress, progressing
-from gnnrag.common.yaml_config import shipped
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, load_config, shipped
 from gnnrag.datasets.base import Dataset, load_passages, load_questions
 from gnnrag.datasets.canonical import read_question
 from gnnrag.datasets.documents.report import write_report

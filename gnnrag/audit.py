@@ -19,7 +19,6 @@ import numpy as np
 
 from gnnrag.common.files import digest, write_json, write_jsonl
 from gnnrag.common.records import AUDIT, refuse_other
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import EvaluateConfig, to_plain
 from gnnrag.datasets.base import Dataset, stratified_sample
 from gnnrag.datasets.jsonl import read_jsonl
@@ -287,7 +286,7 @@ def audit(
         for q, g, d, r in zip(sample, given, decided, routings, strict=True)
     ]
     write_jsonl(path / "labels.jsonl", rows)
-    write_json(path / "audit.json", report | {"settings": without_credentials(to_plain(config))})
+    write_json(path / "audit.json", report | {"settings": to_plain(config)})
     return path, report
 
 

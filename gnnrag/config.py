@@ -1,26 +1,24 @@
 """Settings: a tree of dataclasses, one short YAML per experiment, dotted overrides, no key that nobody reads.
 
-A *choice* section names a registered part and carries its settings. `retriever: chg` and `retriever=chg` are short for
-`retriever.name=chg`; `retriever.damping=0.6` sets a field of that part's dataclass.
+A *choice* section names a part and carries its settings. `retriever: chg` and `retriever=chg` are short for
+`retriever.name=chg`; `retriever.damping=0.6` is a field of that part.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml  # type: ignore[import-untyped]
+from annotated_types import Ge, Gt, Le
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gnnrag import registry
-from gnnrag.common.yaml_config import CHOICES as CHOICES
-from gnnrag.common.yaml_config import FROZEN, MARK, expression_of, frozen, hidden, shorthand, spelt, thawed, with_values
-from gnnrag.common.yaml_config import read_yaml as read_yaml
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.index_config import CommunityConfig as CommunityConfig
 from gnnrag.index_config import EmbedderConfig as EmbedderConfig
@@ -31,10 +29,12 @@ from gnnrag.index_config import KnowledgeConfig as KnowledgeConfig
 from gnnrag.index_config import RoleConfig as RoleConfig
 from gnnrag.index_config import TextConfig as TextConfig
 from gnnrag.index_config import TreeConfig as TreeConfig
-from gnnrag.index_config import check_choices, one_of
-from gnnrag.parts import Part, is_part, make, settings_of
+from gnnrag.parts import Part, is_part, layered, make, settings_of
 
 T = TypeVar("T")
+Share = Annotated[float, Ge(0), Le(1)]
+CHOICES = {"method": registry.METHODS, "retriever": registry.RETRIEVERS, "llm": registry.BACKENDS}
+SHIPPED = Path(__file__).with_name("shipped")  # sample and settings that travel inside the package
 
 
 @dataclass
@@ -70,8 +70,8 @@ class DataConfig:
     titles: bool = True  # false: passages without their titles, as in text that has none
     chunk_words: int = 100  # own documents: words of a passage, about
     chunk_overlap: int = 0  # own documents: words that neighbours share
-    popqa_aliases: str = one_of("decoded", "raw")  # raw: as published PopQA numbers were computed
-    missing_gold: str = one_of("error", "drop")  # a release's gold passage that its corpus lacks
+    popqa_aliases: Literal["decoded", "raw"] = "decoded"  # raw: as published PopQA numbers were computed
+    missing_gold: Literal["error", "drop"] = "error"  # a release's gold passage that its corpus lacks
 
     @property
     def draw(self) -> tuple[int, int] | None:
@@ -83,7 +83,7 @@ class DataConfig:
 class TrackedRun:
     """Who else is told of a run. The run directory records everything in any case."""
 
-    tracking: str = one_of("off", "offline", "online")  # Weights & Biases
+    tracking: Literal["off", "offline", "online"] = "off"  # Weights & Biases
     project: str = "gnnrag"
     entity: str | None = None  # team or account; null: that of whoever is logged in
     group: str | None = None  # shows runs together; null: shards and folds of a run are a group
@@ -99,43 +99,38 @@ class RunConfig(TrackedRun):
     fresh: bool = False  # throw an earlier run of that name away
     retry_failed: bool = True  # a resumed run tries questions again that had ended with an error
     traces: bool = True
-    warn_bad_replies: float | None = 0.1  # a role with a larger share of bad replies is a warning (metrics.replies)
-    max_bad_replies: float | None = 0.5  # and with a larger one than this an error, exit code 1; null: never
-
-
-def check_run(config: RunConfig) -> None:
-    """Raise ConfigError where a setting of `run` is none of those allowed, or a limit of bad replies is no share."""
-    check_choices(config, "run")
-    for name, value in (("warn_bad_replies", config.warn_bad_replies), ("max_bad_replies", config.max_bad_replies)):
-        if value is not None and not 0 <= value <= 1:
-            raise ConfigError(f"run.{name}={value:g}: give a share from 0 to 1, or null for no limit")
+    warn_bad_replies: Share | None = 0.1  # a role with a larger share of bad replies is a warning (metrics.replies)
+    max_bad_replies: Share | None = 0.5  # and with a larger one than this an error, exit code 1; null: never
 
 
 @dataclass
 class LongAnswersConfig:
     """How questions are scored whose reference answers are a sentence or more, or that have no gold passages."""
 
-    context_tokens: int = 1_000  # of what was retrieved, from the best passage on: the same budget for all
+    # of what was retrieved, from the best passage on: the same budget for all
+    context_tokens: Annotated[int, Ge(1)] = 1_000
     tokenizer: str = "estimate"  # 4 characters a token; or a folder with tokenizer.json, or a name for transformers
-    answer_words: int | None = None  # answers are cut to so many words, to compare at one length; null: whole
-    least_support: float = 0.5  # share of a statement's weight that a text must have to state it; fitted on 2wiki-train
+    # answers are cut to so many words, to compare at one length; null: whole
+    answer_words: Annotated[int, Ge(1)] | None = None
+    # share of a statement's weight that a text must have to state it; fitted on 2wiki-train
+    least_support: Annotated[float, Gt(0), Le(1)] = 0.5
 
 
 @dataclass
 class AnswerConfig:
     """How long answers are."""
 
-    style: str | None = None  # short, sentence or long; null: by the question's kind
-    words: int | None = None  # of a long answer at most; null: 120
+    style: Literal["short", "sentence", "long"] | None = None  # null: by the question's kind
+    words: Annotated[int, Ge(1)] | None = None  # of a long answer at most; null: 120
 
 
 @dataclass
 class MetricsConfig:
     """How predictions are scored."""
 
-    ks: list[int] = field(default_factory=lambda: [1, 2, 5, 10, 20, 30, 50, 100, 150, 200])
+    ks: list[Annotated[int, Ge(1)]] = field(default_factory=lambda: [1, 2, 5, 10, 20, 30, 50, 100, 150, 200])
     skip_no_gold: bool = True  # means of recall are over questions that have gold passages; false: others count 0
-    f1_variant: str = "hipporag"  # hipporag, hotpot or squad
+    f1_variant: Literal["hipporag", "hotpot", "squad"] = "hipporag"
     long: LongAnswersConfig = field(default_factory=LongAnswersConfig)
 
 
@@ -166,62 +161,58 @@ class EvaluateConfig:
     run: RunConfig = field(default_factory=RunConfig)
     shard: str | None = None  # 3/16: the third of 16 parts of the questions; merge: all parts together
     seed: int = 0  # of the bootstrap behind the intervals; predictions draw no random numbers
-    concurrency: int = 16
-
-
-EXAMPLES = {  # a key of a script's settings to a file of such settings; a run's own have none of these
-    "fit": "those of configs/train", "judged": "configs/judge/scores.yaml",
-}  # fmt: skip
+    concurrency: Annotated[int, Ge(1)] = 16
 
 
 def load_config(
     schema: type[T], source: str | Path | Mapping[str, Any] | None = None, overrides: Sequence[str] = ()
 ) -> T:
-    """Read defaults, then a YAML file (or a mapping), then dotted `key=value` overrides; evaluate expressions.
+    """Read defaults, then a YAML file (or a mapping), then dotted `key=value` overrides.
 
-    Raises ConfigError: missing file, broken YAML, unknown key (the nearest valid one is named), or a wrong type.
+    Raises ConfigError: missing file, broken YAML, unknown key (the nearest valid one is named), or a wrong value.
     """
     if isinstance(source, Mapping):
-        whole = OmegaConf.to_container(source) if isinstance(source, DictConfig) else dict(source)
-        raw = OmegaConf.create(frozen(whole, MARK))
+        values = long_form(OmegaConf.to_container(source) if isinstance(source, DictConfig) else source)
     else:
-        keys = {f.name for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
-        examples = next((example for key, example in EXAMPLES.items() if key in keys), "configs/evaluate/sample.yaml")
-        raw = read_yaml(source, examples) if source else OmegaConf.create({})
+        values = long_form(read_yaml(source)) if source else {}
     for item in overrides:
         if "=" not in item or item.startswith("="):
             raise ConfigError(f"override {item!r} is not of the form key=value")
         try:
-            override = shorthand(OmegaConf.from_dotlist([item]))
-            raw = OmegaConf.merge(shorthand(raw, override), override)  # type: ignore[assignment]
+            override: Any = OmegaConf.to_container(OmegaConf.from_dotlist([item]))
         except (OmegaConfBaseException, TypeError, ValueError, yaml.YAMLError) as error:
-            raise ConfigError(f"override {item!r} cannot be read, or does not fit the config: {error}") from error
-    raw = shorthand(raw)
-    root = _defaults(schema)  # type: ignore[arg-type]
-    if "gnn" in raw and "gnn" not in root and "retriever" in root:  # gnn.checkpoint: a setting of retriever=gfm
-        given = raw.pop("gnn")
-        raw = OmegaConf.merge(raw, {"retriever": given})  # type: ignore[assignment]
-    everything = _evaluated(raw, schema)
+            raise ConfigError(f"override {item!r} cannot be read: {error}") from error
+        override = long_form(override)
+        values = layered(without_replaced(values, override), override)
     try:
-        return _filled(root, everything)  # type: ignore[no-any-return]
-    except ConfigError as error:  # it quotes what an expression gave
-        raise ConfigError(hidden(str(error), everything)) from None
+        values = OmegaConf.to_container(OmegaConf.create(values), resolve=True)  # type: ignore[assignment]
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{getattr(error, 'full_key', '') or '?'}: {str(error).splitlines()[0]}") from error
+    names = {field.name for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
+    if "gnn" in values and "gnn" not in names and "retriever" in names:  # gnn.checkpoint: a setting of retriever=gfm
+        values = layered(values, {"retriever": values.pop("gnn")})
+    if "hub:" in repr(values):
+        from gnnrag.hub import with_pulled  # few settings name a hub
 
-
-def _filled(root: DictConfig, everything: Mapping[str, Any]) -> Any:
-    chosen: dict[str, Choice] = {}
-    names = {name: root[name] for name in CHOICES if name in root}
-    for name in names:
-        chosen[name] = _choose(name, everything, names[name])
+        values = with_pulled(values)
+    chosen = {name: values.pop(name, {}) for name in CHOICES if name in names}
+    config = make(schema, values, "")
+    for name, section in chosen.items():
+        setattr(config, name, choose(name, section, getattr(config, name)))
         if name == "method" and "retriever" in names:
-            wanted = registry.resolve(name, chosen[name].name, CHOICES[name])
-            names["retriever"] = wanted.default_retriever or names["retriever"]
-    config = _merge(root, {**everything, **{name: choice.name for name, choice in chosen.items()}}, "")
-    for name, choice in chosen.items():
-        setattr(config, name, choice)
+            wanted = registry.resolve(name, config.method.name, CHOICES[name]).default_retriever
+            setattr(config, "retriever", wanted or getattr(config, "retriever"))  # noqa: B009, B010
+    # type: ignore[attr-defined]
     if "retriever" in chosen and {"auto", "tuned"} & {config.roles.default, config.roles.thoughts.impl}:
         _settle_thoughts(config)
     return config
+
+
+def choose(kind: str, section: Mapping[str, Any], default: str) -> Choice:
+    """Return the part that a section names, or the default, with its settings."""
+    values = {key: value for key, value in section.items() if key != "name"}
+    name = section.get("name") or default
+    return Choice(name, build_settings(registry.resolve(kind, name, CHOICES[kind]), values, kind))
 
 
 def _settle_thoughts(config: Any) -> None:
@@ -244,102 +235,113 @@ def _settle_thoughts(config: Any) -> None:
 
 
 def build_settings(cls: type[Part], values: Mapping[str, Any], where: str) -> Any:
-    """Return `cls.config_class` with `values` over those of a `preset`; unknown keys: ConfigError naming `where`."""
+    """Return the settings of a part, checked; see `gnnrag.parts.make`."""
     if is_part(cls):
         return make(cls, values, where)
     schema, presets = cls.config_class, cls.presets
     if presets and "preset" in values:
         if (low := presets.get(str(values["preset"]))) is None:
             raise ConfigError(f"{where}.preset={values['preset']!r}: {nearest(str(values['preset']), presets)}")
-        given = {key: value for key, value in values.items() if key != "preset"}
-        both = {k: {**low[k], **v} for k, v in given.items() if isinstance(v, Mapping) and isinstance(low.get(k), dict)}
-        values = {**low, **given, **both}
+        values = layered(low, {key: value for key, value in values.items() if key != "preset"})
     if schema is None and values:
         raise ConfigError(f"{where} has no settings, but got {', '.join(values)}")
-    return _merge(_defaults(schema), dict(values), where) if schema else None
-
-
-def to_plain(config: Any, values: bool = False) -> Any:
-    """Return resolved settings as JSON data, choices with `name` in front, expressions as written unless `values`."""
-    if (expression := expression_of(config)) is not None:
-        return config if values else expression
-    if isinstance(config, Choice):
-        return {"name": config.name, **(to_plain(config.settings, values) or {})}
-    if is_part(type(config)):
-        return {name: to_plain(value, values) for name, value in settings_of(config).items()}
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        kept = [f.name for f in dataclasses.fields(config) if not f.metadata.get("passing")]
-        return {name: to_plain(getattr(config, name), values) for name in kept}
-    if isinstance(config, Mapping):
-        return {str(k): to_plain(v, values) for k, v in config.items()}
-    if isinstance(config, list | tuple):
-        return [to_plain(v, values) for v in config]
-    return config
-
-
-def _choose(section: str, everything: Mapping[str, Any], default: str) -> Choice:
-    values = dict(everything.get(section) or {})
-    name = values.pop("name", None) or default
-    if expression := expression_of(name):  # names stand in names of folders
-        raise ConfigError(f"{section}.name={expression}: write the name out; only its settings may be expressions")
-    cls = registry.resolve(section, name, CHOICES[section])
-    return Choice(name, build_settings(cls, values, section))
-
-
-def _evaluated(raw: DictConfig, schema: type) -> dict[str, Any]:
-    """Return the caller's settings as plain data; what an expression gave carries it (`gnnrag.common.yaml_config`)."""
-    plain: Any = OmegaConf.to_container(raw)
-    try:
-        if MARK in repr(plain):
-            defaults = OmegaConf.create({k: v for k, v in to_plain(schema()).items() if k not in CHOICES})
-            plain = with_values(plain, OmegaConf.merge(defaults, raw))
-    except OmegaConfBaseException as error:
-        key, message = getattr(error, "full_key", "") or "?", str(error).splitlines()[0]
-        raise ConfigError(f"{key}: {message}") from error
-    return _with_pulled(plain) if "hub:" in repr(plain) else plain  # type: ignore[no-any-return]
-
-
-def _with_pulled(plain: Any) -> Any:
-    from gnnrag.hub import with_pulled  # few settings name a hub
-
-    return with_pulled(plain)
+    return make(schema, values, where) if schema else None
 
 
 def read_plain(schema: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """Return a dataclass filled with a record's plain data, none evaluated; ConfigError: unknown key or wrong type."""
-    return _merge(_defaults(schema), dict(values), where)  # type: ignore[arg-type, no-any-return]
+    """Return a dataclass filled with a record's plain data; ConfigError: unknown key or wrong type."""
+    return make(schema, values, where)
 
 
-@functools.cache
-def _defaults(schema: type) -> DictConfig:
-    """Return a schema's defaults, which nobody changes: to build those of an evaluation takes OmegaConf 70 ms."""
-    defaults: DictConfig = OmegaConf.structured(schema)
-    OmegaConf.set_readonly(defaults, True)
-    return defaults
+def to_plain(config: Any) -> Any:
+    """Return resolved settings as JSON data, choices with `name` in front."""
+    if isinstance(config, Choice):
+        return {"name": config.name, **(to_plain(config.settings) or {})}
+    if is_part(type(config)):
+        return {name: to_plain(value) for name, value in settings_of(config).items()}
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        fields = [f.name for f in dataclasses.fields(config) if not f.metadata.get("passing")]
+        return {name: to_plain(getattr(config, name)) for name in fields}
+    if isinstance(config, Mapping):
+        return {str(key): to_plain(value) for key, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [to_plain(value) for value in config]
+    return config
 
 
-def _merge(base: Any, values: dict[str, Any], where: str) -> Any:
-    """Return the dataclass of `base` with `values` put in, none evaluated; an unknown key names the nearest one."""
-    _check_keys(base, values, where)
-    values = spelt(base, values)
+# ------------------------------------------------------------------------------------------------------- YAML files
+def shipped(path: str | Path) -> Path:
+    """Return a path as it is; `data/sample` or `configs/...`, where there is no such thing, in the package."""
+    given, inside = Path(path), SHIPPED / path
+    is_named = given.parts[:1] in (("data",), ("configs",)) and ".." not in given.parts and not given.exists()
+    return inside if is_named and inside.exists() else given
+
+
+def read_yaml(source: str | Path, examples: str = "configs/evaluate/sample.yaml") -> dict[str, Any]:
+    """Return the settings in a YAML file. Raises ConfigError, naming `examples`, where there is none."""
+    path = shipped(source)
+    if path.is_dir():
+        setting = "index.path" if (path / "manifest.json").is_file() else "data.path"
+        raise ConfigError(f"{path} is a folder, and no config file: {setting}={path} names it")
+    if not path.is_file():
+        beside = sorted(p.name for p in path.parent.glob("*.yaml"))
+        if close := difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8):
+            examples = str(path.with_name(close[0]))
+        raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as {examples}")
     try:
-        merged = OmegaConf.to_object(OmegaConf.merge(base, frozen(values)))
-    except OmegaConfBaseException as error:
-        key = getattr(error, "full_key", "") or "?"
-        message = str(error).splitlines()[0].replace(FROZEN, MARK)
-        raise ConfigError(f"{where + '.' if where else ''}{key}: {message}") from error
-    merged = thawed(merged, values)
-    check_choices(merged, where)
-    return merged
+        found = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: must hold a mapping of settings")
+    return found
 
 
-def _check_keys(base: Any, values: Mapping[str, Any], where: str) -> None:
-    for key, value in values.items():
-        dotted = f"{where}.{key}" if where else str(key)
-        if key not in base:
-            raise ConfigError(f"unknown setting {dotted!r}. {nearest(str(key), [str(k) for k in base])}")
-        node = base._get_node(key)
-        if isinstance(node, DictConfig) and dataclasses.is_dataclass(OmegaConf.get_type(node)):
-            if not isinstance(value, Mapping):
-                raise ConfigError(f"{dotted}={value!r}: is a section, with the keys {', '.join(map(str, node))}")
-            _check_keys(node, value, dotted)
+def long_form(values: Any) -> dict[str, Any]:
+    """Expand `retriever: chg`, `roles: offline` and `roles.verifier: tuned` to their long forms."""
+    plain = dict(values)
+    for section in CHOICES.keys() & plain.keys():
+        plain[section] = _section(section, plain[section], "name")
+    if isinstance(plain.get("index"), Mapping):
+        plain["index"] = dict(plain["index"])
+    for outer, where, key in ((plain, "roles", "roles"), (plain.get("index"), "index.writers", "writers")):
+        if isinstance(outer, dict) and key in outer:
+            outer[key] = _section(where, outer[key], "default")
+            for role in outer[key].keys() - {"default"}:
+                outer[key][role] = _section(f"{where}.{role}", outer[key][role], "impl")
+    return plain
+
+
+def _section(where: str, value: Any, key: str) -> dict[str, Any]:
+    """Return a section as a mapping; a bare name is its field `key`."""
+    if isinstance(value, str):
+        value = {key: value}
+    if not isinstance(value, Mapping) or not isinstance(value.get(key) or "", str):
+        raise ConfigError(f"{where}={value!r}: give a name, or a section of settings with {key}: NAME")
+    return dict(value)
+
+
+def without_replaced(low: Mapping[str, Any], high: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """Return settings without those of parts that `high` replaces by another part: they are not settings of that."""
+    found = {}
+    for key, value in low.items():
+        new = high.get(key)
+        if isinstance(value, Mapping) and isinstance(new, Mapping):
+            field_ = "name" if not where and key in CHOICES else "impl" if where in ("roles", "index.writers") else ""
+            is_other = field_ in new and value.get(field_) not in (None, new[field_])
+            value = {} if is_other else without_replaced(value, new, f"{where}.{key}" if where else key)
+        found[key] = value
+    return found
+
+
+def is_given(setting: str, source: str | Path | None, overrides: Sequence[str]) -> bool:
+    """Tell whether a config file or the overrides say something of a setting or section, `data.path`, or in it."""
+    dotted = [item.partition("=")[0] for item in overrides]
+    if any(f"{key}.".startswith(f"{setting}.") or setting.startswith(f"{key}.") for key in dotted):
+        return True
+    value: Any = long_form(read_yaml(source)) if source else {}
+    for key in setting.split("."):
+        if not isinstance(value, Mapping) or value.get(key) is None:
+            return False
+        value = value[key]
+    return True

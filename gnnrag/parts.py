@@ -135,8 +135,17 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         dotted = f"{where}.{key}" if where else str(key)
         if key not in types:
             raise ConfigError(f"unknown setting {dotted!r}. {nearest(str(key), types)}")
+        if isinstance(value, Mapping):  # a section: what it leaves open is as in the default of this field
+            value = layered(_section(cls, key), value)
         checked[key] = _checked(types[key], value, dotted)
     return cls(**checked)
+
+
+def _section(cls: type, key: str) -> Mapping[str, Any]:
+    """Return the default of a field as plain settings; empty where it is no section."""
+    made = next(f for f in dataclasses.fields(cls) if f.name == key)  # type: ignore[arg-type]
+    default = made.default_factory() if callable(made.default_factory) else made.default
+    return dataclasses.asdict(default) if dataclasses.is_dataclass(default) else {}  # type: ignore[arg-type]
 
 
 def layered(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:

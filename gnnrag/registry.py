@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from gnnrag.errors import ConfigError, nearest
+from gnnrag.llm.providers import PROVIDERS
 from gnnrag.own_parts import check_part, open_part, place_of
 
 PartT = TypeVar("PartT")
@@ -49,10 +50,10 @@ METHODS = {
 }
 
 BACKENDS = {
-    "openai": "gnnrag.llm.openai:OpenAIBackend",
-    "hf": "gnnrag.llm.hf:HFBackend",
-    "vllm": "gnnrag.llm.vllm:VLLMBackend",
-    "openvino": "gnnrag.llm.openvino:OpenVINOBackend",
+    **{name: f"gnnrag.llm.openai:{name}" for name in PROVIDERS},
+    "hf": "gnnrag.llm.hf:HF",
+    "vllm_engine": "gnnrag.llm.vllm_engine:VLLMEngine",
+    "openvino": "gnnrag.llm.openvino:OpenVINO",
     "scripted": "gnnrag.llm.scripted:ScriptedBackend",
 }
 

@@ -270,21 +270,6 @@ def test_no_questions(config: Any, tmp_path: Path) -> None:
         load_questions_for(config(f"data.path={tmp_path}"))
 
 
-@each(
-    "setting, message",
-    [
-        ("metrics.f1_variant=bleu", r"metrics\.f1_variant='bleu': allowed are hipporag"),
-        ("metrics.ks=[5,0]", r"metrics\.ks=\[5, 0\]: each must be"),
-        ("metrics.long.context_tokens=0", r"metrics\.long\.context_tokens=0: must be at least 1"),
-        ("metrics.long.answer_words=0", r"metrics\.long\.answer_words=0: must be at least 1"),
-        ("metrics.long.least_support=1.5", r"metrics\.long\.least_support=1\.5: give a share"),
-    ],
-)
-def test_metrics_that_cannot_be_computed_are_refused_before_predicting(config: Any, setting: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        evaluate(config("data.limit=1", setting), Observer(on_question=lambda p: pytest.fail("predicted")))
-
-
 @pytest.mark.slow
 def test_a_run_that_is_mostly_dense_search_is_refused(config: Any) -> None:
     filtered = ["retriever=hipporag2", "roles.fact_filter=prompted", "llm=scripted", "llm.default=hm"]
@@ -319,11 +304,6 @@ def test_settings_of_the_method_are_refused_before_there_is_an_index(config: Any
         with pytest.raises(ConfigError, match=setting.split("=")[0]):
             evaluate(config("method=bdtr", setting, f"index.root={tmp_path / 'new'}"))
     assert not (tmp_path / "new").exists()
-
-
-def test_concurrency_must_be_positive(config: Any) -> None:
-    with pytest.raises(ConfigError, match="concurrency=0: must be at least 1"):
-        evaluate(config("data.limit=1", "concurrency=0"))
 
 
 @pytest.mark.slow

@@ -16,8 +16,6 @@ from gnnrag.errors import ConfigError
 from gnnrag.index.build import build_index
 from gnnrag.index.store import Store
 from gnnrag.index_config import IndexConfig
-from gnnrag.judge.answers import JudgeConfig
-from gnnrag.judge.folder import JudgementDir
 from gnnrag.run.rundir import RunDir
 from gnnrag.session import Session
 from gnnrag.training.collect import mark
@@ -70,20 +68,15 @@ def index(path: Path, fresh: bool = False) -> None:
     Store(path).commit("passages", "a" * 64, lambda folder: {})
 
 
-def judgement(path: Path, fresh: bool = False) -> None:
-    JudgementDir(path, JudgeConfig(), ["a"], {}).close()
-
-
 MAKERS: dict[str, Callable[..., None]] = {
     "an evaluation": evaluation,
     "a training run": training,
     "an evaluation over folds": merged,
     "rows of collect_traces.py": rows,
     "an audit": audit,
-    "judgements": judgement,
 }
 OPENERS = {
-    name: MAKERS[name] for name in ("an evaluation", "a training run", "rows of collect_traces.py", "judgements")
+    name: MAKERS[name] for name in ("an evaluation", "a training run", "rows of collect_traces.py")
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from gnnrag.errors import ConfigError
 from gnnrag.methods.base import Method
 from gnnrag.run.evaluation import evaluate
 from gnnrag.run.pipeline import check_fit, needed_stages, pairs, routes
-from tests.helpers.each import each
 
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
 BASE = [f"data.path={SAMPLE}", "index.embedder.model=hash", "index.text.language=blank:en", "method=routed"]
@@ -42,12 +40,9 @@ def rows(path: Path, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_concurrency_changes_no_byte(run: Any) -> None:
-    more = ["retriever=bm25", "method.multi_hop_threshold=0.999"]
-    one, many = run("one", "concurrency=1", *more), run("many", "concurrency=16", *more)
-    for name in ("predictions.jsonl", "traces.jsonl", "scores.jsonl"):
-        assert (one / name).read_bytes() == (many / name).read_bytes()
-    predictions = rows(many, "predictions.jsonl")
+def test_a_run_routes_and_escalates(run: Any) -> None:
+    path = run("many", "concurrency=16", "retriever=bm25", "method.multi_hop_threshold=0.999")
+    predictions = rows(path, "predictions.jsonl")
     assert len(predictions) == 47 and all(p["error"] is None for p in predictions)
     flags = Counter[str]()
     for prediction in predictions:
@@ -120,33 +115,28 @@ class GraphMethod(Method):
 
 def test_an_unsuitable_pair_in_a_route_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.METHODS, "dual", f"{__name__}:GraphMethod")
-    with pytest.raises(
-        ConfigError,
-        match=r"route method\.\w+: method=dual asks the channels graph, text, which retriever=bm25 does not",
+    for overrides in (
+        ["method.multi_hop.method=dual", "method.multi_hop.retriever=bm25"],
+        ["retriever=dense", "method.thematic.method=dual"],
     ):
-        check_fit(load("method.multi_hop.method=dual", "method.multi_hop.retriever=bm25"))
-    with pytest.raises(ConfigError, match=r"method=dual asks .* which retriever=dense does not"):
-        check_fit(load("retriever=dense", "method.thematic.method=dual"))
+        with pytest.raises(ConfigError, match="method=dual asks the channels graph, text"):
+            check_fit(load(*overrides))
     check_fit(load())
 
 
-@each(
-    "overrides, message",
+@pytest.mark.parametrize(
+    "override, named",
     [
-        (["method.multi_hop.method=btdr"], "method.multi_hop.method='btdr' is unknown. Did you mean 'bdtr'"),
-        (["method.thematic.retriever=graphrag_globl"], "method.thematic.retriever='graphrag_globl' is unknown"),
-        (["method.multi_hop=bdtr"], "method.multi_hop='bdtr': is a section, with the keys"),
-        (["method.multi_hop.methd=bdtr"], "unknown setting 'method.multi_hop.methd'. Did you mean 'method'"),
-        (
-            ["method.passage_local.method_settings={topk: 3}"],
-            "unknown setting 'method.passage_local.method_settings.topk'",
-        ),
+        ("method.multi_hop.method=btdr", "method.multi_hop.method='btdr'.*bdtr"),
+        ("method.thematic.retriever=graphrag_globl", "method.thematic.retriever"),
+        ("method.multi_hop=bdtr", "method.multi_hop"),
+        ("method.multi_hop.methd=bdtr", "method.multi_hop.methd.*method"),
+        ("method.passage_local.method_settings={topk: 3}", "method.passage_local.method_settings.topk"),
     ],
 )
-def test_misspelt_routes_are_refused_before_any_work(overrides: Sequence[str], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        needed_stages(load(*overrides))
-    assert str(caught.value).startswith(message)
+def test_misspelt_routes_are_refused_before_any_work(override: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        needed_stages(load(override))
 
 
 def test_a_whole_run_with_a_language_model_that_routes(run: Any) -> None:

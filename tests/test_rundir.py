@@ -176,14 +176,6 @@ def test_fresh_starts_over(tmp_path: Path) -> None:
     assert run.done() == {} and [r["event"] for r in rows(run.path / "log.jsonl")] == ["start"]
 
 
-def test_fresh_deletes_no_folder_that_is_no_run(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    with pytest.raises(ConfigError, match=r"files that are not of an evaluation: thesis\.tex; move them away"):
-        open_run(tmp_path, fresh=True)
-    assert (tmp_path / "mine" / "thesis.tex").exists()
-
-
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     run = open_run(tmp_path)
     add(run, predict("q1"))

@@ -21,7 +21,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.llm.cache import CachedBackend
-from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
 from gnnrag.run.rundir import read_predictions, trained_note
@@ -156,7 +156,7 @@ def test_replies_from_the_cache_are_nobodys_concern(
     """Whoever asks first fills the cache for the others; what it holds decides neither rows nor figures."""
 
     def opened(where: str, name: str, settings: Any, cache: str | None) -> CachedBackend:
-        return CachedBackend(ScriptedBackend(settings), cache or tmp_path / "third.sqlite")
+        return CachedBackend(ready(settings), cache or tmp_path / "third.sqlite")
 
     monkeypatch.setattr("gnnrag.roles.registry.open_backend", opened)  # which caches no scripted model
     rules = "[{match: 'Question: W', reply: 'Answer: one'}, {match: '.', reply: 'Answer: two'}]"

@@ -25,8 +25,7 @@ from typing import Any
 from gnnrag.cli.answering import as_text, reason_lines
 from gnnrag.cli.console import IndexProgress, load_corpus, note, refuse_flags, split_arguments, tell
 from gnnrag.common.untrusted import well_formed
-from gnnrag.common.yaml_config import is_given
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.datasets.documents.report import write_report
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index

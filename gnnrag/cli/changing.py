@@ -11,8 +11,7 @@ from pathlib import Path
 from gnnrag.cli.console import IndexProgress, load_corpus, split_arguments
 from gnnrag.cli.tables import replies_table
 from gnnrag.common.untrusted import one_line
-from gnnrag.common.yaml_config import is_given
-from gnnrag.config import EvaluateConfig, IndexConfig, load_config, to_plain
+from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.documents.report import summary
 from gnnrag.errors import GnnragError
@@ -56,9 +55,9 @@ def _caller(arguments: Sequence[str]) -> tuple[list[str], IndexConfig | None]:
     source, overrides = split_arguments([*files, *dots])
     config = load_config(EvaluateConfig, source, overrides)
     index = replace(config.index, llm_cache=config.llm_cache)
-    named = ("llm.name", "llm.model", "llm.base_url", "llm.server_file")
+    named = ("llm.name", "llm.model", "llm.base_url")
     if index.llm is None and any(is_given(one, source, overrides) for one in named):
-        index = replace(index, llm=to_plain(config.llm, values=True))
+        index = replace(index, llm=to_plain(config.llm))
     return names, index
 
 

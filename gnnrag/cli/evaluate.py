@@ -27,8 +27,7 @@ from tqdm import tqdm
 
 from gnnrag.cli.console import IndexProgress, describe_failures, note, split_arguments, tell
 from gnnrag.cli.tables import metrics_table, texts_table
-from gnnrag.common.yaml_config import is_given
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.metrics.replies import remarks
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES
 from gnnrag.run.evaluation import Observer, evaluate

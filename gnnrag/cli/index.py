@@ -29,8 +29,7 @@ from gnnrag.cli.changing import add, remove, report, tell_report
 from gnnrag.cli.console import IndexProgress, load_corpus, note, render, split_arguments
 from gnnrag.cli.inspecting import inspect
 from gnnrag.cli.planning import plan
-from gnnrag.common.yaml_config import is_given
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.documents.report import write_report
 from gnnrag.errors import ArtefactError, GnnragError, nearest

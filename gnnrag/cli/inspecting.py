@@ -60,11 +60,6 @@ def write_page(root: Path, path: Path, entity: str | None, question: str | None)
 def describe(found: Inspection) -> str:
     """Return everything as text."""
     parts = [stages_table(found), *(_graph_table(graph) for graph in found.graphs)]
-    if found.communities:
-        table = Table("level", "entities", "best joined", "report", title="largest communities")
-        for line in found.communities:
-            table.add_row(str(line.level), str(line.members), _cut(", ".join(line.names)), _cut(line.title))
-        parts.append(table)
     lines = []
     if found.stale_reports is not None:
         lines.append(f"reports that stand in for one that changed: {found.stale_reports}")

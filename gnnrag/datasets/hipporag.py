@@ -1,18 +1,27 @@
-"""Benchmarks in HippoRAG's layout: `NAME_corpus.json`, `NAME.json`; gold is found by text, then by a unique title."""
+"""Benchmarks in HippoRAG's layout: `NAME_corpus.json` and `NAME.json`, with the fields of each benchmark.
+
+HotpotQA and 2WikiMultiHopQA have `supporting_facts` and `context`, MuSiQue and PopQA `paragraphs`, NQ `contexts` and
+`reference`, NarrativeQA answers only. Gold passages are found by text, then by a title that is unique.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal
 
-from gnnrag.datasets import release_fields as fields
-from gnnrag.datasets.jsonl import Skips, read_objects
-from gnnrag.datasets.placing import MissingGold, check_choice
-from gnnrag.datasets.release_fields import GoldText, PopqaAliases, Sample
+from pydantic import BaseModel
+
+from gnnrag.datasets.jsonl import Skips, parse_row, read_objects
 from gnnrag.errors import DataError
 from gnnrag.types import GoldHop, Passage, Question
+
+PopqaAliases = Literal["decoded", "raw"]
+MissingGold = Literal["error", "drop"]
 
 # Questions and passages of the full releases (HippoRAG 2 and MGranRAG, data tables). People use subsets,
 # so another number is only a note. HotpotQA has 9,221 passages in HippoRAG's first version and 9,811 in the second.
@@ -24,32 +33,41 @@ RELEASES: dict[str, tuple[int, tuple[int, ...]]] = {
     "nq_rear": (1000, (9633,)),
     "narrativeqa_dev_10_doc": (293, (4111,)),
 }
+_MUSIQUE_ID = re.compile(r"(\dhop\d*)__")
+_ANSWERS = ("answer", "gold_ans", "reference", "obj")
+_READ = frozenset(
+    (
+        *("_id", "id", "question", "type", "context", "contexts", "paragraphs", *_ANSWERS),
+        *("o_wiki_title", "possible_answers", "o_aliases", "answer_aliases", "evidences", "question_decomposition"),
+    )
+)
+
+
+class _PassageRow(BaseModel):
+    text: str
+    title: str = ""
 
 
 def load_passages(path: Path, name: str, skips: Skips) -> list[Passage]:
     """Return passages `NAME-<position in the file>`, no repeated or empty ones; DataError: broken file, or none."""
     passages: dict[tuple[str, str], Passage] = {}
-    items = read_objects(path, "passages")
-    for i, item in enumerate(items):
-        title, text = item.get("title", ""), item.get("text")
-        if not (isinstance(title, str) and isinstance(text, str)):
-            raise DataError(path, f"passage {i} has no string 'title' and 'text'; its keys are {', '.join(item)}")
-        passage = Passage(f"{name}-{i}", title, text)
-        if not text.strip():
+    rows = read_objects(path, "passages")
+    for i, row in enumerate(rows):
+        fields = parse_row(_PassageRow, path, row, f"passage {i}")
+        passage = Passage(f"{name}-{i}", fields.title, fields.text)
+        if not passage.text.strip():
             skips.add("empty passage", passage.id)
-        elif (title, text) in passages:
-            skips.add("duplicate passage", f"{passage.id} (same as {passages[title, text].id})")
-        else:
-            passages[title, text] = passage
+        elif (first := passages.setdefault((passage.title, passage.text), passage)) is not passage:
+            skips.add("duplicate passage", f"{passage.id} (same as {first.id})")
     if not passages:
         raise DataError(path, "holds no passages; expected a list of objects with 'title' and 'text'")
-    _note_size(skips, name, "passages", len(items))
+    if name in RELEASES:
+        _note_size(skips, name, "passages", len(rows), RELEASES[name][1])
     return list(passages.values())
 
 
 def load_questions(
     path: Path,
-    name: str,
     passages: Iterable[Passage],
     skips: Skips,
     popqa_aliases: PopqaAliases = "decoded",
@@ -57,36 +75,108 @@ def load_questions(
 ) -> list[Question]:
     """Return the questions of `NAME.json`, with gold as passage ids; one without an id is called `NAME-q<position>`.
 
-    `missing_gold`: `error` stops at gold that is not in the corpus, `drop` leaves its question out; for `popqa_aliases`
-    see `release_fields.gold_answers`. DataError: a broken file, an unknown shape, a used id, or as `missing_gold` says;
-    ConfigError: an unknown value of either.
+    `missing_gold`: `error` stops at gold that is not in the corpus, `drop` leaves its question out. PopQA stores
+    `possible_answers` and `o_aliases` as JSON inside a string; the published scripts take that string as one alias,
+    which no reader ever matches (`popqa_aliases=raw`), `decoded` reads it. DataError: a broken file, an unknown shape,
+    a used id, or as `missing_gold` says.
     """
-    check_choice("popqa_aliases", popqa_aliases, get_args(PopqaAliases))
-    check_choice("missing_gold", missing_gold, get_args(MissingGold))
-    finder = _Finder(passages)
+    name, finder = path.stem, _Finder(passages)
     seen: dict[str, int] = {}
     questions = []
-    for i, sample in enumerate(read_objects(path, "questions")):
-        row_id = fields.question_id(sample) or f"{name}-q{i}"
+    for i, row in enumerate(read_objects(path, "questions")):
+        own = row.get("_id", row.get("id"))
+        row_id = f"{name}-q{i}" if own is None else str(own)
         if row_id in seen:
             raise DataError(path, f"question {i} has id {row_id!r}, which question {seen[row_id]} has already")
         seen[row_id] = i
+        where = f"question {row_id!r} (number {i})"
         try:
-            questions.append(_question(sample, row_id, finder, popqa_aliases))
+            questions.append(_question(row, row_id, finder, popqa_aliases))
         except _GoldNotFoundError as error:
-            if missing_gold == "error":
-                raise DataError(path, f"question {row_id!r} (number {i}): {error}") from error
+            if missing_gold != "drop":
+                raise DataError(path, f"{where}: {error}") from error
             skips.add("gold passage not in the corpus", row_id)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            keys = ", ".join(sample)
-            problem = f"question {row_id!r} (number {i}) has an unknown shape: {error!r}; its keys are {keys}"
-            raise DataError(path, problem) from error
+            raise DataError(path, f"{where} has an unknown shape: {error!r}; its keys are {', '.join(row)}") from error
     if not questions:
         raise DataError(path, f"holds no usable questions. {skips.summary()}".strip())
     if finder.by_title:
         skips.notes.append(f"{len(finder.by_title)} gold passages were matched by their title, as their text differs")
-    _note_size(skips, name, "questions", len(seen))
+    if name in RELEASES:
+        _note_size(skips, name, "questions", len(seen), (RELEASES[name][0],))
     return questions
+
+
+def _question(row: Mapping[str, Any], row_id: str, finder: _Finder, popqa_aliases: PopqaAliases) -> Question:
+    text = row["question"]
+    if not (isinstance(text, str) and text.strip()):
+        raise ValueError("'question' is empty or no string")
+    paragraphs = {p.get("idx", i): _paragraph(p) for i, p in enumerate(row.get("paragraphs", []))}
+    steps = [
+        (str(step["question"]), str(step["answer"]), paragraphs.get(step.get("paragraph_support_idx")))
+        for step in row.get("question_decomposition") or []
+    ]
+    match = _MUSIQUE_ID.match(str(row.get("id", "")))
+    return Question(
+        id=row_id,
+        text=text,
+        answers=_answers(row, popqa_aliases),
+        type=match[1] if match else str(row.get("type", "unknown")),
+        gold=tuple(dict.fromkeys(finder.find(gold) for gold in _gold_texts(row))),
+        decomposition=tuple(GoldHop(q, answer, gold and finder.find(gold)) for q, answer, gold in steps),
+        evidence=tuple((str(head), str(relation), str(tail)) for head, relation, tail in row.get("evidences") or ()),
+        extra={key: value for key, value in row.items() if key not in _READ},
+    )
+
+
+def _answers(row: Mapping[str, Any], popqa_aliases: PopqaAliases) -> tuple[str, ...]:
+    """Return the accepted answers, the canonical one first, without duplicates; empty: the question is unanswerable."""
+    field = next((name for name in _ANSWERS if name in row), None)
+    if field is None:
+        raise ValueError(f"has none of the answer fields {', '.join(_ANSWERS)}")
+    answers = _texts(row, field)
+    if field == "obj":
+        for name in ("o_wiki_title", "possible_answers", "o_aliases"):
+            answers += _texts(row, name, decode=popqa_aliases == "decoded")
+    return tuple(dict.fromkeys(answers + _texts(row, "answer_aliases")))
+
+
+def _texts(row: Mapping[str, Any], name: str, decode: bool = False) -> list[str]:
+    value = row.get(name)
+    if decode and isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"{name!r} is not a JSON list: {error}; or set popqa_aliases=raw") from error
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(isinstance(v, str | int | float) for v in values):
+        raise ValueError(f"{name!r} holds {values!r:.80}; answers must be strings")
+    return [str(v) for v in values if str(v).strip()]
+
+
+@dataclass(frozen=True, slots=True)
+class _GoldText:
+    """A supporting paragraph: a title, and the texts that it may have in the corpus (empty: unknown)."""
+
+    title: str
+    texts: tuple[str, ...]
+
+
+def _gold_texts(row: Mapping[str, Any]) -> list[_GoldText]:
+    if "supporting_facts" not in row:
+        paragraphs = row.get("contexts", row.get("paragraphs", []))
+        # A release without the flag lists supporting paragraphs only, as the published script assumes.
+        return [_paragraph(p) for p in paragraphs if p.get("is_supporting", True)]
+    titles = list(dict.fromkeys(fact[0] for fact in row["supporting_facts"]))
+    shown = [(title, sentences) for title, sentences in row.get("context", []) if title in titles]
+    # HotpotQA's sentences carry their leading blank, 2Wiki's do not, so either way of joining may be the corpus text.
+    gold = [_GoldText(title, ("".join(sentences), " ".join(sentences))) for title, sentences in shown]
+    return gold + [_GoldText(title, ()) for title in titles if title not in {title for title, _ in shown}]
+
+
+def _paragraph(paragraph: Mapping[str, Any]) -> _GoldText:
+    text = paragraph["text"] if "text" in paragraph else paragraph["paragraph_text"]
+    return _GoldText(paragraph["title"], (text,))
 
 
 class _GoldNotFoundError(Exception):
@@ -102,11 +192,10 @@ class _Finder:
             self._contents.setdefault((passage.title, _squeezed(passage.text)), passage.id)
             self._titles[passage.title].append(passage.id)
 
-    def find(self, gold: GoldText) -> str:
+    def find(self, gold: _GoldText) -> str:
         for text in gold.texts:
-            found = self._contents.get((gold.title, _squeezed(text)))
-            if found is not None:
-                return found
+            if passage := self._contents.get((gold.title, _squeezed(text))):
+                return passage
         same_title = self._titles.get(gold.title, [])
         if len(same_title) == 1:
             self.by_title.add(same_title[0])
@@ -117,35 +206,12 @@ class _Finder:
         )
 
 
-def _question(sample: Sample, row_id: str, finder: _Finder, popqa_aliases: PopqaAliases) -> Question:
-    text = sample["question"]
-    if not (isinstance(text, str) and text.strip()):
-        raise ValueError("'question' is empty or no string")
-    decomposition = tuple(
-        GoldHop(question, answer, None if gold is None else finder.find(gold))
-        for question, answer, gold in fields.hops(sample)
-    )
-    return Question(
-        id=row_id,
-        text=text,
-        answers=fields.gold_answers(sample, popqa_aliases),
-        type=fields.question_type(sample),
-        gold=tuple(dict.fromkeys(finder.find(gold) for gold in fields.gold_texts(sample))),
-        decomposition=decomposition,
-        evidence=fields.evidence(sample),
-        extra=fields.extra(sample),
-    )
-
-
 def _squeezed(text: str) -> str:
     """Return `text` with single spaces: one trailing blank must not lose a gold passage."""
     return " ".join(text.split())
 
 
-def _note_size(skips: Skips, name: str, what: Literal["questions", "passages"], found: int) -> None:
-    if name in RELEASES:
-        questions, passages = RELEASES[name]
-        expected = (questions,) if what == "questions" else passages
-        if found not in expected:
-            full = " or ".join(f"{n:,}" for n in expected)
-            skips.notes.append(f"{name} has {found:,} {what} here, {full} in the full release")
+def _note_size(skips: Skips, name: str, what: str, count: int, expected: tuple[int, ...]) -> None:
+    if count not in expected:
+        full = " or ".join(f"{n:,}" for n in expected)
+        skips.notes.append(f"{name} has {count:,} {what} here, {full} in the full release")

@@ -3,15 +3,18 @@
     python -m gnnrag.datasets.metaqa_text data/metaqa runs/metaqa-text [--questions 300] [--seed 0]
 
 An entity gets one article for each 25 of its neighbours. A triple is a sentence in the articles of both its ends, by
-one of several templates that a hash chooses; it says nothing that the triple does not say. `read_textualised`
-(`gnnrag.datasets.textualised`) reads the folder back, `index.extract.method=kb` takes its triples.
+one of several templates that a hash chooses; it says nothing that the triple does not say. Beside `corpus.jsonl` stand
+`nodes.jsonl` (the entities that each passage mentions), `entities.jsonl`, `relations.jsonl` and `kb.txt`; `read_text`
+reads them back for `index.extract.method=kb`.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,16 +23,20 @@ import yaml  # type: ignore[import-untyped]
 
 from gnnrag.common.files import digest, write_atomic, write_folder, write_json, write_jsonl
 from gnnrag.datasets import kb
-from gnnrag.datasets.articles import RELATIONS as ROLES
-from gnnrag.datasets.articles import Part, Triple, kinds_of, parts_of, state
-from gnnrag.datasets.jsonl import Skips
-from gnnrag.datasets.textualised import ENTITIES, NODES, RELATIONS, SOURCE, text_digest
+from gnnrag.datasets.jsonl import Skips, parse_row, read_jsonl
+from gnnrag.datasets.kb import RELATIONS, Part, Triple, kinds_of, parts_of, state
+from gnnrag.errors import DataError
 from gnnrag.types import Passage
 
-# Of each relation: {"head": sentences for the article of its head, "tail": those for the article of its tail}.
-SENTENCES: dict[str, dict[str, list[str]]] = yaml.safe_load(
-    (files("gnnrag.datasets") / "metaqa_sentences.yaml").read_text("utf-8")
-)
+NODES, ENTITIES, FACTS, SOURCE = "nodes.jsonl", "entities.jsonl", "relations.jsonl", "SOURCE.json"
+
+
+@cache
+def templates() -> dict[str, dict[str, list[str]]]:
+    """Return of each relation the sentences for the article of its `head`, and those for the article of its `tail`."""
+    return yaml.safe_load((files("gnnrag.datasets") / "metaqa_sentences.yaml").read_text("utf-8"))
+
+
 # The paragraphs of an article: the relations that each tells, and how it begins. Unknown relations come last.
 PARAGRAPHS = (
     (("directed_by", "written_by"), "Of the making of {topic} the following is known, name by name."),
@@ -60,9 +67,9 @@ def sentence(triple: Triple, topic: str, seed: int | None = 0) -> str:
     head, relation, tail = triple
     # The words of an unknown relation are no placeholders.
     unknown = ["{head} " + relation.replace("_", " ").replace("{", "{{").replace("}", "}}") + " {tail}."]
-    templates = SENTENCES[relation]["head" if topic == head else "tail"] if relation in SENTENCES else unknown
-    choice = 0 if seed is None else int(digest([seed, *triple, topic])[:8], 16) % len(templates)
-    template, known = templates[choice], ROLES.get(relation)
+    sentences = templates().get(relation, {}).get("head" if topic == head else "tail", unknown)
+    choice = 0 if seed is None else int(digest([seed, *triple, topic])[:8], 16) % len(sentences)
+    template, known = sentences[choice], RELATIONS.get(relation)
     head_role, tail_role = (known.head_type, known.tail_type) if known else ("", "")
     text = template.format(head=quoted(head, head_role), tail=quoted(tail, tail_role))
     # A name at the end may bring its own full stop (Sammy Davis Jr.), unless a quotation mark closes it.
@@ -77,7 +84,7 @@ def article(part: Part, seed: int = 0) -> tuple[str, list[str]]:
     opening = f"{topic} is {' and '.join(kinds)}." if kinds else f"{topic} is what this article is about."
     paragraphs, mentioned = [f"{opening} {ABOUT.get(part.type, OVERVIEW)}"], dict[str, None]()
     for relations, first in PARAGRAPHS:
-        facts = [t for t in part.triples if (t[1] in relations if relations else t[1] not in ROLES)]
+        facts = [t for t in part.triples if (t[1] in relations if relations else t[1] not in RELATIONS)]
         if facts:
             facts.sort(key=lambda t: relations.index(t[1]) if relations else 0)
             stated = " ".join(sentence(fact, part.name, seed) for fact in facts)
@@ -101,12 +108,11 @@ def write_text(source: Path, out: Path, questions: int | None = None, seed: int 
         raise FileExistsError(f"{out} exists; delete it, or give another folder")
     triples = kb.read_triples(source / kb.FILE, Skips())
     parts = list(parts_of(triples))
-    kb.refuse_clashes(source / kb.FILE, [(part.id, part.name) for part in parts])
     rows = dict(_rows(parts, seed))
-    rows[RELATIONS] = [
+    rows[FACTS] = [
         {"head": t[0], "relation": t[1], "tail": t[2], "description": sentence(t, t[0], None)} for t in triples
     ]
-    rows |= _question_rows(source, [Passage(part.id, part.name, "") for part in parts], questions, seed)
+    rows |= _question_rows(source, kb.load_passages(source, Skips()), questions, seed)
     counts = {name: len(values) for name, values in rows.items()}
 
     def write(folder: Path) -> None:
@@ -130,7 +136,7 @@ def _rows(parts: list[Part], seed: int) -> Iterator[tuple[str, list[dict[str, An
     yield (
         NODES,
         [
-            {"id": p.id, "entity": p.name, "mentions": mentions, "text": text_digest(text), "flags": []}
+            {"id": p.id, "entity": p.name, "mentions": mentions, "text": text_digest(text)}
             for p, (text, mentions) in zip(parts, texts, strict=True)
         ],
     )
@@ -163,6 +169,75 @@ def _question_rows(
                 if i in drawn
             )
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class PassageNodes:
+    """A passage's entity and the neighbours that it mentions; `text` is a digest, to show edits."""
+
+    id: str
+    entity: str
+    mentions: tuple[str, ...]
+    text: str = ""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The entity and its neighbours, each once."""
+        return tuple(dict.fromkeys((self.entity, *self.mentions)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Entity:
+    name: str
+    type: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    head: str
+    relation: str
+    tail: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """A folder that `write_text` wrote: nodes and parts by passage, (type, description) by entity, descriptions."""
+
+    nodes: Mapping[str, PassageNodes]
+    parts: Mapping[str, Part]
+    entities: Mapping[str, tuple[str, str]]
+    relations: Mapping[Triple, str]
+
+
+def text_digest(text: str) -> str:
+    """Return what `PassageNodes.text` holds of a text."""
+    return digest(text)[:16]
+
+
+def read_nodes(path: Path) -> dict[str, PassageNodes]:
+    """Return passage id to its entities, in file order; DataError: unreadable, or another shape."""
+    rows = (parse_row(PassageNodes, path, row, line=line) for line, row in read_jsonl(path))
+    return {row.id: row for row in rows}
+
+
+def read_text(folder: Path) -> Text:
+    """Read a folder back. Raises DataError as `read_nodes` does, or for a passage that `kb.txt` does not state."""
+    nodes = read_nodes(folder / NODES)
+    parts = {part.id: part for part in parts_of(kb.read_triples(folder / kb.FILE), {n.entity for n in nodes.values()})}
+    if strange := next((id_ for id_ in nodes if id_ not in parts), None):
+        raise DataError(folder / NODES, f"passage {strange!r} has no triples in {kb.FILE}; convert the folder again")
+    path = folder / ENTITIES
+    entities = [parse_row(_Entity, path, row, line=line) for line, row in read_jsonl(path)]
+    path = folder / FACTS
+    facts = [parse_row(_Fact, path, row, line=line) for line, row in read_jsonl(path)]
+    return Text(
+        nodes,
+        parts,
+        {e.name: (e.type, e.description) for e in entities},
+        {(f.head, f.relation, f.tail): f.description for f in facts},
+    )
 
 
 if __name__ == "__main__":

@@ -13,10 +13,9 @@ from typing import Any
 from gnnrag.common.files import file_digest
 from gnnrag.common.untrusted import counted_repairs
 from gnnrag.config import ExtractConfig
-from gnnrag.datasets.articles import Article, write_articles
 from gnnrag.datasets.jsonl import read_jsonl
-from gnnrag.datasets.kb import read_triples
-from gnnrag.datasets.textualised import ENTITIES, NODES, RELATIONS, Textualised, read_textualised, text_digest
+from gnnrag.datasets.kb import Part, parts_of, read_triples
+from gnnrag.datasets.metaqa_text import ENTITIES, FACTS, NODES, Text, read_text, text_digest
 from gnnrag.errors import ConfigError, DataError, NotGivenError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, HyperedgeRecord, RelationRecord, Triple
 from gnnrag.extract.entity_types import opening, type_names
@@ -187,21 +186,21 @@ class KnowledgeBaseExtractor(Extractor):
         try:
             if not self.path.is_dir():
                 return ["kb", 2, file_digest(self.path)]
-            files = ("kb.txt", NODES, ENTITIES, RELATIONS)
+            files = ("kb.txt", NODES, ENTITIES, FACTS)
             return ["kb", "textualised", *(file_digest(self.path / name) for name in files)]
         except OSError as error:
             problem = f"index.extract.path cannot be read: {error.strerror or error}; give a kb.txt, or a folder that "
             raise DataError(self.path, f"{problem}gnnrag.datasets.metaqa_text wrote") from error
 
     @cached_property
-    def articles(self) -> dict[str, Article]:
+    def articles(self) -> dict[str, Part]:
         """Passage id to what the knowledge base says there."""
-        return {article.passage.id: article for article in write_articles(read_triples(self.path))}
+        return {part.id: part for part in parts_of(read_triples(self.path))}
 
     @cached_property
-    def textualised(self) -> Textualised:
+    def textualised(self) -> Text:
         """What the folder says of its passages."""
-        return read_textualised(self.path)
+        return read_text(self.path)
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         """See `Extractor`."""

@@ -10,7 +10,6 @@ from typing import Any
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
 from gnnrag.extract.base import Extraction, Extractor
-from gnnrag.index_config import check_choices
 from gnnrag.llm.base import Message, estimate_tokens
 from gnnrag.prompts import CODED, load_prompt
 from gnnrag.prompts.untrusted import CODE_LENGTH, passage_element, with_codes
@@ -28,7 +27,6 @@ class PromptedExtractor(Extractor):
     batch_size = 16
 
     def __init__(self, config: ExtractConfig, jobs: Callable[[], Any]) -> None:
-        check_choices(config, "index.extract")
         if config.path:
             raise ConfigError(f"index.extract.path={config.path!r} is not read by method=prompted; drop it")
         self.gleaning = gleaning_of(config)
@@ -86,7 +84,6 @@ class Estimate:
 
 def calls_per_passage(config: ExtractConfig) -> int:
     """Return the most calls for one passage: 2 for OpenIE; else 1, 2, 4, 6, ... for a gleaning of 0, 1, 2, 3, ..."""
-    check_choices(config, "index.extract")
     gleaning = gleaning_of(config)
     return 2 if config.format == "openie" else 2 * gleaning or 1
 

@@ -22,7 +22,6 @@ from gnnrag.common.tables import Lists
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.leiden import Cluster, hash_of, hierarchical_leiden, ordered_leiden
-from gnnrag.index_config import CommunityConfig, check_choices
 
 NEARLY_ALL = 0.8  # a part with a larger share of its community says nothing new: its own parts take its place
 
@@ -206,7 +205,6 @@ def find_communities(
     `ordered` so that edits change little elsewhere (`gnnrag.graphs.leiden`), `auto`: the first for the profile
     `released`, the second for `fixed`. Raises ConfigError for a value that is not allowed.
     """
-    check_choices(CommunityConfig(profile=profile, algorithm=algorithm), "index.communities")
     if max_size < 1 or resolution <= 0 or randomness <= 0:
         raise ConfigError(
             f"index.communities: max_cluster_size={max_size}, resolution={resolution} and randomness={randomness} "

@@ -20,7 +20,6 @@ import numpy as np
 from gnnrag.common.tables import Lists
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.index_config import KnowledgeConfig, check_choices
 
 MAX_NAME = 256  # longer names are cut, as LightRAG does
 FULL_SCORE, FULL_IMPORTANCE = 10.0, 100.0  # the ends of HyperGraphRAG's scales
@@ -150,7 +149,6 @@ def fold(
         renamed: names to the entity they were resolved to; those stated become aliases.
         retyped: names to the type given by relabelling.
     """
-    check_choices(KnowledgeConfig(match=match, hyperedges=hyperedges), "index.knowledge")
     renamed = renamed or {}
     surfaces = _Surfaces(extractions, renamed)
     if match == "auto":

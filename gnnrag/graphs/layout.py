@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnrag.common.splicing import Kept, by_first
 from gnnrag.common.tables import check_below, map_array, put_arrays_apart
-from gnnrag.datasets.placing import document_of
+from gnnrag.datasets.chunk import document_of
 from gnnrag.text.subjects import PATH
 from gnnrag.types import Passage
 

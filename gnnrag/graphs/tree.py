@@ -13,7 +13,6 @@ import numpy as np
 from gnnrag.common.files import digest
 from gnnrag.config import TreeConfig
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.index_config import check_choices
 
 _BLOCK = 1024  # rows of one product: the similarities of a block, not of all pairs, are in memory
 _DECIMALS = 5  # cosines are compared at this precision, which the rounding of a product does not reach
@@ -104,7 +103,6 @@ class Cluster:
 
 def check_tree_config(config: TreeConfig) -> None:
     """Raise ConfigError for a setting that no tree can be built with, naming what is allowed."""
-    check_choices(config, "index.tree")
     least = {
         "cluster_size": 2,
         "dim": 2,

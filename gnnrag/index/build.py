@@ -19,7 +19,7 @@ from gnnrag.common.untrusted import is_well_formed
 from gnnrag.common.waiting import moved, waiting
 from gnnrag.common.yaml_config import MARK
 from gnnrag.config import IndexConfig
-from gnnrag.datasets.placing import document_of
+from gnnrag.datasets.chunk import document_of
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.index.embedder import is_folder, make_embedder

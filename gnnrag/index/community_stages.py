@@ -40,7 +40,6 @@ from gnnrag.index.stage import (
     put_json,
 )
 from gnnrag.index.store import map_passages
-from gnnrag.index_config import check_choices
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import ReportDraft, ReportTask, SummaryTask
 
@@ -223,7 +222,6 @@ class ReportStage(Stage):
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
         c = context.config.communities
-        check_choices(c, "index.communities")
         made_by = [self._writer(context), context.embedder().identity]
         return [*made_by, c.report_words, c.report_tokens, c.reports, c.vector_level]
 

@@ -23,19 +23,17 @@ from gnnrag.common.devices import device_named, has_gpu
 from gnnrag.common.files import digest, file_digest, read_json
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError, NotGivenError
-from gnnrag.index_config import A_FOLDER, check_choices
-from gnnrag.llm.folders import refuse_adapter
+from gnnrag.index_config import A_FOLDER
 
 
 def open_encoder(model: str, device: str) -> Any:
-    """Return a SentenceTransformer of a folder or hub name; ConfigError where it has an adapter.
+    """Return a SentenceTransformer of a folder or hub name.
 
     Raises ArtefactError where it is damaged, names code of its own, or has pickled weights alone.
     """
     from sentence_transformers import SentenceTransformer
 
     _refuse_code(Path(model))
-    refuse_adapter(Path(model), "**/adapter_config.json")  # its parts have folders of their own
     safe = {"use_safetensors": True}  # a pickle can run code
     try:
         with quiet_loading():
@@ -119,7 +117,6 @@ def make_embedder(config: EmbedderConfig) -> Embedder:
         return HashEmbedder()
     if config.model == "static":
         return StaticEmbedder()
-    check_choices(config, "index.embedder")
     return SentenceEmbedder(config)
 
 

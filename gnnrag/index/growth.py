@@ -49,7 +49,7 @@ class Forecast:
 def measure(root: Path, passages: Sequence[Passage], config: IndexConfig, stage: str) -> Cost:
     """Build a stage, whose inputs are there, in a process of its own. Raises GnnragError where it cannot be built."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_measured, root, passages, to_plain(config, values=True), stage).result()
+        return pool.submit(_measured, root, passages, to_plain(config), stage).result()
 
 
 def _measured(root: Path, passages: Sequence[Passage], plain: Mapping[str, Any], stage: str) -> Cost:

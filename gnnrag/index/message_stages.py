@@ -27,7 +27,6 @@ from gnnrag.index.stage import (
     put_arrays,
     put_json,
 )
-from gnnrag.index_config import check_choices
 from gnnrag.text.normalise import phrase_key
 
 
@@ -195,7 +194,6 @@ def wanted_facts(config: IndexConfig) -> str:
     Raises ConfigError for an unknown value, or sentences where triples come from a file or a model.
     """
     facts, method = config.gnn.facts, config.extract.method
-    check_choices(config.gnn, "index.gnn")
     if facts == "auto":
         return "none" if method == "offline" else "triples"
     if (facts == "sentences") != (method == "offline") and facts != "none":

@@ -11,7 +11,6 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from gnnrag.common.files import digest
-from gnnrag.common.yaml_config import MARK, expression_of
 from gnnrag.config import (
     EmbedderConfig,
     ExtractConfig,
@@ -74,7 +73,7 @@ def stored_config(store: Store, caller: IndexConfig | None = None) -> IndexConfi
         saved = only_recorded(store.manifest["settings"])
         if not {"embedder", "text"} <= saved.keys():
             raise KeyError("embedder, text")
-        found = read_plain(IndexConfig, _with_expressions(saved, own, store, "index"))
+        found = read_plain(IndexConfig, saved)
     except NotGivenError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
@@ -82,24 +81,6 @@ def stored_config(store: Store, caller: IndexConfig | None = None) -> IndexConfi
     if found.text.language in _ANY:  # whatever has been installed since
         found = replace(found, text=replace(found.text, language=recorded_analyser(store) or found.text.language))
     return _completed(replace(found, path=str(store.root)), own)
-
-
-def _with_expressions(saved: Any, own: Any, store: Store, where: str) -> Any:
-    """Return recorded settings with what the caller's config gives in the place of the expressions that it has too."""
-    if isinstance(saved, Mapping):
-        return {
-            key: _with_expressions(value, own.get(key) if isinstance(own, Mapping) else getattr(own, key, None), store,
-                                   f"{where}.{key}")
-            for key, value in saved.items()
-        }  # fmt: skip
-    if not isinstance(saved, str) or MARK not in saved:
-        return saved
-    if expression_of(own) != saved:
-        raise NotGivenError(
-            f"index {store.root} was built with {where}={saved}, an expression of the config that it was built with, "
-            "which is not evaluated for an index: give that config"
-        )
-    return own
 
 
 def _completed(config: IndexConfig, own: IndexConfig) -> IndexConfig:

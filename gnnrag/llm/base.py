@@ -1,23 +1,34 @@
-"""Messages, requests and replies of language models; the protocol of backends; sizes read from model names."""
+"""Messages, requests and replies of language models, and what every model offers."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gnnrag.common.untrusted import counted_repairs, well_formed
+from gnnrag.common.untrusted import well_formed
 from gnnrag.errors import LLMError
 from gnnrag.parts import Part
 
-MOST_TOKENS = 10**9  # that a reply may claim: a server may count what it likes, and sums of it are kept
 Speaker = Literal["system", "user", "assistant"]
 
 
-class ContextLengthError(LLMError):
+class RejectedError(LLMError):
+    """This one request cannot be answered (status 400, 413, 422): others can, and asking again changes nothing."""
+
+    kind = "rejected"
+
+
+class ContentFilterError(RejectedError):
+    """The provider's content filter stopped the request."""
+
+    kind = "filtered"
+
+
+class ContextLengthError(RejectedError):
     """The prompt does not fit into the model's context: show fewer or shorter passages."""
 
     kind = "too_long"
@@ -39,7 +50,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call; temperature, seed or model None leaves it to the backend's setting.
+    """One call; temperature, seed or model None leaves it to the model's own setting.
 
     Stable text goes first in `messages`, so that servers can reuse its prefix. Servers differ on whether a reply keeps
     its `stop` string, and some ignore the JSON `schema`, so replies are always parsed and validated. `raw` continues
@@ -57,17 +68,17 @@ class Request:
 
     @property
     def text(self) -> str:
-        """Return all messages as one string: what `raw` continues and what scripted rules look at."""
-        return "".join(m.content for m in self.messages) if self.raw else "\n".join(m.content for m in self.messages)
+        """All messages as one string: what `raw` continues and what scripted rules look at."""
+        return ("" if self.raw else "\n").join(m.content for m in self.messages)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply in well-formed text: half of a surrogate pair becomes U+FFFD (`repaired` counts them).
+    """A reply.
 
-    `finish_reason` is `stop` (complete), `length` (cut at max_tokens), or the server's own word; `cost` is in the
-    currency of the prices, for a cached reply what it cost when it was made; `is_estimated`: the server sent no token
-    counts.
+    `finish_reason` is `stop` (complete), `length` (cut at max_tokens), `content_filter`, or the server's own word;
+    `cost` is in the currency of the prices, for a cached reply what it cost when it was made; `is_estimated`: the
+    server sent no token counts.
     """
 
     text: str
@@ -78,19 +89,15 @@ class Reply:
     cached: bool = False
     model: str = ""
     is_estimated: bool = False
-    repaired: int = 0
     tokens: tuple[int, ...] = ()  # ids as generated, of `hf` alone: for a training, no cache keeps them
 
     def __post_init__(self) -> None:
-        with counted_repairs() as repairs:
-            for name in ("text", "finish_reason", "model"):
-                object.__setattr__(self, name, well_formed(getattr(self, name)))
-        object.__setattr__(self, "repaired", self.repaired + repairs.count)
+        object.__setattr__(self, "text", well_formed(self.text))  # JSON may hold half a surrogate pair, files may not
 
     @property
     def flags(self) -> tuple[str, ...]:
         """What a run counts of it."""
-        return ("usage_estimated",) * self.is_estimated + ("reply_repaired",) * bool(self.repaired)
+        return ("usage_estimated",) if self.is_estimated else ()
 
 
 class Backend(Part):
@@ -98,7 +105,7 @@ class Backend(Part):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Data that decide a reply besides the request (type, model, server, sampling): a cache key, never a secret."""
+        """What decides a reply besides the request (kind, model, server, sampling): a cache key, never a secret."""
         ...
 
     @property
@@ -107,18 +114,12 @@ class Backend(Part):
         return False
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request; LLMError: no reply, retries included."""
+        """Answer one request. RejectedError: this request never will be; LLMError: the model cannot be asked."""
         ...
 
     async def close(self) -> None:
-        """Release what the running event loop holds; the backend may be used again afterwards."""
-        ...
-
-
-def shaping(config: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of an identity; a penalty only where there is one, so that older replies stay known."""
-    found = {name: getattr(config, name) for name in names}
-    return found | ({"presence_penalty": config.presence_penalty} if config.presence_penalty else {})
+        """Release what the running event loop holds; the model may be used again afterwards."""
+        return
 
 
 def estimate_tokens(text: str) -> int:
@@ -130,7 +131,7 @@ Variant = Literal["auto", "full", "small"]
 
 SMALL_BELOW = 1e9  # parameters
 _BYTES = 2  # of a parameter, about: half precision, or less where weights are quantised
-_NAMED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([mb])(?![A-Za-z0-9])", re.IGNORECASE)  # 135M, 0.5B, 7b
+_SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([mb])(?![A-Za-z0-9])", re.IGNORECASE)  # 135M, 0.5B, 7b
 _WEIGHTS = (".safetensors", ".gguf", ".bin")
 
 
@@ -145,8 +146,8 @@ def wants_small(prompts: Variant, model: str, path: Path | None = None) -> bool:
     if path is not None and (path / "gnnrag.json").is_file():
         return False
     name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
-    if found := [float(number) * (1e6 if unit in "mM" else 1e9) for number, unit in _NAMED.findall(name)]:
-        return max(found) < SMALL_BELOW
+    if sizes := [float(number) * (1e6 if unit in "mM" else 1e9) for number, unit in _SIZE.findall(name)]:
+        return max(sizes) < SMALL_BELOW
     if path is None:
         return False
     files = [path] if path.is_file() else [file for file in path.glob("*") if file.suffix in _WEIGHTS]

@@ -1,4 +1,4 @@
-"""Run a model in this process: messages to prompt tokens; one worker thread batches the requests of many questions."""
+"""Run a model in this process: messages to prompt tokens; a thread answers what waits together as one batch."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal
 
-from gnnrag.common.waiting import moved, waiting
-from gnnrag.errors import ConfigError, GnnragError, LLMError
-from gnnrag.llm.base import Backend, ContextLengthError, Message, Reply, Request, Variant, shaping, wants_small
-from gnnrag.llm.folders import ModelFiles, find_model
+from gnnrag.errors import ArtefactError, ConfigError, GnnragError, LLMError
+from gnnrag.llm.base import Backend, ContextLengthError, Message, Reply, Request, Variant, wants_small
+from gnnrag.llm.model_files import ModelFiles, find_model
 
+logger = logging.getLogger(__name__)
 _NO_LIMIT = 1_000_000  # tokenizers without a limit give a huge number
+_WINDOW_S = 0.01  # how long a batch waits for further requests: those just answered come back within milliseconds
+_GOODBYE_S = 2.0  # how long the end of the program waits for the thread
 
 
 def encode(
@@ -38,10 +41,8 @@ def encode(
     the texts with empty lines. `options` are variables of the template, such as enable_thinking; `raw` continues the
     joined text.
     """
-    if raw:
-        return list(tokenizer("".join(m.content for m in messages))["input_ids"])
-    if chat == "plain" or (is_seq2seq and not tokenizer.chat_template):
-        return list(tokenizer("\n\n".join(m.content for m in messages))["input_ids"])
+    if raw or chat == "plain" or (is_seq2seq and not tokenizer.chat_template):
+        return list(tokenizer(("" if raw else "\n\n").join(m.content for m in messages))["input_ids"])
     if not tokenizer.chat_template:
         raise ConfigError(
             f"the tokenizer of {tokenizer.name_or_path!r} has no chat template: take a chat model, or set "
@@ -49,17 +50,21 @@ def encode(
         )
     from jinja2.exceptions import TemplateError
 
-    try:
-        return _apply(tokenizer, messages, options or {})
-    except TemplateError as error:
+    tries = [messages]
+    if [m.role for m in messages[:2]] == ["system", "user"]:
         # Some families know no system turn: what it says then opens the user's.
-        if [m.role for m in messages[:2]] == ["system", "user"]:
-            joined = Message("user", f"{messages[0].content}\n\n{messages[1].content}")
-            try:
-                return _apply(tokenizer, (joined, *messages[2:]), options or {})
-            except TemplateError:
-                pass
-        raise ConfigError(f"the chat template of {tokenizer.name_or_path!r} refuses the messages: {error}") from error
+        tries.append([Message("user", f"{messages[0].content}\n\n{messages[1].content}"), *messages[2:]])
+    problem: Exception | None = None
+    for turns in tries:
+        plain = [{"role": m.role, "content": m.content} for m in turns]
+        try:
+            encoded = tokenizer.apply_chat_template(
+                plain, add_generation_prompt=True, return_dict=True, **(options or {})
+            )
+            return list(encoded["input_ids"])
+        except TemplateError as error:
+            problem = problem or error
+    raise ConfigError(f"the chat template of {tokenizer.name_or_path!r} refuses the messages: {problem}") from problem
 
 
 def check_length(prompt: int, reply: int, context: int | None, name: str, is_seq2seq: bool = False) -> None:
@@ -90,26 +95,18 @@ def cut_at(text: str, stop: Sequence[str]) -> str | None:
     return text[: min(found)] if found else None
 
 
-def _apply(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any]) -> list[int]:
-    turns = [{"role": m.role, "content": m.content} for m in messages]
-    encoded = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, **options)
-    return list(encoded["input_ids"])
-
-
-# -------------------------------------------------------------------------------------------------- one worker thread
 @dataclass(frozen=True)
 class Job:
-    """A request with all that its backend's settings decide; backends with other settings may share the model.
+    """A request with all that the settings decide; models with other settings may share the weights.
 
     Temperature 0 is greedy; `seed` is of this request alone; `adapter` is a LoRA adapter's folder; `context` is the
-    most tokens of prompt and reply, None the model's own limit; `presence_penalty` is taken from the score of each
-    token that the reply has already; for `chat` and `options` see `gnnrag.llm.local.encode`.
+    most tokens of prompt and reply, None the model's own limit; for `chat` and `options` see `encode`.
     """
 
     request: Request
-    temperature: float
-    top_p: float
-    seed: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
     schema: Mapping[str, Any] | None = None
     adapter: str | None = None
     name: str = ""
@@ -119,170 +116,132 @@ class Job:
     presence_penalty: float = 0.0
 
 
-@dataclass(eq=False)
-class Ticket:
-    """A job, and the future that somebody awaits."""
+class Engine:
+    """A model that is loaded; only its thread ever touches it."""
 
-    job: Job
-    future: Future[Reply] = field(default_factory=Future)
+    tokenizer: Any
+    context: int | None = None  # most tokens of prompt and reply
+    is_seq2seq = False
 
-    @property
-    def is_over(self) -> bool:
-        """Answered, failed, or given up by the one who asked."""
-        return self.future.done()
+    def generate(self, jobs: Sequence[Job], prompts: Sequence[list[int]]) -> list[Reply]:
+        """Return the replies to prompts, which are tokens."""
+        raise NotImplementedError
 
-    def finish(self, outcome: Reply | Exception) -> None:
-        """Give the answer or the error; one who has given up is not told."""
+    def batches(self, jobs: Sequence[Job], prompts: Mapping[int, list[int]]) -> list[list[int]]:
+        """Divide the numbers of jobs into those that are answered together."""
+        return [list(prompts)]
+
+    def answer(self, jobs: Sequence[Job]) -> list[Reply | Exception]:
+        """Return the reply to each job, or why there is none; an ArtefactError means that it is beyond use."""
+        outcomes: dict[int, Reply | Exception] = {}
+        prompts: dict[int, list[int]] = {}
+        for at, job in enumerate(jobs):
+            request = job.request
+            try:
+                ids = encode(self.tokenizer, request.messages, job.chat, job.options, request.raw, self.is_seq2seq)
+                limit = min((n for n in (job.context, self.context) if n), default=None)
+                check_length(len(ids), request.max_tokens, limit, job.name, self.is_seq2seq)
+                prompts[at] = ids
+            except Exception as error:  # noqa: BLE001 - what a tokenizer chokes on must not fail the others
+                outcomes[at] = _failed(job, error)
+        for batch in self.batches(jobs, prompts) if prompts else ():
+            replies = self._try([jobs[at] for at in batch], [prompts[at] for at in batch])
+            outcomes.update(zip(batch, replies, strict=True))
+        return [outcomes[at] for at in range(len(jobs))]
+
+    def _try(self, jobs: Sequence[Job], prompts: Sequence[list[int]]) -> list[Reply | Exception]:
+        """Generate; a batch that fails, of memory or of one bad row, is tried in halves."""
         try:
-            if isinstance(outcome, Reply):
-                self.future.set_result(outcome)
-            else:
-                self.future.set_exception(outcome)
-        except InvalidStateError:  # cancelled
-            return
+            return [*self.generate(jobs, prompts)]
+        except ArtefactError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one row's failure must not fail its neighbours
+            if len(jobs) == 1:
+                return [_failed(jobs[0], error)]
+            half = len(jobs) // 2
+            return self._try(jobs[:half], prompts[:half]) + self._try(jobs[half:], prompts[half:])
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Of one batch: rows, rows times the widest, and the share of padding among its prompts."""
-
-    rows: int
-    tokens: int
-    padding: float
-
-    def allow(self, prompts: Sequence[int], replies: Sequence[int]) -> bool:
-        """Whether prompts and replies of these lengths make one batch; a single one always does."""
-        size, widest = len(prompts), max(prompts)
-        fits = size <= self.rows and size * (widest + max(replies)) <= self.tokens
-        return size == 1 or (fits and sum(prompts) >= (1 - self.padding) * size * widest)
-
-
-class Model(Protocol):
-    """What runs in the thread; only that thread ever touches it."""
-
-    def take(self, tickets: Sequence[Ticket]) -> None:
-        """Accept tickets; one that cannot be answered (too long a prompt) is finished with its error at once."""
-        ...
-
-    def advance(self) -> None:
-        """Do a part of the work and finish what is ready. An exception means that the model is beyond use."""
-        ...
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether `advance` has something to do."""
-        ...
-
-
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
-_GOODBYE_S = 2.0  # how long the end of the program waits for the thread
+def _failed(job: Job, error: Exception) -> Exception:
+    """Return an error of one job as what its request gets: our own as it is, others by name."""
+    if isinstance(error, GnnragError):
+        return error
+    return LLMError(f"{job.name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
 
 class ModelThread:
-    """Loads a model on the first request, in a thread, and answers there.
+    """Loads a model on the first request, in a thread, and answers there: coroutines of any event loop may ask."""
 
-    `load` is called once; its failure is the answer to every request. Before each `advance`, it waits `window_s` for
-    further requests: answered coroutines come back within milliseconds, worth waiting for where a running batch cannot
-    grow.
-    """
-
-    def __init__(self, load: Callable[[], Model], window_s: float = 0.0) -> None:
-        self._load, self._window_s = load, window_s
-        self._inbox: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
+    def __init__(self, load: Callable[[], Engine]) -> None:
+        self._load = load
+        self._inbox: queue.SimpleQueue[tuple[Job, Future[Reply]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     async def ask(self, job: Job) -> Reply:
-        """Answer one job; LLMError: no reply; ContextLengthError: prompt too long; ConfigError: model not loaded."""
-        ticket = Ticket(job)
-        self._start()
-        self._inbox.put(ticket)
-        return await asyncio.wrap_future(ticket.future)
-
-    def _start(self) -> None:
+        """Answer one job. ConfigError, ArtefactError: the model cannot be loaded; that answers every request."""
+        future: Future[Reply] = Future()
         with self._lock:
             if self._thread is None:
-                # The thread knows the inbox, not this object: when the last backend is gone, so is the model.
-                arguments = (self._inbox, self._load, self._window_s)
+                # The thread knows the inbox, not this object: when the last who asks is gone, so is the model.
+                arguments = (self._inbox, self._load)
                 self._thread = threading.Thread(target=_serve, args=arguments, name="gnnrag-llm", daemon=True)
                 weakref.finalize(self, _end, self._inbox, self._thread)
                 self._thread.start()
+        self._inbox.put((job, future))
+        return await asyncio.wrap_future(future)
 
 
-_SHARED: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
-_SHARING = threading.Lock()
-
-
-def shared(key: Hashable, make: Callable[[], T]) -> T:
-    """Return the object of this key that some backend of the process still holds, else a new one: weights load once."""
-    with _SHARING:
-        found = _SHARED.get(key)
-        if found is None:
-            found = _SHARED[key] = make()
-        return found
-
-
-def _end(inbox: queue.SimpleQueue[Ticket | None], thread: threading.Thread) -> None:
+def _end(inbox: queue.SimpleQueue[Any], thread: threading.Thread) -> None:
     inbox.put(None)
     if thread is not threading.current_thread():
         thread.join(_GOODBYE_S)
 
 
-def _serve(inbox: queue.SimpleQueue[Ticket | None], load: Callable[[], Model], window_s: float) -> None:
-    model: Model | None = None
+def _serve(inbox: queue.SimpleQueue[tuple[Job, Future[Reply]] | None], load: Callable[[], Engine]) -> None:
+    model: Engine | None = None
     failure: Exception | None = None
-    open_tickets: list[Ticket] = []
-    while True:
-        is_idle = model is None or not model.is_busy
-        arrived, is_ending = _gather(inbox, window_s, is_idle)
-        if is_ending:
-            return
-        open_tickets = [t for t in (*open_tickets, *arrived) if not t.is_over]
+    while (first := inbox.get()) is not None:
+        time.sleep(_WINDOW_S)
+        waiting = [first, *(inbox.get() for _ in range(inbox.qsize()))]
+        batch = [item for item in waiting if item is not None and not item[1].cancelled()]
+        outcomes: Sequence[Reply | Exception]
         try:
-            if failure is not None:
-                raise failure
-            model = model or _loaded(load)
-            model.take(arrived)
-            if model.is_busy:
-                model.advance()
-                moved()
+            if failure is None:
+                model = model or load()
+                outcomes = model.answer([job for job, _ in batch])
+            else:
+                outcomes = [failure] * len(batch)
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
             failure = error if isinstance(error, GnnragError) else LLMError(f"{type(error).__name__}: {error}")
-            model = None
-            for ticket in open_tickets:
-                ticket.finish(failure)
+            model, outcomes = None, [failure] * len(batch)
+        for (_, future), outcome in zip(batch, outcomes, strict=True):
+            try:
+                future.set_result(outcome) if isinstance(outcome, Reply) else future.set_exception(outcome)
+            except InvalidStateError:  # cancelled meanwhile
+                continue
+        if None in waiting:
+            return
 
 
-def _loaded(load: Callable[[], Model]) -> Model:
-    started = time.perf_counter()
-    model = load()
-    logger.info("model loaded in %.1f s", time.perf_counter() - started)
-    return model
+_SHARED: weakref.WeakValueDictionary[Hashable, ModelThread] = weakref.WeakValueDictionary()
+_SHARING = threading.Lock()
 
 
-def _gather(inbox: queue.SimpleQueue[Ticket | None], window_s: float, is_idle: bool) -> tuple[list[Ticket], bool]:
-    """Return the tickets that arrive within the window, and whether to end; with nothing to do, wait for the first."""
-    tickets: list[Ticket] = []
-    until = time.monotonic() + window_s
-    while True:
-        try:
-            if is_idle and not tickets:
-                ticket = inbox.get()
-                until = time.monotonic() + window_s
-            else:
-                left = until - time.monotonic()
-                ticket = inbox.get(timeout=left) if left > 0 else inbox.get_nowait()
-        except queue.Empty:
-            return tickets, False
-        if ticket is None:
-            return tickets, True
-        tickets.append(ticket)
+def shared(key: Hashable, load: Callable[[], Engine]) -> ModelThread:
+    """Return the thread of this key that some part of the process still holds, else a new one: weights load once."""
+    with _SHARING:
+        thread = _SHARED.get(key)
+        if thread is None:
+            thread = _SHARED[key] = ModelThread(load)
+        return thread
 
 
-@dataclass
-class LocalConfig:
-    """Which model, and how it answers."""
+@dataclass(eq=False)
+class LocalModel(Backend):
+    """Base of `hf`, `vllm_engine` and `openvino`; parts of a process that run the same weights share `thread`."""
+
+    grammar: ClassVar[str]  # the package that holds replies to a schema
 
     model: str = ""  # folder, or hub name (name@revision); the folder of an adapter finds its own base
     adapter: str | None = None  # folder or hub name of a LoRA adapter
@@ -292,104 +251,77 @@ class LocalConfig:
     top_p: float = 1.0
     presence_penalty: float = 0.0  # taken from the score of each token that the reply has already
     seed: int = 0  # of sampled replies; each request draws from a generator of its own
-    structured: Literal["auto", "json_schema", "off"] = "auto"  # auto: constrained to the schema where possible
+    structured: Literal["auto", "json_schema", "off"] = "auto"  # auto: held to the schema where possible
     chat: Literal["auto", "plain"] = "auto"  # auto: the chat template; plain: the bare texts
     template_options: dict[str, Any] = field(default_factory=dict)  # variables of the template: enable_thinking, ...
     prompts: Variant = "auto"  # full, or small: short and without examples; auto: small below a billion parameters
 
-    def __post_init__(self) -> None:
+    def setup(self) -> None:
+        """Find the model, and the thread of others that run it. ConfigError: no model, or a package is missing."""
         if self.temperature < 0 or not 0 < self.top_p <= 1:
             raise ConfigError(f"temperature={self.temperature}, top_p={self.top_p}: give >= 0, and 0 < top_p <= 1")
-        if self.context is not None and self.context < 1:
-            raise ConfigError(f"context={self.context}: must be positive, or null for the model's own limit")
-
-
-class LocalBackend(Backend):
-    """Base of `hf`, `vllm` and `openvino`; backends of a process that run the same weights share `thread`."""
-
-    kind: ClassVar[str]
-    grammar: ClassVar[str]  # the package that constrains replies to a schema
-
-    config: Any
-    files: ModelFiles
-    thread: ModelThread
-
-    def _find(self, config: LocalConfig) -> ModelFiles:
-        """Resolve and check what can be checked before loading. Raises ConfigError."""
-        self._said: set[str] = set()
-        if config.structured == "json_schema" and not self.is_constrained(config):
+        if self.structured == "json_schema" and not self.is_constrained:
             raise ConfigError(
                 f"structured=json_schema needs the package {self.grammar}; run: pip install {self.grammar}, or set "
                 "structured=auto, which leaves it to the parsers where the package is missing"
             )
-        return self._locate(config)
+        self.files = self.locate()
+        self.thread = self.open()
 
-    def _locate(self, config: LocalConfig) -> ModelFiles:
-        return find_model(config.model, config.adapter, self.kind)
+    def locate(self) -> ModelFiles:
+        """Return the model's files."""
+        return find_model(self.model, self.adapter, self.name)
 
-    @classmethod
-    def is_constrained(cls, config: LocalConfig) -> bool:
-        """Whether replies are held to the schema of a request; else it is ignored, and only the parsers look."""
-        return config.structured != "off" and find_spec(cls.grammar) is not None
+    def open(self) -> ModelThread:
+        """Return the thread that answers."""
+        raise NotImplementedError
+
+    @cached_property
+    def is_constrained(self) -> bool:
+        """Whether replies are held to the schema of a request; else only the parsers look."""
+        found = self.structured != "off" and find_spec(self.grammar) is not None
+        if not found and self.structured != "off":
+            logger.warning("%s: replies are not held to a schema, only parsed (no %s)", self.model, self.grammar)
+        return found
 
     @property
     def identity(self) -> Mapping[str, Any]:
         """Weights by their content, so that training in place is noticed, and all that shapes prompt and reply."""
-        kept = ("dtype", "context", "temperature", "top_p", "seed", "chat", "template_options")
-        settings = shaping(self.config, kept)
-        constrained = self.is_constrained(self.config)
-        fingerprint = self.files.fingerprint
-        return {"type": self.kind, "model": self.files.name, "weights": fingerprint, "schema": constrained, **settings}
+        kept = ("dtype", "context", "temperature", "top_p", "presence_penalty", "seed", "chat", "template_options")
+        known = {"type": self.name, "model": self.files.name, "weights": self.files.fingerprint}
+        return {**known, "schema": self.is_constrained, **{name: getattr(self, name) for name in kept}}
 
     @property
     def wants_small(self) -> bool:
         """Whether it gets the small variant of prompts; an adapter has learned what it was trained on."""
-        prompts: Variant = "full" if self.config.prompts == "auto" and self.files.adapter else self.config.prompts
+        prompts: Variant = "full" if self.prompts == "auto" and self.files.adapter else self.prompts
         return wants_small(prompts, self.files.name, self.files.base)
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request; ContextLengthError: too long; LLMError: failed, or another model; ConfigError."""
-        with waiting(f"call of {self.files.name}"):
-            return await self.thread.ask(self.job(request))
+        """Answer one request; see `Backend`."""
+        return await self.thread.ask(self.job(request))
 
     def job(self, request: Request) -> Job:
-        """Return the request with this backend's settings where it leaves them open."""
-        c = self.config
-        if request.model not in (None, c.model, self.files.name):
-            raise LLMError(f"{self.files.name}: the request asks for {request.model!r}, and this backend has one model")
-        schema = None if request.raw else request.schema
-        if schema is not None and not self.is_constrained(c):
-            schema = None
-            self._say_once(f"{self.files.name}: replies are not held to a schema, only parsed for it")
+        """Return the request with these settings where it leaves them open."""
+        if request.model not in (None, self.model, self.files.name):
+            raise LLMError(f"{self.files.name}: the request asks for {request.model!r}, and this is one model")
+        seed = self.seed if request.seed is None else request.seed
         return Job(
             request=request,
-            temperature=c.temperature if request.temperature is None else request.temperature,
-            top_p=c.top_p,
-            seed=own_seed(request, c.seed),
-            schema=schema,
-            adapter=self._adapter(),
+            temperature=self.temperature if request.temperature is None else request.temperature,
+            top_p=self.top_p,
+            seed=own_seed(request, seed),
+            schema=request.schema if self.is_constrained and not request.raw else None,
+            adapter=str(self.files.adapter) if self.files.adapter else None,
             name=self.files.name,
-            chat=c.chat,
-            options=c.template_options,
-            context=c.context,
-            presence_penalty=c.presence_penalty,
+            chat=self.chat,
+            options=self.template_options,
+            context=self.context,
+            presence_penalty=self.presence_penalty,
         )
 
-    async def close(self) -> None:
-        """Hold nothing of the event loop. The model goes when the last backend that shares it does."""
 
-    def _say_once(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
-            why = "structured=off" if self.config.structured == "off" else f"{self.grammar} is not installed"
-            logger.warning("%s (%s)", line, why)
-
-    def _adapter(self) -> str | None:
-        return str(self.files.adapter) if self.files.adapter else None
-
-
-def own_seed(request: Request, default: int) -> int:
+def own_seed(request: Request, seed: int) -> int:
     """Return the seed of a request, below 2^63: from the seed and its messages, so that no two draw the same noise."""
-    seed = default if request.seed is None else request.seed
     text = json.dumps([seed, [[m.role, m.content] for m in request.messages]])
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

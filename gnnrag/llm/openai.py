@@ -1,101 +1,315 @@
-"""Ask any server that speaks the OpenAI chat protocol: retries, schemas, prices, strict reading of replies."""
+"""Ask any server that speaks the OpenAI chat protocol: `openai.AsyncOpenAI`, with its retries and Retry-After."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import logging
 import os
 import re
-import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urljoin
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
-from gnnrag.common.waiting import waiting
-from gnnrag.common.yaml_config import address, host, shown
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import (
-    MOST_TOKENS,
     Backend,
+    ContentFilterError,
     ContextLengthError,
     NoReplyError,
+    RejectedError,
     Reply,
     Request,
     Variant,
     estimate_tokens,
-    shaping,
     wants_small,
 )
-from gnnrag.llm.servers import (
-    MAX_WAIT_S,
-    Clients,
-    RefusedError,
-    Replicas,
-    RetryableError,
-    Server,
-    import_openai,
-    spellings,
-    take_apart,
-    with_retries,
-)
+from gnnrag.llm.providers import PROVIDERS, Structured, TokenLimit
+from gnnrag.parts import part
 
 if TYPE_CHECKING:
     import openai
 
+logger = logging.getLogger(__name__)
+_FORMATS = ("json_schema", "json_object", "off")  # strictest first; a server that refuses one is offered the next
+_LONGEST_WAIT_S = 120.0  # between two tries: what the client honours of a Retry-After
+_CONTEXT = re.compile(
+    r"context[ _](?:length|window|size)|maximum (?:context|prompt|input|sequence) length|max_model_len|too many tokens|"
+    r"(?:prompt|input) is too long|longer than the maximum|exceeds? the (?:model|maximum|available context)",
+    re.IGNORECASE,
+)
+_FILTER = re.compile(r"content[ _]?(?:filter|policy|management)|moderation|flagged|data_inspection", re.IGNORECASE)
+_NO_MODEL = re.compile(r"api[ _]?key|model\W.{0,80}\b(?:not found|not exist|unknown)|model_not_found", re.IGNORECASE)
 
-_LONGEST_NAME = 200
+
+def prices_of(settings: Any) -> tuple[float, float]:
+    """Return the prices of a model per million tokens of prompt and of reply; zeros where it has none."""
+    return getattr(settings, "price_in", 0.0), getattr(settings, "price_out", 0.0)
 
 
-def request_body(request: Request, defaults: Mapping[str, Any], token_limit: str, level: str) -> dict[str, Any]:
-    """Return the arguments of a (chat) completion call.
+@dataclass(eq=False)
+class OpenAI(Backend):
+    """Calls a server, at most `concurrency` requests at a time for each event loop.
 
-    `defaults` (`model`, `temperature`, `seed`) fill what the request leaves open; null ones are left out. `token_limit`
-    names the field that limits the reply; `level` is how the schema is sent: `json_schema`, `json_object` or `off`.
+    What a server refuses of a request (a response format, `max_tokens`, `temperature`, `seed`) is sent in the next
+    weaker form, or left out, from then on; that is logged once. A reply's content may be a list of parts: those of type
+    `text` are the reply, the others reasoning. A redirect is an error: prompts and keys go to the named server alone.
+
+    The parts `openai`, `anthropic`, `ollama`, ... are this class with the defaults of `gnnrag.llm.providers`.
     """
-    own = {"model": request.model, "temperature": request.temperature, "seed": request.seed, "presence_penalty": None}
-    sampling = {k: own[k] if own[k] is not None else defaults.get(k) for k in own}
-    body = {k: v for k, v in sampling.items() if v is not None}
-    if request.stop:
-        body["stop"] = list(request.stop)
-    if request.raw:
-        return body | {"prompt": request.text, "max_tokens": request.max_tokens}
-    body |= {"messages": [{"role": m.role, "content": m.content} for m in request.messages]}
-    body[token_limit] = request.max_tokens
-    if level == "json_schema":
-        schema = {"name": "reply", "strict": True, "schema": dict(request.schema or {})}
-        body["response_format"] = {"type": level, "json_schema": schema}
-    elif level == "json_object":
-        body["response_format"] = {"type": level}
-    return body
+
+    model: str = ""
+    base_url: str = ""  # several addresses, with commas between, are asked in turn
+    api_key_env: str | None = None  # name of the variable that holds the key; null for servers without one
+    temperature: float | None = 0.0  # null leaves it to the server
+    seed: int | None = None
+    presence_penalty: float | None = None  # taken from the score of each token that the reply has already
+    timeout_s: float = 120.0  # for one attempt
+    max_retries: int = 5  # after rate limits, server errors, time-outs and lost connections
+    concurrency: int = 8  # requests in flight, retries included
+    structured: Structured = "auto"  # response format for replies in JSON; auto: the strictest that the server takes
+    token_limit: TokenLimit = "max_tokens"  # parameter that limits a reply; the other one is tried if it is refused
+    prompts: Variant = "auto"  # full, or small: short and without examples; auto: by the size in the model's name
+    price_in: float = 0.0  # per million prompt tokens
+    price_out: float = 0.0  # per million completion tokens
+    extra_body: dict[str, Any] = field(default_factory=dict)  # further fields: top_p, chat_template_kwargs, ...
+
+    def setup(self) -> None:
+        """Check addresses and key. Raises ConfigError naming the setting."""
+        if not self.model:
+            raise ConfigError(f"llm={self.name}: give llm.model=NAME")
+        if self.concurrency < 1 or self.max_retries < 0 or self.timeout_s <= 0:
+            raise ConfigError("llm: concurrency and timeout_s must be positive, max_retries at least 0")
+        urls = self.base_url.replace(",", " ").split()
+        if not urls:
+            raise ConfigError(f"llm={self.name}: give llm.base_url=ADDRESS")
+        for url in urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+                shown = url.rpartition("@")[2].partition("?")[0]
+                raise ConfigError(
+                    f"llm.base_url={shown!r}: give an address such as http://127.0.0.1:8000/v1, without a password or "
+                    "query; a key is given by the name of its variable, llm.api_key_env=NAME"
+                )
+        known = PROVIDERS[self.name]
+        if known.api_key_env and self.api_key_env == known.api_key_env and self.base_url == known.base_url:
+            self._key(is_needed=True)
+        structured = "json_schema" if self.structured == "auto" else self.structured
+        self._form = _Form(structured, self.token_limit, frozenset(known.without))
+        self._urls, self._turn = urls, itertools.count()
+        self._is_unreachable = False  # since the last call that ran out of retries: others try once each
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Model, server and sampling."""
+        kept = ("model", "base_url", "temperature", "seed", "presence_penalty", "structured", "extra_body")
+        return {"type": "openai", **{name: getattr(self, name) for name in kept}}
+
+    @property
+    def wants_small(self) -> bool:
+        """Whether it gets the small variant of prompts."""
+        return wants_small(self.prompts, self.model)
+
+    async def generate(self, request: Request) -> Reply:
+        """Answer one request; see `Backend`."""
+        state = self._state()
+        async with state.slots:
+            clients = state.clients
+            start = next(self._turn)
+            for number in range(len(clients)):
+                try:
+                    reply = await self._ask(clients[(start + number) % len(clients)], request)
+                except _UnreachableError as error:
+                    if number + 1 == len(clients):
+                        self._is_unreachable = True
+                        raise LLMError(str(error)) from None
+                else:
+                    self._is_unreachable = False
+                    return reply
+        raise AssertionError("unreachable: there is a client")
+
+    async def close(self) -> None:
+        """Close the running loop's connections."""
+        with self._lock:
+            state = self._loops.pop(asyncio.get_running_loop(), None)
+        for client in state.clients if state else ():
+            await client.close()
+
+    def _key(self, is_needed: bool = False) -> str:
+        """Return the key, read where it is needed and never kept here."""
+        name = self.api_key_env
+        key = os.environ.get(name, "") if name else ""
+        if is_needed and not key:
+            raise ConfigError(f"llm={self.name}: set the variable {name} to your key (llm.api_key_env names it)")
+        return key
+
+    def _state(self) -> _LoopState:
+        """Return the clients of the running event loop: connections cannot move between loops."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if loop not in self._loops:
+                for ended in [other for other in self._loops if other.is_closed()]:
+                    del self._loops[ended]  # its connections keep it alive otherwise
+                clients = [self._client(url) for url in self._urls]
+                self._loops[loop] = _LoopState(asyncio.Semaphore(self.concurrency), clients)
+            return self._loops[loop]
+
+    def _client(self, url: str) -> openai.AsyncOpenAI:
+        import openai
+
+        return openai.AsyncOpenAI(
+            api_key=self._key() or "none",  # the client insists on one; servers without keys ignore it
+            base_url=url,
+            timeout=self.timeout_s,
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+        )
+
+    async def _ask(self, client: openai.AsyncOpenAI, request: Request) -> Reply:
+        """Send a request, in a weaker form as long as the server refuses a part of it that can be left out."""
+        import openai
+
+        form, refusal = self._form, None
+        tried: set[_Form | None] = {None}
+        retries = 0 if self._is_unreachable else self.max_retries
+        client = client.with_options(max_retries=retries)
+        create: Any = client.completions.create if request.raw else client.chat.completions.create
+        while True:
+            tried.add(form)
+            body = self._body(request, form)
+            try:
+                # The client's own time-out is per read: a server that sends a byte now and then would never hit it.
+                async with asyncio.timeout((retries + 1) * (self.timeout_s + _LONGEST_WAIT_S)):
+                    answer = await create(**body, extra_body=self.extra_body or None)
+                reply = self._reply(answer, request)
+            except (TimeoutError, openai.APITimeoutError):
+                raise NoReplyError(self._message(client, f"no reply within {self.timeout_s:g} s")) from None
+            except openai.APIStatusError as error:
+                code, message = error_details(error.body)
+                message = message or error.message
+                refusal = refusal or self._refusal(client, error.status_code, code, message)
+                form = _weaker(form, body, message) if type(refusal) is RejectedError else None
+                if form in tried or (form.structured != self._form.structured and self.structured != "auto"):
+                    raise refusal from None
+            except openai.APIConnectionError as error:
+                problem = f"connection failed: {error.__cause__ or error}"
+                raise _UnreachableError(self._message(client, problem)) from None
+            except (openai.APIError, ValueError, RecursionError) as error:
+                problem = f"unreadable reply: {error}; does llm.base_url lead to an API, as .../v1?"
+                raise LLMError(self._message(client, problem)) from None
+            else:
+                if refusal and form != self._form:
+                    self._form = form
+                    logger.warning("%s; requests are sent as %s from now on", refusal, form)
+                return reply
+
+    def _body(self, request: Request, form: _Form) -> dict[str, Any]:
+        """Return the arguments of a (chat) completion call."""
+        body: dict[str, Any] = {
+            "model": request.model or self.model,
+            "temperature": self.temperature if request.temperature is None else request.temperature,
+            "seed": self.seed if request.seed is None else request.seed,
+            "presence_penalty": self.presence_penalty or None,
+            "stop": list(request.stop) or None,
+        }
+        body = {k: v for k, v in body.items() if v is not None and k not in form.without}
+        if request.raw:
+            return body | {"prompt": request.text, "max_tokens": request.max_tokens}
+        body["messages"] = [{"role": m.role, "content": m.content} for m in request.messages]
+        body[form.token_limit] = request.max_tokens
+        if request.schema and form.structured == "json_schema":
+            schema = {"name": "reply", "strict": True, "schema": dict(request.schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        elif request.schema and form.structured == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        return body
+
+    def _reply(self, answer: Any, request: Request) -> Reply:
+        """Turn a completion into a Reply; missing usage is estimated. ValueError: it is none (an error page)."""
+        try:
+            choice = answer.choices[0]
+            content = choice.text if request.raw else choice.message.content
+            refusal = None if request.raw else getattr(choice.message, "refusal", None)
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise ValueError(f"no choices in {' '.join(str(answer).split())[:200]!r}") from error
+        text = refusal or text_of(content)
+        usage = getattr(answer, "usage", None)
+        counts = [getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion")]
+        is_estimated = not all(isinstance(count, int) and 0 <= count < 10**9 for count in counts)
+        prompt, completion = (estimate_tokens(request.text), estimate_tokens(text)) if is_estimated else counts
+        return Reply(
+            text=text,
+            finish_reason="content_filter" if refusal else str(choice.finish_reason or "unknown"),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            cost=(prompt * self.price_in + completion * self.price_out) / 1e6,
+            model=str(getattr(answer, "model", None) or self.model),
+            is_estimated=is_estimated,
+        )
+
+    def _refusal(self, client: openai.AsyncOpenAI, status: int, code: object, message: str) -> LLMError:
+        """Return the error for a status: of this request alone, or of the server."""
+        text, said = self._message(client, f"status {status}: {message}"), f"{code} {message}"
+        if status in (400, 403, 413, 422) and _FILTER.search(said):
+            return ContentFilterError(text)
+        if status in (400, 413, 422) and _CONTEXT.search(said):
+            return ContextLengthError(f"prompt longer than the model's context: {text}")
+        if status in (400, 413, 422) and not _NO_MODEL.search(said):
+            return RejectedError(text)
+        return LLMError(text)
+
+    def _message(self, client: openai.AsyncOpenAI, problem: str) -> str:
+        """Name model and server; never the key, should the server have quoted it."""
+        text = f"{self.model} at {client.base_url.host}: {' '.join(problem.split())}"
+        return (text.replace(key, "***") if len(key := self._key()) > 3 else text)[:400]
 
 
-def read_reply(answer: Any, request: Request, model: str, price_in: float, price_out: float) -> Reply:
-    """Turn a completion object into a Reply; missing usage is estimated; ValueError: no reply in it (an error page)."""
-    try:
-        choice = answer.choices[0]
-        text = choice.text if request.raw else choice.message.content
-        # A model that declines sends its excuse in a field of its own; that is no answer in any format.
-        refused = not request.raw and bool(getattr(choice.message, "refusal", None))
-        finish = "content_filter" if refused else str(choice.finish_reason or "unknown")
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise ValueError(f"no choices in {_excerpt(answer)}") from error
-    if text is not None and not isinstance(text, str):
-        raise ValueError(f"content is {type(text).__name__}, not text")
-    prompt_tokens, completion_tokens = _usage(answer)
-    is_estimated = prompt_tokens is None or completion_tokens is None
-    prompt_tokens = estimate_tokens(request.text) if prompt_tokens is None else prompt_tokens
-    completion_tokens = estimate_tokens(text or "") if completion_tokens is None else completion_tokens
-    return Reply(
-        text=text or "",
-        finish_reason=finish[:_LONGEST_NAME],
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        cost=(prompt_tokens * price_in + completion_tokens * price_out) / 1e6,
-        model=str(getattr(answer, "model", None) or model)[:_LONGEST_NAME],
-        is_estimated=is_estimated,
-    )
+@dataclass
+class _LoopState:
+    slots: asyncio.Semaphore
+    clients: list[openai.AsyncOpenAI]
+
+
+@dataclass(frozen=True)
+class _Form:
+    """In which form requests are sent: a server may take less than the whole protocol."""
+
+    structured: str  # one of `_FORMATS`
+    token_limit: str
+    without: frozenset[str]  # parameters that are left out
+
+
+def _weaker(form: _Form, body: Mapping[str, Any], message: str) -> _Form | None:
+    """Return the form to try after a server refused `body` with `message`; None where nothing can be left out."""
+    for name in ("temperature", "presence_penalty", "seed"):
+        if name in body and re.search(rf"\b{name}\b", message):
+            return replace(form, without=form.without | {name})
+    if "max_tokens" in body and "max_completion_tokens" in message:
+        return replace(form, token_limit="max_completion_tokens")
+    if "max_completion_tokens" in body and "max_completion_tokens" in message:
+        return replace(form, token_limit="max_tokens")
+    if "response_format" in body:
+        return replace(form, structured=_FORMATS[_FORMATS.index(form.structured) + 1])
+    return None
+
+
+class _UnreachableError(Exception):
+    """A server could not be reached at all."""
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a message's content: as it is, or the parts of type `text` joined (others are reasoning)."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise ValueError(f"content is {type(content).__name__}, not text")
+    parts = [part if isinstance(part, Mapping) else getattr(part, "__dict__", {}) for part in content]
+    return "".join(str(part.get("text") or "") for part in parts if part.get("type") == "text")
 
 
 def error_details(body: object) -> tuple[object, str]:
@@ -107,245 +321,21 @@ def error_details(body: object) -> tuple[object, str]:
     return None, str(inner or "")
 
 
-def _usage(answer: Any) -> tuple[int | None, int | None]:
-    usage = getattr(answer, "usage", None)
-    counts = (getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None))
-    first, second = (n if isinstance(n, int) and 0 <= n < MOST_TOKENS else None for n in counts)
-    return first, second
+def _part(name: str) -> type[OpenAI]:
+    """Register the client of a provider: its own defaults, everything else alike."""
+    own = ("model", "base_url", "api_key_env", "structured", "token_limit")
+    body: dict[str, Any] = {field: getattr(PROVIDERS[name], field) for field in own}
+    body |= {"__module__": __name__, "__doc__": OpenAI.__doc__}
+    body["__annotations__"] = {field: OpenAI.__annotations__[field] for field in own}
+    return part("llm", name)(type("OpenAI", (OpenAI,), body))
 
 
-def _excerpt(answer: Any) -> str:
-    text = " ".join(str(answer).split())
-    return repr(text if len(text) <= 200 else f"{text[:197]}...")
+_PARTS = {name: _part(name) for name in PROVIDERS}
 
 
-# US dollars per million tokens of prompt and reply, undiscounted, as OpenAI listed them in mid 2025. Prices change:
-# check them before a large run. A model that is not here costs nothing until llm.price_in and llm.price_out say more.
-PRICES = {
-    "api.openai.com": {
-        "gpt-3.5-turbo": (0.50, 1.50),
-        "gpt-4o": (2.50, 10.00),
-        "gpt-4o-mini": (0.15, 0.60),
-        "gpt-4.1": (2.00, 8.00),
-        "gpt-4.1-mini": (0.40, 1.60),
-        "gpt-4.1-nano": (0.10, 0.40),
-    }
-}
-_DATED = re.compile(r"-\d{4}-\d\d-\d\d$")  # a snapshot costs what its model costs
-
-
-def prices_of(settings: Any) -> tuple[float, float]:
-    """Return the prices of a backend's model, per million tokens of prompt and of reply; zeros where none is known."""
-    url = "" if getattr(settings, "server_file", None) else getattr(settings, "base_url", "")
-    known = PRICES.get(host(url), {})
-    listed = known.get(_DATED.sub("", getattr(settings, "model", "")), (0.0, 0.0))
-    own = (getattr(settings, "price_in", None), getattr(settings, "price_out", None))
-    first, second = (price if said is None else said for said, price in zip(own, listed, strict=True))
-    return first, second
-
-
-# Strictest first; a server that refuses one is offered the next.
-_LEVELS = ("json_schema", "json_object", "off")
-
-
-@dataclass
-class OpenAIConfig:
-    """Which server, which model, and how to treat them."""
-
-    model: str = "gpt-4o-mini"
-    base_url: str = field(default="https://api.openai.com/v1", repr=False)  # user, password and query are sent along
-    server_file: str | None = None  # file with the addresses of servers, instead of base_url: see gnnrag.llm.servers
-    server_wait_s: float = 1800.0  # how long to wait until one of them answers
-    api_key_env: str | None = "OPENAI_API_KEY"  # variable that holds the key; null for servers without one
-    temperature: float | None = 0.0  # null leaves it out, for models that refuse it
-    seed: int | None = None
-    presence_penalty: float = 0.0  # taken from the score of each token that the reply has already
-    timeout_s: float = 120.0  # for one attempt, connecting included
-    max_retries: int = 5
-    backoff_s: float = 0.5  # doubles with every retry
-    concurrency: int = 8  # requests in flight, retries included
-    structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
-    token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # the latter for reasoning models
-    prompts: Variant = "auto"  # full, or small: short and without examples; auto: by the size in the model's name
-    price_in: float | None = None  # per million prompt tokens; null: what gnnrag/llm/openai.py knows
-    price_out: float | None = None  # per million completion tokens
-    extra_body: dict[str, Any] = field(default_factory=dict)  # further fields: top_p, chat_template_kwargs, ...
-
-
-class OpenAIBackend(Backend):
-    """Calls an OpenAI-compatible server, at most `concurrency` requests at a time for each event loop.
-
-    Rate limits, server errors, timeouts and lost connections are retried with growing, random pauses; other refusals
-    raise at once, but that of a key from a file of servers, which is read again. Once the server could not be reached
-    at all, calls try it once each until one gets through, so that a run against a dead server ends in minutes.
-
-    With `structured=auto` a schema is sent as `json_schema`; a server that refuses it gets `json_object`, then nothing,
-    and the level it took is remembered. A redirect is a refusal: prompts and keys go to the named server alone. A reply
-    of more than `gnnrag.llm.servers.MAX_BODY` bytes is not received, and counts as unreadable.
-
-    Raises ConfigError where the API has no key, base_url is no URL, or a limit is not positive.
-    """
-
-    config_class = OpenAIConfig
-
-    def __init__(self, config: OpenAIConfig | None = None) -> None:
-        c = self.config = config or OpenAIConfig()
-        if c.concurrency < 1 or c.max_retries < 0 or c.timeout_s <= 0:
-            raise ConfigError("llm: concurrency and timeout_s must be positive, max_retries at least 0")
-        take_apart(c.base_url)
-        self._host = f"the servers of {shown(c.server_file)}" if c.server_file else host(c.base_url)
-        if self._host == "api.openai.com" and not self._key():
-            raise ConfigError(f"llm: set the variable {c.api_key_env} to your key, or base_url to your server")
-        replicas = Replicas(c.server_file, c.server_wait_s) if c.server_file else None
-        self._clients = Clients(lambda: Server(c.base_url, key=self._key() or ""), c.timeout_s, c.concurrency, replicas)
-        self._level: str = "json_schema" if c.structured == "auto" else c.structured
-        self._prices = prices_of(c)
-        self._is_unreachable = False  # since the last call that ran out of retries
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Model, server and default sampling."""
-        kept = ("model", "temperature", "seed", "structured", "extra_body")
-        # Servers of a file come back at other addresses.
-        url = "server_file" if self.config.server_file else address(self.config.base_url)
-        return {"type": "openai", "base_url": url, **shaping(self.config, kept)}
-
-    @property
-    def wants_small(self) -> bool:
-        """Whether it gets the small variant of prompts."""
-        return wants_small(self.config.prompts, self.config.model)
-
-    async def generate(self, request: Request) -> Reply:
-        """Answer one request; see the class for retries and limits."""
-        async with self._clients.slots:
-            attempts = 1 if self._is_unreachable else self.config.max_retries + 1
-            try:
-                with waiting(f"call to {shown(self._host)}"):
-                    reply = await with_retries(lambda: self._negotiate(request), attempts, self.config.backoff_s)
-                self._is_unreachable = False
-                return reply
-            except RetryableError as failure:
-                self._is_unreachable, error = failure.is_connection, failure.error
-            raise error
-
-    async def close(self) -> None:
-        """Close the running loop's connections."""
-        await self._clients.close()
-
-    def _key(self) -> str | None:
-        """Read the key where it is needed; it is never kept here."""
-        return os.environ.get(self.config.api_key_env) if self.config.api_key_env else None
-
-    async def _negotiate(self, request: Request) -> Reply:
-        """Make one attempt, at the highest level of structured output that the server takes."""
-        highest = self._level if request.schema and not request.raw else "off"
-        levels = _LEVELS[_LEVELS.index(highest) :] if self.config.structured == "auto" else (highest,)
-        refusal: LLMError | None = None
-        for level in levels:
-            try:
-                reply = await self._attempt(request, level)
-            except RefusedError as refused:
-                # Was it the response format? Known only when the same request passes without it.
-                refusal = refusal or refused.error
-                continue
-            if refusal:
-                self._level = level
-            return reply
-        assert refusal is not None
-        raise refusal
-
-    async def _attempt(self, request: Request, level: str) -> Reply:
-        openai, c = import_openai(), self.config
-        body = request_body(request, self.identity, c.token_limit, level)
-        client, server = await self._clients.pick()
-        secrets = take_apart(server.url).secrets | spellings(server.key)
-        failure: Exception
-        create: Any = client.completions.create if request.raw else client.chat.completions.create
-        try:
-            # The client's own timeout is per read: a server that sends a byte now and then would never hit it.
-            async with asyncio.timeout(c.timeout_s):
-                answer = await create(**body, extra_body=c.extra_body or None)
-            return read_reply(answer, request, str(body["model"]), *self._prices)
-        except (TimeoutError, openai.APITimeoutError):
-            late = f"no reply within {c.timeout_s:g} s"
-            failure = RetryableError(NoReplyError(str(self._error(late))), reason=late)
-        except openai.APIStatusError as error:
-            failure = self._status_error(error, level, secrets)
-        except (openai.APIError, ValueError, RecursionError) as error:
-            cause = error.__cause__ if isinstance(error, openai.APIConnectionError) else error
-            if is_lost := not isinstance(cause, openai.APIError | ValueError | RecursionError):
-                self._clients.lost(server)
-            what = "connection failed" if is_lost else "unreadable reply"
-            problem = self._error(f"{what}: {cause or error}", secrets)
-            failure = RetryableError(problem, is_connection=is_lost, reason=f"{what}: {type(cause or error).__name__}")
-        if isinstance(failure, RetryableError):
-            failure.server = shown(host(server.url))
-        raise failure  # not from the library's own error, which quotes the server and the address
-
-    def _status_error(self, error: openai.APIStatusError, level: str, secrets: Collection[str]) -> Exception:
-        code, message = error_details(error.body)
-        status = error.status_code
-        described = f"status {status}: {message or error.message}"
-        if 300 <= status < 400:
-            there = host(urljoin(str(error.request.url), error.response.headers.get("location", "")))
-            described = f"status {status}: a redirect to {there}, which is not followed; give its address as base_url"
-        if status == 429 or status >= 500 or status in (408, 409):
-            wait = retry_after(error.response.headers)
-            # `insufficient_quota` comes as a 429, but no pause mends it.
-            if code == "insufficient_quota" or (wait or 0.0) > MAX_WAIT_S:
-                return self._error(f"{described} (asks to wait {wait:g} s)" if wait else described, secrets)
-            return RetryableError(self._error(described, secrets), wait, reason=f"status {status}")
-        if status == 401 and self._clients.refused():
-            return RetryableError(self._error(described, secrets), reason=f"status {status}")
-        if status in (400, 413, 422) and is_context_error(code, message):
-            problem = f"prompt longer than the model's context: {described}"
-            return ContextLengthError(str(self._error(problem, secrets)))
-        if status in (400, 422) and level != "off":
-            return RefusedError(self._error(described, secrets))
-        return self._error(described, secrets)
-
-    def _error(self, problem: str, secrets: Collection[str] = ()) -> LLMError:
-        """Name the model and the host; never what the server is called with."""
-        return LLMError(f"{shown(self.config.model)} at {shown(self._host)}: {shorten(problem, secrets)}")
-
-
-# ------------------------------------------------------------------------------------------- what a server says
-_CONTEXT = re.compile(
-    r"context[ _](?:length|window|size)|maximum (?:context|prompt|input|sequence) length|max_model_len|too many tokens|"
-    r"prompt is too long|input is too long|longer than the maximum|exceeds? the (?:model|maximum|available context)",
-    re.IGNORECASE,
-)
-
-
-def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """Return the seconds that `Retry-After` (seconds or a date) or `retry-after-ms` asks for."""
-    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
-        return max(0.0, milliseconds / 1000)
-    value = headers.get("retry-after")
-    if (seconds := _number(value)) is not None:
-        return max(0.0, seconds)
+def __getattr__(name: str) -> type[OpenAI]:
+    """Return the client of a provider by its name."""
     try:
-        return max(0.0, parsedate_to_datetime(value or "").timestamp() - (time.time() if now is None else now))
-    except (ValueError, OverflowError):
-        return None
-
-
-def is_context_error(code: object, message: str) -> bool:
-    """Tell whether a 400 says that the prompt is too long."""
-    return code == "context_length_exceeded" or bool(_CONTEXT.search(message))
-
-
-def shorten(text: str, secrets: Collection[str] = (), limit: int = 300) -> str:
-    """Return a server's message on one line, cut, and without the secrets should the server have quoted them."""
-    text = " ".join(text.split())
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "***")
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
-
-
-def _number(value: str | None) -> float | None:
-    try:
-        number = float(value or "")
-    except ValueError:
-        return None
-    return number if number == number else None
+        return _PARTS[name]
+    except KeyError:
+        raise AttributeError(name) from None

@@ -1,4 +1,4 @@
-"""Language models by OpenVINO GenAI: the backend, and its pipeline driven step by step by one thread."""
+"""OpenVINO GenAI in this process: quantised models (a GGUF file, or a folder) on a CPU, in little memory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError, LLMError
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.base import Reply
-from gnnrag.llm.folders import ModelFiles, check_gguf, local_folder, read_settings, require
-from gnnrag.llm.local import Job, LocalBackend, LocalConfig, ModelThread, Ticket, check_length, cut_at, encode, shared
+from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, cut_at, shared
+from gnnrag.llm.model_files import OPENVINO, ModelFiles, local_folder, require
+from gnnrag.parts import part
 
 logger = logging.getLogger(__name__)
 # Else activations and the cache of keys and values are rounded to 8 bits in groups, which neighbours have a part in.
@@ -25,66 +24,22 @@ _PROBE = 1 << 17  # tokens: a text so long shows where the tokenizer cuts prompt
 _SEEDS = 1 << 32  # that OpenVINO tells apart
 
 
-class OpenVINOEngine:
-    """A `gnnrag.llm.local.Model` on a `ContinuousBatchingPipeline`: requests join and leave the batch at every step.
+class Pipeline(Engine):
+    """A `ContinuousBatchingPipeline`."""
 
-    A step holds Python's lock: other threads run between steps. `context`, of prompt and reply, is None if unknown.
-    """
-
-    def __init__(self, pipeline: Any, name: str, context: int | None) -> None:
+    def __init__(self, pipeline: Any, name: str) -> None:
         self.pipeline, self.tokenizer = pipeline, _Tokenizer(pipeline.get_tokenizer(), name)
-        self.context, self._room = context, len(self.tokenizer("a " * _PROBE)["input_ids"])
+        self.context = len(self.tokenizer("a " * _PROBE)["input_ids"])
         self._ends = pipeline.get_config().stop_token_ids | {self.tokenizer.own.get_eos_token_id()}
-        self._running: dict[int, tuple[Ticket, Any, int]] = {}
-        self._numbers = count()
-        self._loose: set[str] = set()
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether requests are in the pipeline."""
-        return bool(self._running)
-
-    def take(self, tickets: Sequence[Ticket]) -> None:
-        """Tokenize prompts and hand them in; one that cannot be answered is finished with its error."""
+    def generate(self, jobs: Sequence[Job], prompts: Sequence[list[int]]) -> list[Reply]:
+        """See `Engine`."""
         import numpy as np
         from openvino import Tensor
 
-        for ticket in tickets:
-            job, request = ticket.job, ticket.job.request
-            try:
-                ids = encode(self.tokenizer, request.messages, job.chat, job.options, request.raw)
-                cut = self._room if len(ids) >= self._room else None
-                limits = [limit for limit in (job.context, self.context, cut) if limit]
-                check_length(len(ids), request.max_tokens, min(limits, default=None), job.name)
-                if not ids:
-                    raise LLMError(f"{job.name}: the prompt is empty")
-                number = next(self._numbers)
-                handle = self.pipeline.add_request(number, Tensor(np.array([ids], np.int64)), self._sampling(job))
-                self._running[number] = (ticket, handle, len(ids))
-            except GnnragError as error:
-                ticket.finish(error)
-            except Exception as error:  # noqa: BLE001 - whatever it chokes on must not fail the others
-                ticket.finish(LLMError(f"{job.name}: {type(error).__name__}: {_told(error)}"))
-
-    def advance(self) -> None:
-        """Do one step: a part of the prompts, or one more token of every reply."""
-        from openvino_genai import GenerationStatus
-
-        for number, (ticket, handle, _) in list(self._running.items()):
-            if ticket.is_over:
-                handle.cancel()
-                del self._running[number]
-        if self.pipeline.has_non_finished_requests():
-            self.pipeline.step()
-        for number, (ticket, handle, prompt) in list(self._running.items()):
-            if (status := handle.get_status()) == GenerationStatus.RUNNING:
-                continue
-            del self._running[number]
-            outputs = handle.read_all() if status == GenerationStatus.FINISHED else []
-            if outputs:
-                ticket.finish(self._reply(outputs[0], ticket.job, prompt))
-            else:  # it has no memory for the prompt
-                ticket.finish(LLMError(f"{ticket.job.name}: OpenVINO gave the request up ({status.name})"))
+        inputs = [Tensor(np.array([ids], np.int64)) for ids in prompts]
+        results = self.pipeline.generate(inputs, [self._sampling(job) for job in jobs])
+        return [self._reply(*row) for row in zip(results, jobs, map(len, prompts), strict=True)]
 
     def _sampling(self, job: Job) -> Any:
         from openvino_genai import GenerationConfig, StructuredOutputConfig
@@ -97,31 +52,23 @@ class OpenVINOEngine:
             found.rng_seed = job.seed % _SEEDS
         if stop := {text for text in job.request.stop if text}:
             found.stop_strings, found.include_stop_str_in_output = stop, True
-        if job.schema is not None and (pattern := self._pattern(job.schema)):
-            found.structured_output_config = StructuredOutputConfig(regex=pattern)
+        if job.schema is not None:
+            try:
+                found.structured_output_config = StructuredOutputConfig(regex=pattern_of(job.schema))
+            except ValueError as error:
+                logger.warning("a schema is not enforced, only parsed for (%s)", error)
         return found
 
-    def _pattern(self, schema: Mapping[str, Any]) -> str | None:
-        """Return what holds a reply to a schema; None, with a line in the log, where nothing can."""
-        try:
-            return pattern_of(schema)
-        except ValueError as error:
-            if str(error) not in self._loose:
-                self._loose.add(str(error))
-                logger.warning("a schema is not enforced, only parsed for (%s)", error)
-            return None
-
-    def _reply(self, output: Any, job: Job, prompt: int) -> Reply:
-        from openvino_genai import GenerationFinishReason
-
-        text = self.tokenizer.own.decode(output.generated_ids, skip_special_tokens=True)
+    def _reply(self, result: Any, job: Job, prompt: int) -> Reply:
+        tokens = list(result.m_generation_ids[0])
+        text = self.tokenizer.own.decode(tokens, skip_special_tokens=True)
         cut = cut_at(text, job.request.stop)
-        is_cut_off = cut is None and output.finish_reason == GenerationFinishReason.LENGTH
+        is_cut_off = cut is None and len(tokens) >= job.request.max_tokens and tokens[-1] not in self._ends
         return Reply(
             text=text if cut is None else cut,
             finish_reason="length" if is_cut_off else "stop",
             prompt_tokens=prompt,
-            completion_tokens=len(output.generated_ids),
+            completion_tokens=len(tokens),
             model=job.name,
         )
 
@@ -140,50 +87,62 @@ class _Tokenizer:
     ) -> dict[str, list[int]]:
         from jinja2.exceptions import TemplateError
 
-        "".join(turn["content"] for turn in turns).encode()  # half a pair is no fault of the template
         try:
             text = self.own.apply_chat_template(turns, add_generation_prompt, extra_context=options or None)
         except RuntimeError as error:
-            raise TemplateError(_told(error)) from error
+            raise TemplateError(str(error)) from error
         return self(text, special=False)
 
 
-def start_engine(path: Path, device: str, dtype: str, max_batch: int) -> OpenVINOEngine:
-    """Load a GGUF file or a folder; the rest as in `OpenVINOConfig`; ArtefactError: damaged, or not for this device."""
-    try:
-        import openvino_genai
+@part("llm", "openvino")
+class OpenVINO(LocalModel):
+    """Answers with a model that OpenVINO runs. `dtype`: auto is float32, where a reply does not depend on its batch."""
 
-        context = check_gguf(path) if path.is_file() else _folder_context(path)
-        scheduler = openvino_genai.SchedulerConfig()
-        scheduler.max_num_seqs, scheduler.enable_prefix_caching = max_batch, True
-        properties: dict[str, Any] = dict(_SHORTER.get(dtype, _EXACT))
-        if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():  # which OpenVINO itself overlooks
-            properties["INFERENCE_NUM_THREADS"] = int(threads)
-        pipeline = openvino_genai.ContinuousBatchingPipeline(str(path), scheduler, device, properties)
-        return OpenVINOEngine(pipeline, path.stem, context)
-    except GnnragError:
-        raise
-    except Exception as error:  # OpenVINO raises whatever a missing device or a damaged file leads to
-        raise ArtefactError(
-            f"OpenVINO cannot run {str(path)!r} on {device} ({type(error).__name__}: {_told(error)}); copy it "
-            "again, or take llm=hf for an architecture that it does not know"
-        ) from error
+    device: str = "CPU"  # as OpenVINO names it: CPU, GPU (Intel's), AUTO
+    max_batch: int = 16  # replies that are made together
 
+    grammar = "openvino_genai"
 
-def _folder_context(folder: Path) -> int | None:
-    path = folder / "config.json"
-    found = read_settings(path).get("max_position_embeddings") if path.is_file() else None
-    return found if isinstance(found, int) else None
+    def locate(self) -> ModelFiles:
+        """Return a GGUF file or a folder that optimum-intel exported."""
+        require("openvino_genai", "openvino", "pip install 'gnnrag[openvino]'")
+        if self.adapter:
+            raise ConfigError(f"adapter={self.adapter!r}: llm=openvino puts on no adapter; merge it, or take llm=hf")
+        path = Path(self.model).expanduser()
+        if path.is_dir() and len(files := sorted(path.glob("*.gguf"))) == 1:
+            path = files[0]
+        if path.is_file():
+            return ModelFiles(path.resolve(), None, path.stem)
+        if not self.model or path.suffix == ".gguf":
+            raise ConfigError(f"llm=openvino: there is no model {self.model!r}; give llm.model=FILE.gguf or a folder")
+        folder = local_folder(self.model, "openvino", OPENVINO)
+        if not (folder / "openvino_model.xml").is_file():
+            raise ConfigError(f"model={self.model!r}: neither one *.gguf nor openvino_model.xml is in {folder}")
+        return ModelFiles(folder, None, folder.name)
 
+    def open(self) -> ModelThread:
+        """See `LocalModel`."""
+        path, device, dtype, max_batch = self.files.base, self.device, self.dtype, self.max_batch
+        if max_batch < 1:
+            raise ConfigError(f"llm.max_batch={max_batch}: must be positive")
 
-def _told(error: Exception) -> str:
-    """Return what OpenVINO says, on one line, without the names of the files that it was built from."""
-    lines = [line for line in str(error).splitlines() if not line.startswith(("Exception from", "Check '"))]
-    return " ".join(" ".join(lines or str(error).splitlines()).split())[:300]
+        def load() -> Pipeline:
+            import openvino_genai
 
+            scheduler = openvino_genai.SchedulerConfig()
+            scheduler.max_num_seqs, scheduler.enable_prefix_caching = max_batch, True
+            properties: dict[str, Any] = dict(_SHORTER.get(dtype, _EXACT))
+            if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():  # which OpenVINO itself overlooks
+                properties["INFERENCE_NUM_THREADS"] = int(threads)
+            try:
+                pipeline = openvino_genai.ContinuousBatchingPipeline(str(path), scheduler, device, properties)
+                return Pipeline(pipeline, path.stem)
+            except Exception as error:  # OpenVINO raises whatever a missing device or a damaged file leads to
+                problem = " ".join(str(error).split())[:300]
+                raise ArtefactError(f"OpenVINO cannot run {str(path)!r} on {device}: {problem}") from error
 
-_DECIDING = ("*.json", "*.xml", "*.bin", "*.jinja", "*.txt")
-_PARTS = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
+        return shared(("openvino", path, self.files.fingerprint, device, dtype, max_batch), load)
+
 
 _STRING = r'([^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})'
 _PLAIN = {
@@ -193,64 +152,6 @@ _PLAIN = {
     "number": r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,8})?",
 }
 _MOST_CHOICES = 1000  # of an integer between bounds
-
-
-@dataclass
-class OpenVINOConfig(LocalConfig):
-    """Settings of an OpenVINO model. `dtype`: auto is float32; the others are faster, and leave more to OpenVINO."""
-
-    device: str = "CPU"  # as OpenVINO names it: CPU, GPU (Intel's), AUTO
-    max_batch: int = 16  # replies that are made together; further requests wait
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_batch < 1:
-            raise ConfigError(f"openvino: max_batch={self.max_batch}: must be positive")
-
-
-class OpenVINOBackend(LocalBackend):
-    """Answers with a model that OpenVINO runs (a GGUF file, or a folder): quantised ones on a CPU, in little memory.
-
-    Requests join the running batch. In float32 a reply does not depend on its neighbours; in the shorter types now and
-    then. A schema is enforced where `pattern_of` can read it. ConfigError: openvino-genai or the model is missing, or
-    an adapter given.
-    """
-
-    kind, grammar = "openvino", "openvino_genai"
-    config_class = OpenVINOConfig
-
-    def __init__(self, config: OpenVINOConfig | None = None) -> None:
-        c = self.config = config or OpenVINOConfig()
-        require("openvino_genai", "openvino", "pip install 'gnnrag[openvino]'")
-        files = self.files = self._find(c)
-
-        def load() -> OpenVINOEngine:
-
-            return start_engine(files.base, c.device, c.dtype, c.max_batch)
-
-        key = ("openvino", files.base, files.fingerprint, c.device, c.dtype, c.max_batch)
-        self.thread = shared(key, lambda: ModelThread(load))
-
-    def _locate(self, config: LocalConfig) -> ModelFiles:
-        if config.adapter:
-            raise ConfigError(f"adapter={config.adapter!r}: llm=openvino puts on no adapter; merge it, or take llm=hf")
-        path = Path(config.model).expanduser()
-        if config.model and path.is_dir() and not (path / _PARTS[0]).is_file():
-            found = sorted(path.glob("*.gguf"))
-            if len(found) != 1:
-                raise ConfigError(
-                    f"model folder {config.model!r} has neither {_PARTS[0]} nor one *.gguf (it has {len(found)}): give "
-                    "a GGUF file, or a folder that optimum-intel exported for OpenVINO"
-                )
-            path = found[0]
-        if path.is_file():
-            return ModelFiles(path.resolve(), None, path.stem)
-        if not config.model or path.suffix == ".gguf":
-            raise ConfigError(f"llm=openvino: there is no model {config.model!r}; give llm.model=FILE.gguf or a folder")
-        folder = local_folder(config.model, "openvino", _DECIDING)
-        if lacking := [name for name in _PARTS if not (folder / name).is_file()]:
-            raise ConfigError(f"model folder {str(folder)!r} has no {', '.join(lacking)}: export it again for OpenVINO")
-        return ModelFiles(folder, None, folder.name, _DECIDING)
 
 
 def pattern_of(schema: Mapping[str, Any]) -> str:

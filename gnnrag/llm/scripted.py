@@ -6,60 +6,47 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import Any, Self
 
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import Backend, Reply, Request, estimate_tokens
-
-Match = str | re.Pattern[str] | Callable[[Request], bool]
-Answer = str | Reply | BaseException | Callable[[Request], Any]
+from gnnrag.parts import part
 
 
-@dataclass
-class ScriptedConfig:
-    """Rules, tried in order; the first whose regex is found in the text of all messages answers.
+@part("llm", "scripted")
+class ScriptedBackend(Backend):
+    """Answers by rules, tried in order: the first whose regex is found in the text of all messages.
 
     In YAML `{match: REGEX, reply: TEXT or list of TEXT}`; in Python also a pair (match, reply): match may be a function
     of the request, reply a Reply, an exception, a function of the request, or a list. The last of a list repeats.
+    `requests` are all so far, in order of arrival, `peak` the most in flight at once.
     """
 
     rules: list[Any] = field(default_factory=list)
     default: str | None = None  # reply when no rule matches; null makes that an error
     latency_s: float = 0.0
 
-
-@dataclass(slots=True)
-class _Rule:
-    match: Match
-    matches: Callable[[Request], bool]
-    answers: Sequence[Answer]
-    used: int = 0
-
-
-class ScriptedBackend(Backend):
-    """Answers by rule; keeps all requests in order of arrival, and the `peak` number in flight at once."""
-
-    config_class = ScriptedConfig
-
-    def __init__(self, config: ScriptedConfig | None = None) -> None:
-        self.config = config or ScriptedConfig()
-        self.requests: list[Request] = []
-        self.peak = 0
-        self._in_flight = 0
-        self._lock = threading.Lock()
-        self._rules = [_rule(r) for r in self.config.rules]
-
     @classmethod
-    def of(cls, *rules: tuple[Match, Any], default: str | None = None, latency_s: float = 0.0) -> ScriptedBackend:
+    def of(cls, *rules: tuple[Any, Any], default: str | None = None, latency_s: float = 0.0) -> Self:
         """Build one from (match, reply) pairs."""
-        return cls(ScriptedConfig(list(rules), default, latency_s))
+        made = cls(list(rules), default, latency_s)
+        made.setup()
+        return made
+
+    def setup(self) -> None:
+        """Compile the rules. ConfigError: one is not of their form."""
+        self.requests: list[Request] = []
+        self.peak = self._in_flight = 0
+        self._lock = threading.Lock()
+        self._rules = [_rule(rule) for rule in self.rules]
+        self._used = [0] * len(self._rules)
 
     @property
     def identity(self) -> Mapping[str, Any]:
         """The rules as text, functions by name: other rules, other replies."""
-        rules = [[_describe(r.match), *map(_describe, r.answers)] for r in self._rules]
-        return {"type": "scripted", "rules": rules, "default": self.config.default}
+        rules = [[_describe(match), *map(_describe, answers)] for match, answers in self._rules]
+        return {"type": "scripted", "rules": rules, "default": self.default}
 
     async def generate(self, request: Request) -> Reply:
         """Answer by the first rule that matches."""
@@ -69,7 +56,7 @@ class ScriptedBackend(Backend):
             self._in_flight += 1
             self.peak = max(self.peak, self._in_flight)
         try:
-            await asyncio.sleep(self.config.latency_s)
+            await asyncio.sleep(self.latency_s)
         finally:
             with self._lock:
                 self._in_flight -= 1
@@ -82,34 +69,28 @@ class ScriptedBackend(Backend):
         text = str(answer)
         return Reply(text, "stop", estimate_tokens(request.text), estimate_tokens(text), model="scripted")
 
-    async def close(self) -> None:
-        """Hold nothing, release nothing."""
-
-    def _choose(self, request: Request) -> Answer:
-        for rule in self._rules:
-            if rule.matches(request):
-                rule.used += 1
-                return rule.answers[min(rule.used, len(rule.answers)) - 1]
-        if self.config.default is not None:
-            return self.config.default
+    def _choose(self, request: Request) -> Any:
+        for number, (match, answers) in enumerate(self._rules):
+            if match(request) if callable(match) else match.search(request.text):
+                self._used[number] += 1
+                return answers[min(self._used[number], len(answers)) - 1]
+        if self.default is not None:
+            return self.default
         return LLMError(f"scripted: no rule matches {request.messages[-1].content[-200:]!r}; add one, or a default")
 
 
-def _rule(rule: Any) -> _Rule:
+def _rule(rule: Any) -> tuple[re.Pattern[str] | Callable[[Request], bool], Sequence[Any]]:
     if isinstance(rule, Mapping):
         if rule.keys() != {"match", "reply"}:
-            raise ConfigError(f"scripted rule with keys {sorted(map(str, rule))}: it needs exactly match and reply")
+            raise ConfigError(f"llm.rules: one with keys {sorted(map(str, rule))}; it needs exactly match and reply")
         match, reply = rule["match"], rule["reply"]
     else:
         match, reply = rule
     # Config libraries bring list types of their own.
     answers = list(reply) if isinstance(reply, Sequence) and not isinstance(reply, str) else [reply]
     if not answers:
-        raise ConfigError(f"scripted rule {match!r}: its list of replies is empty")
-    if callable(match):
-        return _Rule(match, match, answers)
-    pattern = re.compile(match, re.DOTALL)
-    return _Rule(match, lambda request: bool(pattern.search(request.text)), answers)
+        raise ConfigError(f"llm.rules: {match!r} has an empty list of replies")
+    return (match if callable(match) else re.compile(match, re.DOTALL)), answers
 
 
 def _describe(part: object) -> str:

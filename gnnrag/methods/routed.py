@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, field, replace
+from typing import Annotated, Any, Literal
 
-from gnnrag.errors import ConfigError
+from annotated_types import Interval
+
 from gnnrag.methods.base import Method, Route, RouteConfig, State, choose_route, read_route
+from gnnrag.parts import build, is_part, part
 from gnnrag.registry import METHODS, resolve
 from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
 
-CHECKS = ("reader", "cosine", "off")
 RULES = {"thematic": "R1", "multi_hop": "R2", "passage_local": "R3"}
-# Where each class goes by default. Thematic questions need community reports, which no top-k replaces; writing those is
-# the dearest part of an index, so that they are asked for only where somebody does:
-# method.thematic.retriever=graphrag_global "method.thematic.method_settings={channel: graph}".
-FLAT = RouteConfig("single", "hybrid")
-RELATIONAL = RouteConfig("bdtr", "chg")
-GLOBAL = RouteConfig("single")
+Share = Annotated[float, Interval(ge=0, le=1)]
 
 
-@dataclass
-class RoutedConfig:
-    """Settings of `Routed`; the thresholds are to be set on an audit (`gnnrag audit`)."""
-
-    passage_local: RouteConfig = field(default_factory=lambda: replace(FLAT))
-    multi_hop: RouteConfig = field(default_factory=lambda: replace(RELATIONAL))
-    thematic: RouteConfig = field(default_factory=lambda: replace(GLOBAL))
-    failed: list[str] = field(default_factory=lambda: ["multi_hop", "thematic"])  # classes that flat retrieval fails
-    thematic_threshold: float = 0.6  # R1: least probability of thematic
-    multi_hop_threshold: float = 0.5  # R2: least probability of multi_hop
-    escalate: bool = True  # R3: flat evidence that does not suffice sends the question to the multi_hop route, once
-    check: str = "reader"  # what says so: the reader (abstains, or is unsure), the best cosine, or off
-    min_confidence: float = 0.4  # reader: least confidence of an answer; readers that give none only abstain
-    min_cosine: float = 0.5  # cosine: least cosine of the question and the best passage of the evidence
-
-
+@part("method", "routed")
 class Routed(Method):
     """Classifies a question, then lets the method of its route answer it; the first rule that holds decides.
 
@@ -47,60 +28,68 @@ class Routed(Method):
     R3: the flat route, passage_local. If its evidence does not suffice, the question goes to multi_hop, once; if that
     finds nothing, the flat evidence stands.
 
-    Each route's queries go to its own retriever. The counts `route_CLASS` and `escalated` tell what each route cost.
-    Raises ConfigError for a route or a switch that does not exist.
+    Each route's queries go to its own retriever. The counts `route_CLASS` and `escalated` say what each route cost. The
+    thresholds are to be set on an audit (`gnnrag audit`). Thematic questions need community reports, which no top-k
+    replaces; writing those is the dearest part of an index, so that they are asked for only where somebody does:
+    method.thematic.retriever=graphrag_global "method.thematic.method_settings={channel: graph}".
     """
 
-    config_class = RoutedConfig
+    passage_local: RouteConfig = field(default_factory=lambda: RouteConfig("single", "hybrid"))
+    multi_hop: RouteConfig = field(default_factory=lambda: RouteConfig("bdtr", "chg"))
+    thematic: RouteConfig = field(default_factory=lambda: RouteConfig("single"))
+    # classes that flat retrieval fails
+    failed: list[Literal["multi_hop", "thematic"]] = field(default_factory=lambda: ["multi_hop", "thematic"])
+    thematic_threshold: Share = 0.6  # R1: least probability of thematic
+    multi_hop_threshold: Share = 0.5  # R2: least probability of multi_hop
+    escalate: bool = True  # R3: flat evidence that does not suffice sends the question to the multi_hop route, once
+    # what says so: the reader (abstains, or is unsure), the best cosine, or off
+    check: Literal["reader", "cosine", "off"] = "reader"
+    min_confidence: Share = 0.4  # reader: least confidence of an answer; readers that give none only abstain
+    min_cosine: Share = 0.5  # cosine: least cosine of the question and the best passage of the evidence
+
     role_names = ("router",)  # and those of its routes
     is_router = True
 
-    def __init__(self, index: Any, roles: Any, config: RoutedConfig | None = None) -> None:
-        self.index, self.config = index, config or RoutedConfig()
-        if self.config.check not in CHECKS:
-            raise ConfigError(f"method.check={self.config.check!r}: allowed are {', '.join(CHECKS)}")
-        for name in ("thematic_threshold", "multi_hop_threshold", "min_confidence", "min_cosine"):
-            if not 0.0 <= (value := getattr(self.config, name)) <= 1.0:
-                raise ConfigError(f"method.{name}={value}: must lie between 0 and 1")
-        if unknown := [name for name in self.config.failed if name not in ("multi_hop", "thematic")]:
-            raise ConfigError(
-                f"method.failed={unknown}: allowed are multi_hop, thematic; passage_local is the flat route"
-            )
-        self.routes = self.routes_for(self.config)
-        self.methods = {
-            name: resolve("method", r.method.name, METHODS)(index, roles, r.method.settings)
-            for name, r in self.routes.items()
-        }
-        self.router, self.reader = roles["router"], roles["reader"]
+    def __post_init__(self) -> None:
+        _ = self.routes  # raises where there is no such route
 
-    @staticmethod
-    def routes_for(config: RoutedConfig) -> dict[str, Route]:
-        """Return the route of each class. Raises ConfigError for one that does not exist."""
-        return {name: read_route(getattr(config, name), f"method.{name}") for name in QUERY_CLASSES}
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Vectors for the check by cosine; what the routes read is counted with them."""
+        return ("embeddings",) if self.escalate and self.check == "cosine" else ()
 
-    @staticmethod
-    def stages_for(config: RoutedConfig) -> tuple[str, ...]:
-        """Return the index stages that the check reads; the routes' own are counted with them."""
-        return ("embeddings",) if config.escalate and config.check == "cosine" else ()
+    @property
+    def routes(self) -> dict[str, Route]:  # type: ignore[override]
+        """The route of each class. Raises ConfigError for one that does not exist."""
+        return {name: read_route(getattr(self, name), f"method.{name}") for name in QUERY_CLASSES}
 
-    def decide(self, routing: Routing) -> tuple[str, str]:
-        """Return the route and the rule that chose it."""
-        c = self.config
-        # A class that flat retrieval serves is out of reach: its threshold is above every probability.
-        thematic = c.thematic_threshold if "thematic" in c.failed else 2.0
-        multi_hop = c.multi_hop_threshold if "multi_hop" in c.failed else 2.0
-        route = choose_route(routing.probabilities, thematic, multi_hop)
-        return route, RULES[route]
+    def setup(self) -> None:
+        """Build the methods of the routes."""
+        routes = self.routes
+        self.methods = {name: self._method(route) for name, route in routes.items()}
+        self.retrievers = {name: route.name for name, route in routes.items()}
+
+    def _method(self, route: Route) -> Any:
+        cls = resolve("method", route.method.name, METHODS)
+        if is_part(cls):
+            return build("method", route.method.settings, index=self.index, roles=self.roles)
+        return cls(self.index, self.roles, route.method.settings)
+
+    def decide(self, routing: Routing) -> str:
+        """Return the route of a question. A class that flat retrieval serves is out of reach."""
+        thematic = self.thematic_threshold if "thematic" in self.failed else 2.0
+        multi_hop = self.multi_hop_threshold if "multi_hop" in self.failed else 2.0
+        return choose_route(routing.probabilities, thematic, multi_hop)
 
     async def start(self, question: Question, session: Session) -> State:
         """Classify, and begin the route."""
-        routing = await self.router(RouterTask(question), session)
+        routing = await self.roles["router"](RouterTask(question), session)
         session.flag("router", *routing.flags)
-        name, rule = self.decide(routing)
-        state = State(question, session)
+        name = self.decide(routing)
         rounded = {k: round(p, 6) for k, p in routing.probabilities.items()}
-        session.record("route", route=name, rule=rule, probabilities=rounded, cues=dict(routing.cues))
+        session.record("route", route=name, rule=RULES[name], probabilities=rounded, cues=dict(routing.cues))
         session.counts[f"route_{name}"] += 1
+        state = State(question, session)
         await self._enter(state, name)
         return state
 
@@ -111,12 +100,8 @@ class Routed(Method):
     async def propose(self, state: State) -> list[Query]:
         """Ask what the route asks; when it has no more questions, see whether its evidence suffices."""
         queries = await self._ask(state)
-        if (
-            queries
-            or state.memory["route"] != "passage_local"
-            or not self.config.escalate
-            or self.config.check == "off"
-        ):
+        is_checked = state.memory["route"] == "passage_local" and self.escalate and self.check != "off"
+        if queries or not is_checked:
             return queries
         evidence = await self._select(state)
         enough, state.memory["flat"] = await self._suffices(state, evidence)
@@ -129,7 +114,7 @@ class Routed(Method):
     async def _ask(self, state: State) -> list[Query]:
         route, inner = state.memory["route"], state.memory["inner"]
         queries = [] if inner.done else await self.methods[route].propose(inner)
-        return [replace(query, retriever=self.routes[route].name) for query in queries]
+        return [replace(query, retriever=self.retrievers[route]) for query in queries]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Hand the rankings to the route, and keep its state as the loop keeps its own."""
@@ -154,19 +139,19 @@ class Routed(Method):
         if evidence.answer is not None:  # the flat method answers by itself
             value = float(bool(evidence.answer.strip()))
             enough = value > 0
-        elif self.config.check == "cosine":
+        elif self.check == "cosine":
             cosines = self.index.dense_scores([state.question.text])[0]
             value = max((float(cosines[self.index.position[i]]) for i in evidence.context), default=0.0)
-            enough = value >= self.config.min_cosine
+            enough = value >= self.min_cosine
         else:
             task = ReaderTask(state.question, self.index.lookup(evidence.context), evidence.notes)
-            answer = await self.reader(task, state.session)
+            answer = await self.roles["reader"](task, state.session)
             value = answer.confidence
             # Readers that are language models state no confidence: theirs is 0, and only an abstention counts.
-            enough = bool(answer.text) and (value >= self.config.min_confidence or value == 0.0)
+            enough = bool(answer.text) and (value >= self.min_confidence or value == 0.0)
             if enough:  # the loop would read the same passages again
                 state.session.record("answer", **asdict(answer))
                 state.session.flag("reader", *answer.flags)
                 evidence = replace(evidence, answer=answer.text)
-        state.session.record("sufficiency", check=self.config.check, value=round(value, 6), enough=enough)
+        state.session.record("sufficiency", check=self.check, value=round(value, 6), enough=enough)
         return enough, evidence

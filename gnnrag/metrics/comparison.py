@@ -85,7 +85,7 @@ def _load(path: Path, name: str) -> Run:
     if not metrics_file.is_file() or not scores_file.is_file():
         raise GnnragError(_why_no_run(path))
     metrics = json.loads(metrics_file.read_text("utf-8"))
-    rows = [json.loads(line) for line in scores_file.read_text("utf-8").splitlines()]
+    rows = [json.loads(line) for line in scores_file.open(encoding="utf-8")]
     names = [key for key in rows[0] if key not in ("question_id", "type", "has_gold")]
     scores = {key: np.array([math.nan if row[key] is None else row[key] for row in rows], float) for key in names}
     types = np.array([row["type"] for row in rows])

@@ -1,7 +1,8 @@
 """Counts what language models did wrong in a run, by role, from its rows (`Prediction.usage`).
 
-A request is `bad` where its reply could not be read (`malformed`), none came (`errors`), it was taken without the
-labels asked for (`unlabelled`) or its end (`cut_but_read`), or gives away an answer instead of a thought (`leaked`).
+A request is `bad` where its reply could not be read (`malformed`), none came (`errors`; `rejected`: for what the
+request held), it was taken without the labels asked for (`unlabelled`) or its end (`cut_but_read`), or gives away an
+answer instead of a thought (`leaked`).
 Other counts say why (`cut_off`, `timeout`, ...), and how often a role's fallback gave its result (`fallback`).
 """
 
@@ -19,6 +20,7 @@ Counts = Mapping[str, float]
 BAD = {
     "malformed": ("parse_failure",),
     "errors": ("llm_error",),
+    "rejected": ("rejected",),
     "unlabelled": ("answer_unlabelled", "expansion_raw", "invalid_move", "no_move"),
     "cut_but_read": ("cut_but_read",),  # what was whole in it was taken
     "leaked": ("answer_leak",),
@@ -35,7 +37,7 @@ WHY = {
     "late_marker": ("late_marker",),  # more than a step, but its answer is marked and read
     "timeout": ("timeout",),
     "too_long": ("too_long",),  # the prompt, for the model's context
-    "repaired": ("reply_repaired",),
+    "filtered": ("filtered",),  # by the provider
 }
 KINDS = (*BAD, *WHY, "fallback")
 WARN = 0.1  # share of bad replies above which there is a warning, where nobody sets another
@@ -60,7 +62,7 @@ def of_roles(rows: Iterable[Mapping[str, Counts]]) -> dict[str, dict[str, float]
 
 def of_counts(counts: Counts) -> dict[str, float]:
     """Return one role's `asked` and `bad` requests, SPENT, KINDS, and all other flags (`Session.usage`) by name."""
-    asked = counts.get("calls", 0) + counts.get("llm_error", 0)
+    asked = sum(counts.get(name, 0) for name in ("calls", "llm_error", "rejected"))
     if not asked:
         return {}
     sums: Counter[str] = Counter()

@@ -15,10 +15,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import open_regular, read_journal, read_object
-from gnnrag.common.records import AGAIN, interpreting, read_config, recorded_data
-from gnnrag.common.untrusted import parse_json, visible_json
-from gnnrag.config import DataConfig, EvaluateConfig
+import yaml  # type: ignore[import-untyped]
+
+from gnnrag.common.files import read_journal, read_object
+from gnnrag.common.untrusted import visible_json
+from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.metrics.comparison import Comparison, Run
@@ -27,7 +28,7 @@ from gnnrag.pages import fill, inert
 from gnnrag.pages.story import SHOWN, Passages, Story, clipped
 from gnnrag.run.evaluation import load_questions_for
 from gnnrag.run.rundir import read_predictions, roles_label
-from gnnrag.types import Passage, Prediction, Question
+from gnnrag.types import Prediction, Question
 
 SCRIPTS = (
     "base", "inflate", "results", "charts", "sides", "plots", "words", "list", "path", "blocks", "detail", "main",
@@ -96,77 +97,63 @@ def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = N
     run's files are damaged, or `data` cannot be read.
     """
     configs = [_config(path) for path in paths]
-    corpus, notes = _corpus(paths[0], bool(configs[0]["data"].get("path")), data)
+    corpus, notes = _corpus(paths[0], configs[0]["data"], data)
     known = {question.id: question for question in corpus.questions} if corpus else {}
     if corpus and (lost := [id_ for id_ in runs[0].ids if id_ not in known]):
         notes.append(f"{len(lost)} questions of the runs are not in the data at hand; their gold is not known here.")
-    types = _types(paths[0])
+    types = {row["question_id"]: str(row.get("type", "")) for row in read_journal(paths[0] / "scores.jsonl")}
     asked = [known.get(id_) or Question(id_, "", type=types.get(id_, "unknown")) for id_ in runs[0].ids]
     passages, texts = Passages(), dict[str, str]()
     stories = [_stories(path, asked, passages, texts) for path in paths]
     measures = [m for m in MEASURES if all(run.metrics.get(m.key) is not None and m.key in run.scores for run in runs)]
     place = str(configs[0]["data"].get("path", "")).rstrip("/")
-    with interpreting(paths[0] / "config.yaml"):
-        described = describe_runs(paths, runs, configs)
     head: dict[str, Any] = {
         "name": corpus.name if corpus else place.split("/")[-1],
         "split": str(configs[0]["data"].get("split", "")), "count": len(asked), "notes": notes,
         "has_texts": corpus is not None, "measures": [vars(m) for m in measures],
-        "runs": described,
+        "runs": describe_runs(paths, runs, configs),
         "differences": Comparison(runs).differences([m.key for m in measures]),
     }  # fmt: skip
     questions = [_question(question, texts.get(question.id, ""), passages) for question in asked]
     for run, rows in zip(runs, stories, strict=True):
         _add_values(questions, run, [m.key for m in measures], rows)
     by_id = {passage.id: passage for passage in corpus.passages} if corpus else {}
-    table = [_passage(id_, by_id.get(id_)) for id_ in passages.ids]
+    table = [
+        [id_, passage.title, clipped(passage.text, PASSAGE_TEXT)] if (passage := by_id.get(id_)) else [id_, "", ""]
+        for id_ in passages.ids
+    ]
     return Model(head, questions, stories, table)
 
 
-def _passage(id_: str, passage: Passage | None) -> list[str]:
-    return [id_, passage.title, clipped(passage.text, PASSAGE_TEXT)] if passage else [id_, "", ""]
-
-
 def _config(path: Path) -> dict[str, Any]:
-    config = read_config(path)
-    if wrong := [name for name in SECTIONS if not isinstance(config.get(name) or {}, dict)]:
-        raise ArtefactError(f"{path / 'config.yaml'} is damaged or forged ({wrong[0]} is no section); {AGAIN}")
+    try:
+        config = yaml.safe_load((path / "config.yaml").read_text("utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ArtefactError(f"{path / 'config.yaml'} cannot be read ({error}); run its command again") from error
     return config | {name: config.get(name) or {} for name in SECTIONS}
 
 
-def _corpus(path: Path, is_known: bool, given: str | None) -> tuple[Dataset | None, list[str]]:
+def _corpus(path: Path, section: Mapping[str, Any], given: str | None) -> tuple[Dataset | None, list[str]]:
     """Return the benchmark of the runs (None where it is not there) and what a reader should know of it.
 
-    A recorded path is untrusted on a page that may be passed on: only data with the recorded fingerprints are used.
+    Only data with the recorded fingerprints are used, or what the caller has `given`.
     """
-    if not is_known and not given:
-        return None, ["The runs do not say where their data were: texts of passages and gold answers are missing here."]
-    meta = read_object(path / "meta.json").get("inputs")
-    prints = meta.get("data") if isinstance(meta, dict) else None
-    prints = prints if isinstance(prints, dict) else {}
+    lacking = "Texts of passages and gold answers are missing here; give their folder with --data."
+    if not section.get("path") and not given:
+        return None, [f"The runs do not say where their data were. {lacking}"]
     try:
-        settings = recorded_data(path, "give its data with --data FOLDER") if is_known else DataConfig()
-        settings.path = place = given or settings.path
-        corpus = load_questions_for(EvaluateConfig(data=settings))
-    except (DataError, ConfigError, ArtefactError) as error:
+        settings = {**section, "path": given or section["path"]}
+        corpus = load_questions_for(load_config(EvaluateConfig, {"data": settings}))
+    except (DataError, ConfigError) as error:
         if given:
             raise
-        return None, [
-            f"The data of the runs could not be read ({error}). Texts of passages and gold answers are missing here; "
-            "give their folder with --data."
-        ]
-    changed = [name for name, print_ in corpus.fingerprints.items() if prints.get(name, given and print_) != print_]
+        return None, [f"The data of the runs could not be read ({error}). {lacking}"]
+    recorded = read_object(path / "meta.json").get("inputs", {}).get("data", {})
+    changed = [name for name, print_ in corpus.fingerprints.items() if recorded.get(name, given and print_) != print_]
     if not changed:
         return corpus, []
-    words = f"The data at {place} are not those that the runs read: the {' and the '.join(changed)} differ."
-    if given:
-        return corpus, [words]
-    return None, [f"{words} Texts of passages and gold answers are missing here; --data FOLDER shows them anyway."]
-
-
-def _types(path: Path) -> dict[str, str]:
-    with interpreting(path / "scores.jsonl"):
-        return {row["question_id"]: str(row.get("type", "")) for row in read_journal(path / "scores.jsonl")}
+    words = f"The data at {settings['path']} are not those that the runs read: the {' and the '.join(changed)} differ."
+    return (corpus, [words]) if given else (None, [f"{words} {lacking}"])
 
 
 def _question(question: Question, first: str, passages: Passages) -> dict[str, Any]:
@@ -198,32 +185,23 @@ def _add_values(
 def _stories(path: Path, asked: Sequence[Question], passages: Passages, texts: dict[str, str]) -> list[dict[str, Any]]:
     """Return a run's story of each question; `texts` gets what the questions were, as the traces say it."""
     predictions = {prediction.question_id: prediction for prediction in read_predictions(path)}
-    with interpreting(path / "predictions.jsonl"):
-        rows = {question.id: _ending(predictions.get(question.id), question, passages) for question in asked}
+    rows = {question.id: _ending(predictions.get(question.id), question, passages) for question in asked}
     gold = {question.id: question.gold for question in asked}
-    with interpreting(path / "traces.jsonl"):
-        for trace in _traces(path / "traces.jsonl"):
+    if not (path / "traces.jsonl").is_file():
+        return list(rows.values())
+    with (path / "traces.jsonl").open(encoding="utf-8") as lines:  # one by one: some traces have 100 KB a question
+        for number, line in enumerate(lines, start=1):
+            try:
+                trace = json.loads(line)
+            except ValueError as error:
+                raise DataError(path / "traces.jsonl", f"is damaged ({error}); run again", number) from error
             if (id_ := str(trace.get("question_id"))) not in rows:
                 continue
-            events = [event for event in trace.get("events") or () if isinstance(event, dict)]
+            events = trace.get("events") or []
             rows[id_]["sections"] = Story(passages, gold[id_]).tell(events)
             first = next((e for e in events if e.get("event") == "query" and e.get("kind") == "question"), {})
             texts.setdefault(id_, str(first.get("text", "")))
     return list(rows.values())
-
-
-def _traces(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield rows one by one: the traces of GraphSearch are 100 KB a question."""
-    if not file.is_file():
-        return
-    with open_regular(file) as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = parse_json(line)
-            except ValueError as error:
-                raise DataError(file, f"line {number} is damaged ({error}); run the run's command again") from error
-            if isinstance(row, dict):
-                yield row
 
 
 def _ending(prediction: Prediction | None, question: Question, passages: Passages) -> dict[str, Any]:

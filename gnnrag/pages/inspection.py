@@ -1,8 +1,8 @@
-"""What an index holds and what is wrong with it: sizes, graphs and their hubs, communities, gaps in the extraction."""
+"""What an index holds and what is wrong with it: sizes, graphs and their hubs, gaps in the extraction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from gnnrag.index.stages import STAGES
 from gnnrag.index.store import BUILDING, Store
 
 QUANTILES = (0, 25, 50, 75, 90, 99, 100)
-_TOP = 10  # hubs, communities and passages that are named
+_TOP = 10  # hubs and passages that are named
 _COMPONENTS = 5
 
 
@@ -69,17 +69,6 @@ class GraphSummary:
 
 
 @dataclass(frozen=True)
-class CommunityLine:
-    """One of the largest communities: its level (0 is the top), members, best-joined members, title of its report."""
-
-    key: str
-    level: int
-    members: int
-    names: tuple[str, ...]
-    title: str
-
-
-@dataclass(frozen=True)
 class ExtractionSummary:
     """Where extraction left gaps: counts, and the first passages concerned."""
 
@@ -94,9 +83,8 @@ class ExtractionSummary:
 class Inspection:
     """Everything that `gnnrag index inspect` prints; None where reports or extraction are missing.
 
-    `communities` are the largest of each level, top level first; `other_bytes` what is no artefact; `unfinished`
-    journals (with bytes) of stages that a kill cut off, and `building` of a change; `stale_reports` those that stand in
-    for one that changed.
+    `other_bytes` is what is no artefact; `unfinished` are journals (with bytes) of stages that a kill cut off;
+    `stale_reports` are those that stand in for one that changed.
     """
 
     root: str
@@ -107,7 +95,6 @@ class Inspection:
     other_bytes: int
     unfinished: dict[str, int]
     graphs: tuple[GraphSummary, ...] = ()
-    communities: tuple[CommunityLine, ...] = ()
     stale_reports: int | None = None
     extraction: ExtractionSummary | None = field(default=None)
 
@@ -141,7 +128,6 @@ def inspect_index(root: Path) -> Inspection:
         everything - total,
         journals,
         tuple(_graphs(index)),
-        _communities(index),
         _stale_reports(index),
         _extraction(index),
     )
@@ -206,23 +192,6 @@ def _graphs(index: Index) -> list[GraphSummary]:
 
         summaries.append(summarise_graph("hierarchy", tree.num_nodes, tree.edges, describe))
     return summaries
-
-
-def _communities(index: Index) -> tuple[CommunityLine, ...]:
-    if index.store.key("communities") is None:
-        return ()
-    communities, graph = index.read("communities"), index.knowledge
-    reports: Sequence[Any] = index.read("reports").items if index.store.key("reports") is not None else ()
-    lines = []
-    for level in np.unique(communities.levels).tolist():
-        sizes = np.where(communities.levels == level, communities.members.sizes, -1)
-        for i in np.argsort(-sizes, kind="stable")[: min(_TOP, int((sizes >= 0).sum()))].tolist():
-            members = communities.members[i]
-            best = members[np.argsort(-graph.degrees[members], kind="stable")][:3]
-            title = reports[i].draft.title if reports else ""
-            names = tuple(graph.names[n] for n in best.tolist())
-            lines.append(CommunityLine(str(communities.keys[i]), int(level), len(members), names, title))
-    return tuple(lines)
 
 
 def _stale_reports(index: Index) -> int | None:

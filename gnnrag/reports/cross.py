@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 
 from gnnrag.common.files import digest, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.common.records import CROSS, folds_of, refuse_other
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
@@ -164,7 +163,7 @@ def cross_evaluate(
     name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
     merged, whole = first.with_name(name), swapped(config, parts)
     _merge(runs, data.questions, merged)
-    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(without_credentials(to_plain(whole)))))
+    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(to_plain(whole))))
     predictions = read_predictions(merged)
     metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
     open_tracker(whole, merged, {"data": data.fingerprints}).finish(metrics)

@@ -14,8 +14,8 @@ from typing import Any
 from gnnrag.common.files import digest
 from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.base import load_passages
+from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.kb import question_files
-from gnnrag.datasets.releases import advice
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError, DataError, described
 from gnnrag.index.build import Progress, build_index
@@ -23,7 +23,7 @@ from gnnrag.index.embedder import SHIPPED
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
 from gnnrag.index.store import Store
-from gnnrag.judge.folder import judged_figures
+from gnnrag.judge import judged_figures
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.metrics.replies import remarks
 from gnnrag.registry import METHODS, resolve

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gnnrag.common.waiting import MicroBatcher
-from gnnrag.errors import ConfigError
-from gnnrag.index.embedder import Embedder
-from gnnrag.index.index import Index
 from gnnrag.parts import Part
-from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
+
+if TYPE_CHECKING:
+    from gnnrag.index.embedder import Embedder
+    from gnnrag.index.index import Index
 
 ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it comes first
 
@@ -53,8 +52,7 @@ class Retriever(Part):
         """Return the folders of the trained models that it uses with these settings."""
         return settings.checkpoints if isinstance(settings, cls) else ()
 
-    @classmethod
-    def problem_of(cls, settings: Any, usages: Sequence[Mapping[str, Any]]) -> str:
+    def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
         """Return why a finished run is hardly one of this retriever, from its questions' usage; empty: nothing is."""
         return ""
 
@@ -165,53 +163,3 @@ def cosines_of(queries: Sequence[Query], index: Index) -> list[np.ndarray]:
     return [
         next(found) if q.vector is None else index.passage_vectors @ np.array(q.vector, np.float32) for q in queries
     ]
-
-
-def check_choices(config: object, allowed: Mapping[str, Sequence[str | None]]) -> None:
-    """Raise ConfigError where a setting has a value that is not among those allowed for it."""
-    for name, values in allowed.items():
-        if (value := getattr(config, name)) not in values:
-            shown = ", ".join("null" if v is None else v for v in values)
-            raise ConfigError(f"retriever.{name}={value!r}: allowed are {shown}")
-
-
-class KeywordRetriever(Retriever):
-    """LightRAG's and PathRAG's base: role `keywords` is asked query by query, many queries are ranked at once."""
-
-    channels = frozenset({"text", "graph"})
-    stages = ("knowledge", "knowledge_vectors", "embeddings")
-    role_names, asks_roles = ("keywords",), True
-    asks_keywords = True
-
-    def __init__(self, index: Index, roles: Any) -> None:
-        self.index, self.roles = index, roles
-        self._batcher: MicroBatcher[tuple[Query, Keywords], Ranking] = MicroBatcher(self.rank)
-
-    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
-        """Rank the queries of one question; one after the other is asked about, so that traces keep their order."""
-        asked = []
-        for query in queries:
-            keywords = Keywords()
-            if self.asks_keywords:
-                keywords = await self.roles["keywords"](KeywordsTask(query.text), session)
-                session.flag("keywords", *keywords.flags)
-            asked.append((query, keywords))
-        return await self._batcher(asked)
-
-    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """Rank without asking: as if no query had keywords. The loop calls `retrieve_for`."""
-        return self.rank([(query, Keywords()) for query in queries])
-
-    def rank(self, asked: Sequence[tuple[Query, Keywords]]) -> list[Ranking]:
-        """Rank queries whose keywords are known; all their strings are embedded in one call."""
-        rows = [self.strings(query.text, keywords) for query, keywords in asked]
-        vectors = query_vectors(self.index.embedder, rows)
-        return [self.rank_one(query, *found) for (query, _), found in zip(asked, vectors, strict=True)]
-
-    def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
-        """Return what is embedded: the query, and what entities and relations are searched by; empty for no search."""
-        raise NotImplementedError
-
-    def rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
-        """Return the ranking of a query from the vectors of its strings."""
-        raise NotImplementedError

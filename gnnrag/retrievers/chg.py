@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -15,6 +14,7 @@ from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, st
 from gnnrag.graphs.ppr import PageRankOperator, PushSolver, is_near
 from gnnrag.index.index import Index
 from gnnrag.index.nearest import largest
+from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, best_positions, cosines_of, rank_passages, vectors_of
 from gnnrag.types import Query, Ranking
 
@@ -23,9 +23,19 @@ _POOL = 1000  # passages of each search among which the best of both are looked 
 _FEW = 8  # a name or term that more other passages have links none
 
 
-@dataclass
-class CHGConfig:
-    """Constants of `CHGRetriever`; masses are relative to a linked title, which weighs its rarity (at most 1)."""
+@part("retriever", "chg")
+class CHGRetriever(Retriever):
+    """Personalised PageRank over passages, sentences and phrases, seeded by linking, search scores and title links.
+
+    The graph and the ranking by PageRank are MGranRAG's (AAAI 2026), the seeds are not. The reset of a query holds
+    1. the passages that dense and lexical search like best (the prior);
+    2. the names of the query: the passages that bear them as titles, and their phrase nodes;
+    3. the bridges: each well-seeded passage hands as much mass as it has to the passages that its text mentions by
+       title, by how near the mention stands to the query's remaining words (`director`, `born`), how rare the phrase
+       is, and how sure the link is. This is the second hop.
+    A passage that has no title of its own hands mass on to those that share a rare name or term with it, too. Parts of
+    a document hand mass on to the part that follows, and count more the more of the prior their section holds.
+    """
 
     damping: float = 0.5  # probability of following an edge
     prior_mass: float = 1.8  # seed mass shared by the passages that dense and lexical search like best
@@ -42,38 +52,23 @@ class CHGConfig:
     follow_mass: float = 0.3  # share of a passage's seed mass that goes on to the next part of its document
     context_weight: float = 2.0  # gain of a link whose mention stands near the question's other words
     context_reach: float = 4.0  # distance in words at which that nearness has fallen to 1/e
-    precision: str = "auto"  # exact: PageRank of the whole graph; fast: near the seeds; auto: fast for large graphs
+    # exact: PageRank of the whole graph; fast: near the seeds; auto: fast for large graphs
+    precision: Literal["auto", "exact", "fast"] = "auto"
 
+    accepts_vectors = True
+    reads = ("hierarchy", "titles", "embeddings", "lexical")
 
-class CHGRetriever(Retriever):
-    """Personalised PageRank over passages, sentences and phrases, seeded by linking, search scores and title links.
-
-    The graph and the ranking by PageRank are MGranRAG's (AAAI 2026), the seeds are not. The reset of a query holds
-    1. the passages that dense and lexical search like best (the prior);
-    2. the names of the query: the passages that bear them as titles, and their phrase nodes;
-    3. the bridges: each well-seeded passage hands as much mass as it has to the passages that its text mentions by
-       title, by how near the mention stands to the query's remaining words (`director`, `born`), how rare the phrase
-       is, and how sure the link is. This is the second hop.
-    A passage that has no title of its own hands mass on to those that share a rare name or term with it, too. Parts of
-    a document hand mass on to the part that follows, and count more the more of the prior their section holds.
-    """
-
-    channels, accepts_vectors = frozenset({"text"}), True
-    stages = ("hierarchy", "titles", "embeddings", "lexical")
-    config_class = CHGConfig
-
-    def __init__(self, index: Index, config: CHGConfig | None = None) -> None:
-        self._index, self._config = index, config or CHGConfig()
-        self._graph, self._layout = index.hierarchy, index.layout
-        self._titles = index.titles
-        self._links = LinkWeigher(self._graph, self._titles, self._config.context_weight, self._config.context_reach)
+    def setup(self) -> None:
+        """Open what is searched."""
+        self._graph, self._layout, self._titles = self.index.hierarchy, self.index.layout, self.index.titles
+        self._links = LinkWeigher(self._graph, self._titles, self.context_weight, self.context_reach)
         self._holders: dict[str, list[int]] = {}  # the passages of a name, found on first use
         self._has_sections = bool(self._layout.sections.any())
         self._near: PushSolver | None = None
-        if is_near(self._config.precision, self._graph.num_nodes):
-            self._near = PushSolver(self._graph.neighbours, self._config.damping)
+        if is_near(self.precision, self._graph.num_nodes):
+            self._near = PushSolver(self._graph.neighbours, self.damping)
         else:
-            self._walk = PageRankOperator(self._graph.adjacency, self._config.damping)
+            self._walk = PageRankOperator(self._graph.adjacency, self.damping)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query; scores are PageRank values."""
@@ -82,41 +77,40 @@ class CHGRetriever(Retriever):
         if self._near is not None:
             return self._retrieve_near(queries, self._near)
         texts = [query.text for query in queries]
-        searches = zip(texts, cosines_of(queries, self._index), self._index.bm25_scores(texts), strict=True)
+        searches = zip(texts, cosines_of(queries, self.index), self.index.bm25_scores(texts), strict=True)
         seeds = (self._seeds(text, self._prior(dense, lexical)) for text, dense, lexical in searches)
         columns = [_column(seed, self._graph.num_nodes) for seed in seeds]
         reset = sparse.hstack(columns, format="csc")
         scores = self._walk.solve(reset, _TOLERANCE, rows=slice(0, self._graph.num_passages))
-        return [rank_passages(s, self._index.ids, q.top_k, "ppr") for q, s in zip(queries, scores.T, strict=True)]
+        return [rank_passages(s, self.index.ids, q.top_k, "ppr") for q, s in zip(queries, scores.T, strict=True)]
 
     def _retrieve_near(self, queries: Sequence[Query], walk: PushSolver) -> list[Ranking]:
         """Return the same, but for passages that mass hardly reaches: no pass over all nodes is made."""
-        vectors = vectors_of(queries, self._index.embedder)
-        lexical, out = self._index.lexical.rows([query.text for query in queries]), []
+        vectors = vectors_of(queries, self.index.embedder)
+        lexical, out = self.index.lexical.rows([query.text for query in queries]), []
         for query, vector, words in zip(queries, vectors, lexical, strict=True):
-            prior = _NearPrior(self._index, self._config, vector, words)
+            prior = _NearPrior(self.index, self, vector, words)
             if self._has_sections:
-                prior.lift(self._held(prior.at(best := prior.best(self._config.prior_passages)), best))
+                prior.lift(self._held(prior.at(best := prior.best(self.prior_passages)), best))
             nodes, scores = walk.walk(self._seeds(query.text, prior), _TOLERANCE)
             count = int(np.searchsorted(nodes, self._graph.num_passages))
             order = best_positions(scores[:count], query.top_k)
-            ids = tuple(self._index.ids[i] for i in nodes[order].tolist())
+            ids = tuple(self.index.ids[i] for i in nodes[order].tolist())
             high = float(scores[order[0]]) if count else None
             out.append(Ranking(ids, scores[order], branch="ppr", low=0.0, high=high))
         return out
 
     def _prior(self, dense: np.ndarray, lexical: np.ndarray) -> _Prior:
         """Mix both searches' scores, each scaled to [0, 1], and lift by section."""
-        c = self._config
-        dense, lexical = _unit(dense) ** c.prior_power, _unit(lexical) ** c.prior_power
-        mixed = (1 - c.lexical_share) * dense + c.lexical_share * lexical
+        dense, lexical = _unit(dense) ** self.prior_power, _unit(lexical) ** self.prior_power
+        mixed = (1 - self.lexical_share) * dense + self.lexical_share * lexical
         if not mixed.any():
             return _Prior(np.ones_like(mixed))
         if not self._has_sections:
             return _Prior(mixed)
-        best = best_positions(mixed, c.prior_passages)
+        best = best_positions(mixed, self.prior_passages)
         held = self._held(mixed[best], best)
-        return _Prior(mixed * (1 + c.section_gain * held[self._layout.sections]))
+        return _Prior(mixed * (1 + self.section_gain * held[self._layout.sections]))
 
     def _held(self, masses: np.ndarray, passages: np.ndarray) -> np.ndarray:
         """Return the share of what the searches like best that each section holds; 0 for that of no section."""
@@ -127,16 +121,16 @@ class CHGRetriever(Retriever):
 
     def _seeds(self, text: str, prior: _Prior | _NearPrior) -> dict[int, float]:
         """Return the reset of one query: the mass of each node that has any."""
-        best = prior.best(self._config.prior_passages)
+        best = prior.best(self.prior_passages)
         masses = prior.at(best)
-        reset = dict(zip(best.tolist(), (self._config.prior_mass * masses / masses.sum()).tolist(), strict=True))
+        reset = dict(zip(best.tolist(), (self.prior_mass * masses / masses.sum()).tolist(), strict=True))
         question = link_question(text, self._graph, self._titles)
         self._add_names(reset, question, prior)
         seeded = {node: mass for node, mass in reset.items() if node < self._graph.num_passages}
         flow = self._bridges(seeded, question, prior)
         for passage, mass in seeded.items():
             if (after := int(self._layout.following[passage])) >= 0:
-                flow[after] = flow.get(after, 0.0) + self._config.follow_mass * mass
+                flow[after] = flow.get(after, 0.0) + self.follow_mass * mass
         for passage, mass in flow.items():
             reset[passage] = reset.get(passage, 0.0) + mass
         return reset
@@ -151,7 +145,7 @@ class CHGRetriever(Retriever):
                 # A phrase that is no title is vaguer the more sentences hold it.
                 mass = rarity if name.title else rarity / math.log2(2 + degrees[nodes].sum())
                 shares = 1.0 / degrees[nodes]
-                _add(reset, nodes, self._config.phrase_mass * mass * shares / shares.sum())
+                _add(reset, nodes, self.phrase_mass * mass * shares / shares.sum())
 
     def _spread(self, reset: dict[int, float], form: str, mass: float, prior: _Prior | _NearPrior) -> None:
         """Share mass among the passages with one title, by their prior."""
@@ -161,18 +155,17 @@ class CHGRetriever(Retriever):
         self, masses: dict[int, float], question: LinkedQuestion, prior: _Prior | _NearPrior
     ) -> dict[int, float]:
         """Return what flows along title and name links to each passage, given the seed mass of each."""
-        c = self._config
         wanted = frozenset(stems(question.rest))
         asked = frozenset(word for name in question.names for word in name.key.split())
         flow: dict[int, float] = {}
-        best = sorted(masses.items(), key=lambda item: (-item[1], item[0]))[: c.bridge_passages]
+        best = sorted(masses.items(), key=lambda item: (-item[1], item[0]))[: self.bridge_passages]
         for passage, mass in best:
-            if mass < c.bridge_floor:
+            if mass < self.bridge_floor:
                 break
             weights = self._links.weights(passage, wanted)
             shared = self._shared_names(passage, wanted, asked)
             total = sum(weights.values()) + sum(weight for weight, _ in shared)
-            scale = c.bridge_mass * mass / (total + c.bridge_doubt)
+            scale = self.bridge_mass * mass / (total + self.bridge_doubt)
             for form, weight in weights.items():
                 self._spread(flow, form, scale * weight, prior)
             for weight, passages in shared:
@@ -186,7 +179,7 @@ class CHGRetriever(Retriever):
 
         None of a passage with a title: its links by title say enough. A name of the query's words leads nowhere new.
         """
-        if self._titles.is_titled(passage) or not self._config.name_share:
+        if self._titles.is_titled(passage) or not self.name_share:
             return []
         graph, found = self._graph, dict[str, float]()
         for sentence in graph.sentences_of(passage).tolist():
@@ -195,7 +188,7 @@ class CHGRetriever(Retriever):
                 is_new = key and not key.isdecimal() and not asked.issuperset(key.split())
                 if is_new and self._others(passage, key):
                     found[key] = max(found.get(key, 0.0), self._links.weight(sentence, phrase, wanted))
-        return [(self._config.name_share * weight, self._others(passage, key)) for key, weight in found.items()]
+        return [(self.name_share * weight, self._others(passage, key)) for key, weight in found.items()]
 
     def _others(self, passage: int, key: str) -> list[int]:
         """Return the passages that share a name with one, empty where they are many or the name is a title."""
@@ -225,7 +218,7 @@ class _Prior:
 class _NearPrior:
     """The same, known where it is asked for: the best are looked for among the first of both searches."""
 
-    def __init__(self, index: Index, config: CHGConfig, vector: np.ndarray, lexical: np.ndarray) -> None:
+    def __init__(self, index: Index, config: CHGRetriever, vector: np.ndarray, lexical: np.ndarray) -> None:
         self._vectors, self._vector, self._lexical, self._config = index.passage_vectors, vector, lexical, config
         self._sections, self._lift = index.layout.sections, np.ones(1)
         found, cosines, low = index.nearest.search(vector, _POOL)

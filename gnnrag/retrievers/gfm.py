@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge
 
 from gnnrag.common.devices import device_named
 from gnnrag.common.files import child, read_json
 from gnnrag.common.records import folds_advice
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.gnn import FALLBACKS, NODE_STAGES, entity_stages
-from gnnrag.index.index import Index
+from gnnrag.gnn import NODE_STAGES, entity_stages
+from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, best_positions, rank_graph, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking, Reason
 
 SHIPPED = Path(__file__).parents[1] / "gnn" / "checkpoints" / "default"
 
 
-@dataclass
-class GFMConfig:
-    """Settings of `GFMRetriever`; `gnn.checkpoint` is short for `retriever.checkpoint`."""
-
-    checkpoint: str | None = None  # folder that training wrote; null: the one that comes with gnnrag
-    passages: int | None = None  # mode node: passages that the network looks at; null: as in its training
-    threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
-    link_vectors: bool | None = None  # mode entity: names are also linked by vectors; null: as in training
-    fallback: str | None = None  # mode entity, without a start: dense ranks passages, or none; null: as in training
-    device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
-    batch: int = 1  # questions of one pass, for a GPU; with more, the last digits of a score depend on which share it
-
-
+@part("retriever", "gfm")
 class GFMRetriever(Retriever):
     """Scores what a question may need by message passing from what it names.
 
@@ -47,49 +35,54 @@ class GFMRetriever(Retriever):
         ArtefactError: a damaged checkpoint, or one trained with another embedder than the index.
     """
 
-    config_class = GFMConfig
+    checkpoint: str | None = None  # folder that training wrote; null: the one that comes with gnnrag
+    # mode node: passages that the network looks at; null: as in its training
+    passages: Annotated[int, Ge(1)] | None = None
+    threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
+    link_vectors: bool | None = None  # mode entity: names are also linked by vectors; null: as in training
+    # mode entity, without a start: dense ranks passages, or none; null: as in training
+    fallback: Literal["dense", "none"] | None = None
+    device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
+    # questions of one pass, for a GPU; with more, the last digits of a score depend on which share it
+    batch: Annotated[int, Ge(1)] = 1
+
     explains = True
 
-    @staticmethod
-    def channels_for(config: GFMConfig) -> frozenset[Channel]:
-        """Return the channels that the network of these settings has."""
-        return frozenset({"text", "graph"}) if _is_entity(_record(config)) else frozenset({"text"})
+    @property
+    def channels(self) -> frozenset[Channel]:  # type: ignore[override]
+        """A network of mode `entity` searches the graph, too."""
+        return frozenset({"text", "graph"}) if _is_entity(_record(self)) else frozenset({"text"})
 
-    @staticmethod
-    def stages_for(config: GFMConfig) -> tuple[str, ...]:
-        """Return the index stages that the network of these settings reads."""
-        record = _record(config)
-        return entity_stages(*_links(config, record)) if _is_entity(record) else NODE_STAGES
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What the network of these settings reads."""
+        record = _record(self)
+        return entity_stages(*_links(self, record)) if _is_entity(record) else NODE_STAGES
 
-    @staticmethod
-    def checkpoints_for(config: GFMConfig) -> tuple[Path, ...]:
-        """Return the folder of the network of these settings."""
-        return (_folder(config),)
+    @property
+    def checkpoints(self) -> tuple[Path, ...]:  # type: ignore[override]
+        """The folder of the network."""
+        return (_folder(self),)
 
-    def __init__(self, index: Index, config: GFMConfig | None = None) -> None:
+    def setup(self) -> None:
+        """Open what is searched."""
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
         from gnnrag.gnn.features import encoder_record
         from gnnrag.gnn.scoring import EntityScorer, Links, make_scorer
 
-        self.index, self.config = index, config or GFMConfig()
-        if (count := self.config.passages) is not None and count < 1:
-            raise ConfigError(f"retriever.passages={count}: must be at least 1, or null for as many as in training")
-        if self.config.batch < 1:
-            raise ConfigError(f"retriever.batch={self.config.batch}: must be at least 1")
-        folder = _folder(self.config)
-        checkpoint = load_checkpoint(folder, {"encoder": encoder_record(index.embedder)})
-        links = Links(*_links(self.config, _record(self.config)))
-        device = str(device_named(self.config.device, "retriever.device"))
-        self.scorer = make_scorer(index, checkpoint, self.config.passages, links, device)
+        folder = _folder(self)
+        checkpoint = load_checkpoint(folder, {"encoder": encoder_record(self.index.embedder)})
+        links = Links(*_links(self, _record(self)))
+        device = str(device_named(self.device, "retriever.device"))
+        self.scorer = make_scorer(self.index, checkpoint, self.passages, links, device)
         self._of_entities = self.scorer if isinstance(self.scorer, EntityScorer) else None
-        self.channels = self.channels_for(self.config)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`; queries are embedded together, and scored one by one or `batch` at a time."""
         if queries:
             self.index.embedder.encode([query.text for query in queries], is_query=True)  # in one go; it is kept
         texts = [query for query in queries if query.channel != "graph"]
-        found = iter(self.scorer.score_all([query.text for query in texts], self.config.batch))
+        found = iter(self.scorer.score_all([query.text for query in texts], self.batch))
         return [
             self._graph(query) if query.channel == "graph" else self._text(query, *next(found)) for query in queries
         ]
@@ -103,7 +96,7 @@ class GFMRetriever(Retriever):
         assert scorer is not None
         chances, question = scorer.score(query.text)
         chances[list(question.seeds)] = -1.0  # a question does not ask for what it names
-        least = scorer.threshold if self.config.threshold is None else self.config.threshold
+        least = scorer.threshold if self.threshold is None else self.threshold
         count = max(int((chances >= least).sum()), 1) if question.seeds else 0
         best = best_positions(chances, min(query.top_k, count)).tolist()
         hits = [self._hit(entity, float(chances[entity]), rank) for rank, entity in enumerate(best, start=1)]
@@ -142,7 +135,7 @@ def _branch(name: str) -> str:
     return f"gnn_{name}" if name in ("exact", "dense_link") else f"gnn_{name}_fallback"
 
 
-def _folder(config: GFMConfig) -> Path:
+def _folder(config: GFMRetriever) -> Path:
     """Return the folder of the checkpoint. Raises ConfigError where there is none."""
     folder = Path(config.checkpoint) if config.checkpoint else SHIPPED
     if (folder / "config.json").is_file():
@@ -158,7 +151,7 @@ def _folder(config: GFMConfig) -> Path:
     )
 
 
-def _record(config: GFMConfig) -> dict[str, Any]:
+def _record(config: GFMRetriever) -> dict[str, Any]:
     """Return the checkpoint's record, empty where none is given or shipped; ArtefactError where it is no record."""
     if not config.checkpoint and not (SHIPPED / "config.json").is_file():
         return {"network": {}, "facts": {}}
@@ -174,9 +167,7 @@ def _is_entity(record: dict[str, Any]) -> bool:
     return bool(record["network"].get("mode") == "entity")
 
 
-def _links(config: GFMConfig, record: dict[str, Any]) -> tuple[bool, str]:
-    """Return whether names are linked by vectors, and the fallback. Raises ConfigError for an unknown one."""
-    if config.fallback not in (None, *FALLBACKS):
-        raise ConfigError(f"retriever.fallback={config.fallback!r}: allowed are {', '.join(FALLBACKS)}, or null")
+def _links(config: GFMRetriever, record: dict[str, Any]) -> tuple[bool, str]:
+    """Return whether names are linked by vectors, and the fallback."""
     links = record["network"].get("link_vectors", False) if config.link_vectors is None else config.link_vectors
     return bool(links), config.fallback or record["facts"].get("fallback", "none")

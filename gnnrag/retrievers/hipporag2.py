@@ -7,20 +7,20 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge, Le
 
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.entities import Triple
 from gnnrag.graphs.ppr import PageRankOperator
-from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.retrievers.base import Retriever, best_positions, min_max, rank_passages
 from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session, ask_all
 from gnnrag.types import Query, Ranking
 
@@ -46,33 +46,17 @@ _MOST, _LONGEST = 100, 1000  # facts of a reply, and characters of one, that are
 _KEYS = ("fact", "facts", "fact_after_filter")
 
 
-@dataclass
-class PromptedFactFilterConfig(PromptedConfig):
-    """`floor`: least similarity of a returned fact to the candidate it is taken for; 0 maps anything, as released."""
-
-    max_facts: int = 4
-    floor: float = 0.6
-
-
-class PromptedFactFilter(PromptedRole[FactFilterTask, FactsKept]):
+@part("role", "fact_filter.prompted")
+class PromptedFactFilter(PromptedPart[FactFilterTask, FactsKept]):
     """Keeps the candidate facts that help with the query; it may keep none.
 
     A returned fact stands for the candidate that it resembles most; one that resembles none is dropped
-    (`fact_unknown`). An unreadable reply or failed call keeps nothing (`filter_failed`). ConfigError: `max_facts` < 1,
-    `floor` outside [0, 1].
+    (`fact_unknown`). An unreadable reply or failed call keeps nothing (`filter_failed`).
     """
 
-    role = "fact_filter"
-    config_class = PromptedFactFilterConfig
-
-    def __init__(self, backend: Backend, config: PromptedFactFilterConfig | None = None) -> None:
-        super().__init__(backend, config)
-        config = self.config
-        if config.max_facts < 1 or not 0 <= config.floor <= 1:
-            raise ConfigError(
-                f"fact_filter.max_facts={config.max_facts}, fact_filter.floor={config.floor}: give at least 1, and a "
-                "similarity from 0 to 1"
-            )
+    max_facts: Annotated[int, Ge(1)] = 4
+    # least similarity of a returned fact to the candidate it is taken for; 0 maps anything, as released
+    floor: Annotated[float, Ge(0), Le(1)] = 0.6
 
     async def __call__(self, task: FactFilterTask, session: Session) -> FactsKept:
         """Choose among `task.facts`; the order of the result is that of the reply."""
@@ -83,8 +67,8 @@ class PromptedFactFilter(PromptedRole[FactFilterTask, FactsKept]):
         outcome = await self.ask(session, values, read_facts)
         if outcome.value is None:
             return FactsKept((), ("filter_failed",))
-        nearest = [nearest_fact(fact, task.facts, self.config.floor) for fact in outcome.value]
-        kept = tuple(dict.fromkeys(i for i in nearest if i is not None))[: self.config.max_facts]
+        nearest = [nearest_fact(fact, task.facts, self.floor) for fact in outcome.value]
+        kept = tuple(dict.fromkeys(i for i in nearest if i is not None))[: self.max_facts]
         return FactsKept(kept, ("fact_unknown",) * nearest.count(None))
 
 
@@ -121,13 +105,11 @@ def _similarity(a: str, b: str) -> float:
     return SequenceMatcher(None, a, b, autojunk=False).ratio()
 
 
+@part("role", "fact_filter.offline")
 class OfflineFactFilter(Role[FactFilterTask, FactsKept]):
     """Keeps all candidates in order, as HippoRAG 2 without recognition memory; need not be asked (`keeps_all`)."""
 
     keeps_all = True
-
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index = index
 
     async def __call__(self, task: FactFilterTask, session: Session) -> FactsKept:
         """Keep all."""
@@ -137,25 +119,6 @@ class OfflineFactFilter(Role[FactFilterTask, FactsKept]):
 RELEASED, SENTENCES = (5, 5), (2, 20)  # candidates and seeds; those for sentences were chosen on 2wiki's dev questions
 _TOLERANCE = 1e-10
 LEAST_QUERIES = 20  # fewer say nothing about a rate
-_ALLOWED = {"phrase_agg": ("mean", "last"), "fallback_policy": ("minmax", "same_scale"), "filter": ("role", "none")}
-
-
-@dataclass
-class HippoRAG2Config:
-    """Constants of `HippoRAG2Retriever`; the defaults are the released ones, but for facts that are sentences."""
-
-    damping: float = 0.5  # probability of following an edge
-    passage_weight: float = 0.05  # seed mass of the passage that dense search likes best
-    facts_k: int | None = None  # candidate facts of a query; null: 5; where facts are sentences, 2 sentences
-    seeds_k: int | None = None  # entities that are seeded; null: 5; where facts are sentences, 20
-    filter: str = "role"  # candidates are filtered by the role `fact_filter` (offline: all are kept), or none are
-    phrase_agg: str = "mean"  # an entity of several kept facts takes their mean, or the last (before June 2025)
-    fallback_policy: str = "minmax"  # no seeds; minmax: dense scores in [0, 1]; same_scale: PageRank from passages
-    max_fallback_rate: float = 0.3  # an evaluation in which more queries than this fall back ends with an error
-    relation_factor: float = 2.0  # weight of a relation edge by its count; 1 undoes the released doubling
-    synonym_factor: float = 2.0  # weight of a synonym edge by its cosine
-    syn_overwrites: bool = True  # a synonym edge replaces the relation edge of its pair
-    precision: str = "auto"  # exact, auto: PageRank of the whole graph; fast: near the seeds (slower)
 
 
 @dataclass(frozen=True)
@@ -175,46 +138,58 @@ class _Candidates:
     shown: tuple[Triple, ...] = ()
 
 
+@part("retriever", "hipporag2")
 class HippoRAG2Retriever(Retriever):
     """Personalised PageRank over entities and passages (Gutiérrez et al., "From RAG to Memory", ICML 2025).
 
     The reset holds the entities of the facts nearest to the query, each weighed against how many passages know it, and
     every passage by its dense score. A query without seeds falls back to dense search (branch `dense_fallback`, else
     `ppr`). Where facts are sentences that join a head to many tails, the facts of one sentence are one candidate. The
-    role `fact_filter` is the recognition memory; without roles all candidates are kept. ConfigError: an unknown
-    `phrase_agg`, `fallback_policy` or `filter`.
+    role `fact_filter` is the recognition memory.
     """
 
-    channels = frozenset({"text"})
-    stages = ("entity_graph", "embeddings")
-    config_class = HippoRAG2Config
-    role_names = ("fact_filter",)
+    damping: float = 0.5  # probability of following an edge
+    passage_weight: float = 0.05  # seed mass of the passage that dense search likes best
+    facts_k: int | None = None  # candidate facts of a query; null: 5; where facts are sentences, 2 sentences
+    seeds_k: int | None = None  # entities that are seeded; null: 5; where facts are sentences, 20
+    # candidates are filtered by the role `fact_filter` (offline: all are kept), or none are
+    filter: Literal["role", "none"] = "role"
+    # an entity of several kept facts takes their mean, or the last (before June 2025)
+    phrase_agg: Literal["mean", "last"] = "mean"
+    # no seeds; minmax: dense scores in [0, 1]; same_scale: PageRank from passages
+    fallback_policy: Literal["minmax", "same_scale"] = "minmax"
+    max_fallback_rate: float = 0.3  # an evaluation in which more queries than this fall back ends with an error
+    relation_factor: float = 2.0  # weight of a relation edge by its count; 1 undoes the released doubling
+    synonym_factor: float = 2.0  # weight of a synonym edge by its cosine
+    syn_overwrites: bool = True  # a synonym edge replaces the relation edge of its pair
+    # exact, auto: PageRank of the whole graph; fast: near the seeds (slower)
+    precision: Literal["auto", "exact", "fast"] = "auto"
 
-    def __init__(
-        self, index: Index, config: HippoRAG2Config | None = None, roles: Mapping[str, Any] | None = None
-    ) -> None:
-        c = config or HippoRAG2Config()
-        for name, allowed in _ALLOWED.items():
-            if getattr(c, name) not in allowed:
-                raise ConfigError(f"retriever.{name}={getattr(c, name)!r}: allowed are {', '.join(allowed)}")
-        if c.fallback_policy == "same_scale" and c.passage_weight <= 0:
+    reads = ("entity_graph", "embeddings")
+
+    @property
+    def role_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The filter, where there is one."""
+        return ("fact_filter",) if self.filter == "role" else ()
+
+    def setup(self) -> None:
+        """Open what is searched."""
+        if self.fallback_policy == "same_scale" and self.passage_weight <= 0:
             raise ConfigError("retriever.fallback_policy=same_scale needs retriever.passage_weight above 0")
-        self._index, self._config = index, c
-        self._knowledge = index.entity_graph
+        self._knowledge, self._graph = self.index.entity_graph, self.index.entity_graph.graph
         facts_k, seeds_k = SENTENCES if self._knowledge.is_sentences else RELEASED
-        self._facts_k = facts_k if c.facts_k is None else c.facts_k
-        self._seeds_k = seeds_k if c.seeds_k is None else c.seeds_k
-        self._graph = self._knowledge.graph
-        adjacency = self._graph.adjacency(c.relation_factor, c.synonym_factor, c.syn_overwrites)
-        self._walk = PageRankOperator(adjacency, c.damping, "exact" if c.precision == "auto" else c.precision)
-        self._filter: Any = roles["fact_filter"] if roles and c.filter == "role" else None
+        self._facts_k = facts_k if self.facts_k is None else self.facts_k
+        self._seeds_k = seeds_k if self.seeds_k is None else self.seeds_k
+        adjacency = self._graph.adjacency(self.relation_factor, self.synonym_factor, self.syn_overwrites)
+        precision = "exact" if self.precision == "auto" else self.precision
+        self._walk = PageRankOperator(adjacency, self.damping, precision)
+        self._filter: Any = self.roles["fact_filter"] if self.filter == "role" else None
         # Without a filter queries are batched over questions, which asking on behalf of one question is not.
         self.asks_roles = self._filter is not None and not self._filter.keeps_all
 
-    @staticmethod
-    def problem_of(config: HippoRAG2Config, usages: Sequence[Mapping[str, Any]]) -> str:
+    def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
         """Say that too many queries fell back: a model that cannot follow the filter's format makes it dense search."""
-        limit = config.max_fallback_rate
+        limit = self.max_fallback_rate
         queries = sum(usage.get("retriever_calls", 0) for usage in usages)
         fallbacks = sum(usage.get("flags", {}).get("dense_fallback", 0) for usage in usages)
         if queries < LEAST_QUERIES or fallbacks <= limit * queries:
@@ -249,8 +224,8 @@ class HippoRAG2Retriever(Retriever):
     def _rank(self, queries: Sequence[Query], linked: Sequence[Seeds]) -> list[Ranking]:
         if not queries:
             return []
-        scores = [min_max(row) for row in self._index.dense_scores([query.text for query in queries])]
-        walks = [i for i, seeds in enumerate(linked) if seeds.entities or self._config.fallback_policy == "same_scale"]
+        scores = [min_max(row) for row in self.index.dense_scores([query.text for query in queries])]
+        walks = [i for i, seeds in enumerate(linked) if seeds.entities or self.fallback_policy == "same_scale"]
         if walks:
             reset = np.stack([self._reset(linked[i], scores[i]) for i in walks], axis=1)
             solved = self._walk.solve(reset, _TOLERANCE, rows=slice(self._graph.num_entities, reset.shape[0]))
@@ -258,13 +233,13 @@ class HippoRAG2Retriever(Retriever):
                 scores[i] = column
         branches = ["ppr" if seeds.entities else "dense_fallback" for seeds in linked]
         rows = zip(queries, scores, branches, strict=True)
-        return [rank_passages(s, self._index.ids, q.top_k, branch) for q, s, branch in rows]
+        return [rank_passages(s, self.index.ids, q.top_k, branch) for q, s, branch in rows]
 
     def _candidates(self, texts: Sequence[str]) -> list[_Candidates]:
         vectors, found = self._knowledge.statement_vectors, []
         if not len(vectors) or not texts:
             return [_Candidates() for _ in texts]
-        for vector in self._index.embedder.encode(texts, is_query=True):
+        for vector in self.index.embedder.encode(texts, is_query=True):
             # One product a query: the rounding of a matrix-matrix product depends on the batch.
             scores = min_max(vectors @ vector)
             best = best_positions(scores, self._facts_k).tolist()
@@ -285,7 +260,7 @@ class HippoRAG2Retriever(Retriever):
                 facts.append((fact, score))
                 for entity in self._graph.fact_entities[fact].tolist():
                     shares[entity].append(score / int(self._graph.passages_with[entity]))
-        is_mean = self._config.phrase_agg == "mean"
+        is_mean = self.phrase_agg == "mean"
         weights = {e: sum(row) / len(row) if is_mean else row[-1] for e, row in shares.items()}
         best = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[: self._seeds_k]
         return Seeds(tuple(facts), tuple((entity, weight) for entity, weight in best if weight > 0))
@@ -293,7 +268,7 @@ class HippoRAG2Retriever(Retriever):
     def _reset(self, seeds: Seeds, dense: np.ndarray) -> np.ndarray:
         """Return the reset of one query. Shape (num_entities + num_passages,), float64."""
         reset = np.zeros(self._graph.num_entities + self._graph.num_passages)
-        reset[self._graph.num_entities :] = self._config.passage_weight * dense
+        reset[self._graph.num_entities :] = self.passage_weight * dense
         for entity, weight in seeds.entities:
             reset[entity] = weight
         return reset

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
@@ -23,13 +23,13 @@ from gnnrag.graphs.rendering import (
     passages_in_order,
     round_robin,
 )
-from gnnrag.index.index import Index
+from gnnrag.parts import part, ready
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.base import Retriever, by_rank, check_choices, query_vectors, rank_order
+from gnnrag.retrievers.base import Retriever, by_rank, query_vectors, rank_order
 from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import clean_line, in_parentheses, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Hit, Query, Ranking
@@ -56,11 +56,11 @@ _HYPER = re.compile(r"hyper[-_ ]?(?:relation|edge)", re.IGNORECASE)
 _SENTENCE_LIMIT, _NAME_LIMIT = 1000, 256  # characters
 
 
-class PromptedHyperQuery(PromptedRole[HyperQueryTask, HyperQuery]):
+@part("role", "hyper_query.prompted")
+class PromptedHyperQuery(PromptedPart[HyperQueryTask, HyperQuery]):
     """Asks once, and once more after a malformed reply. Failing both times gives nothing and `hyper_query_failed`."""
 
-    role = "hyper_query"
-    config_class = at_most(1024)
+    max_tokens: int = 1024
 
     async def __call__(self, task: HyperQueryTask, session: Session) -> HyperQuery:
         """Return the sentences and the entities, in the order written, without repeats."""
@@ -76,8 +76,8 @@ def parse_hyper_query(text: str) -> HyperQuery:
     text = strip_thinking(text)
     sentences: dict[str, None] = {}
     names: dict[str, None] = {}
-    for part in _END.split(text, maxsplit=1)[0].split("##"):
-        if (body := in_parentheses(part)) is None:
+    for record in _END.split(text, maxsplit=1)[0].split("##"):
+        if (body := in_parentheses(record)) is None:
             continue
         fields = [html.unescape(field).strip().strip("\"'").strip() for field in body.split("<|>")]
         if _HYPER.fullmatch(fields[0]) and len(fields) == 3 and (line := clean_line(fields[1], _SENTENCE_LIMIT)):
@@ -93,13 +93,15 @@ _CLAUSE = re.compile(r"[,;:?!]\s+|\s+(?=(?:that|which|who|whose|whom|where|when)
 _MIN_WORDS = 4  # a shorter piece says nothing by itself
 
 
+@part("role", "hyper_query.offline")
 class OfflineHyperQuery(Role[HyperQueryTask, HyperQuery]):
     """The query itself and its clauses stand for facts, what it names for entities."""
 
-    stages = OfflineKeywords.stages
+    reads = OfflineKeywords.reads
 
-    def __init__(self, index: Index, config: None = None) -> None:
-        self._keywords = OfflineKeywords(index)
+    def setup(self) -> None:
+        """Find names as the role `keywords` does."""
+        self._keywords = ready(OfflineKeywords(), index=self.index)
 
     async def __call__(self, task: HyperQueryTask, session: Session) -> HyperQuery:
         """Return sentences and names in the query's order."""
@@ -166,36 +168,9 @@ class Bipartite:
 
 NEAR = 5  # passages of the vector search, in the paper and in `fixed`
 PAPER_NEAR_TAU = 0.5  # their least cosine in the paper
-_ALLOWED = {
-    "profile": ("fixed", "released"),
-    "rank": ("released", "paper", "cosine"),
-    "fusion": (None, "chain", "round_robin"),
-    "tail": ("dense", "none"),
-    "seed_fallback": (None, "off", "facts", "both"),
-}
 
 
-@dataclass
-class HyperGraphRAGConfig:
-    """Settings of `HyperGraphRAGRetriever`: the released numbers, and the paper's where `rank=paper`."""
-
-    profile: str = "fixed"  # fixed, or released with its quirks Q-HG-1 and Q-HG-2
-    rank: str = "released"  # of an entity's hyperedges: degrees first; cosine; paper: cosine times confidence, cut off
-    fusion: str | None = None  # of both sides' passages: chain, round_robin; null: round_robin, released chain
-    top_k: int = 60  # entities, and hyperedges
-    cosine_floor: float = 0.2  # what is less alike is not found
-    entity_tau: float = 0.5  # paper: least cosine times importance (50 on the scale to 100)
-    fact_tau: float = 0.5  # paper: least cosine times completeness (5 on the scale to 10)
-    near_k: int | None = None  # passages of the vector search; null: 5, released 0 unless rank=paper
-    near_tau: float | None = None  # their least cosine; null: 0.2, rank=paper 0.5
-    entity_tokens: int = 4000  # of the entities of each side
-    fact_tokens: int = 4000  # of the hyperedges of each side
-    passage_tokens: int = 4000  # of the passages of each side
-    tail: str = "dense"  # passages after HyperGraphRAG's own: by cosine, or none
-    seed_fallback: str | None = None  # a query without facts and names is itself searched: among facts, or both; or off
-    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
-
-
+@part("retriever", "hypergraphrag")
 class HyperGraphRAGRetriever(Retriever):
     """Retrieval over n-ary facts (Luo et al., "HyperGraphRAG", arXiv 2503.21322).
 
@@ -206,29 +181,45 @@ class HyperGraphRAGRetriever(Retriever):
     `fixed`: where one side finds nothing the other one counts, where both find nothing dense search does (Q-HG-2;
     released gives an empty ranking, branch `nothing`); passages of both sides and of a vector search, which the paper
     has and the release has not, are merged position by position. The released tag in embedded sentences (Q-HG-1) is the
-    index's `index.knowledge.hyper_tag`. Role: `hyper_query`. ConfigError for an unknown value of a setting.
+    index's `index.knowledge.hyper_tag`. Role: `hyper_query`.
     """
 
+    profile: Literal["fixed", "released"] = "fixed"  # fixed, or released with its quirks Q-HG-1 and Q-HG-2
+    # of an entity's hyperedges: degrees first; cosine; paper: cosine times confidence, cut off
+    rank: Literal["released", "paper", "cosine"] = "released"
+    # of both sides' passages: chain, round_robin; null: round_robin, released chain
+    fusion: Literal["chain", "round_robin"] | None = None
+    top_k: int = 60  # entities, and hyperedges
+    cosine_floor: float = 0.2  # what is less alike is not found
+    entity_tau: float = 0.5  # paper: least cosine times importance (50 on the scale to 100)
+    fact_tau: float = 0.5  # paper: least cosine times completeness (5 on the scale to 10)
+    near_k: int | None = None  # passages of the vector search; null: 5, released 0 unless rank=paper
+    near_tau: float | None = None  # their least cosine; null: 0.2, rank=paper 0.5
+    entity_tokens: int = 4000  # of the entities of each side
+    fact_tokens: int = 4000  # of the hyperedges of each side
+    passage_tokens: int = 4000  # of the passages of each side
+    tail: Literal["dense", "none"] = "dense"  # passages after HyperGraphRAG's own: by cosine, or none
+    # a query without facts and names is itself searched: among facts, or both; or off
+    seed_fallback: Literal["off", "facts", "both"] | None = None
+    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
+
     channels = frozenset({"text", "graph"})
-    stages = ("knowledge", "knowledge_vectors", "embeddings")
-    config_class = HyperGraphRAGConfig
+    reads = ("knowledge", "knowledge_vectors", "embeddings")
     role_names, asks_roles = ("hyper_query",), True
 
-    def __init__(self, index: Index, config: HyperGraphRAGConfig | None = None, roles: Any = None) -> None:
-        self.config = c = config or HyperGraphRAGConfig()
-        check_choices(c, _ALLOWED)
-        self.is_fixed = c.profile == "fixed"
-        self.is_paper = c.rank == "paper"
-        self.chained = (c.fusion or ("round_robin" if self.is_fixed else "chain")) == "chain"
-        self.near_k = (NEAR if self.is_fixed or self.is_paper else 0) if c.near_k is None else c.near_k
-        self.near_tau = (PAPER_NEAR_TAU if self.is_paper else c.cosine_floor) if c.near_tau is None else c.near_tau
-        self.seeds = c.seed_fallback or ("facts" if self.is_fixed else "off")
-        self.index, self.roles = index, roles
+    def setup(self) -> None:
+        """Open what is searched."""
+        self.is_fixed, self.is_paper, index = self.profile == "fixed", self.rank == "paper", self.index
+        self.chained = (self.fusion or ("round_robin" if self.is_fixed else "chain")) == "chain"
+        self._near_k = (NEAR if self.is_fixed or self.is_paper else 0) if self.near_k is None else self.near_k
+        usual = PAPER_NEAR_TAU if self.is_paper else self.cosine_floor
+        self._near_tau = usual if self.near_tau is None else self.near_tau
+        self.seeds = self.seed_fallback or ("facts" if self.is_fixed else "off")
         self.graph, self.vectors = index.knowledge, index.knowledge_vectors
         self.bipartite = Bipartite(self.graph)
-        self.counter = TokenCounter(c.tokenizer)
+        self.counter = TokenCounter(self.tokenizer)
         self.shown = Shown(Edges(self.graph), index.passages, self.counter, classic=True)
-        self._batcher: MicroBatcher[tuple[Query, HyperQuery], Ranking] = MicroBatcher(self.rank)
+        self._batcher: MicroBatcher[tuple[Query, HyperQuery], Ranking] = MicroBatcher(self.rank_asked)
 
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
         """Ask for facts and names, one query after the other so that no trace depends on timing; rank in batches."""
@@ -241,9 +232,9 @@ class HyperGraphRAGRetriever(Retriever):
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Rank without asking: as if no query had facts and names. The loop calls `retrieve_for`."""
-        return self.rank([(query, HyperQuery()) for query in queries])
+        return self.rank_asked([(query, HyperQuery()) for query in queries])
 
-    def rank(self, asked: Sequence[tuple[Query, HyperQuery]]) -> list[Ranking]:
+    def rank_asked(self, asked: Sequence[tuple[Query, HyperQuery]]) -> list[Ranking]:
         """Rank queries whose facts and names are known; all their strings are embedded in one call."""
         rows = [(query.text, *self.strings(query.text, found)) for query, found in asked]
         vectors = query_vectors(self.index.embedder, rows)
@@ -273,20 +264,20 @@ class HyperGraphRAGRetriever(Retriever):
             facts = [self._fact_hit(f) for f in distinct([*fact_side.facts, *entity_side.facts])]
             entities = distinct([*fact_side.entities, *entity_side.entities])
             return by_rank(facts + [self.shown.entity_hit(e) for e in entities], query.top_k, branch)
-        near = above(cosines, self.near_k, self.near_tau)
+        near = above(cosines, self._near_k, self._near_tau)
         lists = (near, fact_side.passages, entity_side.passages)
         own = distinct([*lists[1], *near, *lists[2]]) if self.chained else round_robin(*lists)
-        is_whole = self.config.tail == "dense" or branch == "naive_fallback"
+        is_whole = self.tail == "dense" or branch == "naive_fallback"
         return rank_order(own, self.index.ids, query.top_k, branch, cosines if is_whole else None)
 
     def entity_side(self, low: np.ndarray, query: np.ndarray) -> Side:
         """Return entities near the names `low`, their hyperedges (by `query` unless as released), passages of both."""
-        c, scores = self.config, self.vectors.scores("entities", low)
+        scores = self.vectors.scores("entities", low)
         if self.is_paper:
             scores = scores * self.bipartite.entity_confidence
-        found = above(scores, c.top_k, c.entity_tau if self.is_paper else c.cosine_floor)
+        found = above(scores, self.top_k, self.entity_tau if self.is_paper else self.cosine_floor)
         facts = self.bipartite.incident(found)
-        if c.rank != "released":
+        if self.rank != "released":
             scores = self.vectors.scores("hyperedges", query)
             scores = scores * self.bipartite.fact_confidence if self.is_paper else scores
             facts.sort(key=lambda fact: -scores[fact])
@@ -298,24 +289,24 @@ class HyperGraphRAGRetriever(Retriever):
 
     def fact_side(self, high: np.ndarray) -> Side:
         """Return the hyperedges near the facts of a query, their members and their passages."""
-        c, scores = self.config, self.vectors.scores("hyperedges", high)
+        scores = self.vectors.scores("hyperedges", high)
         if self.is_paper:
             scores = scores * self.bipartite.fact_confidence
-        found = above(scores, c.top_k, c.fact_tau if self.is_paper else c.cosine_floor)
+        found = above(scores, self.top_k, self.fact_tau if self.is_paper else self.cosine_floor)
         found.sort(key=lambda fact: (-scores[fact], -self.graph.hyper_scores[fact]))
         facts = self._fit_facts(found)
         passages = passages_in_order(facts, self.graph.hyper_passages)
         return Side(self._fit_entities(self.bipartite.members(facts)), facts, self._fit(passages))
 
     def _fit_entities(self, entities: Sequence[int]) -> list[int]:
-        return self.shown.fit_entities(entities, self.config.entity_tokens)
+        return self.shown.fit_entities(entities, self.entity_tokens)
 
     def _fit_facts(self, facts: Sequence[int]) -> list[int]:
-        texts = [self.graph.hyper_texts[f] for f in facts[: self.config.fact_tokens]]  # a sentence has a token at least
-        return list(facts[: self.counter.fit(texts, self.config.fact_tokens, None)])
+        texts = [self.graph.hyper_texts[f] for f in facts[: self.fact_tokens]]  # a sentence has a token at least
+        return list(facts[: self.counter.fit(texts, self.fact_tokens, None)])
 
     def _fit(self, passages: Sequence[int]) -> list[int]:
-        return self.shown.fit_passages(passages, self.config.passage_tokens)
+        return self.shown.fit_passages(passages, self.passage_tokens)
 
     def _fact_hit(self, fact: int) -> Hit:
         text = self.graph.hyper_texts[fact]

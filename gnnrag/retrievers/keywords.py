@@ -1,47 +1,44 @@
-"""Keywords of a question, low and high level (LightRAG); prompted, and by rules."""
+"""Keywords of a question, low and high level (LightRAG), prompted and by rules, and retrieval by them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from gnnrag.common.waiting import MicroBatcher
 from gnnrag.graphs.linking import link_question
-from gnnrag.index.index import Index
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
+from gnnrag.retrievers.base import Retriever, query_vectors
 from gnnrag.roles.base import Keywords, KeywordsTask, Role
 from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.normalise import phrase_key, words
 from gnnrag.text.phrases import rule_phrases
 from gnnrag.text.sentences import beginning
+from gnnrag.types import Query, Ranking
 
 _KEYS = {"low": ("low", "low_level", "low_level_keywords"), "high": ("high", "high_level", "high_level_keywords")}
 _MAX_LENGTH = 100  # characters of a keyword: a longer one is a sentence
 
 
-@dataclass
-class PromptedKeywordsConfig(PromptedConfig):
-    """Settings of `PromptedKeywords`."""
+@part("role", "keywords.prompted")
+class PromptedKeywords(PromptedPart[KeywordsTask, Keywords]):
+    """Asks, and once more after a malformed reply; failing both times gives no keywords and `keywords_failed`."""
 
     max_tokens: int = 256
     max_keywords: int = 20  # of each list
-
-
-class PromptedKeywords(PromptedRole[KeywordsTask, Keywords]):
-    """Asks, and once more after a malformed reply; failing both times gives no keywords and `keywords_failed`."""
-
-    role = "keywords"
-    config_class = PromptedKeywordsConfig
 
     async def __call__(self, task: KeywordsTask, session: Session) -> Keywords:
         """Return the keywords of a query."""
         outcome = await self.ask(session, {"query": inline(task.query)}, parse_keywords)
         if outcome.value is None:
             return Keywords(flags=("keywords_failed",))
-        low, high = (tuple(row[: self.config.max_keywords]) for row in outcome.value)
+        low, high = (tuple(row[: self.max_keywords]) for row in outcome.value)
         return Keywords(low, high)
 
 
@@ -65,16 +62,14 @@ _POSSESSIVE_END = re.compile(r"['’]s$")
 _EDGE = " ,.;:!?\"“”()[]'’"
 
 
+@part("role", "keywords.offline")
 class OfflineKeywords(Role[KeywordsTask, Keywords]):
     """Low: names known to the corpus, and capitalised spans, quotations and dates that are not. High: the other words.
 
     Never both empty: a query that names nothing and asks nothing is its own low-level keyword.
     """
 
-    stages = ("hierarchy",)
-
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index = index
+    reads = ("hierarchy",)
 
     async def __call__(self, task: KeywordsTask, session: Session) -> Keywords:
         """Return the keywords of a query, each list in the query's order."""
@@ -124,3 +119,45 @@ class _Places:
             if self._words[start:end] == key:
                 return self._owners[start], self._owners[end - 1] + 1
         return None
+
+
+class KeywordRetriever(Retriever):
+    """LightRAG's and PathRAG's base: role `keywords` is asked query by query, many queries are ranked at once."""
+
+    channels = frozenset({"text", "graph"})
+    reads = ("knowledge", "knowledge_vectors", "embeddings")
+    role_names, asks_roles = ("keywords",), True
+    asks_keywords = True
+
+    def setup(self) -> None:
+        """Open what is searched."""
+        self._batcher: MicroBatcher[tuple[Query, Keywords], Ranking] = MicroBatcher(self.rank)
+
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
+        """Rank the queries of one question; one after the other is asked about, so that traces keep their order."""
+        asked = []
+        for query in queries:
+            keywords = Keywords()
+            if self.asks_keywords:
+                keywords = await self.roles["keywords"](KeywordsTask(query.text), session)
+                session.flag("keywords", *keywords.flags)
+            asked.append((query, keywords))
+        return await self._batcher(asked)
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """Rank without asking: as if no query had keywords. The loop calls `retrieve_for`."""
+        return self.rank([(query, Keywords()) for query in queries])
+
+    def rank(self, asked: Sequence[tuple[Query, Keywords]]) -> list[Ranking]:
+        """Rank queries whose keywords are known; all their strings are embedded in one call."""
+        rows = [self.strings(query.text, keywords) for query, keywords in asked]
+        vectors = query_vectors(self.index.embedder, rows)
+        return [self.rank_one(query, *found) for (query, _), found in zip(asked, vectors, strict=True)]
+
+    def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
+        """Return what is embedded: the query, and what entities and relations are searched by; empty for no search."""
+        raise NotImplementedError
+
+    def rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
+        """Return the ranking of a query from the vectors of its strings."""
+        raise NotImplementedError

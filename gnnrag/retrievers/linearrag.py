@@ -10,18 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge, Lt
 from scipy import sparse
 
 from gnnrag.common.tables import Lists
-from gnnrag.datasets.placing import document_of
-from gnnrag.errors import ConfigError
+from gnnrag.datasets.chunk import document_of
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.ppr import PageRankOperator
-from gnnrag.index.index import Index
-from gnnrag.retrievers.base import Retriever, check_choices, min_max, rank_passages
+from gnnrag.parts import part
+from gnnrag.retrievers.base import Retriever, min_max, rank_passages
 from gnnrag.types import Passage, Query, Ranking
 
 
@@ -216,12 +217,6 @@ class _Round:
 
 
 _TOLERANCE = 1e-10
-_ALLOWED: dict[str, tuple[str | None, ...]] = {
-    "profile": ("fixed", "released"),
-    "search": (None, "best", "bfs", "matrix"),
-    "adjacent": (None, "document", "all", "none"),
-}
-_LEAST = {"max_iterations": 1, "top_k_sentence": 1, "passage_power": 0, "passage_ratio": 0, "passage_weight": 0}
 # Words of a question that ask for what passages say of a thing, for `attribute_boost`.
 _ASKED = "born birth where when located location founded founder died death nationality capital date year"
 _ATTRIBUTES = tuple(_ASKED.split())
@@ -230,26 +225,7 @@ _YEAR = re.compile(r"\d{3,4}")
 Seeds = list[tuple[int, float]]
 
 
-@dataclass
-class LinearRAGConfig:
-    """Settings of `LinearRAGRetriever`; the numbers are those of the released command line. Null: the profile's."""
-
-    profile: str = "fixed"  # fixed, or released with its defects
-    max_iterations: int = 3  # rounds of spreading, and one
-    iteration_threshold: float = 0.4  # least activation that is passed on or taken in
-    top_k_sentence: int = 3  # sentences of an entity in one round
-    search: str | None = None  # best, bfs or matrix, see `Bridging`; null: best, released bfs
-    passage_ratio: float = 2.0  # of a passage's cosine against the bonus of its active entities
-    passage_weight: float = 0.05  # released: factor on the seeds of passages
-    passage_share: float = 0.7  # fixed: share of the seed mass that passages have
-    passage_power: float = 4.0  # fixed: exponent on a passage's cosine in [0, 1]: larger trusts the first few more
-    seed_floor: float = 0.7  # fixed: a name that is less like any entity than this seeds none
-    damping: float = 0.5  # probability of following an edge
-    adjacent: str | None = None  # joined passages: none, all neighbours, of one document; null: that, released all
-    precision: str | None = None  # PageRank, see `HippoRAG2Config`; null: exact
-    attribute_boost: bool = False  # lift passages that have the attribute words of the question (released, March 2026)
-
-
+@part("retriever", "linearrag")
 class LinearRAGRetriever(Retriever):
     """PageRank over entities and passages, without relations (LinearRAG, arXiv 2510.10114, ICLR 2026).
 
@@ -267,49 +243,58 @@ class LinearRAGRetriever(Retriever):
     a share of the seed mass that does not grow with the corpus, and d(p) a power, both chosen on the train questions of
     hotpotqa and 2wiki (Recall@5 .818 and .909; .745 and .922 with half of the mass and power 1); only passages of one
     title or file are neighbours (gold passages lie side by side in benchmarks). Unlike the release, a passage's number
-    is counted, not embedded, and names are phrases of the index, not spaCy's. ConfigError for an unknown value of a
-    setting.
+    is counted, not embedded, and names are phrases of the index, not spaCy's.
     """
 
-    channels = frozenset({"text"})
-    stages = ("hierarchy", "embeddings", "phrase_vectors", "sentence_vectors")
-    config_class = LinearRAGConfig
+    profile: Literal["fixed", "released"] = "fixed"  # fixed, or released with its defects
+    max_iterations: Annotated[int, Ge(1)] = 3  # rounds of spreading, and one
+    iteration_threshold: float = 0.4  # least activation that is passed on or taken in
+    top_k_sentence: Annotated[int, Ge(1)] = 3  # sentences of an entity in one round
+    # best, bfs or matrix, see `Bridging`; null: best, released bfs
+    search: Literal["best", "bfs", "matrix"] | None = None
+    passage_ratio: Annotated[float, Ge(0)] = 2.0  # of a passage's cosine against the bonus of its active entities
+    passage_weight: Annotated[float, Ge(0)] = 0.05  # released: factor on the seeds of passages
+    passage_share: Annotated[float, Ge(0), Lt(1)] = 0.7  # fixed: share of the seed mass that passages have
+    # fixed: exponent on a passage's cosine in [0, 1]: larger trusts the first few more
+    passage_power: Annotated[float, Ge(0)] = 4.0
+    seed_floor: float = 0.7  # fixed: a name that is less like any entity than this seeds none
+    damping: float = 0.5  # probability of following an edge
+    # joined passages: none, all neighbours, of one document; null: that, released all
+    adjacent: Literal["document", "all", "none"] | None = None
+    precision: Literal["exact", "auto", "fast"] | None = None  # PageRank, see `HippoRAG2Config`; null: exact
+    attribute_boost: bool = False  # lift passages that have the attribute words of the question (released, March 2026)
 
-    def __init__(self, index: Index, config: LinearRAGConfig | None = None) -> None:
-        self.config = c = config or LinearRAGConfig()
-        check_choices(c, _ALLOWED)
-        if not 0.0 <= c.passage_share < 1.0:
-            raise ConfigError(f"retriever.passage_share={c.passage_share!r}: must be at least 0 and below 1")
-        for name, least in _LEAST.items():
-            if getattr(c, name) < least:
-                raise ConfigError(f"retriever.{name}={getattr(c, name)!r}: must be at least {least}")
-        self._index, self.is_fixed = index, c.profile == "fixed"
+    reads = ("hierarchy", "embeddings", "phrase_vectors", "sentence_vectors")
+
+    def setup(self) -> None:
+        """Open what is searched."""
+        self.is_fixed, index = self.profile == "fixed", self.index
         # As released, a passage is read with its number in front.
         texts = [p.content if self.is_fixed else f"{i}:{p.content}" for i, p in enumerate(index.passages)]
         self.graph = build_relation_free(index.hierarchy, self._keys(), None if self.is_fixed else texts)
         self.position, self._vectors = self.graph.position, index.phrase_vectors[self.graph.phrases]
         self._bridging = Bridging(
-            c.search or ("best" if self.is_fixed else "bfs"),
-            c.max_iterations - 1,
-            c.iteration_threshold,
-            c.top_k_sentence,
+            self.search or ("best" if self.is_fixed else "bfs"),
+            self.max_iterations - 1,
+            self.iteration_threshold,
+            self.top_k_sentence,
         )
-        self.joined = neighbours(index.passages, c.adjacent or ("document" if self.is_fixed else "all"))
+        self.joined = neighbours(index.passages, self.adjacent or ("document" if self.is_fixed else "all"))
         # Every passage is a seed, so that near the seeds is everywhere.
-        precision = "exact" if c.precision in (None, "auto") else c.precision
-        self._walk = PageRankOperator(self.graph.adjacency(self.joined), c.damping, precision)
+        precision = "exact" if self.precision in (None, "auto") else self.precision
+        self._walk = PageRankOperator(self.graph.adjacency(self.joined), self.damping, precision)
         self._sentences = index.read("sentence_vectors")
         self._logs = self.graph.counts.log1p()
-        self._lowered = [text.lower() for text in texts] if not self.is_fixed or c.attribute_boost else []
+        self._lowered = [text.lower() for text in texts] if not self.is_fixed or self.attribute_boost else []
         self._occurrences = lru_cache(maxsize=4096)(self._count)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query; scores are PageRank values, cosines in a fallback."""
         if not queries:
             return []
-        vectors = self._index.embedder.encode([query.text for query in queries], is_query=True)
+        vectors = self.index.embedder.encode([query.text for query in queries], is_query=True)
         # One product a query: the rounding of a matrix-matrix product depends on the batch.
-        scores = [np.asarray(self._index.passage_vectors @ vector, dtype=np.float64) for vector in vectors]
+        scores = [np.asarray(self.index.passage_vectors @ vector, dtype=np.float64) for vector in vectors]
         seeds = [self.link(query.text) for query in queries]
         walks = [i for i, linked in enumerate(seeds) if linked]
         if walks:
@@ -319,13 +304,13 @@ class LinearRAGRetriever(Retriever):
             for i, column in zip(walks, solved.T, strict=True):
                 scores[i] = column
         rows = zip(queries, scores, ("ppr" if linked else "dense_fallback" for linked in seeds), strict=True)
-        return [rank_passages(s, self._index.ids, q.top_k, branch) for q, s, branch in rows]
+        return [rank_passages(s, self.index.ids, q.top_k, branch) for q, s, branch in rows]
 
     def link(self, text: str) -> Seeds:
         """Return the entity of each name of a text, with how near it is, in order."""
         names = self.names(text)
         unknown = [name for name in names if not self.is_fixed or name not in self.position]
-        vectors = dict(zip(unknown, self._index.embedder.encode(unknown), strict=True)) if unknown else {}
+        vectors = dict(zip(unknown, self.index.embedder.encode(unknown), strict=True)) if unknown else {}
         seeds: Seeds = []
         for name in names if len(self._vectors) else ():
             if name not in vectors:
@@ -333,17 +318,17 @@ class LinearRAGRetriever(Retriever):
                 continue
             cosines = self._vectors @ vectors[name]
             best = int(np.argmax(cosines))
-            if not self.is_fixed or cosines[best] >= self.config.seed_floor:
+            if not self.is_fixed or cosines[best] >= self.seed_floor:
                 seeds.append((best, float(cosines[best])))
         return seeds
 
     def names(self, text: str) -> list[str]:
         """Return what a text names: phrases in lower case, found as those of the index, or what the corpus calls so."""
         if self.is_fixed:
-            linked = link_question(text, self._index.hierarchy, self._index.titles).names
+            linked = link_question(text, self.index.hierarchy, self.index.titles).names
             found = [name.title.form if name.title else name.key for name in linked]
         else:
-            found = [phrase.lower() for phrase in self._index.question_phrases(text)]
+            found = [phrase.lower() for phrase in self.index.question_phrases(text)]
         return list(dict.fromkeys(name for name in found if name))
 
     def activate(self, seeds: Seeds, vector: np.ndarray) -> Activation:
@@ -352,21 +337,20 @@ class LinearRAGRetriever(Retriever):
 
     def reset(self, text: str, active: Activation, cosines: np.ndarray) -> np.ndarray:
         """Return the reset of one query: entities, then passages. Shape (num_entities + num_passages,), float64."""
-        c = self.config
-        nearness = min_max(cosines) ** (c.passage_power if self.is_fixed else 1.0)
-        lifted = c.passage_ratio * nearness + np.log1p(self._bonus(active))
-        if c.attribute_boost:
+        nearness = min_max(cosines) ** (self.passage_power if self.is_fixed else 1.0)
+        lifted = self.passage_ratio * nearness + np.log1p(self._bonus(active))
+        if self.attribute_boost:
             lifted += 0.25 * np.log1p(self._attributes(text))
-        passages = c.passage_weight * lifted
+        passages = self.passage_weight * lifted
         if self.is_fixed:
-            passages = lifted / lifted.sum() * active.weights.sum() * c.passage_share / (1.0 - c.passage_share)
+            passages = lifted / lifted.sum() * active.weights.sum() * self.passage_share / (1.0 - self.passage_share)
         return np.concatenate([active.weights, passages]).clip(0.0)
 
     def _keys(self) -> Sequence[str]:
         """Return what tells the entity of each phrase; nothing for one that is none."""
         if not self.is_fixed:
-            return self._index.hierarchy.phrases
-        keys = self._index.hierarchy.phrase_keys
+            return self.index.hierarchy.phrases
+        keys = self.index.hierarchy.phrase_keys
         return [key if not key.isdigit() or _YEAR.fullmatch(key) else "" for key in keys]
 
     def _bonus(self, active: Activation) -> np.ndarray:
@@ -375,7 +359,7 @@ class LinearRAGRetriever(Retriever):
             return self._logs @ active.bonus
         entities = np.flatnonzero(active.scores)
         terms = (active.bonus[e] * np.log1p(self._occurrences(e)) for e in entities.tolist())
-        return sum(terms, np.zeros(len(self._index.ids)))
+        return sum(terms, np.zeros(len(self.index.ids)))
 
     def _count(self, entity: int) -> np.ndarray:
         """Return how often the letters of an entity stand in each passage, as released. Shape (num_passages,)."""
@@ -386,6 +370,6 @@ class LinearRAGRetriever(Retriever):
         """Return how many attribute words of a text stand in each passage; 0 where none is a word of it."""
         text = text.lower()
         if not set(_TOKEN.findall(text)) & set(_ATTRIBUTES):
-            return np.zeros(len(self._index.ids))
+            return np.zeros(len(self.index.ids))
         asked = [word for word in _ATTRIBUTES if word in text]
         return np.array([sum(word in passage for word in asked) for passage in self._lowered])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 
-from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
+from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, best_positions, rank_order, vectors_of
 from gnnrag.types import Query, Ranking
 
@@ -17,18 +18,7 @@ Chain = tuple[int, ...]  # positions of passages, oldest first
 Follow = Callable[[Sequence[tuple[int, Chain]]], np.ndarray]  # (number of the query, chain) pairs to (n, dim) queries
 
 
-@dataclass
-class NextHopRetrieverConfig:
-    """Settings of `NextHopRetriever`."""
-
-    checkpoint: str | None = None  # folder that training/train_encoder.py wrote; null: the one that comes with gnnrag
-    base: str | None = None  # where the base encoder of the checkpoint lies now, if not embedded
-    hops: int = 2  # passages of a chain; 1: dense retrieval
-    beam: int = 4  # chains that go on after each hop
-    device: str = "auto"  # where the encoder runs: a GPU where there is one; cpu, cuda, cuda:1, ...
-    temperature: float = 0.05  # of the softmax over the corpus that makes cosines of different hops comparable
-
-
+@part("retriever", "nexthop")
 class NextHopRetriever(Retriever):
     """Multi-hop dense retrieval (arXiv 2009.12756) by beam search, with as many hops as are asked for.
 
@@ -38,33 +28,33 @@ class NextHopRetriever(Retriever):
     hop's cosines.
 
     Raises:
-        ConfigError: a setting out of range, or no checkpoint.
+        ConfigError: no checkpoint.
         ArtefactError: the checkpoint is damaged, or trained on vectors of another embedder than the index's.
     """
 
-    channels, accepts_vectors = frozenset({"text"}), True
-    stages = ("embeddings",)
-    config_class = NextHopRetrieverConfig
+    checkpoint: str | None = None  # folder that training/train_encoder.py wrote; null: the one that comes with gnnrag
+    base: str | None = None  # where the base encoder of the checkpoint lies now, if not embedded
+    hops: Annotated[int, Ge(1), Le(8)] = 2  # passages of a chain; 1: dense retrieval
+    beam: Annotated[int, Ge(1), Le(256)] = 4  # chains that go on after each hop
+    device: str = "auto"  # where the encoder runs: a GPU where there is one; cpu, cuda, cuda:1, ...
+    # of the softmax over the corpus that makes cosines of different hops comparable
+    temperature: Annotated[float, Gt(0)] = 0.05
 
-    def __init__(self, index: Index, config: NextHopRetrieverConfig | None = None) -> None:
+    accepts_vectors = True
+    reads = ("embeddings",)
+
+    def setup(self) -> None:
+        """Open what is searched."""
         from gnnrag.roles.tuned.encoder import NextHop  # torch: only runs of this retriever pay for it
 
-        self.index, self.config = index, config or NextHopRetrieverConfig()
-        for name, most in (("hops", 8), ("beam", 256)):
-            if not 1 <= getattr(self.config, name) <= most:
-                raise ConfigError(f"retriever.{name}={getattr(self.config, name)}: must be at least 1, at most {most}")
-        if self.config.temperature <= 0:
-            raise ConfigError(f"retriever.temperature={self.config.temperature}: must be above 0")
-        self.encoder = NextHop.open(
-            index, self.config.checkpoint, self.config.base, self.config.device, "retriever.device"
-        )
+        self.encoder = NextHop.open(self.index, self.checkpoint, self.base, self.device, "retriever.device")
 
-    @classmethod
-    def checkpoints_for(cls, settings: NextHopRetrieverConfig) -> tuple[Path, ...]:
-        """Return the folder of the encoder."""
+    @property
+    def checkpoints(self) -> tuple[Path, ...]:  # type: ignore[override]
+        """The folder of the encoder."""
         from gnnrag.roles.tuned.encoder import encoder_folder
 
-        return (encoder_folder(settings.checkpoint),)
+        return (encoder_folder(self.checkpoint),)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`; a query's vector takes the place of the first hop's."""
@@ -74,12 +64,11 @@ class NextHopRetriever(Retriever):
         given = vectors_of(queries, self.index.embedder)
         own = self.encoder.vectors([(text, ()) for text in texts])
         firsts = np.stack([o if q.vector is None else v for q, v, o in zip(queries, given, own, strict=True)])
-        c = self.config
 
         def follow(asked: Sequence[tuple[int, Chain]]) -> np.ndarray:
             return self.encoder.vectors([(texts[number], chain) for number, chain in asked])
 
-        found = beam_search(self.index.passage_vectors, firsts, follow, c.hops, c.beam, c.temperature)
+        found = beam_search(self.index.passage_vectors, firsts, follow, self.hops, self.beam, self.temperature)
         rows = zip(queries, found, firsts, strict=True)
         return [in_order(chains, first, self.index, query.top_k) for query, chains, first in rows]
 

@@ -10,16 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Len
 
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import Path, paths_between_seeds
 from gnnrag.graphs.rendering import Edges, Found, Shown, above, classic_sides, distinct, round_robin
-from gnnrag.index.index import Index
-from gnnrag.retrievers.base import KeywordRetriever, by_rank, check_choices, rank_order
+from gnnrag.parts import part
+from gnnrag.retrievers.base import by_rank, rank_order
+from gnnrag.retrievers.keywords import KeywordRetriever
 from gnnrag.roles.base import Keywords
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
@@ -164,36 +165,6 @@ def _visiting_order(paths: Sequence[Path], after: Mapping[int, set[int]]) -> lis
 
 
 _FALLBACK = 20  # passages of the vector search where the graph had nothing
-_ALLOWED = {
-    "profile": ("fixed", "released"),
-    "flow": ("released", "paper"),
-    "relation_rank": (None, "degree", "cosine"),
-    "tail": ("dense", "none"),
-}
-
-
-@dataclass
-class PathRAGConfig:
-    """Settings of `PathRAGRetriever`; null takes the profile's own value."""
-
-    profile: str = "fixed"  # fixed, or released with its quirks Q-PR-1, 3, 4 and 7
-    top_k: int = 40  # seeds, and relations searched for
-    cosine_floor: float = 0.2  # what is less alike is not found
-    hops: int = 3  # longest path
-    flow: Flow = "released"  # of the code, or of the paper
-    decay: float = 0.8  # of each hop
-    gate: float | None = None  # what passes nothing on; null: 0.3, paper 0.05
-    max_paths: int = 15  # paths kept
-    pair_cap: int | None = None  # paths of a pair that are looked at, 0 for all; null: 50, released all
-    hub_degree: int | None = (
-        None  # no path passes through nodes of more edges, 0 for no bound; null: 500, released none
-    )
-    relation_rank: str | None = None  # of relations: degree, cosine; null: cosine, released degree
-    tokens: list[int] = field(
-        default_factory=lambda: [4000, 3000, 5000]
-    )  # of passages, relations, entities (and paths)
-    tail: str = "dense"  # passages after PathRAG's own: by cosine, or none
-    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
 
 @dataclass(frozen=True)
@@ -205,6 +176,7 @@ class PathFound:
     paths: Sequence[FlowPath]
 
 
+@part("retriever", "pathrag")
 class PathRAGRetriever(KeywordRetriever):
     """Paths between seed entities (Chen et al., "PathRAG: Pruning Graph-based RAG with Relational Paths", 2025).
 
@@ -219,24 +191,39 @@ class PathRAGRetriever(KeywordRetriever):
     `fixed`: neighbours in both directions (Q-PR-1); a missing kind of keywords is replaced by the other, or by the
     query, instead of giving up (Q-PR-3); paths over the same nodes in another order are paths of their own (Q-PR-4); a
     search without relations goes on with its seeds instead of failing (Q-PR-7); relations keep the order of the search
-    and are searched by the question too; hubs and pairs are bounded. ConfigError for an unknown value of a setting.
+    and are searched by the question too; hubs and pairs are bounded.
     """
 
-    config_class = PathRAGConfig
+    profile: Literal["fixed", "released"] = "fixed"  # fixed, or released with its quirks Q-PR-1, 3, 4 and 7
+    top_k: int = 40  # seeds, and relations searched for
+    cosine_floor: float = 0.2  # what is less alike is not found
+    hops: int = 3  # longest path
+    flow: Flow = "released"  # of the code, or of the paper
+    decay: float = 0.8  # of each hop
+    gate: float | None = None  # what passes nothing on; null: 0.3, paper 0.05
+    max_paths: int = 15  # paths kept
+    pair_cap: int | None = None  # paths of a pair that are looked at, 0 for all; null: 50, released all
+    hub_degree: int | None = (
+        None  # no path passes through nodes of more edges, 0 for no bound; null: 500, released none
+    )
+    # of relations: degree, cosine; null: cosine, released degree
+    relation_rank: Literal["degree", "cosine"] | None = None
+    tokens: Annotated[list[int], Len(3, 3)] = field(
+        default_factory=lambda: [4000, 3000, 5000]
+    )  # of passages, relations, entities (and paths)
+    tail: Literal["dense", "none"] = "dense"  # passages after PathRAG's own: by cosine, or none
+    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
-    def __init__(self, index: Index, config: PathRAGConfig | None = None, roles: Any = None) -> None:
-        super().__init__(index, roles)
-        self.config = c = config or PathRAGConfig()
-        check_choices(c, _ALLOWED)
-        if len(c.tokens) != 3:
-            raise ConfigError(f"retriever.tokens={c.tokens}: give three numbers: of passages, relations, entities")
-        self.is_fixed = c.profile == "fixed"
-        self.by_cosine = (c.relation_rank or ("cosine" if self.is_fixed else "degree")) == "cosine"
-        self.pair_cap = (50 if self.is_fixed else 0) if c.pair_cap is None else c.pair_cap
-        self.hub_degree = (500 if self.is_fixed else 0) if c.hub_degree is None else c.hub_degree
-        self.graph, self.vectors = index.knowledge, index.knowledge_vectors
+    def setup(self) -> None:
+        """Open what is searched."""
+        super().setup()
+        self.is_fixed = self.profile == "fixed"
+        self.by_cosine = (self.relation_rank or ("cosine" if self.is_fixed else "degree")) == "cosine"
+        self._pair_cap = (50 if self.is_fixed else 0) if self.pair_cap is None else self.pair_cap
+        self._hub_degree = (500 if self.is_fixed else 0) if self.hub_degree is None else self.hub_degree
+        self.graph, self.vectors = self.index.knowledge, self.index.knowledge_vectors
         self.edges = Edges(self.graph, directed=not self.is_fixed)
-        self.shown = Shown(self.edges, index.passages, TokenCounter(c.tokenizer), classic=True)
+        self.shown = Shown(self.edges, self.index.passages, TokenCounter(self.tokenizer), classic=True)
         self.adjacency = Adjacency(self.graph.ends, self.graph.num_entities)
 
     def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
@@ -259,27 +246,26 @@ class PathRAGRetriever(KeywordRetriever):
         cosines = self.index.passage_vectors @ vector
         own = self._passages(found)
         if branch == "naive_fallback":
-            own = above(cosines, _FALLBACK, self.config.cosine_floor)
-        return rank_order(own, self.index.ids, query.top_k, branch, cosines if self.config.tail == "dense" else None)
+            own = above(cosines, _FALLBACK, self.cosine_floor)
+        return rank_order(own, self.index.ids, query.top_k, branch, cosines if self.tail == "dense" else None)
 
     def find(self, low: np.ndarray | None, high: np.ndarray | None) -> PathFound:
         """Return seeds, relations and paths for the vectors of the keywords."""
-        c = self.config
-        seeds = [] if low is None else above(self.vectors.scores("entities", low), c.top_k, c.cosine_floor)
+        seeds = [] if low is None else above(self.vectors.scores("entities", low), self.top_k, self.cosine_floor)
         edges: list[int] = []
         if high is not None:
-            edges = above(self.edges.best(self.vectors.scores("relations", high)), c.top_k, c.cosine_floor)
+            edges = above(self.edges.best(self.vectors.scores("relations", high)), self.top_k, self.cosine_floor)
         if not self.is_fixed and not edges:
             return PathFound([], Found(), [])  # Q-PR-3, Q-PR-7
         if not self.by_cosine:
             edges.sort(key=lambda e: (-self.edges.degree_sums[e], -self.edges.weights[e]))
-        edges = self.shown.fit_edges(edges, c.tokens[1])
-        ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), c.tokens[2])
+        edges = self.shown.fit_edges(edges, self.tokens[1])
+        ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), self.tokens[2])
         return PathFound(seeds, Found(ends, edges), self._paths(seeds))
 
     def context(self, found: PathFound) -> list[str]:
         """Return PathRAG's texts, most reliable last: ends of relations, relations, passages, seeds, paths."""
-        shown, budget = self.shown, self.config.tokens[0]
+        shown, budget = self.shown, self.tokens[0]
         sources = classic_sides(shown, Found(found.seeds), found.themes, budget, summed=True)
         return [
             *(shown.path_text([e]) for e in found.themes.entities),
@@ -290,13 +276,12 @@ class PathRAGRetriever(KeywordRetriever):
         ]
 
     def _paths(self, seeds: Sequence[int]) -> list[FlowPath]:
-        c = self.config
-        pairs = paths_between_seeds(self.adjacency, seeds, c.hops, self.pair_cap or None, self.hub_degree or None)
-        best = reliable_paths(pairs, c.flow, c.decay, c.gate, c.max_paths, by_node_set=not self.is_fixed)
-        return best[: self.shown.fit_paths([path.nodes for path in best], c.tokens[2])]
+        pairs = paths_between_seeds(self.adjacency, seeds, self.hops, self._pair_cap or None, self._hub_degree or None)
+        best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=not self.is_fixed)
+        return best[: self.shown.fit_paths([path.nodes for path in best], self.tokens[2])]
 
     def _passages(self, found: PathFound) -> list[int]:
-        budget = self.config.tokens[0]
+        budget = self.tokens[0]
         themes = classic_sides(self.shown, Found(), found.themes, budget)
         seeds = classic_sides(self.shown, Found(found.seeds), Found(), budget, summed=True)
         own = round_robin(themes, seeds) if self.is_fixed else [*themes, *seeds]

@@ -3,9 +3,10 @@
 Calls, tokens, malformed replies and model errors are counted here; the flags of a role's result by whoever called it. A
 reply that cannot be used counts as `parse_failure`, and under its reason where that is known: `cut_off` (at the limit
 of its length), `empty`, `loop`, `refused`, `no_answer`, `no_fact`, `out_of_range`. A reply cut off has failed; a
-prompter with `keeps_cut` reads it, and counts `cut_off` and `cut_but_read`. No reply counts as `llm_error`, and under
-the error's `kind`. A prompt that failed, reminder included, is not sent again for the same question where sampling is
-greedy: that counts as `repeated_prompt`.
+prompter with `keeps_cut` reads it, and counts `cut_off` and `cut_but_read`. A request that is
+rejected for what it holds (too long, filtered) counts as `rejected`, a model that cannot be asked as `llm_error`, both
+also under the error's `kind`. A prompt that failed, reminder included, is not sent again for the same question where
+sampling is greedy: that counts as `repeated_prompt`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from gnnrag.common.untrusted import counted_repairs, well_formed
+from gnnrag.common.untrusted import well_formed
 from gnnrag.errors import BudgetError, LLMError
-from gnnrag.llm.base import Backend, Message, Reply, Request
+from gnnrag.llm.base import Backend, Message, RejectedError, Reply, Request
 from gnnrag.prompts import SMALL, bounded, load_prompt
 from gnnrag.prompts.untrusted import unquoted
 from gnnrag.roles.base import ResultT, Role, TaskT
@@ -27,7 +28,7 @@ from gnnrag.session import Session
 from gnnrag.types import to_dict
 
 T = TypeVar("T")
-Failure = Literal["", "parse_failure", "llm_error"]
+Failure = Literal["", "parse_failure", "rejected", "llm_error"]
 
 
 @dataclass
@@ -155,8 +156,9 @@ class Prompter:
                 self._read(attempt, exchange, parse, messages[-1].content)
                 break
             except LLMError as error:
-                exchange.failure, attempt.problem = "llm_error", well_formed(str(error))
-                attempt.flags = ("llm_error", error.kind)
+                exchange.failure = "rejected" if isinstance(error, RejectedError) else "llm_error"
+                attempt.problem = well_formed(str(error))
+                attempt.flags = (exchange.failure, error.kind if error.kind != exchange.failure else "")
                 break
             except MalformedError as error:
                 exchange.failure, attempt.problem = "parse_failure", str(error) or "malformed"
@@ -170,10 +172,8 @@ class Prompter:
         assert reply is not None
         is_cut = reply.finish_reason == "length"
         exchange.text = unquoted(reply.text[: MAX_REPLY + 1], asked)
-        with counted_repairs() as repairs:  # JSON can spell what is no character
-            exchange.value = parsed(exchange.text, parse, asked, is_cut and not self.keeps_cut)
+        exchange.value = parsed(exchange.text, parse, asked, is_cut and not self.keeps_cut)
         exchange.failure, attempt.flags = "", (CUT_OFF, "cut_but_read") if is_cut else ()
-        attempt.reply = replace(reply, repaired=reply.repaired + repairs.count)
 
     def _is_greedy(self) -> bool:
         """Whether the same prompt gets the same reply; null leaves the temperature to the server."""

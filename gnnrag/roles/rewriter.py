@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.followup import standalone
 from gnnrag.text.sentences import beginning
@@ -34,26 +33,25 @@ class Standalone:
     flags: tuple[str, ...] = ()
 
 
+@part("role", "rewriter.offline")
 class OfflineRewriter(Role[FollowUp, Standalone]):
     """Puts a name in the place of the first pronoun (`gnnrag.text.followup`); other questions stay as they are."""
-
-    def __init__(self, index: Any = None, config: None = None) -> None:
-        pass
 
     async def __call__(self, task: FollowUp, session: Session) -> Standalone:
         """Rewrite one question."""
         return Standalone(standalone(task.question, task.history))
 
 
-class PromptedRewriter(PromptedRole[FollowUp, Standalone]):
+@part("role", "rewriter.prompted")
+class PromptedRewriter(PromptedPart[FollowUp, Standalone]):
     """One call a follow-up; no reply, or none that parses, means what the rules say, flagged `rewriter_failed`."""
 
-    role = "rewriter"
-    config_class = at_most(128)
+    max_tokens: int = 128
 
     async def __call__(self, task: FollowUp, session: Session) -> Standalone:
         """Rewrite one question."""
-        values = {"history": notes_element(_told(task.history)), "question": inline(task.question)}
+        turns = [f"Question: {q}\nAnswer: {beginning(a, LENGTH) or '(none)'}" for q, a in task.history[-TURNS:]]
+        values = {"history": notes_element("\n".join(turns)), "question": inline(task.question)}
         outcome = await self.ask(session, values, parse_question)
         if outcome.value is None:
             return Standalone(standalone(task.question, task.history), flags=("rewriter_failed",))
@@ -67,8 +65,3 @@ def parse_question(text: str) -> str:
     if not found or len(found) > LONGEST:
         raise MalformedError(f"not one line of at most {LONGEST} characters")
     return found
-
-
-def _told(history: Sequence[tuple[str, str]]) -> str:
-    turns = [f"Question: {q}\nAnswer: {beginning(a, LENGTH) or '(none)'}" for q, a in history[-TURNS:]]
-    return "\n".join(turns)

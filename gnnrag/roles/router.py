@@ -8,25 +8,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnnrag.graphs.linking import link_question
-from gnnrag.index.index import Index
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.base import QUERY_CLASSES, Role, RouterTask, Routing
 from gnnrag.roles.parsing import json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.normalise import FUNCTION_WORDS, fold
 from gnnrag.text.sentences import beginning
 from gnnrag.types import Question
 
 
-class PromptedRouter(PromptedRole[RouterTask, Routing]):
+@part("role", "router.prompted")
+class PromptedRouter(PromptedPart[RouterTask, Routing]):
     """One call a question; no reply, or none that parses, means passage_local, flagged `router_failed`.
 
     The class that the model names gets the confidence that it states, the other two share the rest evenly.
     """
 
-    role = "router"
-    config_class = at_most(64)
+    max_tokens: int = 64
 
     async def __call__(self, task: RouterTask, session: Session) -> Routing:
         """Route one question."""
@@ -216,13 +216,11 @@ def probabilities(cues: Mapping[str, float]) -> dict[str, float]:
     return {name: odd / sum(odds) for name, odd in zip(QUERY_CLASSES, odds, strict=True)}
 
 
+@part("role", "router.offline")
 class OfflineRouter(Role[RouterTask, Routing]):
-    """Class probabilities from the cues of `router_cues`; the names that a question links to come from the index."""
+    """Class probabilities from a question's cues (`read_cues`); the names that it links to come from the index."""
 
-    stages = ("hierarchy",)
-
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index = index
+    reads = ("hierarchy",)
 
     async def __call__(self, task: RouterTask, session: Session) -> Routing:
         """Route one question."""
@@ -236,15 +234,13 @@ _RELATIONAL = frozenset({"bridge", "comparison", "compositional", "inference", "
 _HOPS = re.compile(r"(\d+)[ _-]?hop", re.IGNORECASE)
 
 
+@part("role", "router.oracle")
 class OracleRouter(Role[RouterTask, Routing]):
     """Gives the class that `question.type` stands for the probability 1.
 
     A type that says nothing (`unknown`, `unanswerable`) is judged by how many hops or gold passages are annotated, and
     flagged `type_unknown`.
     """
-
-    def __init__(self, index: Any = None, config: None = None) -> None:
-        pass
 
     async def __call__(self, task: RouterTask, session: Session) -> Routing:
         """Route one question."""

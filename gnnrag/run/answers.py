@@ -9,8 +9,8 @@ from textwrap import shorten
 from typing import Any
 
 from gnnrag.common.untrusted import one_line
+from gnnrag.datasets.chunk import document_of
 from gnnrag.datasets.documents.merging import brief
-from gnnrag.datasets.placing import document_of
 from gnnrag.index.index import Index
 from gnnrag.text.sentences import content_words, split_sentences
 from gnnrag.types import Passage, Prediction

@@ -14,8 +14,7 @@ from typing import Any, get_args
 
 from gnnrag.common.files import read_object, write_json, write_jsonl
 from gnnrag.common.records import EVALUATION, refuse_other
-from gnnrag.common.yaml_config import without_credentials
-from gnnrag.config import EvaluateConfig, MetricsConfig, check_run, to_plain
+from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.build import Progress
@@ -26,7 +25,7 @@ from gnnrag.metrics.long_answers import TEXT, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.metrics.traces import from_traces
-from gnnrag.registry import RETRIEVERS, resolve
+from gnnrag.parts import is_part
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.run.rundir import SHARDS, RunDir, commit, differences, fingerprint_fields, run_name
 from gnnrag.run.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
@@ -63,7 +62,6 @@ def evaluate(
     metrics; of a part (`shard=3/16`) only `questions`, `failed` and `replies`.
     """
     check_metrics(config.metrics)
-    check_run(config.run)
     shard, observer = read_shard(config.shard), observer or Observer()
     on_note = observer.on_note
     data = data or _loaded(config, on_note)
@@ -100,7 +98,7 @@ def evaluate(
 
 def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
     """Return what shows a run in W&B, if `run.tracking` says so."""
-    shown = {**without_credentials(to_plain(config)), "commit": commit(), "inputs": inputs}
+    shown = {**to_plain(config), "commit": commit(), "inputs": inputs}
     return Tracker(config.run, path, "evaluate", shown, path.parents[1] if path.parent.name == SHARDS else None)
 
 
@@ -141,8 +139,8 @@ def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, don
 
 def check_retriever(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
     """Raise GnnragError where the run is hardly one of its retriever (`Retriever.problem_of`)."""
-    cls = resolve("retriever", config.retriever.name, RETRIEVERS)
-    if problem := cls.problem_of(config.retriever.settings, [prediction.usage for prediction in predictions]):
+    settings, usages = config.retriever.settings, [prediction.usage for prediction in predictions]
+    if is_part(type(settings)) and (problem := settings.problem_of(usages)):
         raise GnnragError(f"{path / 'traces.jsonl'}: {problem}")
 
 
@@ -259,9 +257,6 @@ def write_metrics(
         metrics |= from_traces(path / "traces.jsonl", questions, on_note)
     if replies := by_role(rows):
         metrics["replies"] = replies
-    if repaired := sum(int(counts.get("repaired", 0)) for counts in replies.values()):
-        metrics["replies_repaired"] = repaired
-        on_note(f"{repaired} replies of language models held halves of characters, which are read as U+FFFD")
     metrics["settings"] = to_plain(config) | {"seed": seed}
     if texts.columns:
         metrics["texts"] = texts.summary(questions)

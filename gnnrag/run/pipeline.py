@@ -63,6 +63,9 @@ class Pipeline:
         cls = resolve("method", config.method.name, METHODS)
         settings = config.method.settings
         method = build("method", settings, index=index, roles=roles) if is_part(cls) else cls(index, roles, settings)
+        for named, _ in pairs(config):  # built now, so that a run records the prompts of all
+            for role in resolve("method", named.name, METHODS).role_names or ():
+                self.roles[role]
         self.reader, self.answer = self.roles["reader"], config.answer
         b = config.budget
         budget = Budget(b.max_calls, b.max_tokens, b.max_seconds)
@@ -283,7 +286,7 @@ def index_settings(config: EvaluateConfig) -> IndexConfig:
     index, writers = config.index, config.index.writers
     impls: list[Any] = [getattr(writers, name).impl or getattr(writers, "default") for name in WRITERS]  # noqa: B009
     if index.llm is None and ("prompted" in impls or index.extract.method == "prompted"):
-        index = replace(index, llm=to_plain(config.llm, values=True))
+        index = replace(index, llm=to_plain(config.llm))
     return replace(index, llm_cache=config.llm_cache)
 
 

@@ -28,7 +28,6 @@ from gnnrag.common.files import (
     write_jsonl,
 )
 from gnnrag.common.records import EVALUATION, interpreting, number, refuse_other, start_over, text
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.session import Session
@@ -148,8 +147,8 @@ def _mapping(value: Any) -> dict[str, Any]:
 # continued with other values of these (a server comes back under another address, an index has moved).
 EXCLUDED_FIELDS = {
     *("concurrency", "run", "shard", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
-    *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "backoff_s", "concurrency")),
-    *("llm.server_file", "llm.server_wait_s", "roles.rewriter"),  # the last is asked before a question is
+    *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "concurrency")),
+    "roles.rewriter",  # is asked before a question is
 }
 SHARDS = "shards"  # folder of a run's parts: runs of their own (gnnrag.run.sharding)
 SCORED = ("metrics.json", "scores.jsonl")  # what is made of the rows once all are there
@@ -182,7 +181,7 @@ class RunDir:
         if fresh:
             start_over(self.path, EVALUATION, config)
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(without_credentials(config))))
+        write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(config)))
         self._predictions = Journal(self.path / "predictions.jsonl")
         self._traces = Journal(self.path / "traces.jsonl") if traces else None
         self._log = Journal(self.path / "log.jsonl")

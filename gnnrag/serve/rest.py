@@ -16,9 +16,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Receive, Scope, Send
 
+from gnnrag.datasets.chunk import document_of
 from gnnrag.datasets.documents.readers import READERS
 from gnnrag.datasets.documents.report import read_report
-from gnnrag.datasets.placing import document_of
 from gnnrag.index.index import Index
 from gnnrag.run.answers import Answer, where
 from gnnrag.serve.desk import LONGEST, Ask, Desk, Problem, Served

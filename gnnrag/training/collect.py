@@ -386,7 +386,7 @@ def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]
     for name in own.mine if own.mine_top and "verifier" in asked_roles(config) else ():
         cls = resolve("mine", name, RETRIEVERS)
         settings = build_settings(cls, {}, "mine")
-        if cls.roles_for(settings):
+        if settings.role_names:
             raise ConfigError(f"mine={name}: asks roles for each query; give retrievers such as bm25, dense, chg")
         found.append(Choice(name, settings))
     return found

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
-from gnnrag.common.yaml_config import MARK
-from gnnrag.config import TrackedRun, to_plain
+from gnnrag.config import TrackedRun
 from gnnrag.errors import ConfigError
 from gnnrag.session import normalised
 
@@ -62,18 +61,6 @@ class TrainingRunConfig(TrackedRun):
     notes: list[str] = field(default_factory=list)  # go into the model card
     licence: str = ""  # of the weights, for the card
     measured: list[str] = field(default_factory=list)  # runs with these settings whose figures go into the model card
-
-
-# Sections that say what a checkpoint is.
-_IN_CHECKPOINTS = ("gnn", "model", "neighbourhood", "network", "prune")
-
-
-def refuse_expressions(config: Any) -> None:
-    """Raise ConfigError where a setting that reads a checkpoint is an expression: a record holds no value of it."""
-    for section, values in to_plain(config).items():
-        for name, value in values.items() if section in _IN_CHECKPOINTS else ():
-            if MARK in str(value):
-                raise ConfigError(f"{section}.{name}={value}: a checkpoint holds this setting; write its value out")
 
 
 def check_values(

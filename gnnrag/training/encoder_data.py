@@ -14,7 +14,6 @@ from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
-from gnnrag.index_config import one_of
 from gnnrag.retrievers.base import best_positions
 from gnnrag.roles.tuned.encoder import NextHopConfig, check_next_hop
 from gnnrag.run.pipeline import data_source, index_path
@@ -33,7 +32,7 @@ class EncoderSetConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
-    use: str = one_of(*USES)  # folds: each question trains, validates or reports; train: none reports; report: all do
+    use: str = USES[0]  # folds: each question trains, validates or reports; train: none reports; report: all do
     share: float = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
     first_of: str | None = None  # its questions and triples are first hops of composed questions about this set's names
     leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 
 from gnnrag.common.files import digest
@@ -21,6 +20,7 @@ from gnnrag.gnn.examples import best_threshold, node_f1
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
 from gnnrag.gnn.model import EntityGNN, QueryGNN
 from gnnrag.gnn.stages import CompletionTask, RetrievalTask, whole_graph
+from gnnrag.parts import layered
 from gnnrag.run.rundir import commit
 from gnnrag.run.trained import read_seen, seen_in
 from gnnrag.training.base import OnIndex, Report, RunContext, Training
@@ -56,8 +56,7 @@ class GNNTraining(Training):
         preset = load_config(TrainGNNConfig, source, overrides).gnn.preset
         if preset not in PRESETS:
             raise ConfigError(f"gnn.preset={preset!r} is unknown. {nearest(preset, PRESETS)}")
-        base: Any = OmegaConf.create({"gnn": to_plain(PRESETS[preset]())})
-        whole: Any = OmegaConf.merge(base, read_yaml(source, "configs/train/gnn_2wiki.yaml")) if source else base
+        whole = layered({"gnn": to_plain(PRESETS[preset]())}, read_yaml(source) if source else {})
         return cls.settle(load_config(TrainGNNConfig, whole, overrides))
 
     @classmethod

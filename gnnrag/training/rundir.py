@@ -25,7 +25,6 @@ from gnnrag.common.files import (
     write_jsonl,
 )
 from gnnrag.common.records import TRAINING, folds_of, interpreting, number, refuse_other, start_over
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.metrics.plotting import write_figure
 from gnnrag.run.rundir import commit, differences
@@ -58,7 +57,7 @@ class TrainingRun:
         self._lock = ExitStack()
         if not is_main:
             return
-        config = without_credentials(config)
+        config = config
         kept = {name: value for name, value in config.items() if name not in EXCLUDED_FIELDS}
         meta = json.loads(json.dumps({"settings": kept, "inputs": dict(inputs)}))
         refuse_other(self.path, TRAINING)

@@ -17,7 +17,6 @@ from gnnrag.datasets.documents.passages import cut_document
 from gnnrag.datasets.documents.report import summary
 from gnnrag.text.sentences import split_sentences
 from tests.datasets.test_folder import pages_bytes, pdf_bytes
-from tests.helpers.each import each
 from tests.helpers.office import xlsx
 
 
@@ -36,8 +35,8 @@ def load(tmp_path):
 BODY = "The committee met in the old town hall and voted on the budget of the coming year without debate."
 
 
-@each(
-    "text, titles",
+@pytest.mark.parametrize(
+    ("text", "titles"),
     [
         ("Town Manual\n===========\n\nFirst.\n\nRoads\n-----\n\nSecond.\n", ["Town Manual", "Town Manual > Roads"]),
         (f"1 Aims\n\n{BODY}\n\n1.1 Means\n\nSecond.\n\n2 Ends\n\nThird.\n", ["1 Aims", "1 Aims > 1.1 Means", "2 Ends"]),
@@ -197,8 +196,8 @@ def test_passages_without_headings_say_what_they_are_about(load):
     )
 
 
-@each(
-    "text, language",
+@pytest.mark.parametrize(
+    ("text", "language"),
     [
         (
             "Die Katze liegt auf dem Sofa und der Hund schläft nicht, weil er mit den Kindern in den Garten will. " * 3,

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from gnnrag.config import ExtractConfig
-from gnnrag.datasets.articles import RELATIONS, parts_of
 from gnnrag.datasets.base import load_dataset
-from gnnrag.datasets.kb import read_triples
-from gnnrag.datasets.metaqa_text import SENTENCES, article, description, quoted, sentence, write_text
+from gnnrag.datasets.kb import RELATIONS, parts_of, read_triples
+from gnnrag.datasets.metaqa_text import article, description, quoted, sentence, templates, write_text
 from gnnrag.errors import DataError
 from gnnrag.extract.precomputed import KnowledgeBaseExtractor
 from gnnrag.text.analyse import RULES, analyse
@@ -86,7 +85,7 @@ def test_articles_state_each_triple_by_a_template_that_a_hash_chooses():
     many = [(f"Film {i}", "directed_by", "Vera Lind") for i in range(20)]
     assert [sentence(t, "Vera Lind") for t in many] != [sentence(t, "Vera Lind", seed=1) for t in many]
     assert description(next(parts_of(triples))).startswith("Night Harbour is a movie. Night Harbour was directed by")
-    assert SENTENCES.keys() == RELATIONS.keys()
+    assert templates().keys() == RELATIONS.keys()
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 
-from gnnrag.common.files import read_journal
 from gnnrag.config import load_config
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
-from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.tuned.verifier import PairMaker
 from gnnrag.roles.verifier import parse_selection
-from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.evaluation import load_questions_for
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
@@ -28,9 +27,8 @@ from gnnrag.training.decisions import Recorder
 from gnnrag.training.rows import ThoughtsRow, TracesConfig, VerifierRow, gain, read_rows
 from gnnrag.training.verifier_data import TrainVerifierConfig, open_set
 from gnnrag.types import Query
-from tests.helpers.each import each
 from tests.helpers.replies import good
-from tests.helpers.traces import OUTPUTS, QUESTIONS, collected, evaluate_config, run_settings, write_set
+from tests.helpers.traces import QUESTIONS, collected, evaluate_config, run_settings, write_set
 
 GOLD = {id_: set(gold) for id_, _, _, _, gold in QUESTIONS}
 ORACLE = ("roles.thoughts=oracle", "roles.verifier=oracle")
@@ -89,14 +87,6 @@ def test_gains_are_those_of_the_rankings(root: Path, oracle: Path) -> None:
         assert (reply.fast, reply.slow) == (row.fast, row.slow)
     assert {row.round for row in rows} == {1, 2}
     assert all(row.earlier for row in rows if row.round == 2)
-
-
-def test_the_run_itself_is_the_one_that_nobody_watched(root: Path, oracle: Path) -> None:
-    plain, _ = evaluate(evaluate_config(root, *ORACLE, f"run.root={root / 'plain'}"))
-    watched = {p.question_id: p for p in read_predictions(oracle / "run")}
-    for row in read_predictions(plain):
-        same = watched[row.question_id]
-        assert (row.ranking, row.answer, row.usage) == (same.ranking, same.answer, same.usage)
 
 
 def test_the_card_says_who_decided_and_what_was_kept(oracle: Path) -> None:
@@ -182,13 +172,13 @@ def test_candidates_are_labelled_with_what_they_would_gain(
 
 def scripted(monkeypatch: pytest.MonkeyPatch, reply: Any = good) -> ScriptedBackend:
     """Make every prompted role ask one scripted model; returns it."""
-    backend = ScriptedBackend(ScriptedConfig(rules=[("", reply)]))
+    backend = ScriptedBackend.of(("", reply))
     monkeypatch.setattr("gnnrag.roles.registry.open_backend", lambda *_: backend)
     return backend
 
 
 @pytest.mark.slow
-@each("method", ["bdtr", "multihop", "routed"])
+@pytest.mark.parametrize("method", ["bdtr", "multihop", "routed"])
 def test_a_prompted_teacher_gives_the_chats_it_was_asked(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -218,81 +208,6 @@ def test_replies_that_failed_are_left_out(root: Path, tmp_path: Path, monkeypatc
     assert meta["counts"]["verifier"] == {"decisions": 8, "without failed": 0, "rows": 0}
     assert list(meta["files"]) == ["thoughts.jsonl"] and not (tmp_path / "verifier.jsonl").exists()
     assert read_rows(tmp_path / "thoughts.jsonl", ThoughtsRow)[0].slow is not None
-
-
-@pytest.mark.slow
-def test_failed_questions_are_counted(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Recorder.__getitem__
-
-    def broken(self: Recorder, name: str) -> Any:
-        role = plain(self, name)
-
-        async def ask(task: Any, session: Any) -> Any:
-            if task.question.id == "castle":
-                raise RuntimeError("bug")
-            return await role(task, session)
-
-        return ask if name == "verifier" else role
-
-    monkeypatch.setattr(Recorder, "__getitem__", broken)
-    meta = collected(root, tmp_path, *ORACLE)
-    assert "8 questions (1 failed)" in meta["recording"]["set"] and meta["counts"]["verifier"]["decisions"] == 7
-    monkeypatch.undo()
-    again = collected(root, tmp_path, *ORACLE)  # the same command tries it again
-    assert "(0 failed)" in again["recording"]["set"] and again["counts"]["verifier"]["decisions"] == 8
-
-
-class Killed(BaseException):
-    """Stands for a signal that nothing catches."""
-
-
-@pytest.mark.slow
-@each("after", [1, 5])
-def test_a_run_that_was_killed_ends_as_one_that_was_not(root: Path, oracle: Path, tmp_path: Path, after: int) -> None:
-    ended: list[Any] = []
-
-    def kill(prediction: Any) -> None:
-        ended.append(prediction)
-        if len(ended) == after:
-            raise Killed
-
-    own = load_config(TracesConfig, None, [f"out={tmp_path / 'out'}", "keep.idle_share=null", "mine_top=2"])
-    config = evaluate_config(root, *ORACLE, "concurrency=2")
-    with pytest.raises(BaseException) as stopped:
-        module.collect(config, own, module.Observer(on_question=kill))
-    assert "Killed" in repr(stopped.value) or stopped.type is Killed
-    journal = tmp_path / "out" / "run" / "predictions.jsonl"
-    assert len(read_journal(journal)) == after and not (tmp_path / "out" / "meta.json").exists()
-    with journal.open("a", encoding="utf-8") as lines:
-        lines.write('{"question_id": "torn')
-    module.collect(config, own)
-    for name in OUTPUTS:
-        assert (tmp_path / "out" / name).read_bytes() == (oracle / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_a_new_recording_cut_off_before_it_began_is_not_taken_for_it(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed while the parts are made: the rows of the recording that was to be replaced are still there."""
-    out = tmp_path / "out"
-    collected(root, out, *ORACLE)
-    old = (out / "thoughts.jsonl").read_bytes()
-
-    def killed(*_: Any) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(Pipeline, "__init__", killed)
-        collected(root, out, *ORACLE, "run.fresh=true", own=("candidates=bridges",))
-    for own in (("candidates=bridges",), ()):
-        with pytest.raises(ConfigError, match="was to replace, and was cut off before; repeat that command"):
-            collected(root, out, *ORACLE, own=own)
-    collected(root, out, *ORACLE, "run.fresh=true", own=("candidates=bridges",))
-    assert (out / "thoughts.jsonl").read_bytes() != old
-    collected(root, out, *ORACLE, own=("candidates=bridges",))
-    with pytest.raises(ConfigError, match="was recorded with candidates=bridges, not None"):
-        collected(root, out, *ORACLE)
 
 
 @pytest.mark.slow

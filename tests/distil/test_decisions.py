@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gnnrag.common.files import write_jsonl
 from gnnrag.training.decisions import Decision, became_right, decisions_of, verdict_on
 from gnnrag.training.rows import Gain, KeepConfig
 from gnnrag.types import Question
-from tests.helpers.each import each
 
 QUESTION = Question("q", "Q?", ("Paris",), gold=("a", "b"))
 THOUGHTS = {
@@ -49,7 +50,7 @@ def test_thoughts_are_kept_if_a_query_gained() -> None:
     assert verdict_on(poor, KeepConfig(), {"q"}) == "", "the answer became right"
 
 
-@each(
+@pytest.mark.parametrize(
     "change, keep, expected",
     [
         ({"fast": None, "slow": None}, {}, "stop"),
@@ -72,7 +73,7 @@ def test_what_the_question_itself_says_gives_nothing_away() -> None:
     assert verdict(THOUGHTS | {"fast": "How old is Paris?", "slow": "Yes or no?"}, either, helped=False) == ""
 
 
-@each(
+@pytest.mark.parametrize(
     "selected, passages, precision, expected",
     [
         (["a"], "xab", 0.5, ""),

@@ -22,7 +22,6 @@ from gnnrag.training.rows import (
     parts_of,
     unique,
 )
-from tests.helpers.each import each
 from tests.helpers.traces import verifier_row
 
 OFF = KeepConfig(idle_share=None)
@@ -103,7 +102,7 @@ def test_types_and_rounds_are_capped_by_their_mean() -> None:
     assert balanced([], KeepConfig(type_ratio=1.0)) == ([], {"idle": 0})
 
 
-@each(
+@pytest.mark.parametrize(
     "own, message",
     [
         (TracesConfig(), "out=DIR"),

@@ -16,7 +16,6 @@ from gnnrag.registry import METHODS
 from gnnrag.run.pipeline import Pipeline, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
-from tests.helpers.each import each
 from tests.helpers.every_method import SETTINGS
 from tests.helpers.indexes import REPOSITORY
 from tests.helpers.parts import COMPOSITIONAL, CORPUS
@@ -44,7 +43,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return Index(path)
 
 
-@each("name", METHODS)
+@pytest.mark.parametrize("name", METHODS)
 def test_a_methods_events_are_told_in_words(index: Index, name: str) -> None:
     told: dict[str, tuple[Prediction, Session]] = {}
     question = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"))

@@ -16,7 +16,6 @@ from gnnrag.common.files import write_jsonl
 from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import build_model
 from tests.helpers.browser import open_browser
-from tests.helpers.each import each
 from tests.helpers.explorer_looks import controls_without_a_name, faint_texts, heading_levels, tables_without_headings
 from tests.helpers.explorer_runs import EVIL, invented_data, invented_run, page_of, sample_runs
 from tests.helpers.indexes import REPOSITORY
@@ -226,8 +225,8 @@ def test_the_keyboard_reaches_everything(browser: Any, sample: tuple[Path, list[
     assert quiet(browser)
 
 
-@each("view", ["results", "plots", "explore&q=sample-q0"])
-@each("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", ["results", "plots", "explore&q=sample-q0"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_names_contrast_and_headings(browser: Any, sample: tuple[Path, list[Path]], view: str, scheme: str) -> None:
     page, _ = sample
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
@@ -257,8 +256,8 @@ def test_the_checks_of_looks_find_what_they_look_for(browser: Any, sample: tuple
     assert len(browser.execute_script(tables_without_headings())) == 1
 
 
-@each("width", [400, 720])  # 720 is a window of 1440 at 200%
-@each("view", ["results", "plots", "explore&q=sample-q0"])
+@pytest.mark.parametrize("width", [400, 720])  # 720 is a window of 1440 at 200%
+@pytest.mark.parametrize("view", ["results", "plots", "explore&q=sample-q0"])
 def test_narrow_windows_scroll_down_only(browser: Any, sample: tuple[Path, list[Path]], view: str, width: int) -> None:
     page, _ = sample
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
@@ -274,7 +273,7 @@ def test_narrow_windows_scroll_down_only(browser: Any, sample: tuple[Path, list[
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-@each("width", [400, 1440])
+@pytest.mark.parametrize("width", [400, 1440])
 def test_names_of_groups_do_not_run_into_each_other(browser: Any, tmp_path: Path, width: int) -> None:
     types = ("bridge_comparison", "comparison", "compositional", "inference", "intersection")
     data = invented_data(tmp_path / "data", 10, evil=False)

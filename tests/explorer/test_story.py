@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gnnrag.pages.story import KEPT, LONGEST, MOST, SHOWN, Passages, Story, clipped
 from gnnrag.run.loop import TRACE_DEPTH
-from tests.helpers.each import each
 from tests.helpers.explorer_runs import query
 
 
@@ -186,7 +187,7 @@ def test_an_unknown_event_is_a_table_of_its_fields() -> None:
                      "rows": [["yes", "yes"], ["share", "0.3333"], ["names", "a; b"], ["deep", "k: 1"]]}  # fmt: skip
 
 
-@each("event", [
+@pytest.mark.parametrize("event", [
     {"event": "query", "round": 0, "text": "no ranking"}, {"event": "merge", "top": 3}, {"event": "cut"},
     {"event": "judged", "labels": [1], "dot": "x"}, {"event": "evidence"}, {"event": "decomposition", "parts": None},
     {"event": "answer", "support": 7}, {"event": "mgranrag", "before": 1, "after": 2}, {},

@@ -45,7 +45,7 @@ def test_records_by_id(tmp_path):
         ({**RECORD, "triples": "none"}, "needs 'triples', a list"),
         ({**RECORD, "triples": ["A of B"]}, "a triple must be a list"),
         ({**RECORD, "triples": [["A", None, "B"]]}, "a triple must be a list"),
-        ("[1]", "each line must be one object"),
+        ("[1]", "object"),
         ('{"id": ', "is not JSON"),
     ],
 )

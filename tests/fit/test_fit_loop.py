@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -18,14 +16,11 @@ from accelerate import Accelerator
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.run.trained import seen_hash
 from gnnrag.training import base as fit_training
-from gnnrag.training import loop as resuming
 from gnnrag.training.base import RunContext
 from gnnrag.training.config import FitConfig, Parts, check_fit
-from gnnrag.training.loop import Trainer, copied, learning_rate, means, put
-from gnnrag.training.rundir import TrainingRun
+from gnnrag.training.loop import Trainer, learning_rate, means
 from tests.helpers import toy_training
-from tests.helpers.each import each
-from tests.helpers.toy_training import LineTask, make_model, train
+from tests.helpers.toy_training import LineTask, train
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = {"steps": 30, "lr": 0.02, "eval_every": 10, "save_every": 3, "log_every": 4, "average": 0.5}
@@ -99,34 +94,6 @@ def test_a_question_that_shaped_the_start_is_not_reported_on(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_kill_9_and_resume_equals_an_undisturbed_run(tmp_path: Path) -> None:
-    settings = {"fit": SHORT, "dropout": 0.1}
-    killed = start(tmp_path / "b", {**settings, "die_at": 23})
-    assert killed.returncode == -signal.SIGKILL
-    assert not (tmp_path / "b" / "result.json").exists()
-    assert start(tmp_path / "b", settings).returncode == 0
-    train(tmp_path / "a", FitConfig(**SHORT))
-    resumed = json.loads((tmp_path / "b" / "result.json").read_text())["weights"]
-    state = torch.load(tmp_path / "a" / "state.pt", weights_only=True)
-    assert resumed == {name: value.tolist() for name, value in state["kept"].items()}
-    assert metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
-
-
-@pytest.mark.slow
-def test_two_processes_equal_one_at_the_same_global_batch(tmp_path: Path) -> None:
-    settings = {"fit": {**SHORT, "micro_batch": 2}, "dropout": 0.0}
-    done = start(tmp_path / "two", settings, processes=2)
-    assert done.returncode == 0, done.stderr
-    two = json.loads((tmp_path / "two" / "result.json").read_text())
-    assert two["processes"] == 2
-    one = train(tmp_path / "one", FitConfig(**settings["fit"]), dropout=0.0)  # type: ignore[arg-type]
-    for name, value in weights(one).items():
-        assert torch.allclose(value, torch.tensor(two["weights"][name]), atol=1e-5, rtol=0), name
-    for mine, theirs in zip(metric_rows(tmp_path / "one"), metric_rows(tmp_path / "two"), strict=True):
-        assert mine == pytest.approx(theirs, abs=1e-5)
-
-
-@pytest.mark.slow
 def test_micro_batches_change_no_update(tmp_path: Path) -> None:
     a = train(tmp_path / "a", FitConfig(**SHORT), dropout=0.0)
     b = train(tmp_path / "b", FitConfig(**SHORT, micro_batch=3), dropout=0.0)
@@ -140,20 +107,12 @@ def test_training_stops_when_nothing_improves(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@each("keep, step", [("best", 10), ("last", 40)])
+@pytest.mark.parametrize("keep, step", [("best", 10), ("last", 40)])
 def test_the_kept_weights(tmp_path: Path, keep: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([1.0, 0.5, 0.4, 0.3])
     monkeypatch.setattr(LineTask, "evaluate", lambda *_: {"q": {"score": next(scores)}})
     train(tmp_path / "a", FitConfig(steps=40, eval_every=10, patience=None, keep=keep))
     assert json.loads((tmp_path / "a" / "best" / "model.json").read_text())["step"] == step
-
-
-def test_the_items_of_a_step_are_dealt_out_once(tmp_path: Path) -> None:
-    seen: list[list[float]] = []
-    task = LineTask(seen=seen)
-    run = TrainingRun(tmp_path / "a", {}, {})
-    Trainer(task, make_model(), FitConfig(steps=1, micro_batch=3), run, Accelerator(cpu=True)).fit()
-    assert [x for part in seen for x in part] == pytest.approx([x for x, _ in task.batch(0)])
 
 
 def test_other_settings_and_damage_are_refused(tmp_path: Path) -> None:
@@ -171,7 +130,7 @@ def test_a_loss_that_is_no_number_ends_with_an_error(tmp_path: Path, monkeypatch
         train(tmp_path / "a", FitConfig(steps=4))
 
 
-@each(
+@pytest.mark.parametrize(
     "settings, message",
     [
         ({"schedule": "step"}, "fit.schedule='step': allowed are constant"),
@@ -194,73 +153,3 @@ def test_learning_rates() -> None:
 
 def test_means_are_over_the_questions_that_have_a_metric() -> None:
     assert means({"b": {"x": 1.0, "y": 4.0}, "a": {"x": 2.0}}) == {"x": 1.5, "y": 4.0}
-
-
-class Scaled(Accelerator):
-    """A process that scales its losses as with float16, which needs no GPU here."""
-
-    def __init__(self, scale: float) -> None:
-        super().__init__(cpu=True)
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-
-
-@pytest.mark.slow
-def test_the_scale_of_float16_is_resumed(tmp_path: Path) -> None:
-    def trainer(scale: float, steps: int) -> Trainer:
-        run = TrainingRun(tmp_path / "a", {}, {})
-        made = Trainer(LineTask(), make_model(), FitConfig(steps=steps, save_every=2), run, Scaled(scale))
-        made.fit()
-        run.close()
-        return made
-
-    trainer(64.0, 2)
-    assert trainer(8.0, 2).accelerator.scaler.get_scale() == 64.0
-
-
-@pytest.mark.slow
-@each(
-    "others, message",
-    [
-        ([("no state", None)], "process 0: step 4; process 1: no state"),
-        ([("step 8", 9.0)], "process 0: step 4; process 1: step 8"),
-        ([("step 4", -1.0)], "different states"),
-    ],
-)
-def test_processes_that_found_different_states_are_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[Any], message: str
-) -> None:
-    train(tmp_path / "a", FitConfig(steps=4, save_every=2))
-    monkeypatch.setattr(resuming, "gather_object", lambda mine: [*mine, *others])
-    many = types.SimpleNamespace(num_processes=2)
-    with pytest.raises(GnnragError, match=message):
-        resuming.agreed_state(TrainingRun(tmp_path / "a", {"fit": {}}, {}, is_main=False), many)  # type: ignore[arg-type]
-    monkeypatch.setattr(resuming, "gather_object", lambda mine: [*mine, *mine])
-    found = resuming.agreed_state(TrainingRun(tmp_path / "a", {"fit": {}}, {}, is_main=False), many)  # type: ignore[arg-type]
-    assert found is not None and found["progress"]["step"] == 4
-
-
-@pytest.mark.slow
-def test_nodes_with_disks_of_their_own_resume_together_or_not_at_all(tmp_path: Path) -> None:
-    settings = {"fit": SHORT, "dropout": 0.0, "own_disks": True}
-    first = start(tmp_path / "a", {**settings, "stop_at": 9}, processes=2)
-    assert first.returncode == 0, first.stderr
-    apart = start(tmp_path / "a", settings, processes=2)
-    assert apart.returncode != 0 and "process 0: step 9; process 1: no state" in apart.stderr
-    shutil.copytree(tmp_path / "a-0", tmp_path / "a-1", dirs_exist_ok=True)
-    together = start(tmp_path / "a", settings, processes=2)
-    assert together.returncode == 0, together.stderr
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_copies_of_weights_lie_aside_and_can_be_put_back(device: str) -> None:
-    model = make_model().to(device)
-    kept = copied(model)
-    assert {value.device.type for value in kept.values()} == {"cpu"}
-    before = {name: value.clone() for name, value in kept.items()}
-    with torch.no_grad():
-        for value in model.parameters():
-            value.add_(1)
-    assert all(torch.equal(value, before[name]) for name, value in kept.items()), "a copy, not the weights themselves"
-    put(model, kept)
-    assert all(torch.equal(value.cpu(), before[name]) for name, value in model.state_dict().items())
-    assert {value.device.type for value in copied(model, device).values()} == {device}

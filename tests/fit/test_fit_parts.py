@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,14 +8,11 @@ from typing import Any
 import pytest
 
 import gnnrag
-from gnnrag.config import load_config
-from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.training import rundir as curves
+from gnnrag.errors import ConfigError
 from gnnrag.training.config import (
     FoldConfig,
     Parts,
     fold_of,
-    refuse_expressions,
     split_questions,
 )
 from gnnrag.training.gnn import GNNTraining
@@ -24,11 +20,9 @@ from gnnrag.training.language.data import RoleRows
 from gnnrag.training.reader import ReaderTraining
 from gnnrag.training.reader_data import ReaderSet
 from gnnrag.training.report import Card
-from gnnrag.training.rundir import TrainingRun, draw_curves
 from gnnrag.training.verifier import VerifierTraining
-from gnnrag.training.verifier_data import RowsConfig, TrainVerifierConfig, VerifierSet
+from gnnrag.training.verifier_data import RowsConfig, VerifierSet
 from gnnrag.types import Question
-from tests.helpers.each import each
 from tests.helpers.traces import verifier_row
 
 IDS = [f"question-{i}" for i in range(2000)]
@@ -102,7 +96,7 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
         assert len(sides(parts, *pair)) == 1
 
 
-@each("wrong", [{"count": 1}, {"report": 5}, {"validation": 1.0}])
+@pytest.mark.parametrize("wrong", [{"count": 1}, {"report": 5}, {"validation": 1.0}])
 def test_folds_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"folds\."):
         split_questions(IDS, FoldConfig(**wrong))
@@ -122,7 +116,7 @@ def test_the_card_says_what_it_is_given_and_the_licences_of_the_weights_and_of_e
     assert "- weights: not stated" in Card("A", "B").render()
 
 
-@each("card", sorted((Path(gnnrag.__file__).parent).glob("**/checkpoints/*/README.md")))
+@pytest.mark.parametrize("card", sorted((Path(gnnrag.__file__).parent).glob("**/checkpoints/*/README.md")))
 def test_cards_of_what_ships_state_their_licences(card: Path) -> None:
     text = card.read_text("utf-8")
     section, data = (text.partition(f"## {name}\n")[2].partition("##")[0] for name in ("Licence", "Training data"))
@@ -131,64 +125,3 @@ def test_cards_of_what_ships_state_their_licences(card: Path) -> None:
     assert sets and all(f"- data, {name}: " in section for name in sets)
 
 
-@pytest.mark.slow
-def test_curves_have_a_panel_for_each_kind_of_figure_and_a_line_for_each_fold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    draw_curves({"": []}, tmp_path / "none.png")
-    assert not (tmp_path / "none.png").exists()
-    drawn: list[Any] = []
-    monkeypatch.setattr(curves, "write_figure", lambda figure, path: drawn.append(figure))
-    rows = [
-        {"step": 0, "features/fitted": 5, "features/loss": 3.0},
-        {"step": 0, "features/fitted": 9, "features/loss": 2.0},
-        {"step": 1, "train/loss": 2.0, "train/lr": 0.1},
-        {"step": 2, "train/loss": 1.0, "validation/mrr": 0.5, "validation/auc": 0.7},
-    ]
-    draw_curves({"0": rows, "1": rows}, tmp_path / "a.png")
-    first, second, third = drawn[0].axes
-    assert [list(line.get_xdata()) for line in first.lines] == [[5, 9]] * 2
-    assert [list(line.get_ydata()) for line in second.lines] == [[2.0, 1.0]] * 2
-    assert third.get_legend_handles_labels()[1] == ["auc, 2 folds", "mrr, 2 folds"]
-    assert second.get_xlim() == third.get_xlim() != first.get_xlim()
-
-
-def test_fresh_deletes_runs_only_also_one_killed_before_its_meta_json(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / name).mkdir()
-    (tmp_path / "b" / "thesis.txt").write_text("mine")
-    with pytest.raises(ConfigError, match=r"files that are not of a training run: thesis\.txt; move them away"):
-        TrainingRun(tmp_path / "b", {}, {}, fresh=True)
-    assert (tmp_path / "b" / "thesis.txt").exists()
-    (tmp_path / "a" / "config.yaml").write_text("lr: 1")
-    with (
-        closing(TrainingRun(tmp_path / "a", {"lr": 2}, {}, fresh=True)),
-        pytest.raises(GnnragError, match=r"training run .* is being written by another process"),
-    ):
-        TrainingRun(tmp_path / "a", {}, {})
-    assert "lr: 2" in (tmp_path / "a" / "config.yaml").read_text()
-
-
-def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
-    run = TrainingRun(tmp_path / "a", {}, {})
-    run.save_folder("best", lambda folder: (folder / "old").touch())
-
-    def fails(folder: Path) -> None:
-        (folder / "half").touch()
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        run.save_folder("best", fails)
-    assert [p.name for p in (tmp_path / "a" / "best").iterdir()] == ["old"]
-    run.save_folder("best", lambda folder: (folder / "new").touch())
-    assert [p.name for p in (tmp_path / "a" / "best").iterdir()] == ["new"]
-
-
-def test_what_a_checkpoint_is_is_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNRAG_TEST_BASE", "embedded")
-    (tmp_path / "c.yaml").write_text("network: {base: '${oc.env:GNNRAG_TEST_BASE}'}\nrun: {group: '${oc.env:HOME}'}\n")
-    config = load_config(TrainVerifierConfig, tmp_path / "c.yaml")
-    assert config.network.base == "embedded"
-    with pytest.raises(ConfigError, match=r"network\.base=\$\{oc\.env:GNNRAG_TEST_BASE\}: a checkpoint holds this"):
-        refuse_expressions(config)
-    refuse_expressions(load_config(TrainVerifierConfig, tmp_path / "c.yaml", ["network.base=embedded"]))

@@ -15,7 +15,6 @@ from gnnrag.training.report import (
     pooled_metrics,
     promotion_metrics,
 )
-from tests.helpers.each import each
 
 
 def judged(logits: list[float], right: list[int], question: str = "q") -> Scored:
@@ -67,7 +66,7 @@ def test_without_validation_the_best_are_selected() -> None:
     assert found.places([0.1, 0.5, 0.2, 0.0, -9.0]) == [0, 1, 2, 3] and found.scale == 1.0
 
 
-@each("how", ["platt", "temperature"])
+@pytest.mark.parametrize("how", ["platt", "temperature"])
 def test_calibration_makes_scores_chances(how: str) -> None:
     rng = np.random.default_rng(1)
     truth = rng.normal(-1.0 if how == "platt" else 0.0, 1.5, 4000)

@@ -21,7 +21,6 @@ from gnnrag.training.language.data import TrainLanguageConfig, asked, check_lang
 from gnnrag.training.language.losses import LanguageModel, open_language_model
 from gnnrag.training.language.validation import selection_scores
 from gnnrag.training.rows import Turn
-from tests.helpers.each import each
 from tests.helpers.language_rows import settings, thoughts_row, verifier_row, write_rows
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 
@@ -62,7 +61,7 @@ class Recorder(Backend):
         raise ConfigError("stop here")
 
 
-@each(
+@pytest.mark.parametrize(
     "row, role, cls", [(thoughts_row(1), "thoughts", PromptedThoughts), (verifier_row(1), "verifier", PromptedVerifier)]
 )
 def test_training_shows_what_the_role_asks(row: Any, role: str, cls: Callable[..., Any]) -> None:
@@ -72,7 +71,7 @@ def test_training_shows_what_the_role_asks(row: Any, role: str, cls: Callable[..
     assert backend.asked == [asked(row)]
 
 
-@each("kind", ["causal", "seq2seq"])
+@pytest.mark.parametrize("kind", ["causal", "seq2seq"])
 def test_a_batch_says_what_each_row_says_alone(kind: str, base: Path, seq2seq: Path, tmp_path: Path) -> None:
     model, examples = opened(tmp_path, base if kind == "causal" else seq2seq, f"kind={kind}")
     rows = [(e.prompt, e.reply) for e in examples[:5]]
@@ -160,7 +159,7 @@ def test_checkpointing_changes_no_gradient(base: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(value, gradients[1][name], rtol=1e-4, atol=1e-6)
 
 
-@each(
+@pytest.mark.parametrize(
     "more, error, message",
     [
         ("kind=seq2seq", ConfigError, "is a causal model; set kind=causal"),
@@ -180,7 +179,7 @@ def test_what_cannot_be_opened_is_named(
         opened(tmp_path, base, more)
 
 
-@each(
+@pytest.mark.parametrize(
     "more, message",
     [
         ("stage=rlhf", "stage='rlhf': allowed are sft, dpo"),

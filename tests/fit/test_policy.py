@@ -20,7 +20,6 @@ from gnnrag.training.language.data import PolicyConfig, TrainLanguageConfig, che
 from gnnrag.training.language.policy import Draw, advantages, drawn, policy_losses, reward, rewarded
 from gnnrag.training.language.train import ThoughtsCausalTraining
 from gnnrag.training.language.validation import TrainingBackend
-from tests.helpers.each import each
 from tests.helpers.language_rows import settings, thoughts_row
 from tests.helpers.tiny_model import make_tiny_model
 
@@ -72,7 +71,7 @@ def test_the_loss_is_that_of_its_formula() -> None:
     assert held == pytest.approx(plain + 0.5 * sum(far) / 2)
 
 
-@each(
+@pytest.mark.parametrize(
     "reply, worth",
     [
         (Reply("Fast Thought: aeb\nSlow Thought: ebb"), 0.5),
@@ -165,7 +164,7 @@ def test_rewarded_replies_become_likelier_and_a_stopped_run_ends_alike(base: Pat
     assert worth(training) > worth(fresh) + 0.1
 
 
-@each(
+@pytest.mark.parametrize(
     "more, message",
     [
         (["corpora={}"], "name the rows' sets in corpora"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.offline_reader.candidates import FEATURES
@@ -19,7 +20,6 @@ from gnnrag.training.reader_data import (
     whole_of,
 )
 from gnnrag.types import GoldHop, Question
-from tests.helpers.each import each
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, network_config
 
 QUESTION = Question(
@@ -57,7 +57,7 @@ def test_shown_passages_follow_from_the_draw_and_hold_the_evidence() -> None:
     assert all("a" in ids for ids in hops) and {ids.index("a") for ids in hops} > {0}
 
 
-@each("number", range(len(QUESTIONS)))
+@pytest.mark.parametrize("number", range(len(QUESTIONS)))
 def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) -> None:
     asked, maker = QUESTIONS[number], item_maker(network_config(tmp_path))
     example = make_example(asked, PASSAGES, maker)

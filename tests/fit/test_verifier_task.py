@@ -22,7 +22,6 @@ from gnnrag.training.verifier_data import (
     make_example,
     open_set,
 )
-from tests.helpers.each import each
 from tests.helpers.toy_verifier import make_rows, write_rows
 
 FEATURES = CrossEncoderConfig(text=False)
@@ -133,7 +132,7 @@ def test_a_missing_file_says_what_writes_it(tmp_path: Path) -> None:
         open_set("toy", given, PairMaker(FEATURES))
 
 
-@each(
+@pytest.mark.parametrize(
     "changes, message",
     [
         ({"sets": {}}, "sets: name at least one.*gnnrag collect-traces writes verifier.jsonl"),

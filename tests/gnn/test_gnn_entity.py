@@ -18,14 +18,13 @@ from gnnrag.gnn.scoring import EntityScorer
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.types import Question
-from tests.helpers.each import each
 
 TITLES = ("Her", "directors", "The D.I.", "Face/Off", "Be Cool", "Be", "Joy Smith's")
 FILMS = NameFinder({name: i for i, name in enumerate(TITLES)})
 TEXT = NameFinder({n: i for i, n in enumerate(["be cool", "joy smith", "malta", "of"])}, is_normalised=True)
 
 
-@each(
+@pytest.mark.parametrize(
     "text, name",
     [
         ("who are the directors of The D.I.", "The D.I."),

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.errors import ArtefactError
 from gnnrag.gnn import GNNConfig, LossConfig
-from gnnrag.gnn.examples import ExampleSet, best_threshold, node_f1, ranking_metrics, read_subgraph, write_subgraph
+from gnnrag.gnn.examples import ExampleSet, best_threshold, node_f1, ranking_metrics
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.sampling import Draws
 from gnnrag.gnn.stages import Pool, RetrievalTask
@@ -77,25 +74,6 @@ def test_examples_are_made_once_and_read_back(tmp_path: Path) -> None:
             assert np.array_equal(value, getattr(fresh, name)), name
     assert first[2].targets.tolist() == [False] * 5 + [True] and first[2].lost == 1
     assert again[2].candidates.tolist() == [False] * 2 + [True] * 4
-
-
-def test_two_processes_make_each_example_once(tmp_path: Path) -> None:
-    maker = Maker()
-    slow = maker.prepare
-    maker.prepare = lambda queries: (time.sleep(0.1), slow(queries))[1]  # type: ignore[method-assign]
-    with ThreadPoolExecutor(3) as pool:  # locks of one file are the same between threads and processes
-        list(pool.map(lambda _: make_set(tmp_path, maker), range(3)))
-    assert len(maker.asked) == 12, "the others wait, and find them"
-    assert sorted(path.suffix for path in tmp_path.iterdir() if path.name != ".lock") == [".npz"] * 12
-
-
-def test_a_damaged_example_is_named(tmp_path: Path) -> None:
-    write_subgraph(tmp_path / "x.npz", make_subgraph("w"))
-    whole = (tmp_path / "x.npz").read_bytes()
-    for damaged in (b"not a zip", whole[: len(whole) // 2], b""):
-        (tmp_path / "x.npz").write_bytes(damaged)
-        with pytest.raises(ArtefactError, match=r"x\.npz is damaged"):
-            read_subgraph(tmp_path / "x.npz")
 
 
 def test_ranking_metrics_count_what_pruning_lost() -> None:

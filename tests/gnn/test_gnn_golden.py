@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -15,7 +16,6 @@ from gnnrag.gnn import LossConfig
 from gnnrag.gnn.model import Incidence, inverse_frequency
 from gnnrag.gnn.stages import Candidates, listwise_loss, retrieval_loss, weighted_bce
 from tests.helpers import gfm
-from tests.helpers.each import each
 
 LOGITS = [
     [-0.714940, -0.577910, -0.524530, -0.600652, -0.525982],
@@ -27,7 +27,7 @@ def close(found: Tensor, expected: object, atol: float = 1e-6) -> None:
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), atol=atol, rtol=0)
 
 
-@each("backend", ["naive", "bag"])
+@pytest.mark.parametrize("backend", ["naive", "bag"])
 def test_logits(backend: str) -> None:
     model = gfm.golden_model(backend)
     close(model(gfm.golden_batch()).T, LOGITS)
@@ -71,7 +71,7 @@ def test_supervised_losses() -> None:
     close(retrieval_loss(candidates, LossConfig()), 1.317348)
 
 
-@each("backend", ["naive", "bag"])
+@pytest.mark.parametrize("backend", ["naive", "bag"])
 def test_gradients_of_the_loss(backend: str) -> None:
     model, batch = gfm.golden_model(backend), gfm.golden_batch()
     relations, questions = gfm.RELATIONS.clone().requires_grad_(), gfm.QUESTIONS.clone().requires_grad_()

@@ -13,7 +13,6 @@ from gnnrag.gnn import GNNConfig, official
 from gnnrag.gnn.model import QueryGNN, with_index
 from gnnrag.gnn.subgraph import GraphBatch
 from tests.helpers import gfm
-from tests.helpers.each import each
 
 SETTINGS = [
     {"fusion": "none", "node_text": False},
@@ -56,7 +55,7 @@ def columns_of(batch: GraphBatch, chosen: list[int]) -> GraphBatch:
     return replace(batch, questions=batch.questions[chosen], seeds=batch.seeds[:, chosen], features=features)
 
 
-@each("settings", SETTINGS)
+@pytest.mark.parametrize("settings", SETTINGS)
 def test_renamed_nodes_and_shuffled_edges_change_nothing(settings: dict[str, object]) -> None:
     model, batch = network(**settings), rich_batch()
     names = torch.randperm(40, generator=torch.Generator().manual_seed(1))  # names[v] is the new id of v
@@ -75,7 +74,7 @@ def test_renamed_nodes_and_shuffled_edges_change_nothing(settings: dict[str, obj
     torch.testing.assert_close(model(renamed)[names], model(batch), atol=1e-10, rtol=1e-10)
 
 
-@each("settings", SETTINGS)
+@pytest.mark.parametrize("settings", SETTINGS)
 def test_layouts_and_batches_give_the_same(settings: dict[str, object]) -> None:
     model, batch = network(**settings), rich_batch()
     whole = model(batch)
@@ -109,7 +108,7 @@ def test_swapped_relations_on_turned_edges_change_nothing() -> None:
     assert not torch.allclose(model(replace(batch, relation=batch.relation % 2)), model(batch))
 
 
-@each("layers", [1, 2, 3])
+@pytest.mark.parametrize("layers", [1, 2, 3])
 def test_messages_reach_as_far_as_there_are_layers(layers: int) -> None:
     steps = torch.arange(4)
     batch = GraphBatch(
@@ -127,7 +126,7 @@ def test_messages_reach_as_far_as_there_are_layers(layers: int) -> None:
     assert (apart[layers + 1 :] < 1e-12).all()
 
 
-@each("settings", SETTINGS[:5])
+@pytest.mark.parametrize("settings", SETTINGS[:5])
 def test_naive_and_bag_networks_learn_alike(settings: dict[str, object]) -> None:
     grads = []
     for backend, checkpointing in (("naive", False), ("bag", False), ("bag", True)):
@@ -170,7 +169,7 @@ def test_bfloat16_stays_near_float32() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-@each("dim, size", [(32, 78_977), (64, 215_297), (128, 659_969), (256, 2_237_441), (512, 8_144_897)])
+@pytest.mark.parametrize("dim, size", [(32, 78_977), (64, 215_297), (128, 659_969), (256, 2_237_441), (512, 8_144_897)])
 def test_official_networks_have_the_published_size(dim: int, size: int) -> None:
     config = official()
     assert config.dim == 512
@@ -178,7 +177,7 @@ def test_official_networks_have_the_published_size(dim: int, size: int) -> None:
     assert sum(p.numel() for p in QueryGNN(config, 768).parameters()) == size
 
 
-@each(
+@pytest.mark.parametrize(
     "settings, problem",
     [
         ({"fusion": "middle"}, "gnn.fusion='middle'"),

@@ -18,7 +18,6 @@ from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
 from gnnrag.graphs.messages import MENTIONS
 from gnnrag.index.index import Index
 from gnnrag.types import Passage
-from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, build
 
 QUESTIONS = [
@@ -108,8 +107,11 @@ def test_small_subgraphs_keep_what_the_walk_likes(index: Index) -> None:
     assert few.candidates.sum() == 1, "there is always a passage"
 
 
-@each("text, branch", [("Ada Lovelace?", "exact"), ("Where is Mesolongi?", "exact"), ("what lies there", "names"),
-     ("Is it Augusta Ada of Lovelace Hall?", "exact")])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, branch",
+    [("Ada Lovelace?", "exact"), ("Where is Mesolongi?", "exact"), ("what lies there", "names"),
+     ("Is it Augusta Ada of Lovelace Hall?", "exact")],
+)  # fmt: skip
 def test_where_a_question_starts(index: Index, text: str, branch: str) -> None:
     assert QuestionGraphs(index).prepare([text])[0].branch == branch
 

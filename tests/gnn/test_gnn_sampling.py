@@ -7,7 +7,6 @@ from gnnrag.common.tables import Lists
 from gnnrag.errors import DataError
 from gnnrag.gnn.sampling import Draws, TripleTable
 from gnnrag.graphs.messages import MessageGraph
-from tests.helpers.each import each
 
 # The graph of specs/gfm_rag.md 8.1.
 TRIPLES = np.array(sorted([(0, 0, 1), (1, 1, 2), (0, 1, 3), (3, 0, 2), (4, 1, 3), (0, 0, 3)]), dtype=np.int32)
@@ -18,7 +17,7 @@ def row(*triple: int) -> int:
     return int(np.flatnonzero((triple == TRIPLES).all(1))[0])
 
 
-@each("lost_head, expected", [(False, {0, 2, 4}), (True, {1, 2, 3, 4})])
+@pytest.mark.parametrize("lost_head, expected", [(False, {0, 2, 4}), (True, {1, 2, 3, 4})])
 def test_strict_negatives_are_those_of_the_specification(lost_head: bool, expected: set[int]) -> None:
     query = TripleTable(GRAPH).complete(row(0, 0, 1), lost_head, 9000, np.random.default_rng(0))
     assert query is not None
@@ -34,7 +33,7 @@ def test_a_query_that_every_node_answers_is_none() -> None:
     assert TripleTable(full).complete(1, True, 4, np.random.default_rng(0)) is not None
 
 
-@each("lost_head", [False, True])
+@pytest.mark.parametrize("lost_head", [False, True])
 def test_the_edges_that_give_the_answer_away_are_hidden_in_both_directions(lost_head: bool) -> None:
     table = TripleTable(GRAPH)
     query = table.complete(row(0, 1, 3), lost_head, 1, np.random.default_rng(0))

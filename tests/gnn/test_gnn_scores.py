@@ -19,7 +19,6 @@ from gnnrag.gnn.stages import (
     softmax_loss,
     weighted_bce,
 )
-from tests.helpers.each import each
 
 CONFIG = LossConfig(distillation=1.0)
 
@@ -133,7 +132,7 @@ def test_ties_are_broken_by_logits_and_equals_by_position() -> None:
     assert equal.flatten().tolist() == [1, 1, 0, 0, 0]
 
 
-@each("name", Ranker.NAMES)
+@pytest.mark.parametrize("name", Ranker.NAMES)
 def test_a_question_ranks_alike_in_any_batch(name: str) -> None:
     logits = torch.randn(15, 4, generator=torch.Generator().manual_seed(1))
     ranker, members = Ranker(RankerConfig(name=name, top_k=4)), incidence()

@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 
 from gnnrag.common.tables import Lists
+from gnnrag.parts import ready
 from gnnrag.retrievers.hipporag2 import HippoRAG2Retriever, _Candidates
 from gnnrag.types import Query
 from tests.goldens.reading import golden
@@ -52,7 +53,7 @@ def index_of(case: Any, adjacency: sparse.csr_array) -> Any:
 def test_seeds_and_ranking(number: int, adjacency: sparse.csr_array) -> None:
     case = golden(FILE)["cases"][number]
     index = index_of(case, adjacency)
-    retriever = HippoRAG2Retriever(index)
+    retriever = ready(HippoRAG2Retriever(filter="none"), index=index)
     scores = tuple(fact["score"] for fact in case["facts"])
     places = tuple(range(len(scores)))
     seeds = retriever._seeds(_Candidates(places, scores, ()), places)

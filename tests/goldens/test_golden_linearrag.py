@@ -12,7 +12,8 @@ from scipy import sparse
 
 from gnnrag.common.tables import Lists
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.retrievers.linearrag import LinearRAGConfig, LinearRAGRetriever
+from gnnrag.parts import ready
+from gnnrag.retrievers.linearrag import LinearRAGRetriever
 from gnnrag.types import Passage, Query
 from tests.goldens.reading import golden
 from tests.helpers.each import each
@@ -66,14 +67,14 @@ def released(case: Any, result: Any, **settings: Any) -> LinearRAGRetriever:
     )
     chosen = {"search": "matrix" if result.get("vectorized") else "bfs"} | settings
     constants = held["constants"]["settings"][result["settings"]] if result else {}
-    config = LinearRAGConfig(profile="released", **{**constants, **chosen})
-    retriever = LinearRAGRetriever(index, config)  # type: ignore[arg-type]
+    config = LinearRAGRetriever(profile="released", **{**constants, **chosen})
+    retriever = ready(config, index=index)  # type: ignore[arg-type]
     retriever.names = lambda text: case["names"]  # type: ignore[method-assign]
     return retriever
 
 
 def vector(retriever: LinearRAGRetriever, case: Any) -> np.ndarray:
-    return retriever._index.embedder.encode([case["question"]])[0]
+    return retriever.index.embedder.encode([case["question"]])[0]
 
 
 def same_ranking(retriever: LinearRAGRetriever, case: Any, top20: list[Any]) -> None:

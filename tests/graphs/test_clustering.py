@@ -11,7 +11,6 @@ from gnnrag.common.files import digest
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.tree import Layer, anchor_clusters, check_tree_config, cluster_layer, reduce_vectors
 from gnnrag.index_config import TreeConfig
-from tests.helpers.each import each
 
 METHODS = ("anchors", "gmm", "kmeans")
 
@@ -30,8 +29,8 @@ def found(nodes: Layer, **config) -> list[list[int]]:
 
 
 @pytest.mark.slow
-@each("method", METHODS)
-@each("n", [1, 3, 4, 12, 60])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n", [1, 3, 4, 12, 60])
 def test_every_node_is_in_a_cluster_and_runs_are_equal(method, n):
     clusters = found(layer(n), cluster=method)
     assert sorted({i for c in clusters for i in c}) == list(range(n))
@@ -41,8 +40,8 @@ def test_every_node_is_in_a_cluster_and_runs_are_equal(method, n):
         assert clusters == [list(range(n))]
 
 
-@each("method", METHODS)
-@each("n", [2, 12, 60])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n", [2, 12, 60])
 def test_nodes_of_equal_content_share_their_clusters(method, n):
     once = layer(n // 2)
     twice = once.take(np.repeat(np.arange(n // 2), 2))
@@ -51,7 +50,7 @@ def test_nodes_of_equal_content_share_their_clusters(method, n):
     assert {i for c in clusters for i in c} == set(range(n))
 
 
-@each("method", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_long_cluster_that_cannot_be_split_is_cut(method):
     nodes = layer(30)
     same = Layer(np.repeat(nodes.vectors[:1], 30, axis=0), nodes.contents, nodes.names, np.full(30, 100))
@@ -70,7 +69,7 @@ def test_a_node_longer_than_the_budget_is_alone():
     assert [4] in clusters and all(len(c) <= 5 for c in clusters)
 
 
-@each("method", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_cut_parts_hold_their_budget(method):
     nodes = layer(80, tokens=40)
     for members in found(nodes, cluster=method, cluster_tokens=200):
@@ -89,8 +88,8 @@ def test_gmm_finds_groups_that_lie_apart():
 
 
 @pytest.mark.slow
-@each("components", ["coarse", "full"])
-@each("covariance", ["diag", "full"])
+@pytest.mark.parametrize("components", ["coarse", "full"])
+@pytest.mark.parametrize("covariance", ["diag", "full"])
 def test_gmm_settings_all_run(components, covariance):
     clusters = found(layer(70), cluster="gmm", components=components, covariance=covariance, sample=50)
     assert {i for c in clusters for i in c} == set(range(70))
@@ -136,12 +135,6 @@ class TestAnchors:
             # Whoever is new here had a centre that is gone, or now has room for a second one.
             assert set(members) - set(before[centre]) <= homeless
 
-    def test_blocks_change_nothing(self, monkeypatch):
-        nodes = layer(150)
-        whole = self.run(nodes)
-        monkeypatch.setattr("gnnrag.graphs.tree._BLOCK", 7)
-        assert self.run(nodes) == whole
-
 
 class TestReduction:
     def test_pca_keeps_what_varies_and_has_a_fixed_sign(self):
@@ -176,7 +169,7 @@ class TestReduction:
         assert {i for c in once for i in c} == set(range(60))
 
 
-@each(
+@pytest.mark.parametrize(
     "given_, problem",
     [
         ({"cluster": "hdbscan"}, "cluster='hdbscan': allowed are anchors, gmm, kmeans"),

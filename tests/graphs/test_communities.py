@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.errors import ArtefactError, ConfigError
@@ -15,7 +14,6 @@ from gnnrag.graphs.communities import BUCKET, Communities, find_communities, occ
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.leiden import ordered_leiden
-from tests.helpers.each import each
 
 
 def graph(*pairs: str) -> KnowledgeGraph:
@@ -46,7 +44,7 @@ def modularity(g: KnowledgeGraph, labels: np.ndarray) -> float:
 TWO = [*clique("a"), *clique("b"), "a0-b0"]
 
 
-@each("algorithm", ["leiden", "ordered"])
+@pytest.mark.parametrize("algorithm", ["leiden", "ordered"])
 def test_two_cliques_are_two_communities(algorithm: str) -> None:
     g = graph(*TWO)
     c = find_communities(g, algorithm=algorithm, max_size=5)
@@ -137,23 +135,6 @@ def test_ordered_leiden_finds_as_good_communities_as_the_released_one() -> None:
 NAMES = st.sampled_from([f"n{i}" for i in range(14)])
 
 
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(NAMES, NAMES), max_size=40), st.randoms(use_true_random=False))
-def test_a_function_of_the_graph_alone(pairs: list[tuple[str, str]], rng: object) -> None:
-    rows = [f"{a}-{b}" if a != b else a for a, b in pairs]
-    shuffled = list(rows)
-    rng.shuffle(shuffled)  # type: ignore[attr-defined]
-    for profile, algorithm in (("released", "auto"), ("fixed", "auto"), ("fixed", "leiden")):
-        g, h = graph(*rows), graph(*shuffled)
-        first, second = (find_communities(x, profile, algorithm, max_size=4) for x in (g, h))
-        assert first.keys == second.keys and members(g, first) == members(h, second)
-        assert len(set(first.keys)) == len(first) or profile == "released"
-        if profile == "fixed":
-            top = [j for i in range(len(first)) if first.levels[i] == 0 for j in first.members[i].tolist()]
-            assert sorted(top) == list(range(g.num_entities)), "every entity, once"
-
-
 def test_written_and_read_back() -> None:
     c = find_communities(graph(*TWO), max_size=4)
     arrays, keys = c.to_data()
@@ -169,7 +150,7 @@ def test_empty_graph() -> None:
         assert occurrence_weights([0, 0]).tolist() == [0, 0]
 
 
-@each(
+@pytest.mark.parametrize(
     "settings, problem",
     [
         ({"profile": "best"}, "profile='best': allowed are fixed, released"),

@@ -43,7 +43,6 @@ from gnnrag.methods.dotrag.start import (
 )
 from gnnrag.pool import Pool
 from tests.helpers.dots import at, trace_graph, typed_graph
-from tests.helpers.each import each
 
 GRAPH = trace_graph()
 SHIPS = Filter(("person", "company", "ship", "port"), ("port",))
@@ -77,7 +76,7 @@ def test_by_the_letter_all_above_tau_are_anchors_and_names_do_not_count() -> Non
     assert finder.find("ADA RENN", "", lambda: cosines(n1=0.59)).nodes == (), "no single best one is rescued"
 
 
-@each(
+@pytest.mark.parametrize(
     "span, kind, rule",
     [("ADA RENN", "", "a1"), ("ada renn", "person", "a2"), ("Renn Ada", "person", "a3"), ("Ada Rénn", "", "a2")],
 )
@@ -269,7 +268,7 @@ def test_passages_gain_by_paths_through_them_and_edges_they_state() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- search
-@each("spread, ends", [(True, ("n3", "n7")), (False, ("n3", "n3"))])
+@pytest.mark.parametrize("spread, ends", [(True, ("n3", "n7")), (False, ("n3", "n3"))])
 def test_the_limit_of_a_round_is_spread_over_destinations_or_filled_by_the_best(spread: bool, ends: list[str]) -> None:
     """From the shipyard to a ship and a year there are two ways each, and room for two paths."""
     region = TypedGraph(GRAPH).region(at(GRAPH, "n2"), Filter(), Limits(), np.zeros(GRAPH.num_entities))
@@ -290,7 +289,9 @@ def test_queries_that_mean_the_same_are_sent_once() -> None:
     assert plain("Who's there?") == "who s there"
 
 
-@each("verdicts, kept", [("complete complete", 5), ("complete irrelevant", 1), ("partial irrelevant", 1)])
+@pytest.mark.parametrize(
+    "verdicts, kept", [("complete complete", 5), ("complete irrelevant", 1), ("partial irrelevant", 1)]
+)
 def test_the_verdict_of_a_pattern_needs_more_than_half_of_its_exemplars(verdicts: str, kept: int) -> None:
     names = [f"Film {i}" for i in range(5)]
     graph = typed_graph([("Ada", "made", name) for name in names], dict.fromkeys(["Ada", *names], "x"))
@@ -333,7 +334,7 @@ def test_a_draft_spells_out_what_turns_letters_around() -> None:
     assert "caf\u00e9" in to_yaml(replace(schema, types=()))
 
 
-@each(
+@pytest.mark.parametrize(
     "text, message",
     [
         ("types: [{name: prot}]", "port"),

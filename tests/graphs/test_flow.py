@@ -6,7 +6,6 @@ import pytest
 from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import paths_between_seeds
 from gnnrag.retrievers.pathrag import FlowPath, edge_flow, node_flow, path_limit, pool_paths, reliable_paths
-from tests.helpers.each import each
 
 A, B, C, S, T = range(5)  # alphabetical, as the golden example iterates
 GOLDEN = Adjacency(np.array([[S, A], [S, B], [A, T], [A, C], [B, C], [C, T]]), 5)
@@ -119,7 +118,7 @@ def most_linked(adjacency):
 
 
 @pytest.mark.slow
-@each("flow", ["released", "paper"])
+@pytest.mark.parametrize("flow", ["released", "paper"])
 def test_no_path_passes_through_a_hub(flow, hubs):
     seeds = most_linked(hubs)
     assert hubs.degree[seeds[0]] > 4000

@@ -9,7 +9,6 @@ from gnnrag.errors import ConfigError
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from tests.helpers.each import each
 
 
 def typed(name: str, kind: str = "", text: str = "") -> Extraction:
@@ -36,7 +35,7 @@ def hyperedges(graph: KnowledgeGraph) -> list[tuple[str, float, dict[str, float]
 
 
 class TestNames:
-    @each(
+    @pytest.mark.parametrize(
         "rows, settings, names, types, aliases",
         [
             (  # spellings of one type, or of none, are one name
@@ -188,7 +187,7 @@ class TestHyperedges:
         assert fold([Extraction(("a", "b"))]).hyper_texts == (), "nobody has sentences"
 
 
-@each("name", ["match", "hyperedges"])
+@pytest.mark.parametrize("name", ["match", "hyperedges"])
 def test_wrong_settings_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"index\.knowledge\.{name}='casefolds'.*allowed are auto"):
         fold([], **{name: "casefolds"})
@@ -235,18 +234,6 @@ def tables(graph: KnowledgeGraph, order: list[int] | None = None):
             lists = getattr(graph, name)
             plain[f"{name}_values"] = [x for row in lists for x in sorted(order[p] for p in row.tolist())]
     return plain, strings
-
-
-@pytest.mark.slow
-@given(CORPORA, EXTRACTIONS, st.integers(0, 5), *SETTINGS.values())
-@settings(max_examples=70, deadline=None)
-def test_d2_adding_and_removing_a_passage_restores_the_tables(corpus, extra, at, match, source) -> None:
-    before = tables(built(corpus, match, source))
-    grown = [*corpus[:at], (extra, ["a b"]), *corpus[at:]]
-    built(grown, match, source)
-    where = min(at, len(corpus))
-    assert grown[where][0] is extra
-    assert tables(built(grown[:where] + grown[where + 1 :], match, source)) == before
 
 
 @pytest.mark.slow

@@ -20,7 +20,6 @@ from gnnrag.methods.mgranrag.graph import (
     personalisation,
     same_nodes,
 )
-from tests.helpers.each import each
 
 EDGES = [(0, 3), (0, 4), (1, 5), (1, 6), (2, 7), (3, 8), (3, 9), (4, 9), (4, 10), (5, 8), (5, 11), (6, 11), (6, 12)]
 EDGES += [(7, 13), (7, 12), (7, 9)]
@@ -146,7 +145,7 @@ def cases():
     yield "F", lambda: run("repaired", expand=True)
 
 
-@each("name, made", cases())
+@pytest.mark.parametrize("name, made", cases())
 def test_weights_and_pagerank_of_the_worked_example(name, made):
     weights, rank, order = GOLDEN[name]
     reset, found, passages = made()
@@ -156,13 +155,13 @@ def test_weights_and_pagerank_of_the_worked_example(name, made):
     assert [aligned(p) for p in SIMILAR] == [[8], [11], [9], [13], [], []], "numbers and the threshold are heeded"
 
 
-@each("unit, printed, released", [(A, 1.5, 1.75), (B, 0.833333, 1.5), (C, 0.5, 0.5)])
+@pytest.mark.parametrize("unit, printed, released", [(A, 1.5, 1.75), (B, 0.833333, 1.5), (C, 0.5, 0.5)])
 def test_confidence(unit, printed, released):
     assert confidence(unit.labels, 3, "all") == pytest.approx(printed, abs=1e-6)
     assert confidence(unit.labels, 3, "supported") == pytest.approx(released)
 
 
-@each(
+@pytest.mark.parametrize(
     "labels, psi, kept",
     [
         ({0: "P", 1: "T", 2: "P"}, 1.25, True),

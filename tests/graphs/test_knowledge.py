@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.common.tables import Lists
-from gnnrag.errors import ArtefactError
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import Adjacency, KnowledgeGraph
-from tests.helpers.each import each
 
 ROWS = (
     Extraction(
@@ -70,33 +68,6 @@ def test_arrays_and_strings_go_round(graph: KnowledgeGraph) -> None:
     assert all(np.array_equal(arrays[k], other_arrays[k]) and arrays[k].dtype == other_arrays[k].dtype for k in arrays)
 
 
-@each(
-    "damage",
-    [
-        lambda a, s: s["types"].pop(),
-        lambda a, s: s["labels"].pop(),
-        lambda a, s: s["hyper_texts"].pop(),
-        lambda a, s: a.update(ends=a["ends"] + 3),
-        lambda a, s: a.update(ends=a["ends"] - 1),
-        lambda a, s: a.update(weights=a["weights"][1:]),
-        lambda a, s: a.update(hyper_importance=a["hyper_importance"][1:]),
-        lambda a, s: a.update(hyper_members_values=a["hyper_members_values"] + 9),
-        lambda a, s: a.update(entity_passages_values=a["entity_passages_values"] + 2),
-        lambda a, s: a.update(relation_passages_values=a["relation_passages_values"] - 1),
-        lambda a, s: a.update(entity_passages_indptr=a["entity_passages_indptr"][:-1]),
-        lambda a, s: a.update(entity_passages_indptr=a["entity_passages_indptr"][::-1]),
-        lambda a, s: a.update(entity_passages_indptr=a["entity_passages_indptr"] * 2),
-        lambda a, s: s.update(num_passages=1),
-    ],
-)
-def test_parts_that_do_not_belong_together_are_refused(graph: KnowledgeGraph, damage) -> None:
-    arrays, strings = graph.to_data()
-    strings = {k: list(v) if isinstance(v, tuple) else v for k, v in strings.items()}
-    damage(arrays, strings)
-    with pytest.raises(ArtefactError, match="do not belong together; rebuild the index"):
-        KnowledgeGraph.from_data(arrays, strings)
-
-
 EDGES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)
 
 
@@ -135,7 +106,9 @@ def test_a_graph_may_be_empty():
     assert adjacency.neighbours_of(1).tolist() == []
 
 
-@each("ends, message", [([[0, 6]], "0 to 5"), ([[-1, 0]], "0 to 5"), ([0, 1], r"\(num_relations, 2\)")])
+@pytest.mark.parametrize(
+    "ends, message", [([[0, 6]], "0 to 5"), ([[-1, 0]], "0 to 5"), ([0, 1], r"\(num_relations, 2\)")]
+)
 def test_ends_are_checked(ends, message):
     with pytest.raises(ValueError, match=message):
         Adjacency(np.array(ends), 6)

@@ -23,7 +23,6 @@ from gnnrag.retrievers.graphrag.reports import (
     split_budget,
     up_to_level,
 )
-from tests.helpers.each import each
 
 
 def test_report_ranking_and_batching() -> None:
@@ -36,7 +35,9 @@ def test_report_ranking_and_batching() -> None:
     assert best_first(batches[0], weights, [7.5, 9.0, 5.0]) == [2, 1], "weight before rating"
 
 
-@each("count, order", [(3, [2, 1, 0]), (4, [3, 1, 2, 0]), (5, [1, 4, 3, 2, 0]), (8, [3, 1, 5, 6, 7, 2, 4, 0])])
+@pytest.mark.parametrize(
+    "count, order", [(3, [2, 1, 0]), (4, [3, 1, 2, 0]), (5, [1, 4, 3, 2, 0]), (8, [3, 1, 5, 6, 7, 2, 4, 0])]
+)
 def test_permutations_of_seed_86(count: int, order: list[int]) -> None:
     random.seed(7)
     state = random.getstate()

@@ -22,7 +22,6 @@ from gnnrag.graphs.messages import (
 )  # fmt: skip
 from gnnrag.graphs.titles import TitleMatcher, build_titles
 from gnnrag.text.analyse import PassageText
-from tests.helpers.each import each
 
 TITLES = ("Lovelace (film)", "Ada Renn", "Eric XIV of Sweden")
 TEXTS = (
@@ -81,7 +80,7 @@ def test_a_graph_of_facts_alone() -> None:
     assert [row.tolist() for row in map(graph.entity_passages.__getitem__, range(3))] == [[0, 1], [0], [1]]
 
 
-@each("wanted", [("born", "director"), ("king", "born", "malta"), (), ("unheard",)])
+@pytest.mark.parametrize("wanted", [("born", "director"), ("king", "born", "malta"), (), ("unheard",)])
 def test_nearness_is_that_of_title_links(wanted: tuple[str, ...]) -> None:
     graph = build_hierarchy(TEXTS)
     table, known = find_mentions(graph), frozenset(stems(wanted))

@@ -22,7 +22,6 @@ from gnnrag.graphs.paths import (
     mean_relation_score,
     paths_between_seeds,
 )
-from tests.helpers.each import each
 
 # 0 - 1 - 2 - 3, 1 = 4 (two relations, one each way round), 4 - 3, a self-loop on 2, 5 alone.
 ENDS = np.array([[0, 1], [2, 1], [2, 3], [1, 4], [4, 1], [4, 3], [2, 2]])
@@ -132,14 +131,6 @@ def test_labels_are_of_an_anchor():
     assert near.labels(4) is near.labels(4)
     with pytest.raises(ValueError, match=r"anchor=1: .* \[0, 4\]"):
         near.labels(1)
-
-
-@each("anchor, hops, message", [(0, 0, "hops=0"), (0, 127, "hops=127"), (9, 2, "anchor 9")])
-def test_anchors_and_hops_are_checked(anchor, hops, message):
-    with pytest.raises(ValueError, match=message):
-        grow(Adjacency(ENDS, 6), [anchor], hops)
-    with pytest.raises(ValueError, match=message):
-        label_anchor(Adjacency(ENDS, 6), anchor, hops)
 
 
 # A diamond with a tail: 0 - {1, 2, 3} - 4 - 5, and 1 - 2.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from gnnrag.common.tables import Lists
 from gnnrag.graphs.rendering import (
@@ -29,7 +30,6 @@ from gnnrag.graphs.rendering import (
 )
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Passage
-from tests.helpers.each import each
 from tests.helpers.knowledge import knowledge
 
 ROWS = [[1, 2, 3], [2, 4, 5, 6, 7, 8], [4, 9], [10, 11, 2]]  # golden 15.4: k1, k2, ...
@@ -148,7 +148,7 @@ def test_rows() -> None:
     assert shown().tokens([0], [1]) == -(-(len(shown().entity_row(0)) + 1 + len(shown().edge_row(1))) // 4)
 
 
-@each("classic, kept", [(True, [0, 1]), (False, [])])
+@pytest.mark.parametrize("classic, kept", [(True, [0, 1]), (False, [])])
 def test_classic_budgets_count_descriptions_only(classic: bool, kept: list[int]) -> None:
     assert shown(classic).fit_edges([0, 1], 10) == kept
     assert cut(shown(classic), Found([0, 1], [0, 1]), 10, 10).edges == kept

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs import synonyms
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.synonyms import candidate_clusters, merges_of, renaming, resolution_text, without_loops
-from tests.helpers.each import each
 
 NAMES = ("DEVELOPMENT PLAN", "DEVELOPMENT PLANS", "PLANNING OFFICE", "GRID", "GRID LINES")
 DEGREES = {"DEVELOPMENT PLAN": 9, "DEVELOPMENT PLANS": 4, "PLANNING OFFICE": 6, "GRID": 3, "GRID LINES": 5}
@@ -59,7 +59,7 @@ def test_stars_are_not_chains():
     assert clusters(graph_of({"a": 2, "b": 3, "c": 1}), vectors, "abc") == [["b", "a", "c"]]
 
 
-@each(
+@pytest.mark.parametrize(
     "one, other, together",
     [("person", "person", True), ("person", "event", False), ("event", "work", True), ("", "location", False)],
 )

@@ -7,7 +7,6 @@ import pytest
 
 from gnnrag.graphs import synonyms
 from gnnrag.graphs.synonyms import MEMBERS, buckets_of, find_synonyms, num_directions, num_probes, sharing
-from tests.helpers.each import each
 
 
 def unit_rows(n=300, dim=8, seed=0):
@@ -34,50 +33,7 @@ def test_against_a_loop():
     assert len({i for i, _ in found.pairs.tolist()}) > 100
 
 
-def test_a_cosine_depends_on_its_pair_alone():
-    vectors, entities = unit_rows(1500), [f"name{i:04}" for i in range(1500)]
-    found = find_synonyms(entities, vectors, 0.8, 1500)
-    whole = {(i, j): c for (i, j), c in zip(found.pairs.tolist(), found.cosines.tolist(), strict=True)}
-    assert all(whole[j, i] == c for (i, j), c in whole.items())
-    keep = np.arange(0, 1500, 3)
-    part = find_synonyms([entities[i] for i in keep], vectors[keep], 0.8, 1500)
-    for (i, j), cosine in zip(part.pairs.tolist(), part.cosines.tolist(), strict=True):
-        assert whole[int(keep[i]), int(keep[j])] == cosine
-
-
-@pytest.mark.slow
-@each("exact_up_to", [100_000, 170])
-@each("max_neighbours", [1, 3, 100])
-@each("seed", range(3))
-def test_what_is_known_changes_nothing_but_the_work(seed, max_neighbours, exact_up_to, monkeypatch):
-    monkeypatch.setattr(synonyms, "EXACT_UP_TO", exact_up_to)
-    vectors, entities = unit_rows(250, 4, seed), names(250)
-    rng = np.random.default_rng(seed)
-    known = None
-    for size in (150, 140, 200, 5, 180, 181, 0, 30):
-        keep = np.sort(rng.choice(250, size, replace=False))
-        some = [entities[i] for i in keep]
-        fresh = find_synonyms(some, vectors[keep], 0.7, max_neighbours)
-        changed = find_synonyms(some, vectors[keep], 0.7, max_neighbours, known)
-        assert changed.pairs.tolist() == fresh.pairs.tolist()
-        assert (changed.cosines == fresh.cosines).all()
-        known = fresh
-
-
-def test_only_what_differs_is_searched(monkeypatch):
-    searched, plain = [], synonyms._near
-    monkeypatch.setattr(
-        synonyms, "_near", lambda v, a, t: searched.extend(np.flatnonzero(a).tolist()) or plain(v, a, t)
-    )
-    vectors, entities = unit_rows(), names(300)
-    known = find_synonyms(entities[:-2], vectors[:-2], 0.6)
-    searched.clear()
-    find_synonyms(entities[1:], vectors[1:], 0.6, known=known)
-    assert searched == [297, 298]
-    find_synonyms(entities, vectors, 0.6, known=find_synonyms(entities, vectors, 0.6))
-
-
-@each("entities", [[], [""], ["ab"]])
+@pytest.mark.parametrize("entities", [[], [""], ["ab"]])
 def test_nothing_to_join(entities):
     found = find_synonyms(entities, np.ones((len(entities), 4), np.float32))
     assert found.pairs.shape == (0, 2) and found.cosines.shape == (0,)
@@ -105,15 +61,6 @@ class TestManyNames:
         monkeypatch.setattr(synonyms, "EXACT_UP_TO", 10)
         found = find_synonyms([f"name{i:04}" for i in range(400)], np.repeat(unit_rows(4, 16), 100, axis=0))
         assert len(found.pairs) == 400 * 99
-
-
-def test_the_buckets_of_a_vector_depend_on_it_alone():
-    vectors = unit_rows(500, 48)
-    whole = buckets_of(vectors, 64)
-    assert whole.shape == (500, num_probes(64)) and whole.min() >= 0 and whole.max() < 64**2
-    assert all(len(set(row)) == len(row) for row in whole.tolist())
-    for some in ([7], [499, 3, 7], range(100, 400)):
-        assert (buckets_of(vectors[list(some)], 64) == whole[list(some)]).all()
 
 
 def test_they_are_the_strongest_pairs_of_directions():
@@ -156,7 +103,7 @@ def test_sharing_gives_every_pair_of_a_bucket():
     assert list(sharing(np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=bool))) == []
 
 
-@each("count", [1, 100_001, 200_000, 2_000_000])
+@pytest.mark.parametrize("count", [1, 100_001, 200_000, 2_000_000])
 def test_more_vectors_have_more_buckets(count):
     directions = num_directions(count)
     assert directions**2 * MEMBERS >= count * num_probes(directions)

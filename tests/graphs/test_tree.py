@@ -8,7 +8,6 @@ from gnnrag.errors import ArtefactError
 from gnnrag.graphs.tree import Layer, SummaryTree, build_tree
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index_config import TreeConfig
-from tests.helpers.each import each
 
 EMBED = HashEmbedder().encode
 WORDS = ["river", "mill", "bridge", "poet", "castle", "ship", "bread", "engine", "comet", "island", "clock"]
@@ -30,8 +29,8 @@ def tree(said: list[str], calls: list[list[str]] | None = None, **config) -> Sum
     return build_tree(leaves, said, TreeConfig(**config), summarise, EMBED, len)
 
 
-@each("cluster", ["anchors", "gmm", "kmeans"])
-@each("n", [1, 2, 3, 11, 12, 60])
+@pytest.mark.parametrize("cluster", ["anchors", "gmm", "kmeans"])
+@pytest.mark.parametrize("n", [1, 2, 3, 11, 12, 60])
 def test_every_leaf_is_reachable_from_the_top(cluster, n):
     found, again = tree(texts(n), cluster=cluster), tree(texts(n), cluster=cluster)
     assert found.texts == again.texts and (found.vectors == again.vectors).all(), "runs are equal"

@@ -14,7 +14,6 @@ from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.rendering import Edges
 from gnnrag.retrievers.minirag.walks import MANY, Votes, WalkGraph, score_passages
-from tests.helpers.each import each
 
 
 def golden(city: str = "PARIS"):
@@ -60,7 +59,7 @@ def test_q_mr_4_a_node_gives_its_passages_when_first_met() -> None:
     assert again == {0: 6, 1: 3}
 
 
-@each("sticky, second", [(False, 1.64), (True, 16.4)])
+@pytest.mark.parametrize("sticky, second", [(False, 1.64), (True, 16.4)])
 def test_golden_q_mr_5_scores(sticky: bool, second: float) -> None:
     scores = score_passages([[(0.82, [0, 1, 2])]], {0, 7}, sticky)
     assert list(scores) == [0, 1, 2]
@@ -72,7 +71,7 @@ def test_scores_add_up_over_mentions_and_the_first_candidate_counts_twice() -> N
     assert scores == pytest.approx({4: 1.0 + 0.6, 5: 1.0 + 4.0 + 6.0})
 
 
-@each("directed, counts", [(False, [3]), (True, [2])])
+@pytest.mark.parametrize("directed, counts", [(False, [3]), (True, [2])])
 def test_q_mr_3_votes_by_direction(directed: bool, counts: list[int]) -> None:
     edges = Edges(fold([Extraction(triples=(("a", "r", "b"), ("b", "r", "c")))]))
     walks = WalkGraph(edges).walks(2)  # c, b, a

@@ -18,7 +18,6 @@ from gnnrag.roles.writers.entities import OfflineCurator, OfflineTypes
 from gnnrag.roles.writers.report import OfflineSummary
 from gnnrag.text.sentences import count_words
 from gnnrag.types import Passage
-from tests.helpers.each import each
 from tests.helpers.indexes import HASH, artefacts, build
 
 WORDS = ("Plan", "Plans", "PLAN", "Grid Line", "Grid-Lines", "Office", "Old Office", "Offices of Rome", "Rome", "Line")
@@ -66,7 +65,7 @@ def test_every_entity_gets_a_type_of_the_schema(tmp_path):
 
 
 @pytest.mark.slow
-@each("seed", range(2))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_changes_equal_a_rebuild(tmp_path, seed):
     rng = np.random.default_rng(seed)
     made, root, there = settings(tmp_path), tmp_path / "i", list(range(6))
@@ -100,18 +99,6 @@ def test_what_was_decided_is_not_asked_again(tmp_path, monkeypatch):
     assert Store(root).info("knowledge")["decided"] == 0
 
 
-def test_another_embedder_decides_types_anew(tmp_path, monkeypatch):
-    made, root = settings(tmp_path, resolve=False), tmp_path / "i"
-    build(root, passages(*range(14)), made, stages=["knowledge"])
-    before, encode = Index(root).knowledge.types, HashEmbedder.encode
-    monkeypatch.setattr(HashEmbedder, "identity", ["other"])
-    monkeypatch.setattr(HashEmbedder, "encode", lambda s, t, is_query=False: encode(s, [x[::2] for x in t]))
-    build(root, passages(*range(14)), made, stages=["knowledge"])
-    build(tmp_path / "fresh", passages(*range(14)), made, stages=["knowledge"])
-    assert Index(root).knowledge.types == Index(tmp_path / "fresh").knowledge.types != before
-    assert artefacts(root) == artefacts(tmp_path / "fresh")
-
-
 def test_the_record_says_what_writers_have_spent(tmp_path):
     llm = {"name": "scripted", "default": '{"types": {"1": "place"}}'}
     made = settings(tmp_path, resolve=False, llm=llm, llm_cache=None)
@@ -130,7 +117,7 @@ def test_a_new_entity_moves_few_batches():
     assert len(after - before) <= 6 and len(before) < 80
 
 
-@each(
+@pytest.mark.parametrize(
     "text, problem",
     [
         ("- a", "a schema is a mapping"),

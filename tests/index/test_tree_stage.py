@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from gnnrag.errors import ConfigError, LLMError
-from gnnrag.index import community_stages as tree_stage
+from gnnrag.errors import LLMError
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
@@ -17,7 +13,6 @@ from gnnrag.index.store import Store
 from gnnrag.index_config import IndexConfig, RoleConfig, TreeConfig
 from gnnrag.roles.writers.report import OfflineSummary
 from gnnrag.types import Passage
-from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build
 
 WORDS = ["river", "mill", "bridge", "poet", "castle", "ship", "bread", "engine", "comet", "island", "clock"]
@@ -47,7 +42,7 @@ def counts(root):
 
 
 class TestTree:
-    @each("n", [1, 3, 12, 60])
+    @pytest.mark.parametrize("n", [1, 3, 12, 60])
     def test_it_is_read_back_as_it_was_built(self, tmp_path, n):
         build(tmp_path, MANY[:n], stages=["tree"])
         tree = Index(tmp_path).read("tree")
@@ -73,41 +68,16 @@ class TestTree:
             positions = {c for c in children.tolist() if 9 <= c < 49}
             assert {c + 20 if c < 29 else c - 20 for c in positions} == positions
 
-    def test_settings_without_meaning(self, tmp_path):
-        with pytest.raises(ConfigError, match=r"index.tree.cluster='tree'"):
-            build(tmp_path, MANY, config(cluster="tree"), stages=["tree"])
 
 
 class TestChanges:
     @pytest.mark.slow
-    @each("cluster", ["anchors", "gmm", "kmeans"])
+    @pytest.mark.parametrize("cluster", ["anchors", "gmm", "kmeans"])
     def test_a_change_equals_a_rebuild(self, tmp_path, cluster):
         settings_ = config(cluster=cluster, covariance="diag")
         build(tmp_path / "i", MANY, settings_, stages=["tree"])
         update_index(tmp_path / "i", add=[passage(3, 1), passage(70)], remove=["q9"])
         build(tmp_path / "fresh", Index(tmp_path / "i").passages, settings_, stages=["tree"])
-        assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
-
-    @pytest.mark.slow
-    @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    @given(
-        st.lists(
-            st.tuples(
-                st.lists(st.integers(0, 39), max_size=3, unique=True),
-                st.lists(st.tuples(st.integers(0, 49), st.integers(0, 2)), max_size=4, unique_by=lambda x: x[0]),
-            ),
-            min_size=1, max_size=3,
-        )
-    )  # fmt: skip
-    def test_random_changes_equal_a_rebuild(self, tmp_path, changes):
-        for name in ("i", "fresh"):
-            shutil.rmtree(tmp_path / name, ignore_errors=True)
-        build(tmp_path / "i", MANY[:40], stages=["tree"])
-        for gone, new in changes:
-            there = set(Index(tmp_path / "i").ids)
-            remove = [f"q{i}" for i in gone if f"q{i}" in there]
-            update_index(tmp_path / "i", [passage(i, v) for i, v in new], remove)
-        build(tmp_path / "fresh", Index(tmp_path / "i").passages, stages=["tree"])
         assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
 
     def test_only_what_changed_is_written_and_embedded(self, tmp_path, monkeypatch):
@@ -132,44 +102,12 @@ class TestChanges:
         update_index(tmp_path, add=[passage(7)])  # at the end now; the summaries it had are gone
         assert len(written) <= 0.25 * total
 
-    def test_ids_cost_nothing(self, tmp_path, monkeypatch):
-        build(tmp_path, MANY, stages=["tree"])
-        monkeypatch.setattr(OfflineSummary, "__call__", None)
-        assert "tree" in build(tmp_path, [replace(p, id=f"new-{p.id}") for p in MANY], stages=["tree"])
-        assert counts(tmp_path)["written"] == counts(tmp_path)["embedded"] == 0
-
     def test_other_clusters_keep_the_summaries_they_can(self, tmp_path):
         build(tmp_path, MANY, config(max_layers=1), stages=["tree"])
         build(tmp_path, MANY, config(max_layers=5), stages=["tree"])
         assert counts(tmp_path)["kept"] > 0
         build(tmp_path, MANY, config(max_layers=5, summary_words=20), stages=["tree"])
         assert counts(tmp_path)["kept"] == 0
-
-    def test_a_killed_build_goes_on(self, tmp_path, monkeypatch):
-        calls, plain = [], OfflineSummary.__call__
-        monkeypatch.setattr(tree_stage, "_BATCH", 2)
-
-        async def dies(self, task, session):
-            if len(calls) == 5:
-                raise KeyboardInterrupt
-            calls.append(task.texts)
-            return await plain(self, task, session)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(OfflineSummary, "__call__", dies)
-            with pytest.raises(KeyboardInterrupt):
-                build(tmp_path / "i", MANY, stages=["tree"])
-        later = []
-
-        async def counted(self, task, session):
-            later.append(task.texts)
-            return await plain(self, task, session)
-
-        monkeypatch.setattr(OfflineSummary, "__call__", counted)
-        build(tmp_path / "i", MANY, stages=["tree"])
-        assert not set(calls[:4]) & set(later) and later
-        build(tmp_path / "fresh", MANY, stages=["tree"])
-        assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
 
 
 class TestWriter:
@@ -184,12 +122,6 @@ class TestWriter:
         assert counts(tmp_path)["kept"] == 0
         assert build(tmp_path, MANY, scripted("Two."), stages=["tree"]) == ["tree"]
         assert set(Index(tmp_path).read("tree").texts) == {"Two."}
-
-    def test_a_run_without_a_tree_keeps_its_settings(self, tmp_path):
-        build(tmp_path, MANY, config(cluster_size=3.0), stages=["tree"])
-        before = artefacts(tmp_path)
-        assert build(tmp_path, MANY, HASH, stages=["embeddings"]) == []
-        assert artefacts(tmp_path) == before and Index(tmp_path).config.tree.cluster_size == 3
 
     def test_a_dead_server_ends_the_build(self, tmp_path, monkeypatch):
         async def dead(self, request):

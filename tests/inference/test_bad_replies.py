@@ -12,8 +12,6 @@ import pytest
 
 from gnnrag.cli import compare, evaluate, index
 from gnnrag.cli.console import run_script
-from gnnrag.config import RunConfig, check_run
-from gnnrag.errors import ConfigError
 from gnnrag.llm import openai
 from gnnrag.llm.base import Message, Request
 from gnnrag.metrics.comparison import load_runs
@@ -101,7 +99,7 @@ def settings(server: StubServer, tmp_path_factory: pytest.TempPathFactory) -> li
         f"data.path={SAMPLE}", f"data.limit={ASKED}", f"index.path={root / 'index'}", "index.embedder.model=hash",
         "index.text.language=blank:en", "retriever=bm25", "method=bdtr", "method.max_rounds=1", "llm_cache=null",
         *(f"roles.{role}=prompted" for role in WANTED), f"llm.base_url={server.url}", "llm.api_key_env=null",
-        "llm.backoff_s=0.01", "llm.max_retries=1", "llm.price_in=1000",
+        "llm.max_retries=1", "llm.price_in=1000",
         "llm.price_out=2000", f"run.root={root / 'runs'}"
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
@@ -203,20 +201,17 @@ def test_the_writers_of_an_index_are_told(tmp_path: Path, capsys: pytest.Capture
 
 def test_any_flag_is_counted_and_limits_are_shares() -> None:
     rows = [
-        {"calls": 4, "odd_flag": 2, "triples_partial": 1, "reply_repaired": 1},
+        {"calls": 4, "odd_flag": 2, "triples_partial": 1},
         {"calls": 6, "llm_error": 1, "late_marker": 6},
     ]
     found = by_role(Prediction("q", "", (), (), 0, {"roles": {"triples": row}}, 0.0) for row in rows)
-    want = {"asked": 11, "bad": 1, "calls": 10, "errors": 1, "repaired": 1, "fallback": 1}
+    want = {"asked": 11, "bad": 1, "calls": 10, "errors": 1, "fallback": 1}
     want |= {"odd_flag": 2, "late_marker": 6}
     assert found == {"triples": want}
     assert (
         described(want)
-        == "1 of 11 replies are bad (9%): 1 errors; 6 late marker, 1 repaired, 1 results from a fallback"
+        == "1 of 11 replies are bad (9%): 1 errors; 6 late marker, 1 results from a fallback"
     )
     levels = {(warn, most): [line.split(":")[0] for line in remarks(found, warn, most)]
               for warn, most in ((0.1, 0.5), (0.05, 0.5), (None, None), (0, 0.09))}  # fmt: skip
     assert list(levels.values()) == [["note"], ["warning"], ["note"], ["warning", "error"]]
-    for wrong in (1.5, -0.1):
-        with pytest.raises(ConfigError, match=r"run\.max_bad_replies=.*from 0 to 1, or null"):
-            check_run(RunConfig(max_bad_replies=wrong))

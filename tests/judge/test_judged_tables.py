@@ -11,8 +11,7 @@ import pytest
 from gnnrag.cli.console import run_script
 from gnnrag.cli.judge import __doc__ as help_text
 from gnnrag.cli.judge import main
-from gnnrag.judge import judge
-from gnnrag.judge.folder import judged_figures
+from gnnrag.judge import judge, judged_figures
 from gnnrag.llm.base import Request
 from gnnrag.reports.running import run_table as reproduce
 from gnnrag.reports.tables import cell, load_table
@@ -43,10 +42,10 @@ def test_columns_of_a_table_come_from_the_judgements_of_its_runs(tmp_path: Path)
     runs = [Path(result.run) for result in before]
     judge(settings("scores", runs[0]), backend=scripted(lambda request: "7"))
     assert judged_figures(runs[0]) == {}, "four questions are too few"
-    dots = ["count.unanswered=exclude", "count.least=3"]
+    dots = ["least=3"]
     judge(settings("scores", runs[0], dots=dots), backend=scripted(lambda request: "7"))
     judge(
-        settings("pairwise", *runs, dots=["count.identical=ask", "count.least=4"]),
+        settings("pairwise", *runs, dots=["least=4"]),
         backend=scripted(lambda request: verdict("A")),
     )
     first, second = reproduce(table, own)
@@ -74,7 +73,7 @@ def test_figures_of_few_or_chosen_questions_stay_out_of_tables(tmp_path: Path) -
             return "6" if question_of(request) < read or criterion(request) != "factuality" else "?"
 
         shutil.rmtree(second / "judgements", ignore_errors=True)
-        own = [f"count.least={least}", *dots]
+        own = [f"least={least}", *dots]
         judge(settings("pairwise", first, second, dots=own), backend=scripted(pairs))
         judge(settings("scores", second, dots=own), backend=scripted(scores))
         found = judged_figures(second)
@@ -83,10 +82,10 @@ def test_figures_of_few_or_chosen_questions_stay_out_of_tables(tmp_path: Path) -
         return [found.get(f"judge/{name}") for name in ("win_rate", "a_score", "e_score")]
 
     assert known(10) == [50.0, 6.0, 6.0]
-    assert known(11) == [None] * 3 == known(5, "sample.limit=4") == known(2, "sample.types=[a]")
-    assert known(5, "sample.limit=5") == [50.0, 6.0, 6.0]
+    assert known(11) == [None] * 3 == known(5, "limit=4") == known(2, "types=[a]")
+    assert known(5, "limit=5") == [50.0, 6.0, 6.0]
     assert known(5, read=9) == [50.0, 6.0, 6.0] and known(5, read=8) == [None, 6.0, None]
-    assert known(5, "count.missing=0.2", read=8) == [50.0, 6.0, 6.0]
+    assert known(5, "missing=0.2", read=8) == [50.0, 6.0, 6.0]
     first.rename(tmp_path / "elsewhere")
     found = judged_figures(second)
     assert found["judge/a_score"] == 6.0 and "judge/win_rate" not in found, "what it was held against is not there"
@@ -132,7 +131,7 @@ def test_tables_of_pairs(runs: list[Path], capsys: pytest.CaptureFixture[str]) -
     assert "shown first wins 100%" not in err, "three pairs tell nothing"
     assert "first against second: 4 of 4 questions have a value: too few to call a run better" in err
     assert out.count("too few") == 5
-    assert call("pairwise", runs, f'llm.default="{reply}"', "count.least=4") == 0
+    assert call("pairwise", runs, f'llm.default="{reply}"', "least=4") == 0
     out, err = capsys.readouterr()
     assert out.count("neither") == 5 and "too few" not in out + err, "a half lies inside of the interval"
 

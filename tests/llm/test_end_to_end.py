@@ -25,7 +25,7 @@ def settings(tmp_path: Path, url: str, model: str, *more: str) -> EvaluateConfig
         "index.text.language=blank:en", "retriever=dense", "method=bdtr", "roles=prompted",
         f"run.root={tmp_path / 'runs'}",
         f"llm_cache={tmp_path / 'cache.sqlite'}", f"llm.base_url={url}", f"llm.model={model}", "llm.api_key_env=null",
-        "llm.backoff_s=0.01", "llm.timeout_s=180", "concurrency=4",
+        "llm.timeout_s=180", "concurrency=4",
     ]  # fmt: skip
     return load_config(EvaluateConfig, None, [*base, *more])
 
@@ -61,20 +61,12 @@ def test_a_dead_server_gives_rows_that_are_tried_again(tmp_path: Path) -> None:
     assert len(read_journal(path / "predictions.jsonl")) == 4, "tried again, not doubled"
 
 
-def test_replies_with_half_a_character_end_no_run_and_are_counted(tmp_path: Path) -> None:
-    """One such reply could be written to no journal; from the cache it would have ended every run after this one."""
-    notes: list[str] = []
-    asked: list[int] = []
-    text = "Fast Thought: who \ud83d?\nSlow Thought: where\udc00?\nAnswer: Riga\ud800"
-    with stub(default=ok(text)) as server:
-        for fresh in ("false", "true"):
-            config = settings(tmp_path, server.url, "stub", "data.limit=3", f"run.fresh={fresh}")
-            path, metrics = evaluate(config, Observer(on_note=notes.append))
-            assert metrics["failed"] == 0 and metrics["replies_repaired"] == counts(path)["reply_repaired"] > 0
-            assert any("halves of characters" in note for note in notes)
-            assert {row.answer for row in read_predictions(path)} == {"Riga\ufffd"}
-            asked.append(len(server.bodies))
-    assert asked[0] == asked[1], "the second run is answered from the cache"
+def test_a_rejected_prompt_costs_a_fallback_and_not_the_run(tmp_path: Path) -> None:
+    refusal = status(400, "The prompt was filtered", "content_filter")
+    with stub(refusal, default=ok("Fast Thought: who\nSlow Thought: where\nAnswer: Riga")) as server:
+        path, metrics = evaluate(settings(tmp_path, server.url, "stub", "data.limit=3"))
+    assert metrics["failed"] == 0 and counts(path)["rejected"] == counts(path)["filtered"] == 1
+    assert not any(row.error for row in read_predictions(path))
 
 
 @pytest.mark.llm

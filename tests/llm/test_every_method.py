@@ -37,7 +37,7 @@ def served(served_model: ServedModel, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="module")
 def local(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> EveryMethod:
     return EveryMethod(
-        tmp_path_factory.mktemp("local"), ["llm=hf", f"llm.model={folder}", "llm.device=cpu", "llm.max_padding=0.2"], 16
+        tmp_path_factory.mktemp("local"), ["llm=hf", f"llm.model={folder}", "llm.device=cpu"], 16
     )
 
 

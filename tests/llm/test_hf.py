@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import logging
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +14,10 @@ import pytest
 
 from gnnrag.errors import ArtefactError, ConfigError, LLMError
 from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
-from gnnrag.llm.hf import HFBackend, HFConfig
-from gnnrag.llm.local import Limits
-from tests.helpers.each import each
+from gnnrag.llm.hf import HF, Limits
+from gnnrag.parts import build
 from tests.helpers.local_backends import ask as outcomes
-from tests.helpers.local_backends import reply_beside_a_cancelled_one, request, texts_from_threads
+from tests.helpers.local_backends import request, texts_from_threads
 from tests.helpers.tiny_model import make_tiny_adapter, make_tiny_model, make_tiny_seq2seq
 
 pytestmark = pytest.mark.slow
@@ -33,7 +31,7 @@ TEXTS = [
 ]
 
 
-def ask(backend: HFBackend, *requests: Request) -> list[Reply]:
+def ask(backend: HF, *requests: Request) -> list[Reply]:
     async def go() -> list[Reply]:
         return await asyncio.gather(*(backend.generate(r) for r in requests))
 
@@ -50,31 +48,19 @@ def adapter(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_adapter(folder, tmp_path_factory.mktemp("adapter"))
 
 
-def config(folder: Path, **settings: Any) -> HFConfig:
-    return HFConfig(model=str(folder), **{"device": "cpu", **settings})
+def hf(folder: Path, **settings: Any) -> HF:
+    return build("llm", {"name": "hf", "model": str(folder), "device": "cpu", **settings})
 
 
-def batches(backend: HFBackend) -> dict[int, int]:
+def batches(backend: HF) -> dict[int, int]:
     """Return how many batches of each size there were."""
-    return dict(model_of(backend).batches)
-
-
-def model_of(backend: HFBackend) -> Any:
-    """Return the model in the thread, for a look at what it did."""
-    return next(m for m in gc.get_objects() if type(m).__name__ == "HFModel" and _runs(backend, m))
-
-
-def _runs(backend: HFBackend, model: Any) -> bool:
-    c = backend.config
-    return (model.limits.rows, model.limits.tokens, model.limits.padding) == (
-        c.max_batch,
-        c.batch_tokens,
-        c.max_padding,
-    )
+    limits = Limits(backend.max_batch, backend.batch_tokens)
+    (model,) = [m for m in gc.get_objects() if type(m).__name__ == "HFModel" and m.limits == limits]
+    return dict(model.sizes)
 
 
 def test_a_batch_answers_as_one_by_one_would(folder: Path) -> None:
-    together, alone = HFBackend(config(folder, max_batch=8, max_padding=0.9)), HFBackend(config(folder, max_batch=1))
+    together, alone = hf(folder, max_batch=8), hf(folder, max_batch=1)
     requests = [request(t, max_tokens=n) for t, n in zip(TEXTS, (12, 5, 20, 1, 9), strict=True)]
     batch, single = ask(together, *requests), ask(alone, *requests)
     assert [(r.text, r.finish_reason) for r in batch] == [(r.text, r.finish_reason) for r in single]
@@ -104,7 +90,7 @@ def greedy(folder: Path, text: str, length: int) -> list[int]:
 def test_it_is_what_transformers_generates(folder: Path) -> None:
     from transformers import AutoTokenizer
 
-    (reply,) = ask(HFBackend(config(folder)), request(TEXTS[0]))
+    (reply,) = ask(hf(folder), request(TEXTS[0]))
     tokens = greedy(folder, TEXTS[0], 12)
     assert reply.text == AutoTokenizer.from_pretrained(folder).decode(tokens, skip_special_tokens=True)
     length = chat_inputs(folder, TEXTS[0])["input_ids"].shape[1]
@@ -125,20 +111,20 @@ def test_a_presence_penalty_counts_tokens_of_the_reply_once_each(folder: Path) -
             scores = model(ids).logits[0, -1].clone()
             scores[list(set(ids[0, start:].tolist()))] -= penalty
             ids = torch.cat([ids, scores.argmax().reshape(1, 1)], 1)
-    plain, penalised = HFBackend(config(folder)), HFBackend(config(folder, presence_penalty=penalty))
+    plain, penalised = hf(folder), hf(folder, presence_penalty=penalty)
     (reply,), (before,) = ask(penalised, request(TEXTS[0])), ask(plain, request(TEXTS[0]))
     assert reply.text == tokenizer.decode(ids[0, start:], skip_special_tokens=True) != before.text
-    assert penalised.identity["presence_penalty"] == penalty and "presence_penalty" not in plain.identity
+    assert penalised.identity["presence_penalty"] == penalty
 
 
 def test_sampling_depends_on_the_request_alone(folder: Path) -> None:
-    backend = HFBackend(config(folder, temperature=1.0, top_p=0.9))
+    backend = hf(folder, temperature=1.0, top_p=0.9)
     mixed = [request(TEXTS[0]), request(TEXTS[0], temperature=0.0), request(TEXTS[1]), request(TEXTS[0], seed=1)]
     first, greedy, other, seeded = ask(backend, *mixed)
     assert len({first.text, greedy.text, seeded.text}) == 3
     assert ask(backend, mixed[3])[0].text == seeded.text and ask(backend, mixed[0])[0].text == first.text
-    assert ask(HFBackend(config(folder)), request(TEXTS[0]))[0].text == greedy.text
-    narrow = HFBackend(config(folder, temperature=1.0, top_p=1e-6))
+    assert ask(hf(folder), request(TEXTS[0]))[0].text == greedy.text
+    narrow = hf(folder, temperature=1.0, top_p=1e-6)
     assert ask(narrow, request(TEXTS[0]))[0].text == greedy.text, "the smallest set is the most likely token"
     assert other.text != first.text
 
@@ -147,7 +133,7 @@ def test_sampled_frequencies_follow_the_model(folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    backend = HFBackend(config(folder, temperature=2.5, top_p=0.6, max_batch=200, batch_tokens=10**6))
+    backend = hf(folder, temperature=2.5, top_p=0.6, max_batch=200, batch_tokens=10**6)
     replies = ask(backend, *(request("a", max_tokens=1, seed=s) for s in range(400)))
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     with torch.inference_mode():
@@ -164,7 +150,7 @@ def test_sampled_frequencies_follow_the_model(folder: Path) -> None:
 
 
 def test_stop_strings_end_a_reply(folder: Path) -> None:
-    backend = HFBackend(config(folder, max_batch=8))
+    backend = hf(folder, max_batch=8)
     (whole,) = ask(backend, request(TEXTS[0], max_tokens=30))
     stop = whole.text[8:11]
     cut, other = ask(backend, request(TEXTS[0], max_tokens=30, stop=(stop, "never")), request(TEXTS[1], max_tokens=30))
@@ -178,9 +164,9 @@ def test_the_end_token_ends_a_reply(folder: Path, tmp_path: Path) -> None:
     token = tokens[3]
     other = shutil.copytree(folder, tmp_path / "ends")
     settings = json.loads((other / "generation_config.json").read_text()) | {"eos_token_id": [2, token]}
-    settings |= {"repetition_penalty": 9.0, "do_sample": True, "temperature": 5.0}  # the checkpoint's tastes
+    settings |= {"repetition_penalty": 9.0, "do_sample": True, "temperature": 5.0}
     (other / "generation_config.json").write_text(json.dumps(settings))
-    ended, cut = ask(HFBackend(config(other)), request(TEXTS[0]), request(TEXTS[0], max_tokens=1))
+    ended, cut = ask(hf(other), request(TEXTS[0]), request(TEXTS[0], max_tokens=1))
     assert (ended.finish_reason, ended.completion_tokens) == ("stop", tokens.index(token) + 1)
     assert (cut.finish_reason, cut.completion_tokens) == ("length", 1)
 
@@ -189,14 +175,14 @@ def test_a_raw_request_continues_its_text(folder: Path) -> None:
     from transformers import AutoTokenizer
 
     raw = Request((Message("user", "Where "), Message("user", "was")), max_tokens=4, raw=True)
-    (reply,) = ask(HFBackend(config(folder)), raw)
+    (reply,) = ask(hf(folder), raw)
     assert reply.prompt_tokens == len(AutoTokenizer.from_pretrained(folder)("Where was")["input_ids"])
-    plain = HFBackend(config(folder, chat="plain"))
+    plain = hf(folder, chat="plain")
     (joined,) = ask(plain, request("was", max_tokens=1))
     assert joined.prompt_tokens == len(AutoTokenizer.from_pretrained(folder)("Be brief.\n\nwas")["input_ids"])
 
 
-@each(
+@pytest.mark.parametrize(
     "text, kind, message",
     [
         ("word " * 100, ContextLengthError, "12 of reply do not fit into 100"),
@@ -204,7 +190,7 @@ def test_a_raw_request_continues_its_text(folder: Path) -> None:
     ],
 )
 def test_a_prompt_that_cannot_be_answered_costs_nobody_else(folder: Path, text, kind, message) -> None:
-    backend = HFBackend(config(folder, context=100))
+    backend = hf(folder, context=100)
 
     refused, answered = outcomes(backend, request(text), request("a"))
     assert isinstance(refused, kind) and message in str(refused) and folder.name in str(refused)
@@ -212,7 +198,7 @@ def test_a_prompt_that_cannot_be_answered_costs_nobody_else(folder: Path, text, 
 
 
 def test_the_event_loop_goes_on_and_late_requests_share_the_next_batch(folder: Path) -> None:
-    backend = HFBackend(config(folder, max_batch=7, max_padding=0.9, window_s=0.0))
+    backend = hf(folder, max_batch=7)
     ask(backend, request("load"))
     ticks = 0
 
@@ -234,48 +220,15 @@ def test_the_event_loop_goes_on_and_late_requests_share_the_next_batch(folder: P
 
 
 def test_batches_stay_within_their_limits(folder: Path) -> None:
-    backend = HFBackend(config(folder, max_batch=3, batch_tokens=150))
+    backend = hf(folder, max_batch=3, batch_tokens=150)
     replies = ask(backend, *(request(t) for t in TEXTS))
     assert all(r.completion_tokens == 12 for r in replies)
     assert sum(n * k for n, k in batches(backend).items()) == 5 and max(batches(backend)) <= 3
     assert len(batches(backend)) >= 2
 
 
-def test_limits_of_a_batch() -> None:
-    limits = Limits(3, 100, 0.5)
-    assert limits.allow([90], [90]), "a single one is answered whatever its size"
-    assert limits.allow([20, 20, 20], [13, 5, 5]) and not limits.allow([20, 20, 20], [14, 5, 5])
-    assert not limits.allow([1, 1, 1, 1], [1, 1, 1, 1])
-    assert limits.allow([20, 5, 5], [5, 5, 5]) and not limits.allow([20, 5, 4], [5, 5, 5]), "half of 60 is padding"
-
-
-def test_a_cancelled_request_does_not_hold_up_the_rest(folder: Path) -> None:
-    backend = HFBackend(config(folder, max_batch=9))
-    ask(backend, request("load"))
-
-    assert reply_beside_a_cancelled_one(backend).completion_tokens == 12
-
-
-def test_one_bad_row_fails_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gnnrag.llm.hf import Rows
-
-    backend = HFBackend(config(folder, max_batch=6))
-    replies = Rows.replies
-
-    def break_on_rivers(self: Rows, out: Any) -> list[Reply]:
-        if any("river" in row.ticket.job.request.text for row in self.rows):
-            raise RuntimeError("out of memory")
-        return replies(self, out)
-
-    monkeypatch.setattr(Rows, "replies", break_on_rivers)
-
-    found = outcomes(backend, *(request(t) for t in TEXTS))
-    assert [isinstance(r, LLMError) for r in found] == ["river" in t for t in TEXTS]
-    assert "RuntimeError: out of memory" in str(found[2])
-
-
 def test_several_event_loops_and_threads(folder: Path) -> None:
-    backend = HFBackend(config(folder))
+    backend = hf(folder)
     found = texts_from_threads(backend)
     assert len(found) == 3 and len(set(found)) == 1
 
@@ -289,12 +242,11 @@ def test_an_adapter_answers_as_its_merged_model(folder: Path, adapter: Path, tmp
     merged.save_pretrained(tmp_path / "merged")
     AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "merged")
     requests = [request(t) for t in TEXTS]
-    plain = [r.text for r in ask(HFBackend(config(folder)), *requests)]
+    plain = [r.text for r in ask(hf(folder), *requests)]
     texts = {
-        "merged folder": ask(HFBackend(config(tmp_path / "merged")), *requests),
-        "adapter setting": ask(HFBackend(config(folder, adapter=str(adapter))), *requests),
-        "merged on loading": ask(HFBackend(config(folder, adapter=str(adapter), merge=True)), *requests),
-        "adapter as model": ask(HFBackend(config(adapter)), *requests),
+        "merged folder": ask(hf(tmp_path / "merged"), *requests),
+        "adapter setting": ask(hf(folder, adapter=str(adapter)), *requests),
+        "adapter as model": ask(hf(adapter), *requests),
     }
     expected = [r.text for r in texts["merged folder"]]
     assert all([r.text for r in found] == expected for found in texts.values()), texts
@@ -303,7 +255,7 @@ def test_an_adapter_answers_as_its_merged_model(folder: Path, adapter: Path, tmp
 
 def test_adapters_share_one_base_and_do_not_mix(folder: Path, adapter: Path, tmp_path: Path) -> None:
     second = make_tiny_adapter(folder, tmp_path / "second", seed=5)
-    backends = [HFBackend(config(folder, adapter=a, max_batch=5)) for a in (None, str(adapter), str(second))]
+    backends = [hf(folder, adapter=a, max_batch=5) for a in (None, str(adapter), str(second))]
     assert len({id(b.thread) for b in backends}) == 1
 
     async def go() -> list[Reply]:
@@ -317,14 +269,14 @@ def test_adapters_share_one_base_and_do_not_mix(folder: Path, adapter: Path, tmp
 
 def test_what_is_trained_in_place_is_another_model(folder: Path, adapter: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(adapter, tmp_path / "copy")
-    before = HFBackend(config(folder, adapter=str(copy)))
-    assert before.identity["weights"] == HFBackend(config(folder, adapter=str(adapter))).identity["weights"], "moved"
+    before = hf(folder, adapter=str(copy))
+    assert before.identity["weights"] == hf(folder, adapter=str(adapter)).identity["weights"], "moved"
     make_tiny_adapter(folder, copy, seed=9)
-    after = HFBackend(config(folder, adapter=str(copy)))
+    after = hf(folder, adapter=str(copy))
     assert after.identity["weights"] != before.identity["weights"]
     json.dumps(dict(after.identity))
     assert (
-        ask(after, request("a"))[0].text != ask(HFBackend(config(folder, adapter=str(adapter))), request("a"))[0].text
+        ask(after, request("a"))[0].text != ask(hf(folder, adapter=str(adapter)), request("a"))[0].text
     )
 
 
@@ -333,7 +285,7 @@ def test_a_sequence_to_sequence_model(folder: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     t5 = make_tiny_seq2seq(folder, tmp_path)
-    replies = ask(HFBackend(config(t5)), *(request(t, max_tokens=6) for t in TEXTS))
+    replies = ask(hf(t5), *(request(t, max_tokens=6) for t in TEXTS))
     tokenizer, model = AutoTokenizer.from_pretrained(t5), AutoModelForSeq2SeqLM.from_pretrained(t5)
     for text, reply in zip(TEXTS, replies, strict=True):
         inputs = tokenizer(f"Be brief.\n\n{text}", return_tensors="pt")
@@ -353,7 +305,7 @@ SCHEMA = {
 
 @pytest.mark.skipif(find_spec("xgrammar") is None, reason="xgrammar is not installed; `make test-vllm` has it")
 def test_replies_are_held_to_a_schema(folder: Path) -> None:
-    backend = HFBackend(config(folder, temperature=1.0))
+    backend = hf(folder, temperature=1.0)
     free, *held = ask(
         backend, request("a"), *(request(t, schema=SCHEMA, max_tokens=60, temperature=h) for t in TEXTS for h in (0, 1))
     )
@@ -362,21 +314,6 @@ def test_replies_are_held_to_a_schema(folder: Path) -> None:
         assert data.keys() == {"answer", "sure"} and isinstance(data["sure"], bool) and len(data["answer"]) <= 6
         assert reply.finish_reason == "stop"
     assert not free.text.startswith("{") and backend.identity["schema"] is True
-
-
-def test_without_a_library_a_schema_is_left_to_the_parsers(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("gnnrag.llm.local.find_spec", lambda name: None)
-    backend = HFBackend(config(folder))
-    with caplog.at_level(logging.WARNING):
-        held, _ = ask(backend, request("a", schema=SCHEMA), request("b", schema=SCHEMA))
-    assert [r.getMessage() for r in caplog.records if "schema" in r.getMessage()] == [
-        f"{folder.name}: replies are not held to a schema, only parsed for it (xgrammar is not installed)"
-    ]
-    assert held.text == ask(backend, request("a"))[0].text and backend.identity["schema"] is False
-    with pytest.raises(ConfigError, match="structured=json_schema needs the package xgrammar"):
-        HFBackend(config(folder, structured="json_schema"))
 
 
 # ---------------------------------------------------------------------------------------------------------- errors
@@ -393,71 +330,57 @@ def broken(folder: Path, work: Path, **changes: Any) -> Path:
     return copy
 
 
-@each(
+@pytest.mark.parametrize(
     "changes, message",
     [
-        ({"architectures": ["Qwen3ForSequenceClassification"]}, "is a Qwen3ForSequenceClassification: llm=hf runs"),
-        ({"architectures": ["BertModel"]}, "is a BertModel"),
+        ({"architectures": ["Qwen3ForSequenceClassification"]}, "Qwen3ForSequenceClassification"),
         ({"architectures": None}, r"\(none named\)"),
-        ({"without": "config.json"}, "has no config.json: give one written by save_pretrained"),
-        ({"without": "*.safetensors"}, "pickled weights are not loaded"),
-        ({"without": "tokenizer*"}, "has no tokenizer"),
+        ({"without": "config.json"}, "config.json"),
+        ({"without": "*.safetensors"}, "safetensors"),
     ],
 )
 def test_a_folder_without_a_usable_model_is_refused_at_once(folder: Path, tmp_path: Path, changes, message) -> None:
     with pytest.raises(ConfigError, match=message):
-        HFBackend(config(broken(folder, tmp_path, **changes)))
+        hf(broken(folder, tmp_path, **changes))
 
 
-def test_settings_that_cannot_work_are_refused_at_once(
-    folder: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"model": ""}, "llm.model"),
+        ({"model": "/absent"}, "does not exist"),
+        ({"model": "nobody/nothing"}, "nobody/nothing"),
+        ({"adapter": "/absent"}, "does not exist"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"max_batch": 0}, "max_batch"),
+        ({"dtype": "int8"}, "bfloat16"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_at_once(folder: Path, settings, message, monkeypatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.utils._http.constants.HF_HUB_OFFLINE", True)
-    cases = [
-        ({"model": ""}, "needs a model: give llm.model=FOLDER"),
-        ({"model": str(tmp_path / "absent")}, "does not exist: give the folder of a saved model"),
-        ({"model": str(folder), "adapter": str(folder)}, "has no adapter_config.json"),
-        ({"model": str(adapter), "adapter": str(adapter)}, "is itself an adapter"),
-        ({"model": "nobody/nothing"}, "is no folder here, and no copy of it was fetched from the hub before"),
-    ]
-    for settings, message in cases:
-        with pytest.raises(ConfigError, match=message):
-            HFBackend(HFConfig(**settings))
-    for settings in ({"temperature": -1.0}, {"top_p": 0.0}, {"max_batch": 0}, {"context": 0}):
-        with pytest.raises(ConfigError):
-            HFConfig(**settings)
+    with pytest.raises(ConfigError, match=message):
+        hf(**{"folder": folder, **settings}) if "model" not in settings else build("llm", {"name": "hf", **settings})
 
 
-def test_an_adapter_that_lost_its_base_says_how_to_give_it(folder: Path, adapter: Path, tmp_path: Path) -> None:
+def test_an_adapter_that_lost_its_base_says_how_to_give_it(adapter: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(adapter, tmp_path / "orphan")
     settings = json.loads((copy / "adapter_config.json").read_text()) | {"base_model_name_or_path": "/gone/away"}
     (copy / "adapter_config.json").write_text(json.dumps(settings))
-    with pytest.raises(ConfigError, match="was trained on '/gone/away', which is not there: give model=BASE"):
-        HFBackend(config(copy))
-    for change, message in (({"peft_type": "IA3"}, "is IA3"), ({"task_type": "SEQ_CLS"}, "for SEQ_CLS")):
-        (copy / "adapter_config.json").write_text(json.dumps(settings | change))
-        with pytest.raises(ConfigError, match=message):
-            HFBackend(config(folder, adapter=str(copy)))
-
-
-def test_a_missing_package_is_named_with_its_fix(folder: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnnrag.llm.folders.find_spec", lambda name: None if name == "peft" else object())
-    HFBackend(config(folder))
-    with pytest.raises(ConfigError, match="needs the package peft, which is not installed; run: pip install peft"):
-        HFBackend(config(folder, adapter=str(adapter)))
+    with pytest.raises(ConfigError, match=r"/gone/away.*model=BASE"):
+        hf(copy)
 
 
 def test_a_damaged_model_fails_once_and_for_all(folder: Path, tmp_path: Path) -> None:
     copy = broken(folder, tmp_path)
     next(copy.glob("*.safetensors")).write_bytes(b"not a model")
-    backend = HFBackend(config(copy))
+    backend = hf(copy)
 
     for found in (outcomes(backend, *map(request, TEXTS)), outcomes(backend, *map(request, TEXTS))):
         assert len({str(e) for e in found}) == 1 and "cannot be loaded (" in str(found[0])
     other = make_tiny_model(tmp_path / "wide", width=32)
-    wrong = HFBackend(config(other, adapter=str(make_tiny_adapter(folder, tmp_path / "fits-not"))))
-    bare = HFBackend(config(other))
+    wrong = hf(other, adapter=str(make_tiny_adapter(folder, tmp_path / "fits-not")))
+    bare = hf(other)
     assert bare.thread is wrong.thread and ask(bare, request("a"))
     for backend in (wrong, bare):  # the base was half changed when the adapter turned out wrong
         with pytest.raises(ArtefactError, match="does not fit the model"):
@@ -466,22 +389,9 @@ def test_a_damaged_model_fails_once_and_for_all(folder: Path, tmp_path: Path) ->
 
 def test_an_unknown_device_and_a_foreign_model_name(folder: Path) -> None:
     with pytest.raises(ConfigError, match="device='cuda:7' cannot be used here"):
-        ask(HFBackend(config(folder, device="cuda:7")), request("a"))
+        ask(hf(folder, device="cuda:7"), request("a"))
     with pytest.raises(LLMError, match="asks for 'other'"):
-        ask(HFBackend(config(folder)), request("a", model="other"))
-    bare = HFBackend(config(folder))
-    assert bare.config.seed == 0 and bare.files.name == folder.name
-
-
-def test_the_model_goes_with_its_last_backend(folder: Path) -> None:
-    backend = HFBackend(config(folder, max_batch=11))
-    ask(backend, request("a"))
-    thread = backend.thread._thread
-    assert thread is not None and thread.is_alive()
-    del backend
-    gc.collect()
-    thread.join(10)
-    assert not thread.is_alive()
+        ask(hf(folder), request("a", model="other"))
 
 
 def test_a_tokenizer_without_a_template_needs_plain_prompts(folder: Path, tmp_path: Path) -> None:
@@ -490,8 +400,8 @@ def test_a_tokenizer_without_a_template_needs_plain_prompts(folder: Path, tmp_pa
     settings.pop("chat_template", None)
     (copy / "tokenizer_config.json").write_text(json.dumps(settings))
     with pytest.raises(ConfigError, match=r"has no chat template: take a chat model, or set llm\.chat=plain"):
-        ask(HFBackend(config(copy)), request("a"))
-    assert ask(HFBackend(config(copy, chat="plain")), request("a"))[0].completion_tokens > 0
+        ask(hf(copy), request("a"))
+    assert ask(hf(copy, chat="plain"), request("a"))[0].completion_tokens > 0
 
 
 def test_a_template_without_a_system_turn(folder: Path, tmp_path: Path) -> None:
@@ -503,6 +413,6 @@ def test_a_template_without_a_system_turn(folder: Path, tmp_path: Path) -> None:
     refusal = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     tokenizer.chat_template = refusal + plain
     tokenizer.save_pretrained(copy)
-    (reply,) = ask(HFBackend(config(copy)), request("a"))
+    (reply,) = ask(hf(copy), request("a"))
     joined = tokenizer.apply_chat_template([{"role": "user", "content": "Be brief.\n\na"}], add_generation_prompt=True)
     assert reply.prompt_tokens == len(joined["input_ids"])

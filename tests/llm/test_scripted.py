@@ -3,12 +3,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from omegaconf import OmegaConf
 
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import Message, Reply, Request
-from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
-from tests.helpers.each import each
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import build
 
 
 def ask(llm: ScriptedBackend, text: str) -> Reply:
@@ -32,15 +31,11 @@ def test_rules_in_order_lists_functions_and_exceptions() -> None:
     assert [r.messages[-1].content for r in llm.requests[:2]] == ["one", "one"]
 
 
-def test_from_a_config_file() -> None:
-    node = OmegaConf.merge(
-        OmegaConf.structured(ScriptedConfig),
-        OmegaConf.create("rules: [{match: capital, reply: [Paris, Rome]}]\ndefault: none\nlatency_s: 0.001"),
-    )
-    llm = ScriptedBackend(OmegaConf.to_object(node))
+def test_from_settings() -> None:
+    rules = [{"match": "capital", "reply": ["Paris", "Rome"]}]
+    llm = build("llm", {"name": "scripted", "rules": rules, "default": "none", "latency_s": 0.001})
     assert [ask(llm, q).text for q in ("capital?", "capital?", "else")] == ["Paris", "Rome", "none"]
-    assert ScriptedBackend(node).identity["type"] == "scripted"
-    assert ask(ScriptedBackend(node), "capital?").text == "Paris"
+    assert llm.identity["type"] == "scripted"
 
 
 def test_no_rule_is_an_error_that_shows_the_prompt() -> None:
@@ -48,10 +43,10 @@ def test_no_rule_is_an_error_that_shows_the_prompt() -> None:
         ask(ScriptedBackend.of(), "hello")
 
 
-@each("rule", [{"match": "a"}, {"match": "a", "reply": "b", "x": 1}, ("a", [])])
+@pytest.mark.parametrize("rule", [{"match": "a"}, {"match": "a", "reply": "b", "x": 1}, ("a", [])])
 def test_bad_rules(rule) -> None:
-    with pytest.raises(ConfigError, match="scripted rule"):
-        ScriptedBackend(ScriptedConfig([rule]))
+    with pytest.raises(ConfigError, match=r"llm\.rules"):
+        build("llm", {"name": "scripted", "rules": [rule]})
 
 
 def test_latency_and_peak() -> None:

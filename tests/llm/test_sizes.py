@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+
+import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.llm.base import wants_small
-from gnnrag.llm.hf import HFConfig
-from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig, prices_of
+from gnnrag.parts import build
 from gnnrag.roles.prompting import PromptedConfig, Prompter
-from tests.helpers.each import each
 
 
-@each(
+@pytest.mark.parametrize(
     "model, expected",
     [
         ("SmolLM2-135M-Instruct.Q4_1.gguf", True),
@@ -39,25 +38,11 @@ def test_where_the_name_does_not_the_weights_do(tmp_path: Path) -> None:
     assert not wants_small("auto", "empty", tmp_path / "nowhere")
 
 
-@each(
-    "settings, expected",
-    [
-        ({"model": "gpt-4o-mini"}, (0.15, 0.6)),
-        ({"model": "gpt-4.1-2025-04-14", "price_out": 0.0}, (2.0, 0.0)),  # a snapshot; the caller's own price is used
-        ({"model": "gpt-4o-mini", "base_url": "http://127.0.0.1:8000/v1"}, (0.0, 0.0)),  # another's model of that name
-        ({"model": "gpt-4o-mini", "server_file": "servers"}, (0.0, 0.0)),
-        ({"model": "mine", "price_in": 3.0}, (3.0, 0.0)),
-    ],
-)
-def test_prices_are_those_of_the_server_that_is_asked(settings: dict[str, Any], expected: tuple[float, float]) -> None:
-    assert prices_of(OpenAIConfig(**settings)) == expected and prices_of(HFConfig()) == (0.0, 0.0)
-
-
 def test_a_role_asks_in_the_variant_of_its_model() -> None:
     settings = load_config(
         EvaluateConfig, None, ["llm.model=SmolLM2-135M", "llm.base_url=http://127.0.0.1:9/v1"]
     ).llm.settings
-    backend = OpenAIBackend(settings)
+    backend = build("llm", settings)
     assert Prompter("verifier", backend, PromptedConfig()).prompt.name == "verifier:small"
     assert Prompter("verifier", backend, PromptedConfig(prompt="verifier")).prompt.name == "verifier", "as it was told"
     assert Prompter("search", backend, PromptedConfig(), "agent_search_r1", raw=True).prompt.name == "agent_search_r1"

@@ -85,7 +85,7 @@ def llm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         pytest.importorskip("openvino_genai", reason="run: pip install 'gnnrag[openvino]'")
         yield "openvino", ["llm=openvino", f"llm.model={MODEL}", "llm.dtype=bfloat16"]
     elif request.param == "hf":
-        yield "hf", ["llm=hf", f"llm.model={MODEL}", "llm.device=cpu", "llm.max_padding=0.3"]
+        yield "hf", ["llm=hf", f"llm.model={MODEL}", "llm.device=cpu"]
     else:
         with serve(MODEL, tmp_path_factory.mktemp("serve")) as served:
             yield "server", [f"llm.base_url={served.base_url}", f"llm.model={served.model}", "llm.api_key_env=null"]

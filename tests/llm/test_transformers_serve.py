@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gnnrag.errors import LLMError
-from gnnrag.llm.base import Message, Reply, Request
+from gnnrag.llm.base import Backend, Message, Reply, Request
 from gnnrag.llm.cache import CachedBackend
-from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
-from gnnrag.parts import ready
+from gnnrag.llm.openai import OpenAI
+from gnnrag.parts import build, ready
 from gnnrag.roles.base import Chain, ChainTask, ReaderTask, ThoughtsTask, VerifierTask
 from gnnrag.roles.chain import PromptedChain
 from gnnrag.roles.reader import PromptedReader, PromptedReaderConfig
@@ -30,15 +31,16 @@ ROLES = ("thoughts", "chain", "verifier", "reader")
 
 
 @pytest.fixture
-def llm(served_model: ServedModel) -> Iterator[OpenAIBackend]:
-    yield OpenAIBackend(config(served_model))
+def llm(served_model: ServedModel) -> Iterator[OpenAI]:
+    yield config(served_model)
 
 
-def config(served: ServedModel, **settings) -> OpenAIConfig:
-    return OpenAIConfig(model=served.model, base_url=served.base_url, api_key_env=None, **settings)
+def config(served: ServedModel, **settings) -> OpenAI:
+    given = {"name": "transformers", "model": served.model, "base_url": served.base_url}
+    return build("llm", {**given, **settings})
 
 
-def generate(llm: OpenAIBackend, *requests: Request) -> list[Reply]:
+def generate(llm: OpenAI, *requests: Request) -> list[Reply]:
     async def go():
         try:
             return await asyncio.gather(*(llm.generate(r) for r in requests))
@@ -48,7 +50,7 @@ def generate(llm: OpenAIBackend, *requests: Request) -> list[Reply]:
     return asyncio.run(go())
 
 
-async def answer(llm: OpenAIBackend | CachedBackend, session: Session) -> None:
+async def answer(llm: OpenAI | CachedBackend, session: Session) -> None:
     """Run all four roles for one question."""
     short = {"max_tokens": 16}
     await PromptedThoughts(llm, PromptedThoughtsConfig(**short))(ThoughtsTask(QUESTION, PASSAGES), session)
@@ -63,7 +65,7 @@ async def answer(llm: OpenAIBackend | CachedBackend, session: Session) -> None:
     session.flag("reader", *answer.flags)
 
 
-def test_protocol_and_token_counts(llm: OpenAIBackend, tiny_model: Path) -> None:
+def test_protocol_and_token_counts(llm: OpenAI, tiny_model: Path) -> None:
     from transformers import AutoTokenizer
 
     messages = (Message("system", "Be brief."), Message("user", "Where was the author born?"))
@@ -78,12 +80,12 @@ def test_protocol_and_token_counts(llm: OpenAIBackend, tiny_model: Path) -> None
     assert first.prompt_tokens == len(expected) and not first.is_estimated
 
 
-def test_raw_completion(llm: OpenAIBackend) -> None:
+def test_raw_completion(llm: OpenAI) -> None:
     (reply,) = generate(llm, Request((Message("user", "Where was"),), max_tokens=4, raw=True))
     assert reply.text and reply.completion_tokens == 4
 
 
-def test_a_schema_is_ignored_in_silence(llm: OpenAIBackend) -> None:
+def test_a_schema_is_ignored_in_silence(llm: OpenAI) -> None:
     schema = {
         "type": "object",
         "properties": {"a": {"type": "integer"}},
@@ -94,7 +96,7 @@ def test_a_schema_is_ignored_in_silence(llm: OpenAIBackend) -> None:
     assert not reply.text.startswith("{"), "so replies have to be validated whatever was asked for"
 
 
-def test_nonsense_ends_in_counted_fallbacks(llm: OpenAIBackend) -> None:
+def test_nonsense_ends_in_counted_fallbacks(llm: OpenAI) -> None:
     session = Session("q")
     asyncio.run(answer(llm, session))
     usage = session.usage()
@@ -105,17 +107,18 @@ def test_nonsense_ends_in_counted_fallbacks(llm: OpenAIBackend) -> None:
     assert usage["prompt_tokens"] > 4 * 500
 
 
-def test_a_second_run_from_the_cache_makes_the_same_decisions(llm: OpenAIBackend, tmp_path: Path) -> None:
-    # The random model never ends by itself, so that nothing would be kept: call its replies complete.
-    class Complete(OpenAIBackend):
+def test_a_second_run_from_the_cache_makes_the_same_decisions(llm: OpenAI, tmp_path: Path) -> None:
+    class Complete(Backend):
+        """Calls replies complete: the random model never ends by itself, so that nothing would be kept."""
+
+        identity = {"type": "random"}  # noqa: RUF012
+
         async def generate(self, request: Request) -> Reply:
-            reply = await super().generate(request)
-            return Reply(reply.text, "stop", reply.prompt_tokens, reply.completion_tokens)
+            return replace(await llm.generate(request), finish_reason="stop")
 
     first, second = Session("q"), Session("q")
-    asyncio.run(answer(CachedBackend(Complete(llm.config), tmp_path / "c.sqlite"), first))
-    dead = Complete(OpenAIConfig(**{**vars(llm.config)}))
-    cached = CachedBackend(dead, tmp_path / "c.sqlite")
+    asyncio.run(answer(CachedBackend(Complete(), tmp_path / "c.sqlite"), first))
+    cached = CachedBackend(Complete(), tmp_path / "c.sqlite")
     asyncio.run(answer(cached, second))
     assert first.events == second.events
     one, two = first.usage(), second.usage()
@@ -124,14 +127,14 @@ def test_a_second_run_from_the_cache_makes_the_same_decisions(llm: OpenAIBackend
 
 
 def test_an_unknown_model_is_refused_at_once(served_model: ServedModel) -> None:
-    llm = OpenAIBackend(OpenAIConfig(model="absent", base_url=served_model.base_url))
+    llm = config(served_model, model="absent")
     with pytest.raises(LLMError, match=r"absent at 127\.0\.0\.1"):
         generate(llm, Request((Message("user", "a"),), max_tokens=2))
 
 
 def test_a_server_killed_midway_costs_fallbacks_not_hours(tiny_model: Path, tmp_path: Path) -> None:
     with serve(tiny_model, tmp_path) as served:
-        llm = OpenAIBackend(config(served, concurrency=4, max_retries=3, backoff_s=0.2, timeout_s=60))
+        llm = config(served, concurrency=4, max_retries=3, timeout_s=60)
         sessions = [Session(f"q{i}") for i in range(40)]
 
         async def go() -> None:

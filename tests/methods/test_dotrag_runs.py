@@ -11,7 +11,7 @@ import yaml
 
 from gnnrag.cli.index import main
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.datasets.articles import RELATIONS
+from gnnrag.datasets.kb import RELATIONS
 from gnnrag.index.store import Store
 from gnnrag.run.evaluation import evaluate
 from gnnrag.run.pipeline import needed_stages

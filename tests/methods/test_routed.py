@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.errors import LLMError
+from gnnrag.errors import ConfigError, LLMError
 from gnnrag.methods.base import RouteConfig
-from gnnrag.methods.routed import Routed, RoutedConfig
+from gnnrag.methods.routed import Routed
+from gnnrag.parts import make, ready
 from gnnrag.roles.base import Answer, ReaderTask, Role, RouterTask, Routing, Thoughts
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
-from tests.helpers.each import each
 from tests.helpers.parts import ToyIndex, ToyRetriever, scripted_roles
 
 FLAT, GRAPH, OWN = {"Q": {"f1": 0.9, "f2": 0.8}}, {"Q": {"g1": 0.9}, "f": {"g2": 0.8}}, {"Q": {"o1": 0.9}}
 # multihop in the place of bdtr: one query a round, so that what is asked can be told at a glance.
-CONFIG = RoutedConfig(multi_hop=RouteConfig("multihop", "chg", {"max_rounds": 1}))
+CONFIG = Routed(multi_hop=RouteConfig("multihop", "chg", {"max_rounds": 1}))
 
 
 class Index(ToyIndex):
@@ -50,11 +50,11 @@ class Router(Role[RouterTask, Routing]):
 class Found:
     """What a run left behind."""
 
-    def __init__(self, router: Any, answers: Any, config: RoutedConfig, tables: Any) -> None:
+    def __init__(self, router: Any, answers: Any, config: Routed, tables: Any) -> None:
         roles: dict[str, Any] = scripted_roles([Thoughts("f", None)], reader=answers)
         self.roles = {**roles, "router": router}
         self.flat, self.graph, self.own = (ToyRetriever(t) for t in tables)
-        method = Routed(Index(), self.roles, config)
+        method = ready(replace(config), index=Index(), roles=self.roles)
         others = {"hybrid": self.flat, "chg": self.graph}
         loop = Loop(method, self.own, self.roles["reader"], ToyIndex().lookup, others=others)
         self.prediction, self.session = asyncio.run(loop.answer(Question("q", "Q", ("yes",))))
@@ -71,7 +71,7 @@ class Found:
 SURE, UNSURE = Answer("yes", confidence=0.9), Answer("maybe", confidence=0.2)
 
 
-def run(router: Any, answers: Any = (SURE,), config: RoutedConfig = CONFIG, tables: Any = (FLAT, GRAPH, OWN)) -> Found:
+def run(router: Any, answers: Any = (SURE,), config: Routed = CONFIG, tables: Any = (FLAT, GRAPH, OWN)) -> Found:
     return Found(router, answers, config, tables)
 
 
@@ -92,7 +92,7 @@ def test_each_class_reaches_its_own_retriever() -> None:
     assert [e["retriever"] for e in multi.session.events if e["event"] == "query"] == ["chg", "chg"]
 
 
-@each(
+@pytest.mark.parametrize(
     "multi_hop, thematic, settings, route",
     [
         (0.5, 0.5, {}, "multi_hop"),
@@ -106,8 +106,8 @@ def test_each_class_reaches_its_own_retriever() -> None:
     ],
 )
 def test_the_first_rule_that_holds(multi_hop: float, thematic: float, settings: dict[str, Any], route: str) -> None:
-    method = Routed(Index(), {**scripted_roles(), "router": None}, replace(CONFIG, **settings))
-    assert method.decide(Routing({"multi_hop": multi_hop, "thematic": thematic}))[0] == route
+    method = replace(CONFIG, **settings)
+    assert method.decide(Routing({"multi_hop": multi_hop, "thematic": thematic})) == route
 
 
 # ----------------------------------------------------------------------------------------------------- escalation
@@ -120,7 +120,7 @@ def test_sufficient_evidence_is_read_once() -> None:
     assert run(Router(0.1), [Answer("yes")]).asked[1] == [], "readers that are language models state no confidence"
 
 
-@each("first", [UNSURE, Answer("")])
+@pytest.mark.parametrize("first", [UNSURE, Answer("")])
 def test_insufficient_evidence_escalates_once(first: Answer) -> None:
     """The reader goes on abstaining: nothing sends the question anywhere again."""
     found = run(Router(0.1), [first, Answer("")])
@@ -136,13 +136,13 @@ def test_other_routes_never_escalate() -> None:
     assert counts(run(Router(0.9), [Answer("")]).prediction) == {"route_multi_hop": 1}
 
 
-@each("settings", [{"escalate": False}, {"check": "off"}])
+@pytest.mark.parametrize("settings", [{"escalate": False}, {"check": "off"}])
 def test_escalation_can_be_switched_off(settings: dict[str, Any]) -> None:
     found = run(Router(0.1), [Answer("")], replace(CONFIG, **settings))
     assert found.asked == [["Q"], [], []] and len(found.roles["reader"].tasks) == 1
 
 
-@each("least, escalates", [(0.45, False), (0.46, True)])
+@pytest.mark.parametrize("least, escalates", [(0.45, False), (0.46, True)])
 def test_the_best_cosine(least: float, escalates: bool) -> None:
     found = run(Router(0.1), [SURE], replace(CONFIG, check="cosine", min_cosine=least))
     assert found.event("sufficiency")["value"] == 0.45 and bool(found.asked[1]) == escalates
@@ -178,4 +178,12 @@ def test_a_flat_method_that_answers_by_itself() -> None:
 
 
 def test_stages_of_the_check() -> None:
-    assert Routed.stages_for(CONFIG) == () and Routed.stages_for(replace(CONFIG, check="cosine")) == ("embeddings",)
+    assert CONFIG.reads == () and replace(CONFIG, check="cosine").reads == ("embeddings",)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"check": "judge"}, {"failed": ["passage_local"]}, {"thematic_threshold": 1.5}, {"min_cosine": -1}]
+)
+def test_settings_are_checked(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"method.{next(iter(settings))}"):
+        make(Routed, settings, "method")

@@ -8,7 +8,8 @@ import pytest
 from gnnrag.graphs.hierarchy import build_hierarchy
 from gnnrag.graphs.layout import layout_of
 from gnnrag.graphs.titles import TitleMatcher, build_titles
-from gnnrag.retrievers.chg import CHGConfig, CHGRetriever
+from gnnrag.parts import ready
+from gnnrag.retrievers.chg import CHGRetriever
 from gnnrag.text.analyse import analyse
 from gnnrag.text.normalise import words
 from gnnrag.text.subjects import PATH, subjects_of
@@ -55,7 +56,7 @@ class BagIndex:
 
 
 INDEX = BagIndex(CORPUS)
-RETRIEVER = CHGRetriever(INDEX)
+RETRIEVER = ready(CHGRetriever(), index=INDEX)
 
 
 def top(text: str, count: int = 3, retriever: CHGRetriever = RETRIEVER) -> list[str]:
@@ -71,7 +72,7 @@ def test_second_hop_follows_the_title_link_nearest_to_what_is_asked():
 
 
 def test_without_bridges_the_second_hop_is_lost():
-    plain = CHGRetriever(INDEX, CHGConfig(bridge_mass=0.0))
+    plain = ready(CHGRetriever(bridge_mass=0.0), index=INDEX)
     question = "Where was the director of Amber Road born?"
     assert top(question, 28, plain).index("holm") > top(question, 28).index("holm")
 
@@ -80,7 +81,7 @@ UNTITLED = BagIndex([Passage(p.id, "", p.text) for p in CORPUS])
 
 
 def test_without_titles_the_second_hop_follows_what_passages_are_about():
-    retriever = CHGRetriever(UNTITLED)
+    retriever = ready(CHGRetriever(), index=UNTITLED)
     assert top("Where was the director of Amber Road born?", 2, retriever) == ["amber", "holm"]
     assert top("Who stars in Amber Road and when did she die?", 2, retriever) == ["amber", "lind"]
 
@@ -94,16 +95,20 @@ SHARING = BagIndex([
 
 def test_without_titles_a_name_that_few_passages_share_is_a_bridge():
     question = "What is by the maker of Big Eyes?"
-    plain = CHGRetriever(SHARING, CHGConfig(name_share=0.0))
+    plain = ready(CHGRetriever(name_share=0.0), index=SHARING)
 
     def score(retriever: CHGRetriever, id_: str) -> float:
         ranking = retriever.retrieve([Query(question)])[0]
         return float(ranking.scores[ranking.ids.index(id_)])
 
-    assert score(CHGRetriever(SHARING), "apes") > score(plain, "apes")
-    assert score(CHGRetriever(SHARING), "f0") <= score(plain, "f0"), "of a name that many share nothing follows"
+    assert score(ready(CHGRetriever(), index=SHARING), "apes") > score(plain, "apes")
+    assert score(ready(CHGRetriever(), index=SHARING), "f0") <= score(plain, "f0"), (
+        "of a name that many share nothing follows"
+    )
     titled = BagIndex([Passage(p.id, f"Title {p.id}", p.text) for p in SHARING.passages])
-    assert score(CHGRetriever(titled), "apes") == score(CHGRetriever(titled, CHGConfig(name_share=0.0)), "apes")
+    assert score(ready(CHGRetriever(), index=titled), "apes") == score(
+        ready(CHGRetriever(name_share=0.0), index=titled), "apes"
+    )
 
 
 PARTS = BagIndex([
@@ -119,9 +124,9 @@ PARTS = BagIndex([
 def lead(**config: float) -> float:
     """How far the second part of `a.txt` is above a passage of another document that answers as well."""
     bare = {"follow_mass": 0.0, "section_gain": 0.0} | config
-    ranking = CHGRetriever(PARTS, CHGConfig(**bare)).retrieve([Query("what forms where lava meets the sea and cools")])[
-        0
-    ]
+    ranking = ready(CHGRetriever(**bare), index=PARTS).retrieve(
+        [Query("what forms where lava meets the sea and cools")]
+    )[0]
     scores = dict(zip(ranking.ids, ranking.scores.tolist(), strict=True))
     return scores["a.txt#1"] - scores["b.txt#1"]
 
@@ -165,6 +170,6 @@ def test_queries_that_match_nothing_still_rank(text):
 
 
 def test_tiny_corpora():
-    assert CHGRetriever(BagIndex([])).retrieve([Query("x")])[0].ids == ()
-    one = CHGRetriever(BagIndex([CORPUS[0]]))
+    assert ready(CHGRetriever(), index=BagIndex([])).retrieve([Query("x")])[0].ids == ()
+    one = ready(CHGRetriever(), index=BagIndex([CORPUS[0]]))
     assert one.retrieve([Query("Amber Road"), Query("nothing")])[1].ids == ("amber",)

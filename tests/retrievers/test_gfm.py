@@ -20,8 +20,9 @@ from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
 from gnnrag.index_config import EmbedderConfig, ExtractConfig, MessageConfig, TextConfig
+from gnnrag.parts import ready
 from gnnrag.retrievers import gfm
-from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
+from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.types import Query
 from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, build
@@ -67,7 +68,7 @@ def kb(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 
 def test_every_passage_is_ranked_and_no_batch_changes_a_score(index: Index, tmp_path: Path) -> None:
-    retriever = GFMRetriever(index, GFMConfig(checkpoint(tmp_path)))
+    retriever = ready(GFMRetriever(checkpoint(tmp_path)), index=index)
     assert retriever.channels == {"text"}
     together = retriever.retrieve(QUERIES)
     for query, ranking in zip(QUERIES, together, strict=True):
@@ -83,29 +84,27 @@ def test_questions_may_share_a_pass(index: Index, kb: Index, tmp_path: Path) -> 
     asked = [*QUERIES, Query("Lord Byron died"), Query("who directed Alien"), Query("who was in Blade")]
     near, whole = of_entities(tmp_path / "n", neighbourhood={"hops": 2, "fan": 5}), of_entities(tmp_path / "w")
     for ground, folder in ((index, checkpoint(tmp_path / "p")), (kb, near), (kb, whole)):
-        alone = GFMRetriever(ground, GFMConfig(folder)).retrieve(asked)
-        shared = GFMRetriever(ground, GFMConfig(folder, batch=4)).retrieve(asked)
+        alone = ready(GFMRetriever(folder), index=ground).retrieve(asked)
+        shared = ready(GFMRetriever(folder, batch=4), index=ground).retrieve(asked)
         for one, other in zip(alone, shared, strict=True):
             assert one.branch == other.branch and np.allclose(one.scores, other.scores, atol=1e-5)
-    with pytest.raises(ConfigError, match=r"retriever\.batch=0"):
-        GFMRetriever(index, GFMConfig(folder, batch=0))
 
 
 def test_passages_outside_the_subgraph_follow_by_search(index: Index, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, facts={"prune": {"passages": 2}})
-    retriever = GFMRetriever(index, GFMConfig(folder))
+    retriever = ready(GFMRetriever(folder), index=index)
     (ranking,) = retriever.retrieve(QUERIES[:1])
     (part,) = retriever.scorer.graphs.prepare([QUERIES[0].text])  # type: ignore[union-attr]
     inside = {index.ids[p] for p in part.passages[part.candidates]}
     assert len(inside) == 2 and set(ranking.ids[:2]) == inside
     rest = [index.position[i] for i in ranking.ids[2:]]
     assert rest == sorted(rest, key=lambda p: (-part.prior[p], p))
-    wide = GFMRetriever(index, GFMConfig(folder, passages=6)).retrieve(QUERIES[:1])[0]
+    wide = ready(GFMRetriever(folder, passages=6), index=index).retrieve(QUERIES[:1])[0]
     assert wide.ids != ranking.ids or not np.array_equal(wide.scores, ranking.scores)
 
 
 def test_paths_lead_from_seeds_to_the_passage(index: Index, tmp_path: Path) -> None:
-    retriever = GFMRetriever(index, GFMConfig(checkpoint(tmp_path)))
+    retriever = ready(GFMRetriever(checkpoint(tmp_path)), index=index)
     best = retriever.retrieve(QUERIES[:1])[0].ids[:3]
     reasons = retriever.explain(QUERIES[0], [*best, "nothing"])
     assert reasons and {reason.id for reason in reasons} <= set(best)
@@ -116,16 +115,16 @@ def test_paths_lead_from_seeds_to_the_passage(index: Index, tmp_path: Path) -> N
 
 
 def test_entities_answer_questions_of_a_knowledge_base(kb: Index, tmp_path: Path) -> None:
-    retriever = GFMRetriever(kb, GFMConfig(of_entities(tmp_path, threshold=0.0)))
+    retriever = ready(GFMRetriever(of_entities(tmp_path, threshold=0.0)), index=kb)
     query = Query("who directed Alien", "graph", 1000)
     assert retriever.channels == {"text", "graph"}
     (ranking,) = retriever.retrieve([query])
     assert set(ranking.ids) == {"Blade", "Ridley Scott", "Sigourney Weaver", "1998", "1979"}, "all but what it names"
     assert ranking.kind == "entity" and ranking.sources[0] == (ranking.ids[0],)
-    strict = GFMRetriever(kb, GFMConfig(of_entities(tmp_path), threshold=1.0)).retrieve([query])[0]
+    strict = ready(GFMRetriever(of_entities(tmp_path), threshold=1.0), index=kb).retrieve([query])[0]
     assert strict.ids == ranking.ids[:1], "there is always an answer"
     middle = float(np.median(ranking.scores))
-    some = GFMRetriever(kb, GFMConfig(of_entities(tmp_path, threshold=middle))).retrieve([query])[0]
+    some = ready(GFMRetriever(of_entities(tmp_path, threshold=middle)), index=kb).retrieve([query])[0]
     assert some.ids == ranking.ids[:3], "the threshold is the checkpoint's"
     (articles,) = retriever.retrieve([Query(query.text)])
     assert articles.ids[:5] == ranking.ids and articles.ids[-1] == "Alien"
@@ -134,7 +133,7 @@ def test_entities_answer_questions_of_a_knowledge_base(kb: Index, tmp_path: Path
 
 
 def test_a_question_that_names_nothing_is_told_apart(kb: Index, tmp_path: Path) -> None:
-    retriever = GFMRetriever(kb, GFMConfig(of_entities(tmp_path)))
+    retriever = ready(GFMRetriever(of_entities(tmp_path)), index=kb)
     nodes, articles = retriever.retrieve([Query("who directed it", "graph"), Query("who directed it")])
     assert nodes.branch == articles.branch == "gnn_none_fallback", "the loop counts what ends so"
     assert not nodes.ids and articles.high == 0.0
@@ -151,29 +150,29 @@ def test_triples_of_text_reach_passages_by_the_ranker(tmp_path: Path) -> None:
                              extract=extract, gnn=MessageConfig(structure=structure))  # fmt: skip
         root = tmp_path / f"index-{structure}"
         build(root, CORPUS, config, stages=ENTITY_STAGES)
-        retriever = GFMRetriever(Index(root), GFMConfig(of_entities(tmp_path / "ck")))
+        retriever = ready(GFMRetriever(of_entities(tmp_path / "ck")), index=Index(root))
         (ranking,) = retriever.retrieve([Query("Where did Lord Byron die?")])
         assert {"p1", "p2"} <= set(ranking.ids[:4]) and ranking.branch == "gnn_exact"
         assert retriever.explain(Query("Where did Lord Byron die?"), ["p4"]) == [] or structure
     with pytest.raises(ConfigError, match="index holds facts alone"):
-        GFMRetriever(Index(root), GFMConfig(checkpoint(tmp_path / "node")))
+        ready(GFMRetriever(checkpoint(tmp_path / "node")), index=Index(root))
 
 
 def test_what_does_not_suit_is_refused(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = checkpoint(tmp_path / "other", {"weights": "0" * 64, "normalised": True})
     with pytest.raises(ArtefactError, match=r"encoder\.weights"):
-        GFMRetriever(index, GFMConfig(other))
+        ready(GFMRetriever(other), index=index)
     with pytest.raises(ConfigError, match="has no facts"):
-        GFMRetriever(index, GFMConfig(of_entities(tmp_path / "entity")))
+        ready(GFMRetriever(of_entities(tmp_path / "entity")), index=index)
     with pytest.raises(ConfigError, match="no checkpoint there"):
-        GFMRetriever.channels_for(GFMConfig(str(tmp_path / "nowhere")))
+        _ = GFMRetriever(str(tmp_path / "nowhere")).channels
     monkeypatch.setattr(gfm, "SHIPPED", tmp_path / "none")
-    assert GFMRetriever.stages_for(GFMConfig()) == NODE_STAGES
+    assert GFMRetriever().reads == NODE_STAGES
     with pytest.raises(ConfigError, match=r"training/train_gnn\.py"):
-        GFMRetriever(index)
+        ready(GFMRetriever(), index=index)
     (tmp_path / "other" / "config.json").write_text("{}")
     with pytest.raises(ArtefactError, match="no record of a checkpoint"):
-        GFMRetriever.channels_for(GFMConfig(other))
+        _ = GFMRetriever(other).channels
 
 
 @each("dots", [["retriever=gfm", "gnn.checkpoint=x"], ["gnn.checkpoint=x", "retriever=gfm"]])
@@ -185,9 +184,9 @@ def test_the_checkpoint_is_a_setting_of_the_retriever(dots: list[str]) -> None:
 
 def test_stages_by_mode(tmp_path: Path) -> None:
     folder = of_entities(tmp_path / "e")
-    assert GFMRetriever.stages_for(GFMConfig(folder)) == ENTITY_STAGES
-    assert GFMRetriever.stages_for(GFMConfig(folder, link_vectors=True)) == (*ENTITY_STAGES, "entity_vectors")
-    assert GFMRetriever.channels_for(GFMConfig(checkpoint(tmp_path / "n"))) == {"text"}
+    assert GFMRetriever(folder).reads == ENTITY_STAGES
+    assert GFMRetriever(folder, link_vectors=True).reads == (*ENTITY_STAGES, "entity_vectors")
+    assert GFMRetriever(checkpoint(tmp_path / "n")).channels == {"text"}
 
 
 @each(
@@ -212,4 +211,4 @@ def test_sentences_as_relations(tmp_path: Path) -> None:
     assert knowledge.is_sentences and len(index.read("relation_vectors")) == knowledge.graph.num_relations
     assert "Her father was Lord Byron." in knowledge.graph.relations
     folder = checkpoint(tmp_path / "ck")
-    assert len(GFMRetriever(index, GFMConfig(folder)).retrieve(QUERIES[:1])[0]) == len(CORPUS)
+    assert len(ready(GFMRetriever(folder), index=index).retrieve(QUERIES[:1])[0]) == len(CORPUS)

@@ -20,12 +20,11 @@ from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request, estimate_tokens
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.retrievers.base import ANSWER
 from gnnrag.retrievers.graphrag import (
     NO_DATA,
-    GraphRAGGlobalConfig,
     GraphRAGGlobalRetriever,
-    GraphRAGLocalConfig,
     GraphRAGLocalRetriever,
 )
 from gnnrag.retrievers.graphrag.report_roles import (
@@ -58,11 +57,11 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 
 def local(index: Index, **settings: Any) -> GraphRAGLocalRetriever:
-    return GraphRAGLocalRetriever(index, GraphRAGLocalConfig(**settings))
+    return ready(GraphRAGLocalRetriever(**settings), index=index)
 
 
 def search(index: Index, roles: Any, *queries: Query, **settings: Any) -> tuple[list[Ranking], Session]:
-    retriever, session = GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(**settings), roles), Session("q")
+    retriever, session = ready(GraphRAGGlobalRetriever(**settings), index=index, roles=roles), Session("q")
     return asyncio.run(retriever.retrieve_for(queries, session)), session
 
 
@@ -167,7 +166,7 @@ def first_ids(request: Request) -> list[str]:
 class TestGlobal:
     @each("settings", [{"stale": "drop"}, {"min_rating": 0.01}])
     def test_members_of_a_dropped_report_are_read_above_it(self, index: Index, settings: dict[str, Any]) -> None:
-        retriever = GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(**settings), {})
+        retriever = ready(GraphRAGGlobalRetriever(**settings), index=index, roles={})
         view, every = retriever.view, retriever.candidates()
         parents = view.communities.parents
         gone = next(i for i in every if parents[i] >= 0 and int(parents[i]) not in every)
@@ -181,13 +180,13 @@ class TestGlobal:
     def roles(self, points: Any, reduce: Any = None, rating: Any = None) -> dict[str, Any]:
         return {
             "report_points": Scripted("report_points", *points),
-            "report_reduce": reduce or OfflineReduce(),
+            "report_reduce": reduce or ready(OfflineReduce()),
             "report_rating": rating,
         }
 
     def test_every_batch_is_asked_and_the_points_are_reduced_in_order(self, index: Index) -> None:
         """The map-reduce order, with a scripted model."""
-        retriever = GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(batch_tokens=3000), {})
+        retriever = ready(GraphRAGGlobalRetriever(batch_tokens=3000), index=index, roles={})
         chosen = retriever.candidates()
         batches = retriever.batches(chosen)
         assert len(batches) > 3 and sorted(i for b in batches for i in b) == chosen
@@ -205,7 +204,10 @@ class TestGlobal:
             return json.dumps({"points": rows})
 
         llm = ScriptedBackend.of(("You answer a question about a whole", "The answer."), (".", reply))
-        roles = {"report_points": PromptedReportPoints(llm), "report_reduce": PromptedReduce(llm)}
+        roles = {
+            "report_points": ready(PromptedReportPoints(), backend=llm),
+            "report_reduce": ready(PromptedReduce(), backend=llm),
+        }
         (ranking,), session = search(index, roles, Query(QUERY, "graph"), batch_tokens=3000)
         assert len(llm.requests) == len(batches) + 1
         assert [len(first_ids(r)) for r in llm.requests[:-1]] == [len(b) for b in batches], "in order, reports numbered"
@@ -234,7 +236,7 @@ class TestGlobal:
                 session.add_call("report_points", 10, 1)
                 return ReportPoints((Point(f"point {number}", 50.0, (task.reports[0][0],)),))
 
-        roles = {"report_points": Slow(), "report_reduce": OfflineReduce()}
+        roles = {"report_points": Slow(), "report_reduce": ready(OfflineReduce())}
         (ranking,), session = search(index, roles, Query(QUERY, "graph"), batch_tokens=3000)
         numbers = [e["number"] for e in session.events if e["event"] == "asked"]
         assert numbers == sorted(numbers) and len(numbers) > 3
@@ -243,8 +245,8 @@ class TestGlobal:
         assert kept == [[50.0, f"point {n}"] for n in numbers] and ranking.ids[0] == ANSWER
 
     def test_a_budget_counts_all_batches(self, index: Index) -> None:
-        retriever = GraphRAGGlobalRetriever(
-            index, GraphRAGGlobalConfig(batch_tokens=3000), self.roles([ReportPoints()], rating=None)
+        retriever = ready(
+            GraphRAGGlobalRetriever(batch_tokens=3000), index=index, roles=self.roles([ReportPoints()], rating=None)
         )
         session = Session("q", Budget(max_calls=2))
         with pytest.raises(BudgetError, match="max_calls=2"):
@@ -252,15 +254,15 @@ class TestGlobal:
         assert session.by_role["report_points"]["calls"] > 2, "what was paid for is in the books"
 
     def test_inside_a_batch_by_weight_then_rating(self, index: Index) -> None:
-        retriever = GraphRAGGlobalRetriever(index, None, {})
+        retriever = ready(GraphRAGGlobalRetriever(), index=index, roles={})
         weights, ratings = retriever.view.communities.occurrence, retriever.view.ratings
         for batch in retriever.batches(retriever.candidates()):
             rows = [(-weights[i], -ratings[i]) for i in batch]
             assert rows == sorted(rows)
 
     def test_nano_order(self, index: Index) -> None:
-        config = GraphRAGGlobalConfig(order="occurrence", max_reports=20, batch_tokens=1500)
-        retriever = GraphRAGGlobalRetriever(index, config, {})
+        config = GraphRAGGlobalRetriever(order="occurrence", max_reports=20, batch_tokens=1500)
+        retriever = ready(config, index=index, roles={})
         batches = retriever.batches(retriever.candidates())
         weights = retriever.view.communities.occurrence
         rows = [-float(weights[i]) for b in batches for i in b]
@@ -268,25 +270,24 @@ class TestGlobal:
 
     def test_an_oversized_report_travels_alone(self, index: Index) -> None:
         """Q-NG-2."""
-        retriever = GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(batch_tokens=1), {})
+        retriever = ready(GraphRAGGlobalRetriever(batch_tokens=1), index=index, roles={})
         batches = retriever.batches(retriever.candidates())
         assert all(len(b) == 1 for b in batches) and len(batches) == len(retriever.candidates())
 
     def test_parents_beside_their_children(self, index: Index) -> None:
         """Q-MS-6."""
         released, fixed = (
-            GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(profile=p), {}).candidates()
-            for p in ("released", "fixed")
+            ready(GraphRAGGlobalRetriever(profile=p), index=index, roles={}).candidates() for p in ("released", "fixed")
         )
         assert set(fixed) < set(released)
         levels = index.read("communities").levels
         assert released == [i for i in range(len(levels)) if levels[i] <= 2]
 
     def test_min_rating(self, index: Index) -> None:
-        retriever = GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(min_rating=3), {})
+        retriever = ready(GraphRAGGlobalRetriever(min_rating=3), index=index, roles={})
         candidates = retriever.candidates()
         assert {float(retriever.view.ratings[i]) >= 3 for i in candidates} == {True}
-        assert len(candidates) < len(GraphRAGGlobalRetriever(index, None, {}).candidates())
+        assert len(candidates) < len(ready(GraphRAGGlobalRetriever(), index=index, roles={}).candidates())
 
     @each("points", [(), (Point("nothing", 0.0),)])
     def test_no_positive_point_no_reduce_call(self, index: Index, points: Sequence[Point]) -> None:
@@ -315,7 +316,7 @@ class TestGlobal:
         points = [Point("a" * 40, 80.0), Point("b" * 400, 70.0), Point("c" * 40, 60.0)]
         kept = {}
         for profile in ("released", "fixed"):
-            reduce = Scripted("report_reduce", asyncio.run(OfflineReduce()(_task(points), Session("q"))))
+            reduce = Scripted("report_reduce", asyncio.run(ready(OfflineReduce())(_task(points), Session("q"))))
             roles = self.roles([ReportPoints(tuple(points)), ReportPoints()], reduce)
             search(index, roles, Query(QUERY, "graph"), profile=profile, reduce_tokens=50)
             kept[profile] = [p.text[0] for p in reduce.tasks[0].points]
@@ -342,7 +343,11 @@ class TestGlobal:
     def test_passages_of_the_best_points_come_first(self, index: Index) -> None:
         communities = index.read("communities")
         reports = index.read("reports").items
-        i = next(i for i in GraphRAGGlobalRetriever(index, None, {}).candidates() if len(reports[i].draft.findings) > 2)
+        i = next(
+            i
+            for i in ready(GraphRAGGlobalRetriever(), index=index, roles={}).candidates()
+            if len(reports[i].draft.findings) > 2
+        )
         finding = reports[i].draft.findings[2]
         point = Point(finding.explanation, 99.0, (communities.keys[i],))
         (graph, text), _ = search(
@@ -376,7 +381,7 @@ class TestGlobal:
 
     def test_without_roles_it_cannot_be_asked(self, index: Index) -> None:
         with pytest.raises(TypeError, match="retrieve_for"):
-            GraphRAGGlobalRetriever(index, None, {}).retrieve([Query("x")])
+            ready(GraphRAGGlobalRetriever(), index=index, roles={}).retrieve([Query("x")])
 
 
 def _task(points: Sequence[Point]) -> Any:

@@ -11,11 +11,11 @@ import pytest
 from gnnrag.errors import LLMError
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.retrievers.graphrag.report_roles import (
     OfflineRating,
     OfflineReduce,
     OfflineReportPoints,
-    OfflineReportPointsConfig,
     Point,
     PromptedRating,
     PromptedReduce,
@@ -51,15 +51,15 @@ class TestPointsOffline:
     )
 
     def test_sentences_that_speak_of_the_query(self, index: Index) -> None:
-        reply, _ = ask(OfflineReportPoints(index), self.TASK)
+        reply, _ = ask(ready(OfflineReportPoints(), index=index), self.TASK)
         (point,) = reply.points
         assert point.text == "Night Harbour is a film directed by Vera Lindqvist." and point.reports == ("c-1", "c-2")
         assert 15 <= point.score <= 100, "headings are no sentences, and bread does not help"
 
     def test_settings(self, index: Index) -> None:
-        strict = OfflineReportPoints(index, OfflineReportPointsConfig(min_score=101))
+        strict = ready(OfflineReportPoints(min_score=101), index=index)
         assert ask(strict, self.TASK)[0] == ReportPoints()
-        greedy = OfflineReportPoints(index, OfflineReportPointsConfig(min_score=0, points=2))
+        greedy = ready(OfflineReportPoints(min_score=0, points=2), index=index)
         points = ask(greedy, self.TASK)[0].points
         assert len(points) == 2 and points[0].score >= points[1].score
 
@@ -68,8 +68,16 @@ class TestPointsOffline:
         i = next(i for i in range(len(keys)) if "Kalmar" in reports.items[i].draft.summary)
         text = f"# T\n{reports.items[i].draft.summary}"
         query = reports.items[i].draft.summary.split(".")[0]
-        near = ask(OfflineReportPoints(index), ReportPointsTask(query, ((keys[i], text),)))[0].points[0].score
-        far = ask(OfflineReportPoints(index), ReportPointsTask(query, (("c-unknown", text),)))[0].points[0].score
+        near = (
+            ask(ready(OfflineReportPoints(), index=index), ReportPointsTask(query, ((keys[i], text),)))[0]
+            .points[0]
+            .score
+        )
+        far = (
+            ask(ready(OfflineReportPoints(), index=index), ReportPointsTask(query, (("c-unknown", text),)))[0]
+            .points[0]
+            .score
+        )
         assert near > far
 
 
@@ -77,7 +85,7 @@ class TestPointsPrompted:
     def test_citations_become_ids(self) -> None:
         rows = [{"text": " A\n point ", "score": "80", "reports": ["R2", "r1", "R7"]}, {"text": "B", "score": 0}]
         llm = ScriptedBackend.of((".", json.dumps({"points": rows})))
-        reply, session = ask(PromptedReportPoints(llm), MAP)
+        reply, session = ask(ready(PromptedReportPoints(), backend=llm), MAP)
         assert reply == ReportPoints((Point("A point", 80.0, ("c-2", "c-1")), Point("B", 0.0)))
         assert session.by_role["report_points"]["calls"] == 1
         shown = uncoded(llm.requests[0].messages[-1].content)
@@ -85,7 +93,7 @@ class TestPointsPrompted:
 
     def test_no_usable_reply(self) -> None:
         for replies in (["no", "never"], [LLMError("down")]):
-            reply, _ = ask(PromptedReportPoints(ScriptedBackend.of((".", replies))), MAP)
+            reply, _ = ask(ready(PromptedReportPoints(), backend=ScriptedBackend.of((".", replies))), MAP)
             assert reply == ReportPoints((), ("points_failed",))
 
     @each(
@@ -104,22 +112,22 @@ class TestPointsPrompted:
 class TestReduce:
     def test_offline_keeps_order_citations_and_length(self) -> None:
         points = (*POINTS, Point("A river is the Sill.", 30, ("c-3",)), Point("Kalmar has a castle.", 5))
-        reply, _ = ask(OfflineReduce(), ReduceTask("Q", points))
+        reply, _ = ask(ready(OfflineReduce()), ReduceTask("Q", points))
         assert reply.text.splitlines() == [
             "The Sill is a river. [c-1]", "The Isar is a river. [c-2, c-1]", "Kalmar has a castle.",
         ]  # fmt: skip
-        assert ask(OfflineReduce(), ReduceTask("Q", points, max_words=6))[0].text == "The Sill is a river. [c-1]"
-        assert ask(OfflineReduce(), ReduceTask("Q", ()))[0].text == ""
+        assert ask(ready(OfflineReduce()), ReduceTask("Q", points, max_words=6))[0].text == "The Sill is a river. [c-1]"
+        assert ask(ready(OfflineReduce()), ReduceTask("Q", ()))[0].text == ""
 
     def test_prompted(self) -> None:
         llm = ScriptedBackend.of((".", "<think>hm</think> Two rivers [c-1]."))
-        reply, _ = ask(PromptedReduce(llm), ReduceTask("Which\nrivers?", POINTS, 300))
+        reply, _ = ask(ready(PromptedReduce(), backend=llm), ReduceTask("Which\nrivers?", POINTS, 300))
         assert reply.text == "Two rivers [c-1]." and reply.flags == ()
         shown = uncoded(llm.requests[0].messages[-1].content)
         assert (
             "1. (score 90) The Sill is a river. [c-1]\n2. (score 40) The Isar" in shown and "at most 300 words" in shown
         )
-        reply, session = ask(PromptedReduce(ScriptedBackend.of((".", ""))), ReduceTask("Q", POINTS))
+        reply, session = ask(ready(PromptedReduce(), backend=ScriptedBackend.of((".", ""))), ReduceTask("Q", POINTS))
         assert reply.flags == ("reduce_fallback",) and reply.text.startswith("The Sill is a river. [c-1]")
         assert session.by_role["report_reduce"]["parse_failure"] == 2
 
@@ -129,21 +137,23 @@ class TestRating:
         keys, reports = index.read("communities").keys, index.read("reports")
         text = f"{reports.items[0].draft.title}\n{reports.items[0].draft.summary}"
         (vector,) = index.embedder.encode([text], is_query=True)
-        own, _ = ask(OfflineRating(index), RateReportTask(text, (keys[0], "whatever")))
+        own, _ = ask(ready(OfflineRating(), index=index), RateReportTask(text, (keys[0], "whatever")))
         assert own.rating == pytest.approx(5 * float(reports.scores(vector)[0]), abs=1e-3), (
             "its vector lies in the index"
         )
         assert own.rating > 3
-        assert ask(OfflineRating(index), RateReportTask(text, ("c-unknown", text)))[0].rating == pytest.approx(
-            5.0, abs=1e-3
-        )
-        other, _ = ask(OfflineRating(index), RateReportTask("zzz qqq", (keys[0], "whatever")))
+        assert ask(ready(OfflineRating(), index=index), RateReportTask(text, ("c-unknown", text)))[
+            0
+        ].rating == pytest.approx(5.0, abs=1e-3)
+        other, _ = ask(ready(OfflineRating(), index=index), RateReportTask("zzz qqq", (keys[0], "whatever")))
         assert 0 <= other.rating < 2.5
 
     def test_prompted(self) -> None:
         task = RateReportTask("Q", ("c-1", "text"))
-        assert ask(PromptedRating(ScriptedBackend.of((".", 'It is {"rating": 4}'))), task)[0].rating == 4
-        reply, _ = ask(PromptedRating(ScriptedBackend.of((".", "four"))), task)
+        assert (
+            ask(ready(PromptedRating(), backend=ScriptedBackend.of((".", 'It is {"rating": 4}'))), task)[0].rating == 4
+        )
+        reply, _ = ask(ready(PromptedRating(), backend=ScriptedBackend.of((".", "four"))), task)
         assert (reply.rating, reply.flags) == (1.0, ("rating_failed",)), "as in the release"
         for text in ('{"rating": 6}', '{"rating": "4"}', '{"rating": false}', "4"):
             with pytest.raises(MalformedError):

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gnnrag.errors import ConfigError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.retrievers.hipporag import HippoRAGConfig, HippoRAGRetriever
+from gnnrag.parts import ready
+from gnnrag.retrievers.hipporag import HippoRAGRetriever
 from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
 from gnnrag.types import Passage, Query
@@ -31,7 +31,7 @@ class Linked(HippoRAGRetriever):
 
 def test_golden_entities_and_facts():
     graph = golden_index().entity_graph.graph
-    retriever = Linked(golden_index())
+    retriever = ready(Linked(), index=golden_index())
     mass = retriever._walk.solve(retriever._reset([graph.position["alice"]]), 1e-10).ravel()
     names = ("alice", "acme corp", "springfield", "shelbyville", "springfield town")
     expected = [0.599305, 0.210995, 0.108359, 0.044907, 0.036433]
@@ -46,13 +46,13 @@ def test_golden_entities_and_facts():
     [("alice", [1.0, 0.702390, 0.053585, 0.0]), ("alice, springfield", [1.0, 0.516219, 0.134559, 0.0])],
 )
 def test_golden_passages(names, expected):
-    ranking = Linked(golden_index()).retrieve([Query(names)])[0]
+    ranking = ready(Linked(), index=golden_index()).retrieve([Query(names)])[0]
     assert ranking.ids == ("P0", "P1", "P2", "P3") and ranking.branch == "ppr"
     assert ranking.scores.tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_query_that_names_nothing_falls_back_to_dense():
-    found = Linked(golden_index()).retrieve([Query("nobody"), Query("alice")])
+    found = ready(Linked(), index=golden_index()).retrieve([Query("nobody"), Query("alice")])
     assert [r.branch for r in found] == ["dense_fallback", "ppr"]
     assert found[0].ids == ("P0", "P3", "P1", "P2")
 
@@ -63,13 +63,14 @@ class LooselyLinked(Linked):
 
 @each("names", ["dense", "uniform"])
 def test_the_ensemble_is_half_dense_unless_names_are_linked_surely(names):
-    config = HippoRAGConfig(ensemble=True, no_names=names)
     expected = 0.5 * np.array([1.0, 0.702390, 0.053585, 0.0]) + 0.5 * np.array([1.0, 0.05 / 0.13, 0.0, 0.08 / 0.13])
-    found, nobody = LooselyLinked(golden_index(), config).retrieve([Query("alice"), Query("nobody")])
+    found, nobody = ready(LooselyLinked(ensemble=True, no_names=names), index=golden_index()).retrieve(
+        [Query("alice"), Query("nobody")]
+    )
     assert found.branch == "ensemble" and found.ids == ("P0", "P1", "P3", "P2")
     assert sorted(found.scores) == pytest.approx(sorted(expected), abs=1e-6)
     assert nobody.branch == "dense_fallback" and nobody.scores.tolist() == [0.52, 0.47, 0.44, 0.39]
-    sure = Linked(golden_index(), config).retrieve([Query("alice")])[0]
+    sure = ready(Linked(ensemble=True, no_names=names), index=golden_index()).retrieve([Query("alice")])[0]
     assert sure.branch == "ppr" and sure.scores.tolist() == pytest.approx([1.0, 0.702390, 0.053585, 0.0], abs=1e-6)
 
 
@@ -77,22 +78,18 @@ def test_names_of_a_role():
     index = golden_index()
     index.config = SimpleNamespace(graph=SimpleNamespace(norm="hipporag"))
     mentions = Scripted("mentions", Mentions(("Alice!", "ALICE", "..."), flags=("some",)), Mentions())
-    retriever = HippoRAGRetriever(index, HippoRAGConfig(names="role"), {"mentions": mentions})
+    retriever = ready(HippoRAGRetriever(names="role"), index=index, roles={"mentions": mentions})
     session = Session("q")
     first, second = asyncio.run(retriever.retrieve_for([Query("who is she?"), Query("who?")], session))
     assert first.scores.tolist() == pytest.approx([1.0, 0.702390, 0.053585, 0.0], abs=1e-6)
     assert second.branch == "dense_fallback" and [task.query for task in mentions.tasks] == ["who is she?", "who?"]
     assert session.by_role["mentions"]["some"] == 1 and session.by_role["mentions"]["calls"] == 2
-    assert not HippoRAGRetriever(index).asks_roles
-    with pytest.raises(ConfigError, match="allowed are corpus, role"):
-        HippoRAGRetriever(index, HippoRAGConfig(names="ner"))
+    assert not ready(HippoRAGRetriever(), index=index).asks_roles
 
 
 def test_a_query_without_names_as_released():
-    ranking = Linked(golden_index(), HippoRAGConfig(no_names="uniform")).retrieve([Query("nobody")])[0]
+    ranking = ready(Linked(no_names="uniform"), index=golden_index()).retrieve([Query("nobody")])[0]
     assert ranking.branch == "uniform_fallback" and ranking.scores.tolist() == [0.25] * 4
-    with pytest.raises(ConfigError, match="allowed are dense, uniform"):
-        Linked(golden_index(), HippoRAGConfig(no_names="random"))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +101,7 @@ def index(tmp_path_factory):
 
 
 def test_names_are_linked_to_entities(index):
-    retriever = HippoRAGRetriever(index)
+    retriever = ready(HippoRAGRetriever(), index=index)
     entities = index.entity_graph.graph.entities
     assert [entities[i] for i in retriever.link("Where was the father of Ada Lovelace born?")] == ["ada lovelace"]
     assert retriever.link("who?") == {}

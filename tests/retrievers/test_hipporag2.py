@@ -10,10 +10,10 @@ import pytest
 from gnnrag.graphs.entities import build_entity_graph
 from gnnrag.index.graph_stages import EntityKnowledge
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.retrievers.hipporag2 import (
     FactFilterTask,
     FactsKept,
-    HippoRAG2Config,
     HippoRAG2Retriever,
     OfflineFactFilter,
     PromptedFactFilter,
@@ -79,7 +79,7 @@ def close(*values):
     ],
 )
 def test_golden_cases(case, settings, expected):
-    retriever = HippoRAG2Retriever(golden_index(), HippoRAG2Config(**settings), keep(*KEPT))
+    retriever = ready(HippoRAG2Retriever(**settings), index=golden_index(), roles=keep(*KEPT))
     found, ranking = scores(retriever)
     assert found == close(*expected), case
     assert ranking.branch == "ppr" and ranking.ids == ("P0", "P1", "P2", "P3")
@@ -89,14 +89,14 @@ def test_golden_cases(case, settings, expected):
 def test_golden_seeds(agg):
     index = golden_index()
     graph = index.entity_graph.graph
-    seeds = linked(HippoRAG2Retriever(index, HippoRAG2Config(phrase_agg=agg), keep(*KEPT)))
+    seeds = linked(ready(HippoRAG2Retriever(phrase_agg=agg), index=index, roles=keep(*KEPT)))
     assert {graph.entities[e]: w for e, w in seeds.entities} == pytest.approx(SEEDS[agg])
     assert [graph.facts[f] for f, _ in seeds.facts] == list(KEPT)
     assert [score for _, score in seeds.facts] == pytest.approx([1.0, 0.84375, 0.5625])
 
 
 def test_golden_scores_made_comparable():
-    ranking = scores(HippoRAG2Retriever(golden_index(), None, keep(*KEPT)))[1]
+    ranking = scores(ready(HippoRAG2Retriever(), index=golden_index(), roles=keep(*KEPT)))[1]
     # The table's values were rounded from unrounded scores, so these are compared to the same six digits.
     assert ranking.normalised("minmax_full").tolist() == close(1.0, 0.580691, 0.238259, 0.0)
     assert ranking.normalised("max_scale").tolist() == close(1.0, 0.626003, 0.320575, 0.108063)
@@ -124,64 +124,70 @@ def test_golden_case_f_is_not_what_is_done():
     names = ("alice", "acme corp", "springfield", "shelbyville", "springfield town")
     expected = (0.204166, 0.170279, 0.272940, 0.143453, 0.079079)
     assert [right[graph.position[n]] for n in names] == close(*expected)
-    assert scores(HippoRAG2Retriever(index, None, keep(*KEPT)))[0] == pytest.approx(right[5:].tolist(), abs=1e-9)
+    assert scores(ready(HippoRAG2Retriever(), index=index, roles=keep(*KEPT)))[0] == pytest.approx(
+        right[5:].tolist(), abs=1e-9
+    )
 
 
 class TestFallback:
     @each("kept", [(), (F4,)])  # the weakest fact has score 0, and so have its entities
     def test_dense_scores_where_nothing_is_seeded(self, kept):
-        found, ranking = scores(HippoRAG2Retriever(golden_index(), None, keep(*kept)))
+        found, ranking = scores(ready(HippoRAG2Retriever(), index=golden_index(), roles=keep(*kept)))
         assert found == close(1.0, 0.384615, 0.0, 0.615385)
         assert ranking.branch == "dense_fallback" and ranking.ids == ("P0", "P3", "P1", "P2")
 
     def test_same_scale_is_golden_case_h(self):
-        config = HippoRAG2Config(fallback_policy="same_scale")
-        found, ranking = scores(HippoRAG2Retriever(golden_index(), config, keep()))
+        config = HippoRAG2Retriever(fallback_policy="same_scale")
+        found, ranking = scores(ready(config, index=golden_index(), roles=keep()))
         assert found == close(0.317304, 0.131421, 0.005753, 0.181818)
         assert ranking.branch == "dense_fallback"
 
     @each("policy", ["minmax", "same_scale"])
     def test_an_index_without_facts(self, policy):
         index = golden_index(build_entity_graph([[]] * 4))
-        ranking = scores(HippoRAG2Retriever(index, HippoRAG2Config(fallback_policy=policy)))[1]
+        ranking = scores(ready(HippoRAG2Retriever(fallback_policy=policy, filter="none"), index=index))[1]
         assert ranking.branch == "dense_fallback" and ranking.ids == ("P0", "P3", "P1", "P2")
 
     def test_equal_scores_count_as_ones(self):
         index = golden_index(dense=np.full(4, 0.3), fact_scores=dict.fromkeys(G1_FACTS, 0.2))
-        seeds = HippoRAG2Retriever(index).link(["q"])[0]
+        seeds = ready(HippoRAG2Retriever(filter="none"), index=index).link(["q"])[0]
         assert [score for _, score in seeds.facts] == [1.0] * 5
-        assert scores(HippoRAG2Retriever(index, None, keep()))[0] == [1.0] * 4
+        assert scores(ready(HippoRAG2Retriever(), index=index, roles=keep()))[0] == [1.0] * 4
 
     def test_one_passage(self):
         index = golden_index(build_entity_graph([[F0]]), np.array([0.1]))
-        assert scores(HippoRAG2Retriever(index), 1)[1].branch == "ppr"
-        assert scores(HippoRAG2Retriever(index, None, keep()), 1)[0] == [1.0]
+        assert scores(ready(HippoRAG2Retriever(filter="none"), index=index), 1)[1].branch == "ppr"
+        assert scores(ready(HippoRAG2Retriever(), index=index, roles=keep()), 1)[0] == [1.0]
 
 
 def test_candidates_are_the_best_facts_and_ties_go_by_order():
     index = golden_index(fact_scores={F0: 0.5, F1: 0.9, F2: 0.5, G1_FACTS[3]: 0.5, F4: 0.1})
     roles = keep(F1, F2)
-    linked(HippoRAG2Retriever(index, HippoRAG2Config(facts_k=2), roles))
+    linked(ready(HippoRAG2Retriever(facts_k=2), index=index, roles=roles))
     # Of three equals the first in the graph: "acme corp" comes before "alice".
     assert roles["fact_filter"].tasks == [FactFilterTask("q", (F1, F2))]
 
 
 def test_a_fact_kept_twice_counts_once():
     roles = {"fact_filter": Scripted("fact_filter", FactsKept((0, 0)))}
-    assert len(linked(HippoRAG2Retriever(golden_index(), None, roles)).facts) == 1
+    assert len(linked(ready(HippoRAG2Retriever(), index=golden_index(), roles=roles)).facts) == 1
 
 
 def test_the_filter_is_asked_for_all_queries_at_once_and_its_flags_are_counted():
     backend = ScriptedBackend.of(
         ("Question: one", '{"fact": []}'), ("", f'{{"fact": {json.dumps(KEPT)}}}'), latency_s=0.01
     )
-    retriever = HippoRAG2Retriever(golden_index(), None, {"fact_filter": PromptedFactFilter(backend)})
+    retriever = ready(
+        HippoRAG2Retriever(), index=golden_index(), roles={"fact_filter": ready(PromptedFactFilter(), backend=backend)}
+    )
     session = Session("q")
     one, two = asyncio.run(retriever.retrieve_for([Query("one"), Query("two")], session))
     assert one.branch == "dense_fallback" and two.branch == "ppr" and backend.peak == 2
     assert dict(zip(two.ids, two.scores, strict=True))["P0"] == pytest.approx(0.063312, abs=1e-6)
     backend = ScriptedBackend.of(("", "hm"))
-    retriever = HippoRAG2Retriever(golden_index(), None, {"fact_filter": PromptedFactFilter(backend)})
+    retriever = ready(
+        HippoRAG2Retriever(), index=golden_index(), roles={"fact_filter": ready(PromptedFactFilter(), backend=backend)}
+    )
     assert asyncio.run(retriever.retrieve_for([Query("q")], session))[0].branch == "dense_fallback"
     assert session.by_role["fact_filter"]["filter_failed"] == 1 and session.by_role["fact_filter"]["calls"] == 4
 
@@ -189,9 +195,9 @@ def test_the_filter_is_asked_for_all_queries_at_once_and_its_flags_are_counted()
 def test_without_a_filter_queries_are_batched_over_questions():
     index = golden_index()
     for retriever in (
-        HippoRAG2Retriever(index),
-        HippoRAG2Retriever(index, None, {"fact_filter": OfflineFactFilter(index)}),
-        HippoRAG2Retriever(index, HippoRAG2Config(filter="none"), keep(F0)),
+        ready(HippoRAG2Retriever(filter="none"), index=index),
+        ready(HippoRAG2Retriever(), index=index, roles={"fact_filter": ready(OfflineFactFilter(), index=index)}),
+        ready(HippoRAG2Retriever(filter="none"), index=index, roles=keep(F0)),
     ):
         assert not retriever.asks_roles and len(retriever.link(["q"])[0].facts) == 5
 
@@ -204,7 +210,7 @@ def test_constants_for_triples_and_for_sentences(is_sentences, facts, seeds):
     own = [int(fact[0][1]) for fact in graph.facts]
     vectors = np.arange(8.0).reshape(-1, 1)
     index.entity_graph = EntityKnowledge(graph, np.zeros((graph.num_entities, 1)), vectors, np.array(own), is_sentences)
-    found = HippoRAG2Retriever(index).link(["q"])[0]
+    found = ready(HippoRAG2Retriever(filter="none"), index=index).link(["q"])[0]
     assert {own[f] for f, _ in found.facts} == set(range(8 - facts, 8)) and len(found.entities) == seeds
 
 
@@ -214,7 +220,7 @@ def test_facts_of_one_sentence_are_one_candidate():
     index = golden_index(graph, np.array([0.5, 0.1]), dict.fromkeys(graph.facts, 0.0))
     index.entity_graph = EntityKnowledge(graph, np.zeros((graph.num_entities, 1)), rows, np.array([0, 0, 1]))
     roles = {"fact_filter": Scripted("fact_filter", FactsKept((0,)))}
-    seeds = linked(HippoRAG2Retriever(index, HippoRAG2Config(facts_k=1), roles))
+    seeds = linked(ready(HippoRAG2Retriever(facts_k=1), index=index, roles=roles))
     assert roles["fact_filter"].tasks == [FactFilterTask("q", (("a", "met x and y", "x, y"),))]
     assert [f for f, _ in seeds.facts] == [0, 1]
     assert {graph.entities[e]: w for e, w in seeds.entities} == {"a": 1.0, "x": 1.0, "y": 1.0}

@@ -5,14 +5,14 @@ import json
 
 import pytest
 
-from gnnrag.errors import ConfigError, LLMError
+from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.retrievers.hipporag2 import (
     FactFilterTask,
     FactsKept,
     OfflineFactFilter,
     PromptedFactFilter,
-    PromptedFactFilterConfig,
     nearest_fact,
     read_facts,
 )
@@ -32,7 +32,7 @@ TWO = [list(FACTS[1]), list(FACTS[0])]
 
 def run(reply, facts=FACTS, **config):
     backend, session = ScriptedBackend.of(("", reply)), Session("s")
-    role = PromptedFactFilter(backend, PromptedFactFilterConfig(**config))
+    role = ready(PromptedFactFilter(**config), backend=backend)
     return asyncio.run(role(FactFilterTask("Where was Ada born?", facts), session)), backend, session
 
 
@@ -82,11 +82,5 @@ def test_of_equally_near_candidates_the_first_is_taken():
 
 
 def test_offline_keeps_all():
-    result = asyncio.run(OfflineFactFilter(None)(FactFilterTask("q", FACTS), Session("s")))
+    result = asyncio.run(ready(OfflineFactFilter())(FactFilterTask("q", FACTS), Session("s")))
     assert result == FactsKept((0, 1, 2, 3, 4))
-
-
-@each("config", [{"max_facts": 0}, {"floor": 1.5}])
-def test_settings_that_do_not_fit(config):
-    with pytest.raises(ConfigError, match="give at least 1"):
-        run("", **config)

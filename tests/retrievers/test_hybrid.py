@@ -1,47 +1,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from gnnrag import registry
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.parts import ready
-from gnnrag.retrievers.base import rank_graph
+from gnnrag.parts import part, ready
+from gnnrag.retrievers.base import Retriever, rank_graph
 from gnnrag.retrievers.hybrid import HybridRetriever
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Question, Ranking
-from tests.helpers.each import each
 from tests.helpers.indexes import HASH_DOTS
-from tests.helpers.parts import CORPUS, ToyRetriever
+from tests.helpers.parts import CORPUS, ranking
 
 
-class Left(ToyRetriever):
-    stages = ("lexical",)
+class Toy(Retriever):
+    """Query text to scores."""
 
-    def __init__(self, index: Any, config: None = None) -> None:
-        super().__init__({"Q": {"p1": 9.0, "p2": 8.0, "p3": 7.0}, "alone": {"p4": 1.0}, "tie": {"p2": 5.0}})
+    table: ClassVar[Mapping[str, Mapping[str, float]]] = {}
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        return [ranking(self.table.get(query.text, {}), query.top_k) for query in queries]
 
 
-class Right(ToyRetriever):
-    stages = ("embeddings",)
+@part("retriever", "left")
+class Left(Toy):
+    reads = ("lexical",)
+    table: ClassVar = {"Q": {"p1": 9.0, "p2": 8.0, "p3": 7.0}, "alone": {"p4": 1.0}, "tie": {"p2": 5.0}}
+
+
+@part("retriever", "right")
+class Right(Toy):
+    reads = ("embeddings",)
     channels = frozenset({"text", "graph"})
-
-    def __init__(self, index: Any, config: None = None) -> None:
-        super().__init__({"Q": {"p3": 0.5, "p1": 0.4, "p0": 0.3, "p5": 0.2}, "tie": {"p1": 0.5}})
-
-
-@pytest.fixture
-def toys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, cls in (("left", "Left"), ("right", "Right")):
-        monkeypatch.setitem(registry.RETRIEVERS, name, f"{__name__}:{cls}")
+    table: ClassVar = {"Q": {"p3": 0.5, "p1": 0.4, "p0": 0.3, "p5": 0.2}, "tie": {"p1": 0.5}}
 
 
 def fuse(index: Index, text: str = "Q", top_k: int = 200, **settings: Any) -> Any:
@@ -49,7 +48,7 @@ def fuse(index: Index, text: str = "Q", top_k: int = 200, **settings: Any) -> An
     return ready(HybridRetriever(**settings), index=index, roles=None).retrieve([Query(text, top_k=top_k)])[0]
 
 
-def test_reciprocal_ranks_by_hand(index: Index, toys: None) -> None:
+def test_reciprocal_ranks_by_hand(index: Index) -> None:
     ranking = fuse(index)
     expected = {"p1": 1 / 61 + 1 / 62, "p3": 1 / 63 + 1 / 61, "p2": 1 / 62, "p0": 1 / 63, "p5": 1 / 64}
     assert dict(zip(ranking.ids, ranking.scores.tolist(), strict=True)) == pytest.approx(expected)
@@ -57,37 +56,37 @@ def test_reciprocal_ranks_by_hand(index: Index, toys: None) -> None:
     assert (ranking.low, ranking.high, ranking.branch) == (0.0, pytest.approx(1 / 61 + 1 / 62), "rrf")
 
 
-def test_weights_and_constant(index: Index, toys: None) -> None:
+def test_weights_and_constant(index: Index) -> None:
     ranking = fuse(index, weights=[1.0, 3.0], k=1)
     expected = {"p3": 1 / 4 + 3 / 2, "p1": 1 / 2 + 3 / 3, "p0": 3 / 4, "p5": 3 / 5, "p2": 1 / 3}
     assert list(ranking.ids) == list(expected)
     assert dict(zip(ranking.ids, ranking.scores.tolist(), strict=True)) == pytest.approx(expected)
 
 
-def test_ties_by_corpus_order_and_the_cut(index: Index, toys: None) -> None:
+def test_ties_by_corpus_order_and_the_cut(index: Index) -> None:
     assert fuse(index, "tie").ids == fuse(index, "tie", parts=["right", "left"]).ids == ("p1", "p2")
     assert fuse(index, "tie", top_k=1).ids == ("p1",)
 
 
-def test_each_part_is_read_deeper_than_the_list_that_is_asked_for(index: Index, toys: None) -> None:
+def test_each_part_is_read_deeper_than_the_list_that_is_asked_for(index: Index) -> None:
     assert fuse(index, top_k=1).ids == ("p1",)  # p3 leads on the right, p1 wins by both
     assert fuse(index, top_k=1, depth=1).ids == ("p1",)  # tied with p3: corpus order
 
 
-def test_one_part_finds_nothing(index: Index, toys: None) -> None:
+def test_one_part_finds_nothing(index: Index) -> None:
     assert fuse(index, "alone").ids == ("p4",)
     nothing = fuse(index, "unknown")
     assert nothing.ids == () and (nothing.low, nothing.high) == (0.0, 0.0)
 
 
-def test_channels_and_stages_are_those_of_all_parts(index: Index, toys: None) -> None:
+def test_channels_and_stages_are_those_of_all_parts(index: Index) -> None:
     assert ready(HybridRetriever(["left", "right"]), index=index, roles=None).channels == {"text"}
     assert ready(HybridRetriever(["right", "right"]), index=index, roles=None).channels == {"text", "graph"}
     assert set(HybridRetriever(["left", "right"]).reads) == {"lexical", "embeddings"}
 
 
-@each(
-    "settings, message",
+@pytest.mark.parametrize(
+    ("settings", "message"),
     [
         ({"parts": []}, "at least two"),
         ({"parts": ["bm25"]}, "at least two"),
@@ -104,7 +103,7 @@ def test_bad_settings(settings, message) -> None:
 
 def test_settings_reach_the_part(index: Index) -> None:
     retriever = ready(HybridRetriever(settings={"dense": {"search": "hnsw"}}), index=index, roles=None)
-    assert retriever.parts[1].config.search == "hnsw"  # type: ignore[attr-defined]
+    assert retriever.fused[1].search == "hnsw"
 
 
 def test_bm25_and_dense_on_a_real_index(index: Index) -> None:
@@ -113,55 +112,46 @@ def test_bm25_and_dense_on_a_real_index(index: Index) -> None:
 
 
 # ----------------------------------------------------------------------------- parts with roles, and graph channels
-class Asking(ToyRetriever):
+@part("retriever", "asking")
+class Asking(Toy):
     """Asks a role for the query that it then looks up."""
 
-    stages = ("knowledge",)
+    reads = ("knowledge",)
     channels = frozenset({"text", "graph"})
     role_names, asks_roles = ("keywords",), True
+    table: ClassVar = {"Q": {"p3": 2.0, "p4": 1.0}}
 
-    def __init__(self, index: Any, config: None = None, roles: Any = None) -> None:
-        super().__init__({"Q": {"p3": 2.0, "p4": 1.0}})
-        self.roles = roles
-
-    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> Any:
         session.flag("keywords", "asked")
         return self.retrieve([replace(q, text=self.roles["rename"](q.text)) for q in queries])
 
 
+@part("retriever", "broken")
 class Broken(Asking):
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> Any:
         return [RuntimeError("no such luck") for _ in queries]
 
 
-class Nodes(ToyRetriever):
-    stages = ("knowledge",)
+@part("retriever", "nodes")
+class Nodes(Toy):
     channels = frozenset({"graph"})
-
-    def __init__(self, index: Any, config: None = None) -> None:
-        super().__init__({})
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         hits = [Hit("A", 9.0, 1, "entity", "about A", ("p1",)), Hit("A -> B", 8.0, 2, "path", "A to B", ("p1", "p2"))]
         return [rank_graph(hits, q.top_k, "nodes") for q in queries]
 
 
+@part("retriever", "others")
 class Others(Nodes):
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         hits = [Hit("C", 2.0, 1, "entity", "about C"), Hit("A -> B", 1.0, 2, "relation", "other words")]
         return [rank_graph(hits, q.top_k, "others") for q in queries]
 
 
-@pytest.fixture
-def askers(monkeypatch: pytest.MonkeyPatch, toys: None) -> None:
-    for name in ("Asking", "Broken", "Nodes", "Others"):
-        monkeypatch.setitem(registry.RETRIEVERS, name.lower(), f"{__name__}:{name}")
-
-
 ROLES = {"rename": lambda text: text.upper()}
 
 
-def test_a_part_that_asks_roles_is_fused_with_one_that_does_not(index: Index, askers: None) -> None:
+def test_a_part_that_asks_roles_is_fused_with_one_that_does_not(index: Index) -> None:
     retriever = ready(HybridRetriever(["left", "asking"]), index=index, roles=ROLES)
     session = Session("q")
     assert retriever.asks_roles
@@ -172,21 +162,21 @@ def test_a_part_that_asks_roles_is_fused_with_one_that_does_not(index: Index, as
     assert not ready(HybridRetriever(["left", "right"]), index=index, roles=None).asks_roles
 
 
-def test_a_failing_part_fails_the_fusion(index: Index, askers: None) -> None:
+def test_a_failing_part_fails_the_fusion(index: Index) -> None:
     retriever = ready(HybridRetriever(["left", "broken"]), index=index, roles=ROLES)
     assert retriever.asks_roles
     with pytest.raises(RuntimeError, match="no such luck"):
         asyncio.run(retriever.retrieve_for([Query("Q")], Session("q")))
 
 
-def test_what_parts_need_is_known_before_they_are_built(askers: None) -> None:
+def test_what_parts_need_is_known_before_they_are_built() -> None:
     assert HybridRetriever(["left", "asking"]).role_names == ("keywords",)
     assert not HybridRetriever(["left", "right"]).role_names
     assert HybridRetriever(["asking", "right"]).channels == {"text", "graph"}
     assert HybridRetriever(["asking", "left"]).channels == {"text"}
 
 
-def test_graph_hits_are_fused_by_id_with_all_they_carry(index: Index, askers: None) -> None:
+def test_graph_hits_are_fused_by_id_with_all_they_carry(index: Index) -> None:
     retriever = ready(HybridRetriever(["nodes", "others"]), index=index, roles=None)
     (ranking,) = retriever.retrieve([Query("Q", "graph")])
     assert ranking.ids == ("A -> B", "A", "C"), "the tie in the order of the parts"
@@ -196,7 +186,7 @@ def test_graph_hits_are_fused_by_id_with_all_they_carry(index: Index, askers: No
     assert retriever.retrieve([Query("Q", "graph", top_k=1)])[0].ids == ("A -> B",)
 
 
-@each("parts", [["lightrag", "bm25"], ["bm25", "pathrag"], ["lightrag", "pathrag"]])
+@pytest.mark.parametrize("parts", [["lightrag", "bm25"], ["bm25", "pathrag"], ["lightrag", "pathrag"]])
 def test_the_keyword_retrievers_in_a_run(tmp_path: Path, parts: list[str]) -> None:
     dots = ["retriever=hybrid", f"retriever.parts=[{','.join(parts)}]", "method=single", *HASH_DOTS[1:]]
     config = load_config(EvaluateConfig, None, [*dots, f"index.path={tmp_path}", "llm_cache=null"])

@@ -12,9 +12,9 @@ from gnnrag.index.build import build_index
 from gnnrag.index.graph_stages import table_texts
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.retrievers.hypergraphrag import (
     Bipartite,
-    HyperGraphRAGConfig,
     HyperGraphRAGRetriever,
     HyperQuery,
     PromptedHyperQuery,
@@ -85,7 +85,7 @@ class TestBipartite:
 
 
 def test_sides() -> None:
-    retriever = HyperGraphRAGRetriever(index(), None, {})
+    retriever = ready(HyperGraphRAGRetriever(), index=index(), roles={})
     names, facts = retriever.index.embedder.encode(["Ann", "A met B."])
     side = retriever.entity_side(names, facts)
     assert [retriever.graph.names[e] for e in side.entities] == ["ann", "eve", "cy", "dan", "bob"]
@@ -116,13 +116,13 @@ def test_the_graph_channel() -> None:
 
 def test_ties_of_cosine_go_by_weight() -> None:
     tied = {"f1": 0.5, "f2": 0.5, "f3": 0.5}
-    retriever = HyperGraphRAGRetriever(knowledge_index(fold(ROWS), {"x": tied}), None, {})
+    retriever = ready(HyperGraphRAGRetriever(), index=knowledge_index(fold(ROWS), {"x": tied}), roles={})
     assert retriever.fact_side(retriever.index.embedder.encode(["x"])[0]).facts == [0, 2, 1]  # 12, 9, 3
 
 
 @each("tokens, facts", [(2, [2, 0]), (1, [2]), (0, [])])
 def test_hyperedges_are_cut_by_tokens(tokens: int, facts: list[int]) -> None:
-    retriever = HyperGraphRAGRetriever(index(), HyperGraphRAGConfig(fact_tokens=tokens), {})
+    retriever = ready(HyperGraphRAGRetriever(fact_tokens=tokens), index=index(), roles={})
     assert retriever.fact_side(retriever.index.embedder.encode(["A met B."])[0]).facts == facts
 
 
@@ -140,8 +140,8 @@ class TestPaper:
     def test_the_cut_off_of_the_vector_search_is_its_own(self) -> None:
         """c1 has a cosine of 0.3: below 0.5, whatever hyperedges need; and c4 with 0.6 stays above it."""
         for tau in (0.1, 0.5, 0.95):
-            retriever = HyperGraphRAGRetriever(index(), HyperGraphRAGConfig(rank="paper", fact_tau=tau), {})
-            assert retriever.near_tau == 0.5
+            retriever = ready(HyperGraphRAGRetriever(rank="paper", fact_tau=tau), index=index(), roles={})
+            assert retriever._near_tau == 0.5
             found = own(HyperQuery((), ("Ann",)), rank="paper", fusion="chain", fact_tau=tau)
             assert found[0][:2] == ("c5", "c4")
 
@@ -153,7 +153,7 @@ class TestPaper:
     def test_an_entitys_facts_by_cosine(self) -> None:
         orders = {}
         for rank in ("released", "cosine", "paper"):
-            retriever = HyperGraphRAGRetriever(index(), HyperGraphRAGConfig(rank=rank), {})
+            retriever = ready(HyperGraphRAGRetriever(rank=rank), index=index(), roles={})
             names, query = retriever.index.embedder.encode(["Ann", "A met B."])
             orders[rank] = retriever.entity_side(names, query).facts
         assert orders == {"released": [1, 0], "cosine": [0, 1], "paper": [0, 1]}
@@ -163,10 +163,10 @@ class TestQHG1:
     def test_the_tag_is_asked_for_where_the_index_has_it(self) -> None:
         found = {}
         for tagged in (False, True):
-            retriever = HyperGraphRAGRetriever(index(hyper_tag=tagged), HyperGraphRAGConfig(profile="released"), {})
+            retriever = ready(HyperGraphRAGRetriever(profile="released"), index=index(hyper_tag=tagged), roles={})
             found[tagged] = retriever.strings("q", HyperQuery(("A.", "B."), ("Ann", "Bob")))
         assert found == {False: ("ANN, BOB", "A., B."), True: ("ANN, BOB", "<hyperedge>A., <hyperedge>B.")}
-        fixed = HyperGraphRAGRetriever(index(hyper_tag=True), None, {})
+        fixed = ready(HyperGraphRAGRetriever(), index=index(hyper_tag=True), roles={})
         assert fixed.strings("q", BOTH) == ("Ann", "A met B.")
 
     def test_the_index_embeds_it_on_request(self) -> None:
@@ -218,8 +218,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 def test_the_prompted_role_and_one_that_cannot_be_read(real: Index) -> None:
     def ranked(reply: str) -> tuple[Ranking, Session]:
-        session, role = Session("s"), PromptedHyperQuery(ScriptedBackend.of((".", reply)))
-        retriever = HyperGraphRAGRetriever(real, None, {"hyper_query": role})
+        session, role = Session("s"), ready(PromptedHyperQuery(), backend=ScriptedBackend.of((".", reply)))
+        retriever = ready(HyperGraphRAGRetriever(), index=real, roles={"hyper_query": role})
         return asyncio.run(retriever.retrieve_for([Query(COMPOSITIONAL)], session))[0], session
 
     ranking, session = ranked(
@@ -236,8 +236,8 @@ def test_a_query_without_facts_and_names_seeds_the_search_itself() -> None:
     """In `released` nothing is found for it (Q-HG-2); in `fixed` facts near it; `both` searches the entities, too."""
     built = index()
     found = {
-        (profile, seeds): HyperGraphRAGRetriever(
-            built, HyperGraphRAGConfig(profile=profile, seed_fallback=seeds), {}
+        (profile, seeds): ready(
+            HyperGraphRAGRetriever(profile=profile, seed_fallback=seeds), index=built, roles={}
         ).strings("Ann", HyperQuery())
         for profile in ("fixed", "released")
         for seeds in (None, "off", "facts", "both")

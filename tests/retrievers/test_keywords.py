@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from gnnrag.index.index import Index
-from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.retrievers.keywords import (
     OfflineKeywords,
     PromptedKeywords,
-    PromptedKeywordsConfig,
     parse_keywords,
 )
 from gnnrag.roles.base import Keywords, KeywordsTask
@@ -21,9 +21,9 @@ from tests.helpers.each import each
 
 
 def prompted(*replies: str, query: str = "Q?", **settings: int) -> tuple[Keywords, Session, ScriptedBackend]:
-    backend = ScriptedBackend(ScriptedConfig(rules=[{"match": ".", "reply": list(replies)}]))
+    backend = ScriptedBackend.of((".", list(replies)))
     session = Session("q")
-    role = PromptedKeywords(backend, PromptedKeywordsConfig(**settings))
+    role = ready(PromptedKeywords(**settings), backend=backend)
     return asyncio.run(role(KeywordsTask(query), session)), session, backend
 
 
@@ -41,7 +41,7 @@ def prompted(*replies: str, query: str = "Q?", **settings: int) -> tuple[Keyword
     ],
 )
 def test_offline(index: Index, query: str, low: tuple[str, ...], high: tuple[str, ...]) -> None:
-    found = asyncio.run(OfflineKeywords(index)(KeywordsTask(query), Session("q")))
+    found = asyncio.run(ready(OfflineKeywords(), index=index)(KeywordsTask(query), Session("q")))
     assert (found.low, found.high, found.flags) == (low, high, ())
 
 

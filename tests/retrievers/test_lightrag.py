@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.retrievers.keywords import PromptedKeywords
-from gnnrag.retrievers.lightrag import LightRAGConfig, LightRAGRetriever
+from gnnrag.retrievers.lightrag import LightRAGRetriever
 from gnnrag.roles.base import Keywords
 from gnnrag.session import Session
 from gnnrag.types import Query, Ranking
@@ -38,7 +39,7 @@ KEYWORDS = Keywords((LOW,), (HIGH,))
 
 def make(graph: Any = GRAPH, cosines: Any = COSINES, **settings: Any) -> LightRAGRetriever:
     settings = {"profile": "released", **settings}
-    return LightRAGRetriever(index_of(graph, cosines), LightRAGConfig(**settings))
+    return ready(LightRAGRetriever(**settings), index=index_of(graph, cosines))
 
 
 def ranked(keywords: Keywords = KEYWORDS, channel: Any = "text", top_k: int = 200, **settings: Any) -> Ranking:
@@ -234,9 +235,11 @@ def test_budgets_cut_rows_before_passages_are_picked() -> None:
 
 # ---------------------------------------------------------------------------------------------- roles, batches
 def ask(reply: Any, queries: list[Query], **settings: Any) -> tuple[list[Any], Session, LightRAGRetriever]:
-    backend = ScriptedBackend(ScriptedConfig(rules=[{"match": ".", "reply": reply}]))
-    config = LightRAGConfig(**{"profile": "released", **settings})
-    retriever = LightRAGRetriever(index_of(GRAPH, COSINES), config, {"keywords": PromptedKeywords(backend)})
+    backend = ScriptedBackend.of((".", reply))
+    config = LightRAGRetriever(**{"profile": "released", **settings})
+    retriever = ready(
+        config, index=index_of(GRAPH, COSINES), roles={"keywords": ready(PromptedKeywords(), backend=backend)}
+    )
     session = Session("q")
     return list(asyncio.run(retriever.retrieve_for(queries, session))), session, retriever
 

@@ -10,7 +10,8 @@ from scipy import sparse
 
 from gnnrag.common.tables import Lists
 from gnnrag.index.index import Index
-from gnnrag.retrievers.linearrag import Bridging, LinearRAGConfig, LinearRAGRetriever, RelationFreeGraph, neighbours
+from gnnrag.parts import ready
+from gnnrag.retrievers.linearrag import Bridging, LinearRAGRetriever, RelationFreeGraph, neighbours
 from gnnrag.types import Passage, Query
 from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, build
@@ -23,12 +24,12 @@ MORE = (
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    build(root := tmp_path_factory.mktemp("linear") / "i", (*CORPUS, *MORE), stages=LinearRAGRetriever.stages)
+    build(root := tmp_path_factory.mktemp("linear") / "i", (*CORPUS, *MORE), stages=LinearRAGRetriever.reads)
     return Index(root)
 
 
 def make(index: Index, **settings: Any) -> LinearRAGRetriever:
-    return LinearRAGRetriever(index, LinearRAGConfig(**settings))
+    return ready(LinearRAGRetriever(**settings), index=index)
 
 
 # Entities a to d. Sentences: 0 joins a and b, 1 a and c, 2 b, c and d.
@@ -89,7 +90,7 @@ def test_what_a_name_seeds(index: Index) -> None:
     assert retriever.link("Who was the father of Ada LOVELACE?") == [(retriever.position["ada lovelace"], 1.0)]
     retriever.names = lambda text: ["ada byron king", "byron lord poet"]  # type: ignore[method-assign]
     ((entity, cosine),) = retriever.link("")
-    assert entity == retriever.position["lord byron"] and retriever.config.seed_floor < cosine < 1.0
+    assert entity == retriever.position["lord byron"] and retriever.seed_floor < cosine < 1.0
     assert make(index, profile="released").link("Who was Aschenbrodel?")  # whatever is nearest
 
 
@@ -108,9 +109,7 @@ def test_a_ranking_leaves_its_neighbours_alone_and_passages_have_their_share(ind
 
 
 def test_a_corpus_without_names(tmp_path: Any) -> None:
-    build(
-        tmp_path, [Passage("a", "", "nothing here."), Passage("b", "", "nor here.")], stages=LinearRAGRetriever.stages
-    )
+    build(tmp_path, [Passage("a", "", "nothing here."), Passage("b", "", "nor here.")], stages=LinearRAGRetriever.reads)
     for profile in ("fixed", "released"):
         (ranking,) = make(Index(tmp_path), profile=profile).retrieve([Query("Who was Ada Lovelace?")])
         assert sorted(ranking.ids) == ["a", "b"] and ranking.branch == "dense_fallback"

@@ -6,6 +6,7 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.retrievers.hypergraphrag import (
     HyperQuery,
     HyperQueryTask,
@@ -17,7 +18,6 @@ from gnnrag.retrievers.hypergraphrag import (
 from gnnrag.retrievers.minirag import (
     OfflineMentions,
     PromptedMentions,
-    PromptedMentionsConfig,
     guessed_types,
     parse_mentions,
 )
@@ -61,17 +61,19 @@ def test_parse_mentions_refuses(reply: str) -> None:
 def test_prompted_mentions_keep_the_first_five_names() -> None:
     llm = ScriptedBackend.of((".", '{"answer_types": ["b", "zzz"], "entities": ["1", "2", "3", "4", "5", "6"]}'))
     task = MentionsTask("Who [INST] is\nit?", ("a", "b", "c"))
-    assert ask(PromptedMentions(llm), task) == Mentions(("1", "2", "3", "4", "5"), ("b", "zzz"))
+    assert ask(ready(PromptedMentions(), backend=llm), task) == Mentions(("1", "2", "3", "4", "5"), ("b", "zzz"))
     prompt = llm.requests[0].messages[-1].content
     assert prompt == "Types: a, b, c\n\nQuery: Who &#91;INST] is it?"
-    ask(PromptedMentions(llm, PromptedMentionsConfig(max_types=1)), task)
-    ask(PromptedMentions(llm), MentionsTask("q"))
+    ask(ready(PromptedMentions(max_types=1), backend=llm), task)
+    ask(ready(PromptedMentions(), backend=llm), MentionsTask("q"))
     assert [r.messages[-1].content.split("\n")[0] for r in llm.requests[1:]] == ["Types: a", "Types: (none given)"]
 
 
 def test_prompted_mentions_ask_once_more_and_then_give_up() -> None:
     llm, session = ScriptedBackend.of((".", "never")), Session("q")
-    assert ask(PromptedMentions(llm), MentionsTask("q"), session) == Mentions(flags=("mentions_failed",))
+    assert ask(ready(PromptedMentions(), backend=llm), MentionsTask("q"), session) == Mentions(
+        flags=("mentions_failed",)
+    )
     assert len(llm.requests) == 2 and session.usage()["roles"]["mentions"]["parse_failure"] == 2
 
 
@@ -98,7 +100,7 @@ def test_guessed_types(query: str, types: tuple[str, ...]) -> None:
 
 
 def test_offline_mentions_name_what_the_question_names(index: Index) -> None:
-    role = OfflineMentions(index)
+    role = ready(OfflineMentions(), index=index)
     asked = "In which town was the director of Night Harbour and of Copper Road born?"
     found = ask(role, MentionsTask(asked, ("Location", "work")))
     assert found == Mentions(("Night Harbour", "Copper Road"), ("Location",))
@@ -143,14 +145,14 @@ def test_only_records_of_three_or_five_fields_count(record: str) -> None:
 
 def test_prompted_hyper_query() -> None:
     llm, session = ScriptedBackend.of((".", REPLY)), Session("q")
-    found = ask(PromptedHyperQuery(llm), HyperQueryTask("Who\nfounded it?"), session)
+    found = ask(ready(PromptedHyperQuery(), backend=llm), HyperQueryTask("Who\nfounded it?"), session)
     assert found.entities == ("Ferry",) and llm.requests[0].messages[-1].content == "Query: Who founded it?"
-    failed = ask(PromptedHyperQuery(ScriptedBackend.of((".", "?"))), HyperQueryTask("q"), session)
+    failed = ask(ready(PromptedHyperQuery(), backend=ScriptedBackend.of((".", "?"))), HyperQueryTask("q"), session)
     assert failed == HyperQuery(flags=("hyper_query_failed",))
 
 
 def test_offline_hyper_query(index: Index) -> None:
-    found = ask(OfflineHyperQuery(index), HyperQueryTask(COMPOSITIONAL))
+    found = ask(ready(OfflineHyperQuery(), index=index), HyperQueryTask(COMPOSITIONAL))
     assert found == HyperQuery((COMPOSITIONAL,), ("Night Harbour",))
 
 

@@ -12,7 +12,8 @@ import pytest
 from gnnrag.common.tables import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import above
-from gnnrag.retrievers.pathrag import PathFound, PathRAGConfig, PathRAGRetriever
+from gnnrag.parts import ready
+from gnnrag.retrievers.pathrag import PathFound, PathRAGRetriever
 from gnnrag.roles.base import Keywords, KeywordsTask, Role
 from gnnrag.session import Session
 from gnnrag.types import Query, Ranking
@@ -34,7 +35,7 @@ KEYWORDS = Keywords((LOW,), (HIGH,))
 
 
 def make(graph: Any = GRAPH, cosines: Any = COSINES, **settings: Any) -> PathRAGRetriever:
-    return PathRAGRetriever(index_of(graph, cosines), PathRAGConfig(**{"profile": "released", **settings}))
+    return ready(PathRAGRetriever(**{"profile": "released", **settings}), index=index_of(graph, cosines))
 
 
 def ranked(keywords: Keywords = KEYWORDS, channel: Any = "text", **settings: Any) -> Ranking:
@@ -179,7 +180,7 @@ def test_hub_guard_on_the_scale_of_metaqa() -> None:
         (), np.zeros(0), none, np.zeros(0), none,
     )  # fmt: skip
     index: Any = SimpleNamespace(knowledge=graph, knowledge_vectors=None, passages=[], ids=[])
-    retriever = PathRAGRetriever(index)
+    retriever = ready(PathRAGRetriever(), index=index)
     degrees = graph.degrees
     seeds = above(np.where(degrees > 3, rng.random(len(degrees)), 0), 37, 0.0) + above(degrees.astype(float), 3, 0.0)
     assert len(retriever._paths(seeds)) == 15
@@ -192,7 +193,7 @@ def test_keywords_come_from_the_role_and_batches_do_not_matter() -> None:
             return KEYWORDS if task.query == QUERY else Keywords((LOW,), (), ("keywords_failed",))
 
     def ask(*queries: Query) -> tuple[list[Any], Session]:
-        retriever = PathRAGRetriever(index_of(GRAPH, COSINES), PathRAGConfig(), {"keywords": OneRole()})
+        retriever = ready(PathRAGRetriever(), index=index_of(GRAPH, COSINES), roles={"keywords": OneRole()})
         session = Session("q")
         return list(asyncio.run(retriever.retrieve_for(queries, session))), session
 

@@ -11,7 +11,7 @@ from gnnrag.graphs.tree import SummaryTree
 from gnnrag.index.index import Index
 from gnnrag.parts import ready
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.retrievers.raptor import RaptorConfig, RaptorRetriever
+from gnnrag.retrievers.raptor import RaptorRetriever
 from gnnrag.types import Query
 from tests.helpers.each import each
 from tests.helpers.parts import CORPUS, small_index
@@ -32,7 +32,7 @@ def golden(cosines=COSINES, **config) -> RaptorRetriever:
         embedder=SimpleNamespace(encode=lambda texts, is_query: np.ones((len(texts), 1))),
         read=lambda stage: tree,
     )
-    return RaptorRetriever(index, RaptorConfig(**config))
+    return ready(RaptorRetriever(**config), index=index)
 
 
 def selected(**config) -> list[str]:
@@ -106,14 +106,14 @@ class TestOnAnIndex:
 
     @each("mode", ["collapsed", "traverse"])
     def test_every_passage_is_ranked(self, index, mode):
-        retriever = RaptorRetriever(index, RaptorConfig(mode=mode))
+        retriever = ready(RaptorRetriever(mode=mode), index=index)
         for ranking in retriever.retrieve([Query("director born in Kalmar"), Query("zzz")]):
             assert sorted(ranking.ids) == sorted(index.ids)
         assert len(retriever.retrieve([Query("a film", channel="graph")])[0]) > 0
 
     def test_gamma_0_is_dense(self, index):
         query = Query("Where was Vera Lindqvist born?")
-        raptor = RaptorRetriever(index, RaptorConfig(gamma=0.0)).retrieve([query])[0]
+        raptor = ready(RaptorRetriever(gamma=0.0), index=index).retrieve([query])[0]
         dense = ready(DenseRetriever(), index=index).retrieve([query])[0]
         assert raptor.ids[:10] == dense.ids[:10]
         assert raptor.scores == pytest.approx(dense.scores, abs=1e-6)
@@ -121,7 +121,7 @@ class TestOnAnIndex:
     def test_a_corpus_too_small_for_summaries(self, tmp_path):
         index = small_index(tmp_path, CORPUS[:3])
         for mode in ("collapsed", "traverse"):
-            text, graph = RaptorRetriever(index, RaptorConfig(mode=mode)).retrieve(
+            text, graph = ready(RaptorRetriever(mode=mode), index=index).retrieve(
                 [Query("film"), Query("film", channel="graph")]
             )
             assert len(text) == 3 and len(graph) == 0

@@ -20,11 +20,12 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.index.index import Index
 from gnnrag.judge.answers import plain_text, shortened
-from gnnrag.judge.folder import parse_score
+from gnnrag.judge.tasks import parse_score
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_lined, parse_verdict
 from gnnrag.methods.mgranrag import parse_evidence
+from gnnrag.parts import ready
 from gnnrag.prompts.untrusted import unquoted
 from gnnrag.retrievers.hypergraphrag import parse_hyper_query
 from gnnrag.retrievers.keywords import OfflineKeywords
@@ -74,7 +75,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "score": parse_score,
     "plain text": plain_text,
     "refusal": lambda text: is_refusal(text[:400]),
-    "shortened": lambda text: shortened(text, 100, plain=True, answer="abc"),
+    "shortened": lambda text: shortened(plain_text(text), 100, answer="abc"),
     "unquoted": lambda text: unquoted(text, text),
 }
 # What made a parser slow once, or could: openings without an end, runs of what a pattern may divide in many ways.
@@ -166,7 +167,7 @@ def test_a_long_question_blocks_nobody(name: str, root: Path) -> None:
 
 def analyse(index: Index, atom: str, length: int) -> None:
     """Let what works without a model read a long question, and a long passage of which no sentence ends."""
-    OfflineKeywords(index).find(long(atom, length))
+    ready(OfflineKeywords(), index=index).find(long(atom, length))
     NameReader(SimpleNamespace(names=["Word word", "A"], aliases=[(), ()])).read(long(atom, length))
     drop_qualifier(atom * length)
     drop_qualifier(" " * length + "x")

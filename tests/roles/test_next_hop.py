@@ -163,7 +163,7 @@ def test_vectors_are_searched_by_in_place_of_texts(index: Index) -> None:
     vector = tuple(index.passage_vectors[2].tolist())
     for retriever in (
         ready(DenseRetriever(), index=index),
-        CHGRetriever(index),
+        ready(CHGRetriever(), index=index),
         ready(HybridRetriever(["dense", "chg"]), index=index, roles=None),
     ):
         by_text, by_vector = retriever.retrieve([Query("hm", top_k=9), Query("hm", top_k=9, vector=vector)])

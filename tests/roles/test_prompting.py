@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.errors import LLMError
-from gnnrag.llm.base import Reply
+from gnnrag.llm.base import ContentFilterError, ContextLengthError, NoReplyError, RejectedError, Reply
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.parsing import json_objects, objects
@@ -63,26 +63,36 @@ def test_a_cancelled_question_stops_spending() -> None:
     asyncio.run(go())
 
 
-def test_a_reply_with_half_a_character_is_repaired_and_counted(tmp_path: Path) -> None:
+def test_half_a_character_becomes_a_whole_one(tmp_path: Path) -> None:
     """It could neither be written to a journal nor sent, and would stay in the cache."""
-    inner = ScriptedBackend.of((".", Reply("Answer: \ud83d\ude00 \ud800 x\udfff")))
-    llm = CachedBackend(inner, tmp_path / "c.sqlite")
-    for _ in range(2):
-        session = Session("q")
-        outcome = ask(llm, PromptedConfig(), session, question="Q?")
-        assert outcome.value == "ANSWER: \U0001f600 \ufffd X\ufffd" and outcome.reply.encode()
-        assert session.by_role["judge"]["reply_repaired"] == 1
-        json.dumps(session.events, ensure_ascii=False).encode()
-    assert len(inner.requests) == 1 and asyncio.run(llm.generate(inner.requests[0])).repaired == 2
+    llm = CachedBackend(ScriptedBackend.of((".", Reply("Answer: \ud83d\ude00 \ud800 x\udfff"))), tmp_path / "c.sqlite")
+    session = Session("q")
+    outcome = ask(llm, PromptedConfig(), session, question="Q?")
+    assert outcome.value == "ANSWER: \U0001f600 \ufffd X\ufffd" and outcome.reply.encode()
+    json.dumps(session.events, ensure_ascii=False).encode()
 
 
 @each("text", ['{"a": "x\\ud800"}', "{'a': 'x\\ud800'}", '{"a": "x\\ud800",}'])
 @each("read", [json_objects, objects])
-def test_what_json_spells_in_a_reply_is_repaired_and_counted(text: str, read: Callable[[str], Iterator[Any]]) -> None:
-    session = Session("q")
-    prompter = Prompter("judge", ScriptedBackend.of((".", text)), PromptedConfig(), "reader_closed")
-    outcome = asyncio.run(prompter.ask(session, {"question": "Q?"}, lambda reply: next(read(reply))))
-    assert outcome.value == {"a": "x\ufffd"} and session.by_role["judge"]["reply_repaired"] == 1
+def test_half_a_character_that_json_spells_becomes_a_whole_one(text: str, read: Callable[[str], Iterator[Any]]) -> None:
+    assert next(read(text)) == {"a": "x\ufffd"}
+
+
+@each(
+    "error, flags",
+    [
+        (RejectedError("no"), {"rejected": 1}),
+        (ContextLengthError("no"), {"rejected": 1, "too_long": 1}),
+        (ContentFilterError("no"), {"rejected": 1, "filtered": 1}),
+        (NoReplyError("no"), {"llm_error": 1, "timeout": 1}),
+        (LLMError("no"), {"llm_error": 1}),
+    ],
+)
+def test_a_rejected_request_is_no_failure_of_the_server_and_is_not_sent_again(error, flags) -> None:
+    session, llm = Session("q"), ScriptedBackend.of((".", error))
+    outcome = ask(llm, PromptedConfig(), session, question="Q?")
+    assert outcome.value is None and dict(session.by_role["judge"]) == flags and len(llm.requests) == 1
+    assert (session.failed_calls() is None) == ("rejected" in flags)
 
 
 def test_what_an_error_quotes_can_be_written_down() -> None:

@@ -12,7 +12,7 @@ from gnnrag import registry
 from gnnrag.config import EvaluateConfig, implementation, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.llm.cache import CachedBackend
-from gnnrag.llm.openai import OpenAIBackend
+from gnnrag.llm.openai import OpenAI
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.prompts import load_prompt
 from gnnrag.registry import ROLES
@@ -63,7 +63,7 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
          "roles.verifier.path=ckpt: the role is offline; give roles.verifier=tuned as well"),
         (["llm=scripted"], "judge", "role 'judge' is unknown"),
         (["roles=prompted", "llm=scripted", "roles.reader.model=big"], "reader",
-         "model='big': the scripted backend has no models"),
+         "model='big': llm=scripted has no models"),
         (["roles=prompted", "roles.reader.llm=opneai"], "reader", "llm='opneai' is unknown. Did you mean 'openai'"),
         (["roles=tuned"], "chain", "role 'chain' has no 'tuned' form"),
     ],
@@ -92,9 +92,9 @@ def test_a_role_may_have_a_model_of_its_own(book: Any, tmp_path: Path) -> None:
     local = ["roles=prompted", "llm.base_url=http://127.0.0.1:1/v1", "llm.model=small", "roles.reader.model=big"]
     roles = book(*local, cache=str(tmp_path / "c.sqlite"))
     reader, chain = roles.backend(roles.config.reader), roles.backend(roles.config.chain)
-    assert isinstance(reader, CachedBackend) and isinstance(reader.backend, OpenAIBackend)
+    assert isinstance(reader, CachedBackend) and isinstance(reader.backend, OpenAI)
     assert (reader.identity["model"], chain.identity["model"]) == ("big", "small")
-    assert isinstance(book(*local).backend(roles.config.chain), OpenAIBackend), "no cache was asked for"
+    assert isinstance(book(*local).backend(roles.config.chain), OpenAI), "no cache was asked for"
     asyncio.run(roles.close())
     scripted = book("roles=prompted", "llm=scripted", cache=str(tmp_path / "c.sqlite"))
     assert isinstance(scripted.backend(scripted.config.reader), ScriptedBackend), "never cached"
@@ -130,7 +130,7 @@ def test_settings_of_a_roles_own_model(book: Any) -> None:
     own = ["roles.router.llm=scripted", "roles.router.settings.default=x", "roles.verifier.llm=scripted"]
     roles = book("roles=prompted", "llm=scripted", "llm.default=y", *own)
     backends = {name: roles[name].prompters[0].backend for name in ("router", "verifier", "thoughts")}
-    assert [backend.config.default for backend in backends.values()] == ["x", "y", "y"]
+    assert [backend.default for backend in backends.values()] == ["x", "y", "y"]
     assert backends["verifier"] is backends["thoughts"]
 
 

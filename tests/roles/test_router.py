@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit import choose_route
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import LLMError
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.methods.base import choose_route
+from gnnrag.parts import ready
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.router import (
@@ -29,7 +30,6 @@ from gnnrag.roles.router import (
 )
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
-from tests.helpers.each import each
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 
@@ -38,8 +38,16 @@ def ask(role: Any, question: Question) -> Routing:
     return asyncio.run(role(RouterTask(question), Session("q")))
 
 
+@pytest.mark.parametrize(
+    "thematic, multi_hop, route",
+    [(0.6, 0.4, "thematic"), (0.59, 0.5, "multi_hop"), (0.59, 0.49, "passage_local"), (0.0, 1.0, "multi_hop")],
+)
+def test_the_first_rule_that_holds(thematic: float, multi_hop: float, route: str) -> None:
+    assert choose_route({"thematic": thematic, "multi_hop": multi_hop}, 0.6, 0.5) == route
+
+
 # ------------------------------------------------------------------------------------------------------- offline
-@each(
+@pytest.mark.parametrize(
     "text, cues",
     [
         ("When was Ada born?", {"names": 1 / 3, "has_name": 1, "single_fact": 1, "length": 0.2}),
@@ -98,7 +106,7 @@ def test_the_held_out_split_of_the_sample() -> None:
 
 
 def test_names_that_only_the_corpus_knows(index: Index) -> None:
-    found = ask(OfflineRouter(index), Question("q", "is vera lindqvist older than otto brandt"))
+    found = ask(ready(OfflineRouter(), index=index), Question("q", "is vera lindqvist older than otto brandt"))
     assert found.cues["two_names"] == 1.0 and "constant" not in found.cues and found.flags == ()
     assert found.probabilities["multi_hop"] > 0.5
 
@@ -126,7 +134,7 @@ def test_oracle() -> None:
 # ------------------------------------------------------------------------------------------------------ prompted
 def route(*replies: Any, text: str = "Who?") -> tuple[Routing, Session]:
     session = Session("q")
-    role = PromptedRouter(ScriptedBackend.of((".", list(replies))))
+    role = ready(PromptedRouter(), backend=ScriptedBackend.of((".", list(replies))))
     return asyncio.run(role(RouterTask(Question("q", text)), session)), session
 
 
@@ -141,7 +149,7 @@ def test_replies() -> None:
     assert {reply: parse_routing(reply) for reply in expected} == expected
 
 
-@each(
+@pytest.mark.parametrize(
     "reply",
     ["", "multi_hop", "multi_hop, 0.8", '{"class": "both", "confidence": 0.8}', '{"class": "multi_hop"}',
      '{"class": "multi_hop", "confidence": true}', '{"class": "multi_hop", "confidence": 1.5}',

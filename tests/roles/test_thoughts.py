@@ -156,7 +156,7 @@ def test_separate_mode_shows_the_fast_thought_and_survives_either_failure() -> N
     thoughts, session = run(ScriptedBackend.of((".", "")), separate)
     assert thoughts.flags == ("thought_failed",) and session.by_role["thoughts"]["parse_failure"] == 4
     with pytest.raises(ConfigError, match="joint only"):
-        PromptedThoughts(ScriptedBackend(), PromptedThoughtsConfig(mode="separate", prompt="thoughts"))
+        PromptedThoughts(ScriptedBackend.of(), PromptedThoughtsConfig(mode="separate", prompt="thoughts"))
 
 
 @each("reply", ["Nothing missing", "**Nothing is missing.**", "<think>x</think>nothing missing"])

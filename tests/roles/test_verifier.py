@@ -137,7 +137,7 @@ def test_pointwise_asks_for_each_passage() -> None:
 
 
 def test_no_passages_no_call_and_no_window_no_verifier() -> None:
-    llm = ScriptedBackend()
+    llm = ScriptedBackend.of()
     task = VerifierTask(TASK.question, TASK.chain, ())
     assert asyncio.run(PromptedVerifier(llm)(task, Session("q"))) == Verdict() and not llm.requests
     with pytest.raises(ConfigError, match="window=0"):

@@ -17,7 +17,6 @@ from gnnrag.training.language.data import asked, read_role
 from gnnrag.training.rows import ThoughtsRow, read_rows
 from gnnrag.training.sub_questions import Hop, hops_of, thoughts_at
 from gnnrag.types import Passage, Question
-from tests.helpers.each import each
 
 FILM, TOWN = Passage("f", "Low Tide (film)", "Low Tide was made by Ann Roe."), Passage("t", "Ann Roe", "Born in Wick.")
 QUESTION = Question("q", "Where was the maker of Low Tide born?", ("Wick",), gold=("f", "t"))
@@ -27,7 +26,7 @@ def hops(*texts: str, answers: tuple[str, ...] = ("Ann Roe", "Wick")) -> list[Ho
     return [Hop(text, answer, FILM) for text, answer in zip(texts, answers, strict=True)]
 
 
-@each("texts, place, expected, reason", [
+@pytest.mark.parametrize("texts, place, expected, reason", [
     # The second hop names Ann Roe, whom only the first finds: it cannot be asked yet.
     (("Who made Low Tide?", "Where was Ann Roe born?"), 0, Thoughts("Who made Low Tide?"), ""),
     (("Who made Low Tide?", "Where was Ann Roe born?"), 1, Thoughts("Where was Ann Roe born?"), ""),
@@ -50,7 +49,7 @@ def test_what_the_question_says_itself_is_no_leak() -> None:
     assert thoughts_at(question, found, 0) == (Thoughts("When is Low Tide from?", "When is High Tide from?"), "")
 
 
-@each("evidence, count, linked", [
+@pytest.mark.parametrize("evidence, count, linked", [
     ((("Low Tide", "by", "Ann Roe"), ("Ann Roe", "born", "Wick")), 2, ["f", "t"]),
     ((("Low Tide", "by", "Ann Roe"), ("Someone", "born", "Wick")), 2, []),
     ((("Low Tide", "by", "Ann Roe"),), 2, []),
@@ -115,7 +114,7 @@ def test_a_set_without_sub_questions_is_told(tmp_path: Path) -> None:
         sub_question_rows.main([f"out={tmp_path / 'x'}", f"sets.toy.path={data}", "sets.toy.split=train"])
 
 
-@each("dots, problem", [
+@pytest.mark.parametrize("dots, problem", [
     (["out=x"], "give what is written"),
     (["out=x", "sets.a.path=b", "shown=0"], "shown=0"),
     (["out=x", "sets.a.path=b", "asked=2"], "asked=2"),

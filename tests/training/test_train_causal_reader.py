@@ -22,7 +22,6 @@ from gnnrag.training.language.data import asked, read_role
 from gnnrag.training.language.validation import answer_scores
 from gnnrag.training.rows import ReaderRow, read_rows
 from gnnrag.types import Passage, Question
-from tests.helpers.each import each
 from tests.helpers.tiny_model import make_tiny_model
 from training import train_reader
 
@@ -30,7 +29,7 @@ PASSAGES = tuple(Passage(f"p{n}", f"Town {n}", f"Town {n} lies on the river {n}.
 TASK = ReaderTask(Question("q", "Which river does town 2 lie on?"), PASSAGES)
 
 
-@each("text, expected", [
+@pytest.mark.parametrize("text, expected", [
     ("river 2 [2]", ("river 2", (2,))),
     ("Anna Lee [1][3]", ("Anna Lee", (1, 3))),
     ("yes [3] [3]", ("yes", (3,))),
@@ -43,13 +42,15 @@ def test_replies_are_read_strictly(text: str, expected: tuple[str, tuple[int, ..
     assert parse_brief(text, 3) == expected
 
 
-@each("text", ["river 2", "[2]", "river [2] is it", "a\nb [1]", "river [4]", "river [0]", "", "unknown [1] or so"])
+@pytest.mark.parametrize(
+    "text", ["river 2", "[2]", "river [2] is it", "a\nb [1]", "river [4]", "river [0]", "", "unknown [1] or so"]
+)
 def test_replies_of_another_form_are_malformed(text: str) -> None:
     with pytest.raises(MalformedError):
         parse_brief(text, 3)
 
 
-@each("replies, expected", [
+@pytest.mark.parametrize("replies, expected", [
     (["river 2 [2]"], Answer("river 2", ("p2",))),
     (["the river", "river 2 [2][1]"], Answer("river 2", ("p2", "p1"))),
     (["unknown"], Answer("", flags=("abstained",))),
@@ -62,7 +63,7 @@ def test_the_reader_asks_once_more_and_abstains(replies: list[str], expected: An
 
 
 def test_without_passages_nothing_is_asked() -> None:
-    reader = BriefReader(ScriptedBackend())
+    reader = BriefReader(ScriptedBackend.of())
     assert asyncio.run(reader(ReaderTask(TASK.question, ()), Session("q"))).flags == ("abstained",)
 
 
@@ -72,7 +73,7 @@ def row(**fields: object) -> ReaderRow:
     )
 
 
-@each("answer, em, cited, is_answered", [
+@pytest.mark.parametrize("answer, em, cited, is_answered", [
     (Answer("Kalmar", ("a",)), 1.0, 1.0, True),
     (Answer("Lund", ("a", "b")), 0.0, 0.0, True),
     (Answer("", flags=("abstained",)), 0.0, 0.0, True),
@@ -122,7 +123,7 @@ def test_rows_hold_gold_and_others_or_none_of_the_gold(tmp_path: Path) -> None:
     assert [m.content for m in asked(found.rows[0])] == [t.content for t in rows[0].messages[:-1]]
 
 
-@each("dots, problem", [
+@pytest.mark.parametrize("dots, problem", [
     (["out=x"], "give what is written"),
     (["out=x", "sets.a.path=b", "shown=1"], "shown=1"),
     (["out=x", "sets.a.path=b", "unanswerable=1"], "are shares"),

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gnnrag.cli import training as common
 from gnnrag.cli.console import run_script
 from gnnrag.common.files import write_jsonl
-from gnnrag.common.records import WEIGHTS, load_tensors
+from gnnrag.common.records import WEIGHTS
 from gnnrag.errors import ConfigError
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.joining import JoinConfig, join_sets
-from tests.helpers.each import each
 from tests.helpers.toy_verifier import make_rows, write_rows
 from tests.helpers.trainings import read, reported, rows_of
 from training import train_verifier
@@ -50,26 +47,7 @@ def test_chains_are_learned_and_reported_on_unseen_questions(folder: Path) -> No
     assert not (run / "best" / WEIGHTS).stat().st_size > 100_000
 
 
-@pytest.mark.slow
-def test_a_training_that_was_cut_off_ends_with_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call(folder, "run.name=whole") == 0
-    real, asked = common.run_context, list[int]()
-
-    def stopping(*given: Any) -> Any:
-        context = real(*given)
-        context.stop = lambda: asked.append(1) or len(asked) == 8  # type: ignore[func-returns-value]
-        return context
-
-    monkeypatch.setattr(common, "run_context", stopping)
-    assert call(folder, "run.name=cut") == common.STOPPED
-    monkeypatch.undo()
-    assert call(folder, "run.name=cut") == 0
-    whole, cut = (load_tensors(folder / "runs" / name / "best" / WEIGHTS) for name in ("whole", "cut"))
-    assert all(bool((whole[name] == cut[name]).all()) for name in whole)
-    assert read(folder / "runs" / "whole" / "metrics.json") == read(folder / "runs" / "cut" / "metrics.json")
-
-
-@each(
+@pytest.mark.parametrize(
     "settings, message",
     [
         (["network.beam=0"], "network.beam=0: must be at least 1"),

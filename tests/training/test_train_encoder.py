@@ -13,9 +13,7 @@ from gnnrag.cli.console import run_script
 from gnnrag.common.records import load_tensors
 from gnnrag.training.composing import ComposeConfig, Fact, compose, facts_of, worded
 from gnnrag.training.encoder_data import Example, PrefixConfig, draw_prefix, ordered
-from gnnrag.training.loop import Trainer
 from gnnrag.types import GoldHop, Passage, Question
-from tests.helpers.each import each
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported
 from training import train_encoder
@@ -58,25 +56,7 @@ def test_a_training_reports_beside_the_untrained_base_on_unseen_questions(
     assert not any(name.endswith("word_embeddings.weight") for name in load_tensors(run / "best" / "model.safetensors"))
 
 
-@pytest.mark.slow
-def test_a_killed_training_goes_on_to_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call(folder, "run.name=whole") == 0
-    update = Trainer._update
-
-    def killed(self: Trainer, step: int) -> None:
-        if step == 5:
-            raise RuntimeError("killed")
-        update(self, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_update", killed)
-        assert call(folder, "run.name=cut") == 1
-    assert call(folder, "run.name=cut") == 0
-    whole, cut = (load_tensors(folder / "runs" / name / "best" / "model.safetensors") for name in ("whole", "cut"))
-    assert whole.keys() == cut.keys() and all((whole[name] == cut[name]).all() for name in whole)
-
-
-@each(
+@pytest.mark.parametrize(
     "setting, message",
     [
         ("temperature=0", "temperature=0.0 must be above 0"),

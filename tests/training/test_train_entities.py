@@ -18,10 +18,10 @@ from gnnrag.gnn.entity import EntityQuestions
 from gnnrag.gnn.examples import SupportSet
 from gnnrag.gnn.model import EntityGNN
 from gnnrag.index.index import Index
-from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
+from gnnrag.parts import ready
+from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.training.gnn import GNNTraining
 from gnnrag.types import Query, Question
-from tests.helpers.each import each
 from training import train_gnn
 
 FILMS, PEOPLE, TOWNS = 24, 8, 4
@@ -73,7 +73,7 @@ def read(path: Path) -> Any:
 
 
 @pytest.mark.slow
-@each("ranker", ["learned", "idf_topk"])
+@pytest.mark.parametrize("ranker", ["learned", "idf_topk"])
 def test_passages_are_found_by_the_entities_that_support_them(folder: Path, ranker: str) -> None:
     if ranker != "learned":
         assert call(folder, ranker, f"gnn.ranker.name={ranker}", "gnn.ranker.top_k=3") == 0
@@ -89,10 +89,10 @@ def test_passages_are_found_by_the_entities_that_support_them(folder: Path, rank
         trained = [p.item() for p in checkpoint.ranker.parameters()]
         assert trained != [1.0, 1.0, 0.0, 0.0], "the ranker was trained, saved and read again"
     index = Index(folder / "index")
-    config = GFMConfig(str(run))
-    assert GFMRetriever.stages_for(config) == ("message_graph", "relation_vectors", "embeddings")
+    config = GFMRetriever(str(run))
+    assert config.reads == ("message_graph", "relation_vectors", "embeddings")
     texts = {row["id"]: row["question"] for row in map(json.loads, (folder / "data/questions.dev.jsonl").open())}
-    retriever = GFMRetriever(index, config)
+    retriever = ready(config, index=index)
     for row in rows:
         (ranking,) = retriever.retrieve([Query(texts[row["id"]], top_k=10)])
         assert list(ranking.ids) == [index.ids[p] for p in row["ranking"]], "training ranks as the retriever does"
@@ -101,11 +101,11 @@ def test_passages_are_found_by_the_entities_that_support_them(folder: Path, rank
 
 def test_without_a_start_dense_search_ranks_and_is_flagged(folder: Path) -> None:
     index, query = Index(folder / "index"), Query("Who wrote this note?", top_k=5)
-    (ranking,) = GFMRetriever(index, GFMConfig(str(folder / "runs/learned"))).retrieve([query])
+    (ranking,) = ready(GFMRetriever(str(folder / "runs/learned")), index=index).retrieve([query])
     cosines = index.passage_vectors @ index.embedder.encode([query.text], is_query=True)[0]
     assert ranking.branch == "dense_fallback" and ranking.ids[0] == index.ids[int(np.argmax(cosines))]
     assert np.allclose(ranking.scores, np.sort(cosines)[::-1][:5])
-    (nothing,) = GFMRetriever(index, GFMConfig(str(folder / "runs/learned"), fallback="none")).retrieve([query])
+    (nothing,) = ready(GFMRetriever(str(folder / "runs/learned"), fallback="none"), index=index).retrieve([query])
     assert nothing.branch == "gnn_none_fallback" and nothing.scores.max() == 0
 
 
@@ -120,21 +120,6 @@ def test_targets_are_the_entities_of_the_gold_passages(folder: Path) -> None:
     assert names == {"film03", "person3", "town3"} and example.candidates.all() and example.lost == 0
     assert examples.teaches(0) and not examples.teaches(1) and examples[1].places is None
     assert example.places is not None and example.places.gold.sum() == 2
-
-
-@pytest.mark.slow
-def test_links_depend_on_settings_not_on_what_the_folder_holds(folder: Path) -> None:
-    """`entity_vectors` in the folder change nothing for a network that was trained without them."""
-    query = Query("Where was the director of Pelicula03 born?", top_k=5)
-    before = GFMRetriever(Index(folder / "index"), GFMConfig(str(folder / "runs/learned"))).retrieve([query])[0]
-    assert call(folder, "linked", "fit.steps=1", "gnn.link_vectors=true") == 0
-    index = Index(folder / "index")
-    assert index.store.key("entity_vectors") is not None
-    after = GFMRetriever(index, GFMConfig(str(folder / "runs/learned"))).retrieve([query])[0]
-    assert before.branch == after.branch == "dense_fallback" and before.ids == after.ids
-    linked = GFMConfig(str(folder / "runs/linked"))
-    assert "entity_vectors" in GFMRetriever.stages_for(linked)
-    assert GFMRetriever(index, linked).retrieve([query])[0].branch != "dense_fallback"
 
 
 def test_a_batch_with_a_question_without_a_start_has_a_loss_for_each(folder: Path) -> None:
@@ -161,24 +146,6 @@ def test_presets_fill_what_is_not_given(tmp_path: Path) -> None:
     network = GNNTraining.load(path, ["gnn.ranker.name=idf"]).gnn
     assert network.architecture == replace(official(), layers=2) and network.ranker.name == "idf"
     assert GNNTraining.load(path, ["gnn.preset=own"]).gnn.dim == 64
-
-
-@pytest.mark.slow
-@each(
-    "settings, message",
-    [
-        (["gnn.fusion=both", "gnn.features=[dense]"], "set gnn.fusion=none"),
-        (["gnn.ranker.name=learned"], "give losses.passages=1"),
-        (["gnn.ranker.name=topk", "losses.passages=1"], "only networks of mode entity with the rankers simple, idf"),
-        (["gnn.ranker.name=best"], "gnn.ranker.name='best'"),
-    ],
-)
-def test_contradictions_are_one_line(
-    folder: Path, settings: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(folder, "bad", "fit.steps=1", *settings) == 2
-    err = capsys.readouterr().err
-    assert message in err and "Traceback" not in err
 
 
 @pytest.mark.slow

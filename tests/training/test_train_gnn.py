@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import types
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from gnnrag.cli import training as common
 from gnnrag.cli.console import run_script
 from gnnrag.errors import ConfigError
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.index.embedder import HashEmbedder
-from gnnrag.training.base import RunContext
-from gnnrag.training.config import FitConfig, draw
 from gnnrag.training.gnn import one_encoder
-from tests.helpers.each import each
 from tests.helpers.trainings import read, reported
 from training import train_gnn
 
@@ -75,7 +70,7 @@ def test_stage_1_reads_no_more_of_an_index_than_graph_and_relations(folder: Path
 
 
 @pytest.mark.slow
-@each(
+@pytest.mark.parametrize(
     "setting, message",
     [
         ("stage=three", "stage='three': allowed are retrieval, completion"),
@@ -102,30 +97,6 @@ def test_bad_settings_are_one_line(
 
 
 @pytest.mark.slow
-def test_fewer_questions_train_and_a_hash_draws_them(folder: Path) -> None:
-    assert call(folder, "run.name=g") == 0 and call(folder, "run.name=h", "sets.sample.train_limit=2") == 0
-    every, few = (read(folder / "runs" / name / "folds.json")["sample"]["train"] for name in "gh")
-    assert set(few) == set(sorted(every, key=lambda id_: draw(id_, "limit"))[:2])
-
-
-@pytest.mark.slow
-def test_processes_build_one_after_the_other_and_wait_for_long() -> None:
-    context = common.run_context(FitConfig(), "train_gnn.py", None, [])
-    assert context.accelerator.init_handler.timeout >= timedelta(hours=12)
-    ranks = {(0, 0): [0], (1, 0): [1], (0, 1): [2], (1, 1): [2]}  # node and local rank: the turn that is theirs
-    for (node, local), turns in ranks.items():
-        waits: list[None] = []
-        made: list[int] = []
-        process = types.SimpleNamespace(
-            is_main_process=node == local == 0,
-            is_local_main_process=local == 0,
-            wait_for_everyone=lambda waits=waits: waits.append(None),
-        )
-        RunContext(process).in_turn(lambda made=made, waits=waits: made.append(len(waits)) or 1)  # type: ignore[arg-type]
-        assert made == turns and len(waits) == 3, "every process waits three times"
-
-
-@pytest.mark.slow
 def test_a_start_of_another_embedder_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, "run.name=j") == 0
     best = folder / "runs" / "j" / "best"
@@ -149,21 +120,3 @@ def test_sets_of_different_embedders_are_refused() -> None:
     }
     with pytest.raises(ConfigError, match=r"sets a and b were indexed with .*weights is 'other'"):
         one_encoder(corpora)
-
-
-@pytest.mark.slow
-def test_the_card_takes_its_figures_from_runs_of_the_same_settings(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(folder, "run.name=cv", "cross=true") == 0
-    everything = ["sets.sample.use=train", "folds.report=null"]
-    assert call(folder, "run.name=whole", *everything, f"run.measured=[{folder / 'runs' / 'cv'}]") == 0
-    card = (folder / "runs" / "whole" / "best" / "README.md").read_text("utf-8")
-    value = read(folder / "runs" / "cv" / "metrics.json")["sample"]["recall@5"]
-    assert f"| sample | cross-validated | recall@5 | {value:.3f} [" in card and str(folder) not in card
-    capsys.readouterr()
-    other = [*everything, "fit.lr=0.1", f"run.measured=[{folder / 'runs' / 'cv'}]"]
-    assert call(folder, "run.name=other", *other) == 2
-    assert "fit.lr is 0.0005, needed is 0.1; name a run with the settings of this one" in capsys.readouterr().err
-    assert call(folder, "run.name=other", "run.measured=[nowhere]") == 2
-    assert "nowhere is no finished training run" in capsys.readouterr().err

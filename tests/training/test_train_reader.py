@@ -13,8 +13,6 @@ from safetensors.torch import load_file
 from gnnrag.cli.console import run_script
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from gnnrag.run.trained import read_seen, seen_hash
-from gnnrag.training.reader import ReaderTraining
-from tests.helpers.each import each
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported, rows_of
 from tests.helpers.tuned import base_of
@@ -89,27 +87,7 @@ def test_articles_that_are_held_out_report_alone(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_training_ends_with_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call(folder, "run.name=whole") == 0
-    batch = ReaderTraining.batch
-
-    def killed(self: Any, step: int) -> Any:
-        if step == 3:
-            raise KeyboardInterrupt
-        return batch(self, step)
-
-    with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, SystemExit)):
-        patch.setattr(ReaderTraining, "batch", killed)
-        assert call(folder, "run.name=cut") != 0
-        raise SystemExit
-    assert not (folder / "runs" / "cut" / "metrics.json").exists()
-    assert call(folder, "run.name=cut") == 0
-    one, other = weights(folder / "runs" / "whole"), weights(folder / "runs" / "cut")
-    assert all(value.equal(other[name]) for name, value in one.items())
-
-
-@pytest.mark.slow
-@each(
+@pytest.mark.parametrize(
     "given, message",
     [
         (["metric=bleu"], "metric='bleu'"),

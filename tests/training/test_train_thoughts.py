@@ -7,19 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from accelerate import Accelerator
-from safetensors.torch import load_file
 
 from gnnrag.cli.console import run_script
-from gnnrag.config import load_config
 from gnnrag.llm.base import Message, Request
-from gnnrag.llm.hf import HFBackend, HFConfig
+from gnnrag.parts import build
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.training.base import RunContext, train
-from gnnrag.training.language.data import TrainLanguageConfig
-from gnnrag.training.language.train import ThoughtsCausalTraining
-from tests.helpers.each import each
 from tests.helpers.language_rows import settings
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 from tests.helpers.trainings import reported, rows_of
@@ -44,7 +36,7 @@ def call(dots: list[str]) -> int:
 
 
 async def says(folder: Path, **more: Any) -> list[str]:
-    backend = HFBackend(HFConfig(model=str(folder), device="cpu", **more))
+    backend = build("llm", {"name": "hf", "model": str(folder), "device": "cpu", **more})
     requests = [Request((Message("user", text),), max_tokens=12) for text in ("Who?", "Where was she born?")]
     found = [(await backend.generate(request)).text for request in requests]
     await backend.close()
@@ -74,35 +66,6 @@ def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_finished_run_can_be_exported_in_another_form(sft: Path, base: Path) -> None:
-    before = asyncio.run(says(sft / "merged"))
-    dots = settings(sft.parents[1], "thoughts", base, "run.name=a", "run.export=merged", "run.notes=[a toy]")
-    assert call(dots) == 0
-    assert read_tuned(sft, "thoughts", ["causal"]).settings["form"] == "merged"
-    assert asyncio.run(says(sft / "best")) == before
-    assert call([*dots, "run.export=both"]) == 0
-    assert (sft / "best" / "adapter_config.json").is_file()
-
-
-@pytest.mark.slow
-def test_a_stopped_run_ends_with_the_same_weights(base: Path, tmp_path: Path) -> None:
-    weights = []
-    dots = settings(tmp_path, "thoughts", base, "lora.dropout=0.2", "judging.rows=0", "folds.report=null", "seed=7")
-    config = load_config(TrainLanguageConfig, None, dots)
-    for name, parts in (("whole", [None]), ("cut", [1, 2, None])):  # steps that each part of a run does
-        for steps in parts:
-            done = iter(range(100))
-            context = RunContext(Accelerator(cpu=True), stop=lambda steps=steps, done=done: next(done) == steps)
-            data = ThoughtsCausalTraining.open(config, context, lambda *_: None)
-            found = train(tmp_path / name, ThoughtsCausalTraining(config, data, 0, context))
-            assert (found is None) == (steps is not None)
-        weights.append(load_file(tmp_path / name / "best" / "adapter_model.safetensors"))
-    assert weights[0].keys() == weights[1].keys()
-    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
-    assert any(value.abs().max() > 0 for name, value in weights[0].items() if "lora_B" in name)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("reference", ["start", "base"])
 def test_preferences_are_a_second_stage(reference: str, sft: Path, base: Path, tmp_path: Path) -> None:
     more = ["stage=dpo", f"start={sft}", f"preference.reference={reference}", "model.base=''", "preference.margin=0.04"]
@@ -128,7 +91,9 @@ def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: p
 
 
 @pytest.mark.slow
-@each("more", [["kind=seq2seq"], ["model.train=full"], ["lora.targets=[q_proj]", "lora.rslora=true"]])
+@pytest.mark.parametrize(
+    "more", [["kind=seq2seq"], ["model.train=full"], ["lora.targets=[q_proj]", "lora.rslora=true"]]
+)
 def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path) -> None:
     is_seq2seq = more == ["kind=seq2seq"]
     model = make_tiny_seq2seq(base, tmp_path / "t5") if is_seq2seq else base

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gnnrag.cli import training as common
 from gnnrag.cli.console import run_script
 from gnnrag.common.records import WEIGHTS, load_tensors
-from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from tests.helpers.each import each
-from tests.helpers.indexes import command, environment
 from tests.helpers.language_rows import settings
 from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_model import make_tiny_model
@@ -109,98 +101,13 @@ def test_the_folds_together_report_on_every_question_once(crossed: Path) -> None
 
 
 @pytest.mark.slow
-def test_no_training_overwrites_the_report_of_one_with_another_layout(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    small = ("network.text=false", "fit.steps=2", "folds.count=2")
-    assert call(folder, "run.name=lone", *small) == 0
-    assert call(folder, "run.name=crossed", "cross=true", *small) == 0
-    reports = [folder / "runs" / name / "report.jsonl" for name in ("lone", "crossed")]
-    before = [path.read_bytes() for path in reports]
-    capsys.readouterr()
-    for more, told in (
-        (["run.name=lone", "cross=true"], "lone holds a single training"),
-        (["run.name=lone", "cross=true", "run.fresh=true"], "lone holds a single training"),
-        (["run.name=crossed"], "crossed holds the folds of a training with cross=true (fold0, fold1)"),
-    ):
-        assert call(folder, *small, *more) == 2
-        err = capsys.readouterr().err
-        assert told in err and "give another run.name, or delete the folder" in err
-    assert [path.read_bytes() for path in reports] == before
-    assert not (folder / "runs" / "lone" / "fold0").exists()
-    (folder / "runs" / "crossed" / "fold2").mkdir()
-    assert call(folder, *small, "run.name=crossed", "cross=true") == 2
-    assert "(fold2)" in capsys.readouterr().err, "fewer folds would leave one of the earlier training behind"
-
-
-@pytest.mark.slow
-def test_folds_are_no_checkpoint_and_the_error_says_what_takes_them(crossed: Path) -> None:
-    with pytest.raises(ArtefactError) as found:
-        read_tuned(crossed, "verifier", ("cross_encoder",))
-    for told in ("3 folds", str(crossed / "fold0"), f"gnnrag cross-validate CONFIG verifier={crossed}"):
-        assert told in str(found.value)
-    read_tuned(crossed / "fold0", "verifier", ("cross_encoder",))
-    with pytest.raises(ConfigError, match=rf"gnnrag cross-validate CONFIG gnn={crossed}$"):
-        GFMRetriever.checkpoints_for(GFMConfig(checkpoint=str(crossed)))
-
-
-@pytest.mark.slow
-def test_a_training_that_was_cut_off_ends_with_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = ("network.dropout=0.2", "fit.average=0.5")
-    assert call(folder, "run.name=whole", *more) == 0
-    asked: list[int] = []
-
-    def stops_after_five() -> bool:
-        asked.append(1)
-        return len(asked) == 6
-
-    real = common.run_context
-
-    def stopping(*given: Any) -> Any:
-        context = real(*given)
-        context.stop = stops_after_five
-        return context
-
-    monkeypatch.setattr(common, "run_context", stopping)
-    assert call(folder, "run.name=cut", *more) == common.STOPPED
-    monkeypatch.undo()
-    assert call(folder, "run.name=cut", *more) == 0
-    assert gap(folder / "runs" / "whole", folder / "runs" / "cut") <= 1e-6
-    assert read(folder / "runs" / "whole" / "metrics.json") == read(folder / "runs" / "cut" / "metrics.json")
-    whole, cut = ((folder / "runs" / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "cut"))
-    assert len(whole) == len(cut), "each row stands there once"
-
-
-@pytest.mark.slow
 def test_a_language_model_may_judge(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "base", lively=True)
     assert run_script(train_verifier.main, settings(tmp_path, "verifier", model, "run.name=c", "fit.steps=2"), "") == 0
     assert read_tuned(tmp_path / "runs" / "c", "verifier", ("causal",)).facts["report"]
 
 
-@pytest.mark.slow
-def test_two_processes_train_the_same_network(folder: Path) -> None:
-    assert call(folder, "run.name=one") == 0
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    script = command("training/train_verifier.py", *arguments(folder, "run.name=two"))[1:]
-    many = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", port]
-    done = subprocess.run(
-        [*many, *script],
-        env=environment(ACCELERATE_USE_CPU="true", PYTHONPATH=str(ROOT)),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert gap(folder / "runs" / "one", folder / "runs" / "two") <= 1e-6
-    assert read(folder / "runs" / "one" / "metrics.json") == read(folder / "runs" / "two" / "metrics.json")
-
-
-@each(
+@pytest.mark.parametrize(
     "settings, message",
     [
         (["kind=bilinear"], "kind='bilinear' is unknown"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.common import records
 from gnnrag.common.records import WEIGHTS, load_tensors, save_tensors
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.llm.hf import load_model
-from gnnrag.roles.tuned.checkpoint import RECORD, load_encoder, load_tokenizer, read_tuned, round_weights, trained
+from gnnrag.roles.tuned.checkpoint import RECORD, load_encoder, read_tuned, round_weights, trained
 from gnnrag.roles.tuned.selection import Selection, chosen
 from gnnrag.roles.tuned.verifier import (
     CrossEncoder,
@@ -30,7 +27,6 @@ from gnnrag.roles.tuned.verifier import (
     save_cross_encoder,
 )
 from gnnrag.training.verifier_data import make_example
-from tests.helpers.each import each
 from tests.helpers.toy_verifier import make_encoder, make_rows
 from tests.helpers.tuned import base_of
 
@@ -79,7 +75,7 @@ def test_a_pair_scores_the_same_in_any_batch(base: Path) -> None:
     assert scores(model, [pairs[i] for i in order]) == [whole[i] for i in order]
 
 
-@each("changes", [{}, {"text": False}, {"features": []}, {"pooling": "cls"}, {"store": "fp32"}])
+@pytest.mark.parametrize("changes", [{}, {"text": False}, {"features": []}, {"pooling": "cls"}, {"store": "fp32"}])
 def test_a_checkpoint_scores_as_what_was_saved(base: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     model = network(base, **changes)
     round_weights(model, model.config.store)
@@ -190,7 +186,7 @@ def test_passes_as_large_as_a_gpus_score_the_same(base: Path, monkeypatch: pytes
     assert large.by_features(features) == pytest.approx(small.by_features(features), abs=1e-5)
 
 
-@each(
+@pytest.mark.parametrize(
     "changes, message",
     [
         ({"pooling": "max"}, "network.pooling='max': allowed are mean, cls"),
@@ -205,24 +201,6 @@ def test_passes_as_large_as_a_gpus_score_the_same(base: Path, monkeypatch: pytes
 def test_bad_settings_are_refused(base: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         network(base, **changes)
-
-
-def test_a_tokenizer_that_needs_sentencepiece_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the folder of DeBERTa-v3 is: `spm.model`, no `tokenizer.json`."""
-    make_encoder(tmp_path)
-    (tmp_path / "spm.model").write_bytes(b"x")
-    monkeypatch.setattr(records, "find_spec", lambda name: None)
-    assert load_tokenizer(str(tmp_path)) is not None, "tokenizer.json is read without it"
-    (tmp_path / "tokenizer.json").unlink()
-    told = r"spm\.model\), and sentencepiece is not installed: pip install 'gnnrag\[sentencepiece\]'"
-    with pytest.raises(ConfigError, match=told):
-        load_tokenizer(str(tmp_path))
-    with pytest.raises(ConfigError, match=told):
-        load_model(tmp_path, "causal", None, "cpu", "float32")
-    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
-    assert any(one.startswith("sentencepiece") for one in extras["optional-dependencies"]["sentencepiece"])
 
 
 def test_the_best_that_reach_the_threshold_are_chosen() -> None:

@@ -22,8 +22,6 @@ from gnnrag.training.rows import (
     plain_rows,
     read_rows,
 )
-from tests.helpers.each import each
-from tests.helpers.indexes import REPOSITORY
 
 PASSAGE = {"id": "a", "title": "A", "text": "text of a", "score": 0.5, "cosine": 0.25}
 ROW: dict[str, Any] = {"id": "r1", "set": "s", "question_id": "q", "question": "Q?", "passages": [PASSAGE]}
@@ -50,7 +48,7 @@ def test_rows_survive_writing_and_reading(tmp_path: Path) -> None:
     assert rows[0].candidates == (candidate,) and rows[0].passages[0].passage.content == "A\ntext of a"
 
 
-@each(
+@pytest.mark.parametrize(
     "kind, bad, field",
     [
         (VerifierRow, {"id": ""}, "id"),
@@ -86,29 +84,7 @@ def test_rows_of_another_role_are_told_apart(tmp_path: Path) -> None:
         read_rows(path, ReaderRow)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"line 2: is no JSON"):
-        read_rows(written(tmp_path / "a", ROW, "{"), VerifierRow)
-    with pytest.raises(DataError, match=r"line 2: id 'r1' stands in line 1, too"):
-        read_rows(written(tmp_path / "b", ROW, ROW), VerifierRow)
-    with pytest.raises(DataError, match="holds no rows"):
-        read_rows(written(tmp_path / "c"), VerifierRow)
-    with pytest.raises(DataError, match=r"cannot be read .*collect-traces"):
-        read_rows(tmp_path / "d", VerifierRow)
-    (tmp_path / "e").write_bytes(b"\xff\xfe{}\n")
-    with pytest.raises(DataError, match="not UTF-8"):
-        read_rows(tmp_path / "e", VerifierRow)
-    with pytest.raises(DataError, match="line 1"):
-        read_rows(written(tmp_path / "f", [1, 2]), VerifierRow)
-
-
-def test_every_field_is_documented() -> None:
-    text = (REPOSITORY / "data/README.md").read_text("utf-8").partition("## Training rows of tuned roles")[2]
-    fields = {**VerifierRow.model_fields, **ThoughtsRow.model_fields}
-    assert [name for name in fields if f"`{name}`" not in text.partition("\n## ")[0]] == []
-
-
-@each(
+@pytest.mark.parametrize(
     "ranking, pool, expected",
     [
         ("axy", "xyz", Gain(1.0, ("a",))),  # missing, and found first

@@ -17,7 +17,6 @@ from gnnrag.roles.tuned.span_items import padded, token_range
 from gnnrag.training.reader import losses_of
 from gnnrag.training.reader_data import TrainReaderConfig, make_example
 from gnnrag.types import Passage
-from tests.helpers.each import each
 from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, make_reader, make_span, network_config
 
@@ -103,7 +102,7 @@ def test_chances_are_those_of_an_item_alone(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@each("text, vectors, spans", [(True, 4, 0), (False, 0, 0), (True, 0, 5)])
+@pytest.mark.parametrize("text, vectors, spans", [(True, 4, 0), (False, 0, 0), (True, 0, 5)])
 def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, vectors: int, spans: int) -> None:
     settings = TrainReaderConfig()
     config = network_config(folder, text=text, vectors=vectors, spans=spans, hidden=16)
@@ -163,7 +162,9 @@ def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -
         read_tuned(path, "reader", ["span"])
 
 
-@each("name, value", [("store", "fp8"), ("precision", "f16"), ("text_tokens", 2), ("hidden", 0), ("train_layers", 9)])
+@pytest.mark.parametrize(
+    "name, value", [("store", "fp8"), ("precision", "f16"), ("text_tokens", 2), ("hidden", 0), ("train_layers", 9)]
+)
 def test_settings_out_of_range_are_named(folder: Path, name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"network.{name}"):
         make_reader(network_config(folder, **{name: value}))

@@ -14,7 +14,6 @@ from typing import Any
 from gnnrag.common.untrusted import well_formed
 from gnnrag.datasets.documents.blocks import Document, Progress, silent
 from gnnrag.datasets.documents.lines import Line, blocks_of
-from gnnrag.datasets.jsonl import open_plain
 from gnnrag.errors import DataError
 
 PAGES, SECONDS, CHARACTERS = 5_000, 120.0, 100_000_000  # that are read of one file, and how long that may take
@@ -47,7 +46,7 @@ def read_pdf(path: Path, progress: Progress = silent) -> Iterator[Document]:
     except ImportError as error:
         raise ModuleNotFoundError(f"{path}: reading PDF needs pypdf; install it: pip install pypdf") from error
     try:
-        with _limits(pypdf), open_plain(path) as file:
+        with _limits(pypdf), path.open("rb") as file:
             reader = pypdf.PdfReader(file)
             if reader.is_encrypted and not reader.decrypt(""):
                 raise DataError(path, "is encrypted; save a copy without a password")

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge
 
 from gnnrag.errors import ConfigError
-from gnnrag.index.index import Index
 from gnnrag.llm.base import estimate_tokens
+from gnnrag.parts import part
 from gnnrag.retrievers.base import ANSWER, Retriever, best_positions, by_rank, rank_passages
 from gnnrag.retrievers.graphrag.report_roles import Point, RateReportTask, ReduceTask, ReportPointsTask
 from gnnrag.retrievers.graphrag.reports import (
@@ -29,54 +31,45 @@ from gnnrag.retrievers.graphrag.reports import (
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Hit, Query, Ranking
 
-LOCAL_PROFILES = ("released", "fixed", "nano")
 _NANO = (3200, 4800, 4000)  # tokens of reports, relations and passages in nano-graphrag
 
 
-@dataclass
-class GraphRAGLocalConfig:
-    """Constants of `GraphRAGLocalRetriever`; the defaults are those of Microsoft GraphRAG 3.1.2."""
-
-    profile: str = "fixed"  # released: twice as many entities as asked for; nano: as nano-graphrag
-    entities: int | None = None  # entities taken by their vectors; null: 10, nano 20
-    max_tokens: int = 12000  # of everything; nano has budgets of its own
-    community_share: float = 0.15  # of it for reports
-    text_share: float = 0.5  # of it for passages; the rest is for entities and relations
-    out_relations: int = 10  # relations out of the selection, for each selected entity
-    max_level: int = 2  # reports up to this level, 0 is coarsest
-    stale: str = "flag"  # reports that are out of date: flag or drop
-
-
+@part("retriever", "graphrag_local")
 class GraphRAGLocalRetriever(Retriever):
     """Entities by the cosine of query and description, then what the graph knows around them (arXiv 2404.16130).
 
     Passages come by (order of the entity, number of its relations that the passage states). Without a single one, dense
     search takes over (branch `dense_fallback`). Graph hits are the selected entities, the reports of their communities
-    and their relations, in this order. Scores are 1 / rank. ConfigError for an unknown profile, shares that leave
-    nothing, or `entities` below 1.
+    and their relations, in this order. Scores are 1 / rank. ConfigError for
+    shares that leave nothing.
     """
 
-    channels = frozenset({"text", "graph"})
-    stages = ("knowledge", "knowledge_vectors", "communities", "reports", "embeddings")
-    config_class = GraphRAGLocalConfig
+    # released: twice as many entities as asked for; nano: as nano-graphrag
+    profile: Literal["released", "fixed", "nano"] = "fixed"
+    entities: Annotated[int, Ge(1)] | None = None  # entities taken by their vectors; null: 10, nano 20
+    max_tokens: int = 12000  # of everything; nano has budgets of its own
+    community_share: Annotated[float, Ge(0)] = 0.15  # of it for reports
+    text_share: Annotated[float, Ge(0)] = 0.5  # of it for passages; the rest is for entities and relations
+    out_relations: int = 10  # relations out of the selection, for each selected entity
+    max_level: int = 2  # reports up to this level, 0 is coarsest
+    stale: Literal["flag", "drop"] = "flag"  # reports that are out of date: flag or drop
 
-    def __init__(self, index: Index, config: GraphRAGLocalConfig | None = None) -> None:
-        self.config = c = config or GraphRAGLocalConfig()
-        if c.profile not in LOCAL_PROFILES:
-            raise ConfigError(f"retriever.profile={c.profile!r}: allowed are {', '.join(LOCAL_PROFILES)}")
-        if min(c.community_share, c.text_share) < 0 or c.community_share + c.text_share > 1:
+    channels = frozenset({"text", "graph"})
+    reads = ("knowledge", "knowledge_vectors", "communities", "reports", "embeddings")
+
+    def setup(self) -> None:
+        """Open what is searched."""
+        if self.community_share + self.text_share > 1:
             raise ConfigError(
-                f"retriever.community_share={c.community_share} and text_share={c.text_share} must be shares of 1"
+                f"retriever.community_share={self.community_share} and text_share={self.text_share} must be shares of 1"
             )
-        wanted = c.entities if c.entities is not None else 20 if c.profile == "nano" else 10
-        if wanted < 1:
-            raise ConfigError(f"retriever.entities={wanted}: must be at least 1")
-        self.count = 2 * wanted if c.profile == "released" else wanted
-        self.index, self.graph, self.vectors = index, index.knowledge, index.knowledge_vectors
-        self.view = ReportView(index, c.stale)
+        wanted = self.entities or (20 if self.profile == "nano" else 10)
+        self.count = 2 * wanted if self.profile == "released" else wanted
+        self.graph, self.vectors = self.index.knowledge, self.index.knowledge_vectors
+        self.view = ReportView(self.index, self.stale)
         self.rank = self.graph.degrees[self.graph.ends].sum(axis=1)
-        budget = split_budget(c.max_tokens, c.community_share, c.text_share)
-        self.report_tokens, self.table_tokens, self.text_tokens = _NANO if c.profile == "nano" else budget
+        budget = split_budget(self.max_tokens, self.community_share, self.text_share)
+        self.report_tokens, self.table_tokens, self.text_tokens = _NANO if self.profile == "nano" else budget
         self._of_entity = self.view.communities.of_entities(self.graph.num_entities)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
@@ -110,7 +103,7 @@ class GraphRAGLocalRetriever(Retriever):
     def reports(self, entities: Sequence[int]) -> list[int]:
         """Return the communities of the entities by (how many of them they hold, rating), as far as reports fit."""
         matches = Counter(i for e in entities for i in self._of_entity[e].tolist())
-        found = [i for i in sorted(matches) if self.view.communities.levels[i] <= self.config.max_level]
+        found = [i for i in sorted(matches) if self.view.communities.levels[i] <= self.max_level]
         found = self.view.usable(found)
         order = local_order([matches[i] for i in found], [float(self.view.ratings[i]) for i in found])
         return self._that_fit([found[n] for n in order], [self.view.text(found[n]) for n in order], self.report_tokens)
@@ -122,7 +115,7 @@ class GraphRAGLocalRetriever(Retriever):
         stands). Nano-graphrag takes all relations by (degrees, weight), as far as they fit.
         """
         g = self.graph
-        if self.config.profile == "nano":
+        if self.profile == "nano":
             near = np.unique(np.concatenate([g.incident[e] for e in entities] or [np.zeros(0, np.int64)]))
             ranked = near[np.lexsort((near, -g.weights[near], -self.rank[near]))].tolist()
             return list(entities), self._that_fit(ranked, [g.statement(r) for r in ranked], self.table_tokens)
@@ -150,7 +143,7 @@ class GraphRAGLocalRetriever(Retriever):
         joined = np.unique(np.stack([outer, inner], axis=1), axis=0)[:, 0]
         links = np.bincount(joined, minlength=g.num_entities)[outer]
         own = own[np.lexsort((own, -self.rank[own]))]
-        out = out[np.lexsort((out, -self.rank[out], -links))][: self.config.out_relations * len(selected)]
+        out = out[np.lexsort((out, -self.rank[out], -links))][: self.out_relations * len(selected)]
         return [*own.tolist(), *out.tolist()]
 
     def passages(self, entities: Sequence[int]) -> list[int]:
@@ -176,29 +169,6 @@ class GraphRAGLocalRetriever(Retriever):
 # ------------------------------------------------------------------------------------------------------ global search
 NO_DATA = "The reports on this collection hold nothing that answers the question."
 HEADER = "id|title|occurrence weight|content|rank\n"
-PROFILES, SELECTIONS, ORDERS = ("released", "fixed"), ("all", "dynamic"), ("shuffle", "occurrence")
-
-
-@dataclass
-class GraphRAGGlobalConfig:
-    """Constants of `GraphRAGGlobalRetriever`; the defaults are those of Microsoft GraphRAG 3.1.2.
-
-    nano-graphrag: `order=occurrence max_reports=512 batch_tokens=16384 reduce_tokens=16384`.
-    """
-
-    profile: str = "fixed"  # released: parents beside their children (Q-MS-6), and the reduce step stops at an overflow
-    max_level: int = 2  # reports up to this level, 0 is coarsest
-    min_rating: float = 0.0
-    selection: str = "all"  # dynamic: reports are rated from the top of the hierarchy down
-    threshold: float = 1.0  # dynamic: least rating of a report that is read
-    repeats: int = 1  # dynamic: ratings of a report; the commonest counts
-    order: str = "shuffle"  # shuffle, with `seed`, so that similar reports do not share a batch; or occurrence
-    seed: int = 86
-    max_reports: int | None = None  # only the reports of the largest occurrence weight
-    batch_tokens: int = 12000
-    reduce_tokens: int = 12000
-    reduce_words: int = 2000
-    stale: str = "flag"  # reports that are out of date: flag or drop
 
 
 @dataclass(frozen=True)
@@ -210,31 +180,39 @@ class GlobalAnswer:
     reports: Mapping[int, str]  # by position: those read, of the best points first, with that point's text
 
 
+@part("retriever", "graphrag_global")
 class GraphRAGGlobalRetriever(Retriever):
     """Map-reduce over community reports (Edge et al., arXiv 2404.16130, section 3.1.6).
 
     Graph hits: the answer (kind community, id `answer`) with what it rests on; the communities of points, best point
     first, and the entities that their reports cite; the other communities. Text hits: the passages that reports cite,
     in the same order. Scores are 1 / rank. The branch says `_no_data` where nothing was found, `_stale` where a report
-    is out of date. Roles: `report_points`, `report_reduce`, and `report_rating` for dynamic selection. ConfigError for
-    a value that is not allowed.
+    is out of date. Roles: `report_points`, `report_reduce`, and `report_rating` for dynamic selection.
     """
 
+    # released: parents beside their children (Q-MS-6), and the reduce step stops at an overflow
+    profile: Literal["released", "fixed"] = "fixed"
+    max_level: int = 2  # reports up to this level, 0 is coarsest
+    min_rating: float = 0.0
+    selection: Literal["all", "dynamic"] = "all"  # dynamic: reports are rated from the top of the hierarchy down
+    threshold: float = 1.0  # dynamic: least rating of a report that is read
+    repeats: Annotated[int, Ge(1)] = 1  # dynamic: ratings of a report; the commonest counts
+    # shuffle, with `seed`, so that similar reports do not share a batch; or occurrence
+    order: Literal["shuffle", "occurrence"] = "shuffle"
+    seed: int = 86
+    max_reports: int | None = None  # only the reports of the largest occurrence weight
+    batch_tokens: Annotated[int, Ge(1)] = 12000
+    reduce_tokens: Annotated[int, Ge(1)] = 12000
+    reduce_words: int = 2000
+    stale: Literal["flag", "drop"] = "flag"  # reports that are out of date: flag or drop
+
     channels = frozenset({"text", "graph"})
-    stages = ("knowledge", "communities", "reports")
-    config_class = GraphRAGGlobalConfig
+    reads = ("knowledge", "communities", "reports")
     role_names, asks_roles = ("report_points", "report_reduce", "report_rating"), True
 
-    def __init__(self, index: Index, config: GraphRAGGlobalConfig | None, roles: object) -> None:
-        self.config = c = config or GraphRAGGlobalConfig()
-        for name, allowed in (("profile", PROFILES), ("selection", SELECTIONS), ("order", ORDERS)):
-            if getattr(c, name) not in allowed:
-                raise ConfigError(f"retriever.{name}={getattr(c, name)!r}: allowed are {', '.join(allowed)}")
-        for name in ("batch_tokens", "reduce_tokens", "repeats"):
-            if getattr(c, name) < 1:
-                raise ConfigError(f"retriever.{name}={getattr(c, name)}: must be at least 1")
-        self.index, self.roles = index, roles
-        self.view = ReportView(index, c.stale)
+    def setup(self) -> None:
+        """Open what is searched."""
+        self.view = ReportView(self.index, self.stale)
         self.keys = self.view.communities.keys
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
@@ -255,50 +233,50 @@ class GraphRAGGlobalRetriever(Retriever):
         batches = self.batches(chosen)
         session.record("global_search", reports=len(chosen), batches=[[self.keys[i] for i in b] for b in batches])
         tasks = [ReportPointsTask(query, tuple((self.keys[i], self.view.text(i)) for i in b)) for b in batches]
-        role = self.roles["report_points"]  # type: ignore[index]
+        role = self.roles["report_points"]
         replies = await concurrently(session, [partial(role, task) for task in tasks])
         for reply in replies:
             session.flag("report_points", *reply.flags)
         points = [point for reply in replies for point in reply.points]
         tokens = [estimate_tokens(point.text) for point in points]
-        is_fixed = self.config.profile == "fixed"
-        ranked, kept = keep_points([p.score for p in points], tokens, self.config.reduce_tokens, is_fixed)
+        is_fixed = self.profile == "fixed"
+        ranked, kept = keep_points([p.score for p in points], tokens, self.reduce_tokens, is_fixed)
         session.record("global_points", ranked=len(ranked), kept=[[points[i].score, points[i].text] for i in kept])
         text = NO_DATA
         if kept:
-            task = ReduceTask(query, tuple(points[i] for i in kept), self.config.reduce_words)
-            reduced = await self.roles["report_reduce"](task, session)  # type: ignore[index]
+            task = ReduceTask(query, tuple(points[i] for i in kept), self.reduce_words)
+            reduced = await self.roles["report_reduce"](task, session)
             session.flag("report_reduce", *reduced.flags)
             text = reduced.text or NO_DATA
         return self._answer(text, [points[i] for i in ranked], [i for batch in batches for i in batch])
 
     def candidates(self) -> list[int]:
         """Return the reports that may be read, by position."""
-        c, communities = self.config, self.view.communities
-        found = [i for i in up_to_level(communities, c.max_level) if self.view.ratings[i] >= c.min_rating]
-        found, is_whole = self.view.usable(found), c.profile == "released" or c.selection == "dynamic"
+        communities = self.view.communities
+        found = [i for i in up_to_level(communities, self.max_level) if self.view.ratings[i] >= self.min_rating]
+        found, is_whole = self.view.usable(found), self.profile == "released" or self.selection == "dynamic"
         # Only now the roll-up: what a dropped report covers is read in the one above it.
-        return found if is_whole else deepest(communities, c.max_level, set(found))
+        return found if is_whole else deepest(communities, self.max_level, set(found))
 
     def batches(self, chosen: Sequence[int]) -> list[list[int]]:
         """Return the reports of each map call: shuffled into batches, and there by (occurrence weight, rating)."""
-        c, occurrence = self.config, self.view.communities.occurrence
-        ranked = best_first(chosen, occurrence, self.view.ratings)[: c.max_reports]
+        occurrence = self.view.communities.occurrence
+        ranked = best_first(chosen, occurrence, self.view.ratings)[: self.max_reports]
         chosen = sorted(ranked)
-        order = [chosen[n] for n in shuffled(len(chosen), c.seed)] if c.order == "shuffle" else ranked
+        order = [chosen[n] for n in shuffled(len(chosen), self.seed)] if self.order == "shuffle" else ranked
         place = {i: n for n, i in enumerate(ranked)}
         tokens = {i: estimate_tokens(self.view.text(i)) for i in order}
         header = estimate_tokens(HEADER)
-        batches = fill_batches(order, tokens, c.batch_tokens, header)
+        batches = fill_batches(order, tokens, self.batch_tokens, header)
         return [sorted(batch, key=place.__getitem__) for batch in batches]
 
     async def select(self, query: str, session: Session) -> list[int]:
         """Return the reports to read: all candidates, or those that ratings lead to from the top down."""
         candidates = self.candidates()
-        if self.config.selection == "all":
+        if self.selection == "all":
             return candidates
         rate = partial(self._rate_all, query, session)
-        return await descend(self.view.communities, candidates, rate, self.config.threshold)
+        return await descend(self.view.communities, candidates, rate, self.threshold)
 
     async def _rate_all(self, query: str, session: Session, reports: Sequence[int]) -> list[float]:
         return await concurrently(session, [partial(self._rate, query, i) for i in reports])
@@ -306,8 +284,8 @@ class GraphRAGGlobalRetriever(Retriever):
     async def _rate(self, query: str, report: int, session: Session) -> float:
         task = RateReportTask(query, (self.keys[report], self.view.text(report)))
         ratings = []
-        for _ in range(self.config.repeats):
-            reply = await self.roles["report_rating"](task, session)  # type: ignore[index]
+        for _ in range(self.repeats):
+            reply = await self.roles["report_rating"](task, session)
             session.flag("report_rating", *reply.flags)
             ratings.append(reply.rating)
         return max(ratings, key=ratings.count)  # the first of the commonest

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.index.index import Index
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element, together
 from gnnrag.roles.base import Role
 from gnnrag.roles.hollow import need_answer
 from gnnrag.roles.offline_reader.spans import words
 from gnnrag.roles.parsing import json_objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.sentences import content_words, diverse, similarity, split_sentences
 
@@ -81,11 +81,11 @@ class ReportRating:
     flags: tuple[str, ...] = ()
 
 
-class PromptedReportPoints(PromptedRole[ReportPointsTask, ReportPoints]):
+@part("role", "report_points.prompted")
+class PromptedReportPoints(PromptedPart[ReportPointsTask, ReportPoints]):
     """Asks what a batch of reports says on a query. A batch without a usable reply has no points (`points_failed`)."""
 
-    role = "report_points"
-    config_class = at_most(2048)
+    max_tokens: int = 2048
 
     async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
         """Return the points in the order of the reply; citations of reports that were not shown are dropped."""
@@ -131,15 +131,7 @@ def _point(row: Any) -> Point | None:
 _HEADING = re.compile(r"^#+\s.*$", re.MULTILINE)
 
 
-@dataclass
-class OfflineReportPointsConfig:
-    """Settings of `OfflineReportPoints`."""
-
-    points: int = 8  # most points of a batch
-    lexical: float = 0.6  # weight of shared words against the cosine of query and report
-    min_score: float = 15.0  # sentences below are no points
-
-
+@part("role", "report_points.offline")
 class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
     """Scores each sentence of a batch: 100 (w lexical + (1 - w) cosine).
 
@@ -147,10 +139,12 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
     and the report it is taken from, which has a vector in the index.
     """
 
-    config_class = OfflineReportPointsConfig
+    points: int = 8  # most points of a batch
+    lexical: float = 0.6  # weight of shared words against the cosine of query and report
+    min_score: float = 15.0  # sentences below are no points
 
-    def __init__(self, index: Index, config: OfflineReportPointsConfig | None = None) -> None:
-        self.index, self.config = index, config or OfflineReportPointsConfig()
+    def setup(self) -> None:
+        """Keep the cosines of the last queries."""
         self._cosines = lru_cache(maxsize=64)(self._query_cosines)
 
     async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
@@ -166,12 +160,12 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
             cosine = max(0.0, float(cosines[at[id_]])) if id_ in at else 0.0
             for sentence in _sentences(text):
                 shared = sum(weights[w] for w in sorted(asked & _bag(sentence))) / total
-                score = 100 * (self.config.lexical * shared + (1 - self.config.lexical) * cosine)
-                if score >= self.config.min_score:
+                score = 100 * (self.lexical * shared + (1 - self.lexical) * cosine)
+                if score >= self.min_score:
                     holders.setdefault(sentence, []).append(id_)
                     scores[sentence] = max(score, scores.get(sentence, 0.0))
         texts = list(holders)
-        chosen = diverse([_bag(t) for t in texts], [scores[t] for t in texts], self.config.points)
+        chosen = diverse([_bag(t) for t in texts], [scores[t] for t in texts], self.points)
         points = [Point(texts[i], round(scores[texts[i]], 2), tuple(dict.fromkeys(holders[texts[i]]))) for i in chosen]
         return ReportPoints(tuple(sorted(points, key=lambda p: -p.score)))
 
@@ -200,11 +194,11 @@ def _bag(text: str) -> frozenset[str]:
 UNKNOWN = 1.0  # a report whose rating nobody could read is read, as in the release
 
 
-class PromptedRating(PromptedRole[RateReportTask, ReportRating]):
+@part("role", "report_rating.prompted")
+class PromptedRating(PromptedPart[RateReportTask, ReportRating]):
     """Asks for a rating from 0 to 5; one that cannot be read counts as 1 (`rating_failed`)."""
 
-    role = "report_rating"
-    config_class = at_most(64)
+    max_tokens: int = 64
 
     async def __call__(self, task: RateReportTask, session: Session) -> ReportRating:
         """Rate the report."""
@@ -224,11 +218,12 @@ def parse_rating(text: str) -> float:
     raise MalformedError("no JSON object with a rating from 0 to 5")
 
 
+@part("role", "report_rating.offline")
 class OfflineRating(Role[RateReportTask, ReportRating]):
     """Five times the cosine of query and report; a report without a vector in the index is embedded."""
 
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index = index
+    def setup(self) -> None:
+        """Keep the vectors of the last queries."""
         self._vector = lru_cache(maxsize=64)(self._embed)
 
     async def __call__(self, task: RateReportTask, session: Session) -> ReportRating:
@@ -244,11 +239,11 @@ class OfflineRating(Role[RateReportTask, ReportRating]):
         return self.index.embedder.encode([query], is_query=True)[0]
 
 
-class PromptedReduce(PromptedRole[ReduceTask, Reduced]):
+@part("role", "report_reduce.prompted")
+class PromptedReduce(PromptedPart[ReduceTask, Reduced]):
     """Asks for one answer from all points; without a usable reply the points themselves are it (`reduce_fallback`)."""
 
-    role = "report_reduce"
-    config_class = at_most(4096)
+    max_tokens: int = 4096
 
     async def __call__(self, task: ReduceTask, session: Session) -> Reduced:
         """Return the answer."""
@@ -270,11 +265,9 @@ class PromptedReduce(PromptedRole[ReduceTask, Reduced]):
 _SAME = 0.8  # shared words from which a point says nothing new
 
 
+@part("role", "report_reduce.offline")
 class OfflineReduce(Role[ReduceTask, Reduced]):
     """A line for each point, best first, with the reports it rests on; what was said before is left out."""
-
-    def __init__(self, index: Any = None, config: None = None) -> None:
-        self.index = index
 
     async def __call__(self, task: ReduceTask, session: Session) -> Reduced:
         """Return the answer; empty without points."""

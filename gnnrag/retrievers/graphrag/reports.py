@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.index.index import Index
@@ -124,7 +123,6 @@ def split_budget(tokens: int, community_share: float, text_share: float) -> tupl
     return communities, tokens - communities - texts, texts
 
 
-STALE = ("flag", "drop")
 _CITED = 20  # passages that a report without citations, a bucket for instance, stands for
 
 
@@ -132,12 +130,10 @@ class ReportView:
     """The reports of an index, by position of their community.
 
     Of reports of whose members more than `index.communities.stale_limit` have changed, `stale=flag` says so in the
-    text, `stale=drop` leaves them out; ConfigError for another value.
+    text, `stale=drop` leaves them out.
     """
 
     def __init__(self, index: Index, stale: str = "flag") -> None:
-        if stale not in STALE:
-            raise ConfigError(f"retriever.stale={stale!r}: allowed are {', '.join(STALE)}")
         self.index, self.stale, self.limit = index, stale, index.config.communities.stale_limit
         self.graph: KnowledgeGraph = index.knowledge
         self.communities: Communities = index.read("communities")

@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from gnnrag.common.waiting import MicroBatcher
 from gnnrag.extract.entity_types import noun_type
 from gnnrag.graphs.rendering import Edges, Shown, above
-from gnnrag.index.index import Index
+from gnnrag.parts import part, ready
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.base import Retriever, check_choices, min_max, query_vectors, rank_graph, rank_order
+from gnnrag.retrievers.base import Retriever, min_max, query_vectors, rank_graph, rank_order
 from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.retrievers.minirag.walks import TypePool, Votes, WalkGraph, score_passages
 from gnnrag.roles.base import Mentions, MentionsTask, Role
 from gnnrag.roles.offline_reader.question import AnswerType, expected_type, head_noun, question_word
 from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.sentences import beginning
 from gnnrag.text.tokens import TokenCounter
@@ -31,30 +31,23 @@ _NAMES = ("entities", "entities_from_query", "names", "mentions")
 _LIMIT = 200  # characters of a name: a longer one is a sentence
 
 
-@dataclass
-class PromptedMentionsConfig(PromptedConfig):
-    """Settings of `PromptedMentions`."""
+@part("role", "mentions.prompted")
+class PromptedMentions(PromptedPart[MentionsTask, Mentions]):
+    """Asks once, and once more after a malformed reply; failing both times names nothing: `mentions_failed`."""
 
     max_tokens: int = 256
     max_types: int = 60  # how many of the graph's types the prompt shows
     max_names: int = 5  # the first names that are kept
 
-
-class PromptedMentions(PromptedRole[MentionsTask, Mentions]):
-    """Asks once, and once more after a malformed reply; failing both times names nothing: `mentions_failed`."""
-
-    role = "mentions"
-    config_class = PromptedMentionsConfig
-
     async def __call__(self, task: MentionsTask, session: Session) -> Mentions:
         """Return names and answer types as the model wrote them; what no type of the graph equals is for the caller."""
-        shown = ", ".join(inline(kind) for kind in task.types[: self.config.max_types]) or "(none given)"
+        shown = ", ".join(inline(kind) for kind in task.types[: self.max_types]) or "(none given)"
         values = {"types": shown, "query": inline(task.query)}
         outcome = await self.ask(session, values, parse_mentions)
         if outcome.value is None:
             return Mentions(flags=("mentions_failed",))
         names, types = outcome.value
-        return Mentions(tuple(names[: self.config.max_names]), tuple(types))
+        return Mentions(tuple(names[: self.max_names]), tuple(types))
 
 
 def parse_mentions(text: str) -> tuple[list[str], list[str]]:
@@ -91,16 +84,18 @@ _TYPES_OF_ANSWERS: dict[AnswerType, tuple[str, ...]] = {
 }
 
 
+@part("role", "mentions.offline")
 class OfflineMentions(Role[MentionsTask, Mentions]):
     """Names known to the corpus and capitalised spans; types by the question word, else by the noun asked for.
 
     Only types of the graph are given, in its spelling; where these are not known, upper case as in the released prompt.
     """
 
-    stages = OfflineKeywords.stages
+    reads = OfflineKeywords.reads
 
-    def __init__(self, index: Index, config: None = None) -> None:
-        self._keywords = OfflineKeywords(index)
+    def setup(self) -> None:
+        """Find names as the role `keywords` does."""
+        self._keywords = ready(OfflineKeywords(), index=self.index)
 
     async def __call__(self, task: MentionsTask, session: Session) -> Mentions:
         """Return the names in the query's order."""
@@ -125,26 +120,6 @@ def guessed_types(query: str) -> tuple[str, ...]:
 
 
 FAN_OUT, CANDIDATES = 200, 5
-_ALLOWED = {"profile": ("fixed", "released"), "tail": ("dense", "none")}
-
-
-@dataclass
-class MiniRAGConfig:
-    """Settings of `MiniRAGRetriever`; the numbers are the released ones."""
-
-    profile: str = "fixed"  # fixed, or released with its quirks Q-MR-2 to Q-MR-6
-    top_k: int = 60  # relations for each mention and, halved, passages of the vector search
-    candidates_k: int | None = None  # entities of each mention; null: 5, released as many as `top_k`
-    cosine_floor: float = 0.2  # what is less alike is not found
-    max_mentions: int = 5  # the first ones count
-    fan_out: int | None = None  # neighbours of an entity that walks go to, 0 for all; null: 200, released all
-    short_share: float = 0.2  # of the candidates from which no walk starts, the share that is kept, at least one
-    per_candidate: int = 3  # passages that one candidate supports
-    passages_k: int = 30  # passages in the end, before the tail
-    entity_tokens: int = 500  # of the entities shown
-    walks_k: int = 3  # walks of one candidate that the graph channel shows
-    tail: str = "dense"  # passages after MiniRAG's own: by cosine, or none
-    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
 
 @dataclass(frozen=True)
@@ -156,6 +131,7 @@ class Linked:
     votes: Votes
 
 
+@part("retriever", "minirag")
 class MiniRAGRetriever(Retriever):
     """Heterogeneous-graph retrieval for small models (Fan et al., "MiniRAG", arXiv 2501.06713).
 
@@ -167,25 +143,36 @@ class MiniRAGRetriever(Retriever):
     the nearest one (Q-MR-2); an edge counts in both directions (Q-MR-3); all walks of a candidate count, and a node
     each time (Q-MR-4); the factor ten is for the best passage alone (Q-MR-5); a mention without hits, or none at all,
     ends nothing (Q-MR-6; released gives an empty ranking, branch `nothing`). A node that two mentions find has its best
-    cosine, not the last. Walks go to the 200 heaviest neighbours. ConfigError for an unknown value of a setting.
+    cosine, not the last. Walks go to the 200 heaviest neighbours.
     """
 
+    profile: Literal["fixed", "released"] = "fixed"  # fixed, or released with its quirks Q-MR-2 to Q-MR-6
+    top_k: int = 60  # relations for each mention and, halved, passages of the vector search
+    candidates_k: int | None = None  # entities of each mention; null: 5, released as many as `top_k`
+    cosine_floor: float = 0.2  # what is less alike is not found
+    max_mentions: int = 5  # the first ones count
+    fan_out: int | None = None  # neighbours of an entity that walks go to, 0 for all; null: 200, released all
+    short_share: float = 0.2  # of the candidates from which no walk starts, the share that is kept, at least one
+    per_candidate: int = 3  # passages that one candidate supports
+    passages_k: int = 30  # passages in the end, before the tail
+    entity_tokens: int = 500  # of the entities shown
+    walks_k: int = 3  # walks of one candidate that the graph channel shows
+    tail: Literal["dense", "none"] = "dense"  # passages after MiniRAG's own: by cosine, or none
+    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
+
     channels = frozenset({"text", "graph"})
-    stages = ("knowledge", "knowledge_vectors", "embeddings")
-    config_class = MiniRAGConfig
+    reads = ("knowledge", "knowledge_vectors", "embeddings")
     role_names, asks_roles = ("mentions",), True
 
-    def __init__(self, index: Index, config: MiniRAGConfig | None = None, roles: Any = None) -> None:
-        self.config = c = config or MiniRAGConfig()
-        check_choices(c, _ALLOWED)
-        self.is_fixed = c.profile == "fixed"
-        self.candidates_k = c.candidates_k or (CANDIDATES if self.is_fixed else c.top_k)
-        self.index, self.roles = index, roles
+    def setup(self) -> None:
+        """Open what is searched."""
+        self.is_fixed, index = self.profile == "fixed", self.index
+        self._candidates_k = self.candidates_k or (CANDIDATES if self.is_fixed else self.top_k)
         self.graph, self.vectors = index.knowledge, index.knowledge_vectors
         self.edges = Edges(self.graph)
-        fan_out = (FAN_OUT if self.is_fixed else 0) if c.fan_out is None else c.fan_out
+        fan_out = (FAN_OUT if self.is_fixed else 0) if self.fan_out is None else self.fan_out
         self.walks = WalkGraph(self.edges, fan_out or None)
-        self.shown = Shown(self.edges, index.passages, TokenCounter(c.tokenizer), classic=True)
+        self.shown = Shown(self.edges, index.passages, TokenCounter(self.tokenizer), classic=True)
         self.types = TypePool(self.graph, index.embedder.encode)
         self._batcher: MicroBatcher[tuple[Query, Mentions], Ranking] = MicroBatcher(self.rank)
 
@@ -209,7 +196,7 @@ class MiniRAGRetriever(Retriever):
         return [self._rank_one(q, own, names, m) for (q, m), (own, *names) in zip(asked, vectors, strict=True)]
 
     def _names(self, mentions: Mentions) -> Sequence[str]:
-        return [name for name in mentions.names if name][: self.config.max_mentions]
+        return [name for name in mentions.names if name][: self.max_mentions]
 
     def _rank_one(self, query: Query, vector: np.ndarray, names: Sequence[np.ndarray], mentions: Mentions) -> Ranking:
         cosines = self.index.passage_vectors @ vector
@@ -220,8 +207,8 @@ class MiniRAGRetriever(Retriever):
         if query.channel == "graph":
             return self._graph_ranking(linked, query.top_k, branch)
         scores = self._passage_scores(query.text, linked, cosines)
-        own = sorted(scores, key=lambda p: -scores[p])[: self.config.passages_k]
-        is_whole = self.config.tail == "dense" or branch == "naive_fallback"
+        own = sorted(scores, key=lambda p: -scores[p])[: self.passages_k]
+        is_whole = self.tail == "dense" or branch == "naive_fallback"
         ranking = rank_order(own, self.index.ids, query.top_k, branch, cosines if is_whole else None)
         # The rest stays below the last of MiniRAG's own, and keeps the spacing of its cosines.
         rest = (scores[own[-1]] if own else 1.0) * min_max(cosines)
@@ -231,37 +218,37 @@ class MiniRAGRetriever(Retriever):
 
     def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> Linked:
         """Find each mention's candidates, and the nodes and edges that speak for walks (steps 2 to 5)."""
-        c, found = self.config, []
+        found: list[list[int]] = []
         scores: dict[int, float] = {}
         for name in names:
             cosines = self.vectors.scores("names", name)
-            found.append(above(cosines, self.candidates_k, c.cosine_floor))
+            found.append(above(cosines, self._candidates_k, self.cosine_floor))
             for entity in found[-1]:
                 score = float(cosines[entity])
                 scores[entity] = max(score, scores.get(entity, 0.0)) if self.is_fixed else score
         kinds = self.types.nearest(answer_types) if self.is_fixed else self.types.equal(answer_types)  # Q-MR-2
         answers = self.types.entities(kinds)
         near = self.edges.best(self.vectors.scores("relations", vector))
-        hits = np.array(above(near, c.top_k * max(len(names), 1), c.cosine_floor), dtype=np.int64)
+        hits = np.array(above(near, self.top_k * max(len(names), 1), self.cosine_floor), dtype=np.int64)
         touched = np.isin(self.edges.ends[hits], [*scores, *answers]).any(axis=1)
         size = (self.graph.num_entities, len(self.edges))
         votes = Votes.of(answers, hits[touched].tolist(), size, directed=not self.is_fixed)
         # Isolated candidates: only the best of them stay.
         short = sorted((e for e in scores if not self.edges.degrees[e]), key=lambda e: -scores[e])
-        dropped = set(short[max(1, int(len(short) * c.short_share)) :])
+        dropped = set(short[max(1, int(len(short) * self.short_share)) :])
         kept = {entity: score for entity, score in scores.items() if entity not in dropped}
         return Linked([[e for e in row if e not in dropped] for row in found], kept, votes)
 
     def _passage_scores(self, query: str, linked: Linked, cosines: np.ndarray) -> dict[int, float]:
         """Score passages by the walks of the candidates (steps 6 to 8), in order of first mention."""
-        c, starts = self.config, list(linked.scores)
+        starts = list(linked.scores)
         if self.is_fixed:
-            rows = self.walks.passages(starts, linked.votes, cosines, c.per_candidate)
+            rows = self.walks.passages(starts, linked.votes, cosines, self.per_candidate)
         else:
             counts = self.walks.last_evidence(starts, linked.votes, query)
-            rows = [[passage for passage, _ in row.most_common(c.per_candidate)] for row in counts]
+            rows = [[passage for passage, _ in row.most_common(self.per_candidate)] for row in counts]
         supported = dict(zip(starts, rows, strict=True))
-        near = set(above(cosines, c.top_k // 2, c.cosine_floor))
+        near = set(above(cosines, self.top_k // 2, self.cosine_floor))
         mentions = [[(linked.scores[e], supported[e]) for e in row] for row in linked.mentions]
         return score_passages(mentions, near, sticky=not self.is_fixed)
 
@@ -270,9 +257,9 @@ class MiniRAGRetriever(Retriever):
         best = sorted(linked.scores, key=lambda e: -linked.scores[e])
         hits = [
             replace(self.shown.entity_hit(e), score=linked.scores[e])
-            for e in self.shown.fit_entities(best, self.config.entity_tokens)
+            for e in self.shown.fit_entities(best, self.entity_tokens)
         ]
-        walks = [(e, *walk) for e in best for walk in self.walks.best_walks(e, linked.votes, self.config.walks_k)]
+        walks = [(e, *walk) for e in best for walk in self.walks.best_walks(e, linked.votes, self.walks_k)]
         most = max((weight for *_, weight in walks), default=1)
         hits += [replace(self.shown.path_hit(nodes), score=linked.scores[e] * w / most) for e, nodes, w in walks]
         return rank_graph(sorted(hits, key=lambda hit: -hit.score), top_k, branch)

@@ -1,7 +1,8 @@
 """The checkpoint of a tuned role: a folder of weights with the record `gnnrag.json`; language models that come as one.
 
-A model for `hf`, `vllm` or `transformers serve` is such a folder, too: they ignore the record beside `config.json`. Of
-a network on a Hugging Face encoder, a checkpoint holds only what was trained, and names the digest of the base.
+A model for `hf`, `vllm_engine` or `transformers serve` is such a folder, too: they ignore the record beside
+`config.json`. Of a network on a Hugging Face encoder, a checkpoint holds only what was trained, and names the digest of
+the base.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gnnrag.config import build_settings
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.llm.base import Backend
-from gnnrag.llm.folders import refuse_adapter
+from gnnrag.parts import build
 from gnnrag.registry import BACKENDS, ROLES, resolve
 from gnnrag.roles.base import Role
 from gnnrag.session import Session
@@ -165,7 +166,6 @@ def load_encoder(
     from transformers import AutoConfig, AutoModel
 
     folder, _ = base_folder(base)
-    refuse_adapter(Path(folder))
     try:
         settings = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         set_dropout(settings, dropout)
@@ -273,7 +273,7 @@ def round_weights(model: nn.Module, store: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------- language models
 LANGUAGE_KINDS = ("causal", "seq2seq")
-BACKEND_NAMES = ("hf", "vllm")
+BACKEND_NAMES = ("hf", "vllm_engine")
 OTHER_PROMPT = ("refuse", "flag")
 DIFFERS = "prompt_differs"  # flag of results that a model gave to a prompt that it was not trained on
 
@@ -283,7 +283,7 @@ class LanguageRoleConfig:
     """Settings of a role done by a model of a folder; `llm`, `prompted`, ... matter to language models only."""
 
     path: str | None = None  # the checkpoint, or the training run that holds it; null: the one that ships
-    llm: str = "hf"  # what runs a language model: hf or vllm
+    llm: str = "hf"  # what runs a language model: hf or vllm_engine
     llm_settings: dict[str, Any] = field(default_factory=dict)  # of that backend: dtype, merge, max_batch, ...
     prompted: dict[str, Any] = field(default_factory=dict)  # settings of the prompted role, over those of the training
     base: str | None = None  # where the base model of an adapter lies now, if not where it was trained
@@ -369,7 +369,7 @@ def _open_backend(folder: Path, record: TunedRecord, config: LanguageRoleConfig,
     else:
         given |= {"model": str(folder)}
     try:
-        backend: Any = cls(build_settings(cls, given, f"{where}.llm_settings"))
+        backend: Any = build("llm", build_settings(cls, given, f"{where}.llm_settings"))
     except ConfigError as error:
         if is_adapter and "is not there" in str(error):
             name = record.base.get("name")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -19,6 +20,7 @@ from gnnrag.llm.cache import open_backend, with_model
 from gnnrag.registry import BACKENDS, WRITERS, resolve
 from gnnrag.session import Session
 
+logger = logging.getLogger(__name__)
 BATCH = 16  # tasks of a model between two writes of a stage's journal
 
 
@@ -121,9 +123,14 @@ class IndexTasks:
         self.usage.setdefault(name, Counter()).update(counts)
         if self._journal is not None:
             self._journal.append([name, counts])
-        for _, session in done:
+        for task, (_, session) in zip(tasks, done, strict=True):
             if problem := session.failed_calls():
                 raise LLMError(f"index: {problem}")
+            if session.by_role[name]["rejected"]:
+                passage = getattr(task, "passage", None)
+                where = f"passage {passage.title or passage.id!r}: " if passage else ""
+                problem = next((e["problem"] for e in session.events if e["event"] == "llm" and e["reply"] is None), "")
+                logger.warning("index: %s failed for %s%s", name, where, problem)
         return [result for result, _ in done]
 
     def _check_budget(self) -> None:

@@ -17,8 +17,8 @@ from gnnrag.errors import ConfigError, LLMError
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend, Reply, Request
-from gnnrag.llm.hf import HFBackend, HFConfig, HFModel
-from gnnrag.llm.local import Job, Limits, Ticket
+from gnnrag.llm.hf import HF, HFModel, Limits
+from gnnrag.llm.local import Job
 from gnnrag.metrics.answer import exact_match, f1
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.retrievers.base import Retriever
@@ -66,12 +66,12 @@ def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain
     """
     cls = resolve(f"corpora.{name}.retriever", config.retriever, RETRIEVERS)
     settings = build_settings(cls, {}, f"corpora.{name}")
-    if cls.roles_for(settings):
+    if settings.role_names:
         raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
     d = config.data
     data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
     path = index_path(config.index, data.name)
-    stages = set(cls.stages_for(settings))
+    stages = set(settings.reads)
     build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
     index = Index(path, config.index)
     prints = {stage: index.fingerprint[stage] for stage in sorted(stages)}
@@ -85,7 +85,7 @@ class TrainingBackend(Backend):
     def __init__(self, model: LanguageModel, config: ValidationConfig) -> None:
         self.model, self.config = model, config
         self._batcher: MicroBatcher[Request, Reply] = MicroBatcher(self.answer, config.batch)
-        self._is_constrained = HFBackend.is_constrained(HFConfig())
+        self._is_constrained = HF().is_constrained
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -95,27 +95,24 @@ class TrainingBackend(Backend):
     def answer(self, requests: Sequence[Request]) -> list[Reply]:
         """Answer a batch of requests; greedily, where they give no temperature."""
         c, settings = self.config, self.model.encoder.config
-        inside = HFModel(self.model.network, self.model.tokenizer, self.model.is_seq2seq, limits_of(c, padding=0.5))
-        tickets = [
-            Ticket(
-                Job(
-                    request=request,
-                    temperature=request.temperature or 0.0,
-                    top_p=1.0,
-                    seed=request.seed or 0,
-                    schema=request.schema if self._is_constrained else None,
-                    name=self.model.files.name,
-                    chat=settings.chat,
-                    options=settings.template_options,
-                    context=settings.context,
-                )
+        inside = HFModel(self.model.network, self.model.tokenizer, self.model.is_seq2seq, limits_of(c))
+        jobs = [
+            Job(
+                request=request,
+                temperature=request.temperature or 0.0,
+                seed=request.seed or 0,
+                schema=request.schema if self._is_constrained else None,
+                name=self.model.files.name,
+                chat=settings.chat,
+                options=settings.template_options,
+                context=settings.context,
             )
             for request in requests
         ]
-        inside.take(tickets)
-        while inside.is_busy:
-            inside.advance()
-        return [ticket.future.result() for ticket in tickets]
+        replies = inside.answer(jobs)
+        if errors := [reply for reply in replies if isinstance(reply, Exception)]:
+            raise errors[0]
+        return replies  # type: ignore[return-value]
 
     async def generate(self, request: Request) -> Reply:
         """See `gnnrag.llm.base.Backend`."""
@@ -197,9 +194,9 @@ class Validator:
         return scores | (self.corpora[row.set](row, queries) if row.set in self.corpora else {})
 
 
-def limits_of(config: ValidationConfig, padding: float = 1.0) -> Limits:
+def limits_of(config: ValidationConfig) -> Limits:
     """Return the limits of a batch of replies that are generated or scored."""
-    return Limits(config.batch, config.batch_tokens, padding)
+    return Limits(config.batch, config.batch_tokens)
 
 
 def selection_scores(selected: set[str], truth: set[str]) -> tuple[float, float, float]:
