@@ -28,7 +28,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
 from gnnrag.types import Prediction
 from tests.helpers.clock import virtual_clock

@@ -29,7 +29,7 @@ from gnnrag.index import index as stored
 from gnnrag.index.build import build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.index.store import Store
-from gnnrag.run import evaluation
+from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.opened import Events, LoopThread, Opened, parted
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages

@@ -30,7 +30,7 @@ from gnnrag.metrics.statistics import cohen_kappa, wilson_interval
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.router import class_of
-from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
 from gnnrag.run.rundir import fingerprint_fields, read_predictions
 from gnnrag.session import Session

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.run.evaluation import evaluate
+from gnnrag.run.evaluate import evaluate
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED = REPOSITORY.parent / "shared" / "data"

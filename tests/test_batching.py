@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 
 from gnnrag.common.waiting import MicroBatcher, Worker
-from tests.helpers.each import each
 
 
 class Squares:
@@ -73,7 +72,7 @@ def test_a_batcher_works_again_after_a_failure_and_in_another_event_loop() -> No
 
 
 @pytest.mark.timeout(10)
-@each("results", [[], [1, 2, 3]])
+@pytest.mark.parametrize("results", [[], [1, 2, 3]])
 def test_a_wrong_number_of_results_is_an_error_and_no_deadlock(results: list[int]) -> None:
     async def go() -> list[int | Exception]:
         return await MicroBatcher(lambda items: results)([1, 2])

@@ -18,7 +18,7 @@ from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Answer, Role
 from gnnrag.run import pipeline as pipeline_module
-from gnnrag.run.evaluation import Observer, evaluate, load_questions_for, write_metrics
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, write_metrics
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
 from tests.helpers.each import each

@@ -53,7 +53,7 @@ def untimed(value: Any) -> Any:
 
 def results(root: Path) -> tuple[list[Any], Any]:
     rows = [json.loads(line) for line in (root / "run/predictions.jsonl").read_text("utf-8").splitlines()]
-    kept = [(row["question_id"], row["answer"], row["retrieved"]) for row in rows]
+    kept = [(row["question_id"], row["answer"], row["ranking"]) for row in rows]
     return kept, untimed(json.loads((root / "run/metrics.json").read_text("utf-8")))
 
 
@@ -81,7 +81,8 @@ def test_an_index_build_goes_on(tmp_path: Path, files: int) -> None:
 
 def test_a_training_goes_on(tmp_path: Path) -> None:
     train = ["training/train_gnn.py", "configs/train/gnn_sample.yaml", f"run.root={tmp_path}", "run.name=run"]
-    train += [f"index.root={tmp_path}/indexes", "fit.max_steps=40", "fit.save_every=5"]
+    train += [f"sets.sample.index.root={tmp_path}/indexes", f"cache={tmp_path}/cache", "fit.steps=60"]
+    train.append("fit.save_every=5")
     kill_when(train, lambda: any(p.name == "state.pt" or "state" in p.name for p in (tmp_path / "run").rglob("*")))
     finish(train)
     assert list((tmp_path / "run").rglob("*.safetensors"))

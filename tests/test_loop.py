@@ -97,10 +97,10 @@ def test_concurrency_changes_no_byte() -> None:
 
 def test_batches_span_questions() -> None:
     retriever = ToyRetriever({})
-    answer_all(Single(ToyIndex(), {}), retriever, QUESTIONS, concurrency=40)
+    answer_all(ready(Single(), index=ToyIndex(), roles={}), retriever, QUESTIONS, concurrency=40)
     assert retriever.batches == [32, 8]
     one = ToyRetriever({})
-    answer_all(Single(ToyIndex(), {}), one, QUESTIONS, concurrency=1)
+    answer_all(ready(Single(), index=ToyIndex(), roles={}), one, QUESTIONS, concurrency=1)
     assert set(one.batches) == {1}
 
 
@@ -131,7 +131,7 @@ def test_errors_are_rows() -> None:
             raise KeyError("x")
         return Answer("fine")
 
-    results = answer_all(Single(ToyIndex(), {}), ToyRetriever({}), QUESTIONS[:6], reader)
+    results = answer_all(ready(Single(), index=ToyIndex(), roles={}), ToyRetriever({}), QUESTIONS[:6], reader)
     assert [p.error for p, _ in results] == [None, None, None, "KeyError: 'x'", None, None]
     assert [p.answer for p, _ in results] == ["fine"] * 3 + [""] + ["fine"] * 2
 
@@ -176,7 +176,7 @@ def test_a_method_that_fails_anywhere(where: str) -> None:
 def test_one_failing_query_of_a_batch_shared_by_all_questions() -> None:
     table: dict[str, Any] = {q.text: {q.id: 1.0} for q in QUESTIONS}
     table["question 5"] = RuntimeError("cannot embed")
-    results = answer_all(Single(ToyIndex(), {}), ToyRetriever(table), QUESTIONS, concurrency=40)
+    results = answer_all(ready(Single(), index=ToyIndex(), roles={}), ToyRetriever(table), QUESTIONS, concurrency=40)
     for (prediction, _session), question in zip(results, QUESTIONS, strict=True):
         failed = question.id == "q05"
         assert prediction.error == ("RuntimeError: cannot embed" if failed else None)
@@ -382,7 +382,7 @@ def test_cancelling_keeps_what_was_reported_and_stops_the_rest() -> None:
         return Answer("x")
 
     async def go() -> None:
-        loop = Loop(Single(ToyIndex(), {}), ToyRetriever({}), reader, ToyIndex().lookup, concurrency=4)
+        loop = Loop(ready(Single(), index=ToyIndex(), roles={}), ToyRetriever({}), reader, ToyIndex().lookup, concurrency=4)  # noqa: E501
         running = asyncio.create_task(loop.run(QUESTIONS, lambda p, s: reported.append(p.question_id)))
         while len(reported) < 5:
             await asyncio.sleep(0.005)

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.each import each
-
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 
@@ -23,7 +21,7 @@ def test_notebooks_are_kept_without_outputs() -> None:
 
 
 @pytest.mark.slow
-@each("path", NOTEBOOKS)
+@pytest.mark.parametrize("path", NOTEBOOKS)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat = pytest.importorskip("nbformat")
     preprocessors = pytest.importorskip("nbconvert.preprocessors")

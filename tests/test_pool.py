@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from gnnrag.pool import Cut, Pool, mean_deviation_cut, passages_behind, promote
 from gnnrag.types import Ranking
-from tests.helpers.each import each
 from tests.helpers.parts import ranking
 
 # Common input A: the question, then fast and slow of two rounds.
@@ -65,7 +64,7 @@ def test_g2_a_promotion() -> None:
     assert order == split("d11, d5, d7, d1, d2, d8, d6, d9, d3, d4, d10, d12")
 
 
-@each(
+@pytest.mark.parametrize(
     "selected, promotion, mean, deviation, threshold, kept",
     [
         (G, "exempt", 0.570833, 0.269613, 0.840446, "d11 d5 d7 d1 d2"),
@@ -104,7 +103,7 @@ def test_g2_b_pool_of_truncated_lists() -> None:
     assert pool.ranked() == list(G2_B)
 
 
-@each(
+@pytest.mark.parametrize(
     "promotion, threshold, kept",
     [
         ("exempt", 0.906983, "d11 d5 d1 d2 d7 d8"),
@@ -119,7 +118,7 @@ def test_g2_b(promotion, threshold, kept) -> None:  # type: ignore[no-untyped-de
         assert (cut.mean, cut.deviation) == (pytest.approx(0.516365, abs=1e-6), pytest.approx(0.390618, abs=1e-6))
 
 
-@each(
+@pytest.mark.parametrize(
     "norm, order, mean, deviation, threshold, kept",
     [
         ("raw", [("f", 1), ("a", 0.7), ("g", 0.6), ("c", 0.05), ("b", 0.04), ("i", 0.03), ("e", 0.01), ("h", 0)],
@@ -153,7 +152,7 @@ def test_g2_d_order() -> None:
     assert order[:4] == ["n55", "n58", "n01", "n02"] and order[49] == "n48"
 
 
-@each(
+@pytest.mark.parametrize(
     "selected, promotion, mean, deviation, threshold, kept",
     [
         ({"n55", "n58"}, "exempt", 0.089884, 0.156268, 0.246152, "n55 n58 n01 n02 n03 n04"),
@@ -191,7 +190,7 @@ def test_g2_g_two_values() -> None:
     assert len(cut_of(pool, (), max_final=None).kept) == 25
 
 
-@each("high", [1.0, 0.9, 0.7, 1e-7])
+@pytest.mark.parametrize("high", [1.0, 0.9, 0.7, 1e-7])
 def test_two_values_reach_the_literal_threshold_whatever_rounding_does(high: float) -> None:
     pool = Pool({f"m{i:02}": high if i < 25 else high / 3 for i in range(50)})
     assert len(cut_of(pool, (), promotion="order_only", max_final=None).kept) == 25
@@ -207,8 +206,8 @@ def test_statistics_over_the_window_but_the_cut_over_the_whole_pool() -> None:
     assert cut.kept == (*low, *(f"h{i:02}" for i in range(6)))
 
 
-@each("value", [0.4, 0.7, 0.1, 1e-12, 0.0, -3.0])
-@each("promotion", ["exempt", "boost"])
+@pytest.mark.parametrize("value", [0.4, 0.7, 0.1, 1e-12, 0.0, -3.0])
+@pytest.mark.parametrize("promotion", ["exempt", "boost"])
 def test_equal_scores_are_no_coin_toss(value: float, promotion: Any) -> None:
     """By the letter all of them reach mean + 0; ours keeps what was promoted, and fills to the floor."""
     pool = Pool({f"x{i:02}": value for i in range(60)})
@@ -218,7 +217,7 @@ def test_equal_scores_are_no_coin_toss(value: float, promotion: Any) -> None:
     assert literal.kept == ("x40", *(i for i in pool.scores if i != "x40"))
 
 
-@each(
+@pytest.mark.parametrize(
     "scores, passing",
     [
         ([1 / i for i in range(1, 51)], 4),

@@ -13,7 +13,7 @@ from gnnrag import registry
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import Method
-from gnnrag.run.evaluation import evaluate
+from gnnrag.run.evaluate import evaluate
 from gnnrag.run.pipeline import check_fit, needed_stages, pairs, routes
 
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"

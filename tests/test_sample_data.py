@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from tests.helpers.each import each
+import pytest
 
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
 SPLITS = ("dev", "test")
@@ -57,7 +57,7 @@ def test_each_split_holds_every_type_and_hop_count_and_no_question_twice():
     assert 4 <= len(of_type("thematic")) <= 6 and len(of_type("unanswerable")) == 5
 
 
-@each("q", QUESTIONS)
+@pytest.mark.parametrize("q", QUESTIONS)
 def test_gold_and_evidence_are_of_the_corpus(q):
     assert set(q) == QUESTION_FIELDS and q["hops"] == len(q["decomposition"])
     assert len(set(q["gold"])) == len(q["gold"]) and set(q["gold"]) <= BY_ID.keys()
@@ -65,7 +65,7 @@ def test_gold_and_evidence_are_of_the_corpus(q):
     assert all(len(triple) == 3 and all(triple) and triple[0] in titles for triple in q["evidence"])
 
 
-@each("q", QUESTIONS)
+@pytest.mark.parametrize("q", QUESTIONS)
 def test_each_hop_is_answered_by_its_gold_passage(q):
     for i, hop in enumerate(q["decomposition"]):
         assert set(hop) == {"question", "answer", "gold"} and hop["gold"] in q["gold"]
@@ -74,7 +74,7 @@ def test_each_hop_is_answered_by_its_gold_passage(q):
     assert not q["decomposition"] or {h["gold"] for h in q["decomposition"]} == set(q["gold"])
 
 
-@each("q", of_type(*CHAIN_TYPES))
+@pytest.mark.parametrize("q", of_type(*CHAIN_TYPES))
 def test_a_chain_ends_in_the_answer_and_names_neither_it_nor_a_bridge(q):
     assert any(contains(BY_ID[g]["text"], q["answers"][0]) for g in q["gold"])
     assert q["decomposition"][-1]["answer"] == q["answers"][0]
@@ -82,7 +82,7 @@ def test_a_chain_ends_in_the_answer_and_names_neither_it_nor_a_bridge(q):
     assert all(f"#{i}" in hop["question"] for i, hop in enumerate(q["decomposition"][1:], start=1))
 
 
-@each("q", of_type(*COMPARISON_TYPES, "thematic", "unanswerable"))
+@pytest.mark.parametrize("q", of_type(*COMPARISON_TYPES, "thematic", "unanswerable"))
 def test_what_the_other_types_look_like(q):
     if q["type"] == "thematic":
         assert len(q["answers"]) == 1 and 3 <= len(q["gold"]) <= 8 and q["decomposition"] == []

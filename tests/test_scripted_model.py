@@ -26,7 +26,6 @@ from gnnrag.roles.registry import Roles
 from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Question
-from tests.helpers.each import each
 from tests.helpers.every_method import RETRIEVER_SETTINGS, SETTINGS
 from tests.helpers.parts import COMPOSITIONAL, CORPUS
 from tests.helpers.replies import ATTACK, BAD, attack_in, good, prompt_of, quoting, user
@@ -151,7 +150,7 @@ def test_every_prompted_role_is_driven() -> None:
 
 
 @pytest.mark.slow
-@each("name", runs)
+@pytest.mark.parametrize("name", runs())
 def test_every_question_has_a_row(run: Callable[[str], Run], name: str) -> None:
     result = run(name)
     assert result.rows.keys() == {q.id for q in result.questions}
@@ -159,7 +158,7 @@ def test_every_question_has_a_row(run: Callable[[str], Run], name: str) -> None:
     assert not [p.error for p, _ in result.rows.values() if p.error]
 
 
-@each("name, role", pairs)
+@pytest.mark.parametrize("name, role", pairs())
 def test_good_replies_leave_no_flag(run: Callable[[str], Run], name: str, role: str) -> None:
     result = run(name)
     requests = result.requests.get(("good", role), [])
@@ -170,7 +169,7 @@ def test_good_replies_leave_no_flag(run: Callable[[str], Run], name: str, role: 
     assert not [flag for flag in counts if flag.endswith("_failed") or "fallback" in flag]
 
 
-@each("name, role, kind", lambda: [(*pair, kind) for pair in pairs() for kind in BAD])
+@pytest.mark.parametrize("name, role, kind", [(*pair, kind) for pair in pairs() for kind in BAD])
 def test_a_bad_reply_is_counted(run: Callable[[str], Run], name: str, role: str, kind: str) -> None:
     result, way = run(name), f"{role} {kind}"
     requests = result.requests.get((way, role), [])
@@ -183,7 +182,7 @@ def test_a_bad_reply_is_counted(run: Callable[[str], Run], name: str, role: str,
     assert kind != "refusal" or counts["refused"]
 
 
-@each("name, where", lambda: [(name, where) for name in runs() for where in WHERE])
+@pytest.mark.parametrize("name, where", [(name, where) for name in runs() for where in WHERE])
 def test_a_quoted_instruction_changes_nothing(run: Callable[[str], Run], name: str, where: str) -> None:
     result = run(name)
     assert result.comparable(f"{where} hostile") == result.comparable(f"{where} harmless")
@@ -208,7 +207,7 @@ ELEMENT = re.compile(
 )
 
 
-@each("name", runs)
+@pytest.mark.parametrize("name", runs())
 def test_no_passage_leaves_its_element(run: Callable[[str], Run], name: str) -> None:
     for (way, _), requests in run(name).requests.items():
         for request in requests if way == "good" else ():

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Query, Question
-from tests.helpers.each import each
 from tests.helpers.parts import Asks, ToyIndex, ToyRetriever, ranking, read_nothing
 
 
@@ -83,7 +84,7 @@ def test_only_one_of_them_needs_roles() -> None:
     assert set(prediction.ranking) == {"main", "for", "main2"} and needs.asked == []
 
 
-@each("failing", ["main", "other"])
+@pytest.mark.parametrize("failing", ["main", "other"])
 def test_one_that_fails_leaves_the_other(failing: str) -> None:
     main: dict[str, Any] = {**MAIN, "z": RuntimeError("main")} if failing == "main" else {**MAIN, "z": {"m": 1.0}}
     other: dict[str, Any] = {**OTHER, "z": RuntimeError("other")} if failing == "other" else {**OTHER, "z": {"o": 1.0}}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.run.evaluation import Observer, evaluate
+from gnnrag.run.evaluate import Observer, evaluate
 from gnnrag.run.stopping import SIGNALS, StoppedError, stop_flag
 
 SETTINGS = ["method=single", "retriever=bm25", "index.embedder.model=hash", "data.limit=6", "concurrency=1"]

@@ -16,18 +16,15 @@ from typing import Any
 import pytest
 
 from gnnrag.config import Choice, EvaluateConfig, load_config
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.errors import ArtefactError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.registry import METHODS, ROLES, resolve
 from gnnrag.roles.registry import Roles
-from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, shipped_folder, write_tuned
-from gnnrag.run.evaluation import evaluate
+from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, write_tuned
 from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.types import Question
-from tests.helpers.each import each
 from tests.helpers.every_method import SETTINGS
-from tests.helpers.indexes import REPOSITORY
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 from tests.helpers.tuned import LANGUAGE, base_of, kinds, make_tuned
 
@@ -113,13 +110,13 @@ def drive(index: Index, name: str, role: str, kind: str, folder: Path, monkeypat
     assert tasks, f"{name} never asked {role}"
 
 
-@each("role, kind", networks)
+@pytest.mark.parametrize("role, kind", networks())
 def test_a_network_drives_bdtr(index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, role: str, kind: str) -> None:
     drive(index, "bdtr", role, kind, make(role, kind), monkeypatch)
 
 
 @pytest.mark.slow
-@each("name, role, kind", lambda: swaps(networks()))
+@pytest.mark.parametrize("name, role, kind", swaps(networks()))
 def test_a_network_drives_every_method(
     index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, name: str, role: str, kind: str
 ) -> None:
@@ -127,13 +124,13 @@ def test_a_network_drives_every_method(
 
 
 @pytest.mark.slow
-@each("role, kind", networks)
+@pytest.mark.parametrize("role, kind", networks())
 def test_one_that_reads_text(index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, role: str, kind: str) -> None:
     drive(index, "bdtr", role, kind, make(role, kind, text=True), monkeypatch)
 
 
 @pytest.mark.slow
-@each("name, role, kind", lambda: swaps(language_models()))
+@pytest.mark.parametrize("name, role, kind", swaps(language_models()))
 def test_a_language_model_drives_every_method(
     index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, name: str, role: str, kind: str
 ) -> None:
@@ -162,48 +159,11 @@ def rewritten(folder: Path, role: str, **changes: Any) -> None:
     write_tuned(folder, TunedRecord(**{**asdict(record), **changes}))
 
 
-def refuse_damage(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
-    """Open a checkpoint of which each file in turn is missing, cut or changed, and one of another role or kind."""
-    whole = make(role, kind)
-    names = [RECORD, *read_tuned(whole, role, [kind]).files]
-    assert len(names) > 1
-    for name in names:
-        for fault in ("missing", "truncated", "changed"):
-            folder = Path(shutil.copytree(whole, tmp_path / f"{fault}-{name.replace('/', '-')}"))
-            raw = (folder / name).read_bytes()
-            if fault == "missing":
-                (folder / name).unlink()
-            else:
-                (folder / name).write_bytes(raw[:-2] if fault == "truncated" else raw[:-2] + b"\0" + raw[-1:])
-            with pytest.raises(ArtefactError, match=name) as found:
-                opened(index, role, folder)
-            assert any(fix in str(found.value) for fix in ("copy the checkpoint again", f"train_{role}.py"))
-    for other in {other for other, _ in kinds()} - {role}:
-        with pytest.raises(ArtefactError, match=f"a model for the role '{other}', of kind .* is expected"):
-            opened(index, other, make(role, kind))
-    folder = Path(shutil.copytree(make(role, kind), tmp_path / "kind"))
-    rewritten(folder, role, kind="diffusion")
-    with pytest.raises(ArtefactError, match=f"this is a diffusion for .*'{role}'; .*of kind .*{kind}"):
-        opened(index, role, folder)
-
-
-@pytest.mark.slow
-@each("role, kind", networks)
-def test_a_damaged_or_foreign_network_is_named(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
-    refuse_damage(index, make, tmp_path, role, kind)
-
-
-@pytest.mark.slow
-@each("role, kind", language_models)
-def test_a_damaged_or_foreign_model_is_named(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
-    refuse_damage(index, make, tmp_path, role, kind)
-
-
-@each("role, kind", networks)
+@pytest.mark.parametrize("role, kind", networks())
 def test_another_architecture_is_refused(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
     text = True
     settings = read_tuned(make(role, kind, text), role, [kind]).settings
-    changes = [("hidden", settings["hidden"] + 1, "needed is|another architecture"), ("heads", 3, "another version")]
+    changes = [("hidden", settings["hidden"] + 1, "architecture"), ("heads", 3, "another version")]
     if "features" in settings:  # those of chains are fixed, and have no base
         changes.append(("features", [*settings["features"], "never_heard_of"], "never_heard_of"))
     for name, value, problem in changes:
@@ -216,23 +176,3 @@ def test_another_architecture_is_refused(index: Index, make: Make, tmp_path: Pat
         rewritten(folder, role, base={"name": "another", "weights": "0" * 64})
         with pytest.raises(ArtefactError, match="another"):
             opened(index, role, folder)
-
-
-@each("role", lambda: sorted({role for role, _ in kinds()}))
-def test_no_checkpoint_at_all(index: Index, tmp_path: Path, role: str) -> None:
-    (tmp_path / "empty").mkdir()
-    for folder in (tmp_path / "nowhere", tmp_path / "empty"):
-        with pytest.raises(GnnragError, match=f"train_{role}.py"):
-            opened(index, role, folder)
-    if not shipped_folder(role).exists():
-        with pytest.raises(ConfigError, match=f"train_{role}.py"):
-            opened(index, role, None)
-
-
-@each("role, kind", networks)
-def test_a_refused_checkpoint_leaves_no_run(make: Make, tmp_path: Path, role: str, kind: str) -> None:
-    where = [f"data.path={REPOSITORY / 'data/sample'}", "data.limit=2", f"index.root={tmp_path / 'indexes'}"]
-    where += ["retriever=bm25", f"run.root={tmp_path / 'runs'}", *BASE, "method=bdtr"]
-    with pytest.raises(ArtefactError):
-        evaluate(load_config(EvaluateConfig, None, [*where, f"roles.{role}=tuned", f"roles.{role}.path={tmp_path}"]))
-    assert not (tmp_path / "runs").exists()

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.types import Hit, Passage, Prediction, Query, Question, Ranking
-from tests.helpers.each import each
 
 SCORES = np.array([8.0, 4.0, 2.0])
 
@@ -17,7 +16,7 @@ def make(scores: np.ndarray = SCORES, **more) -> Ranking:  # type: ignore[no-unt
     return Ranking(tuple("abcdefgh"[: len(scores)]), scores, **more)
 
 
-@each(
+@pytest.mark.parametrize(
     "norm, low, high, want",
     [
         ("raw", None, None, [8, 4, 2]),
@@ -36,7 +35,7 @@ def test_normalised(norm, low, high, want) -> None:  # type: ignore[no-untyped-d
     assert make(low=low, high=high).normalised(norm).tolist() == pytest.approx(want)
 
 
-@each("norm", ["minmax_full", "max_scale", "rank", "raw"])
+@pytest.mark.parametrize("norm", ["minmax_full", "max_scale", "rank", "raw"])
 def test_nothing_retrieved(norm) -> None:  # type: ignore[no-untyped-def]
     assert make(np.zeros(0)).normalised(norm).tolist() == []
 
@@ -48,7 +47,7 @@ def test_equal_scores_are_all_the_best() -> None:
     assert make(np.array([-1.0, -2.0])).normalised("max_scale").tolist() == [1, 1]
 
 
-@each("norm", ["minmax_full", "max_scale", "rank", "raw"])
+@pytest.mark.parametrize("norm", ["minmax_full", "max_scale", "rank", "raw"])
 def test_nan_stays_and_harms_no_other(norm) -> None:  # type: ignore[no-untyped-def]
     values = make(np.array([8.0, np.nan, 2.0])).normalised(norm)
     clean = make(np.array([8.0, 5.0, 2.0])).normalised(norm)
@@ -85,6 +84,6 @@ def test_content_is_title_and_text() -> None:
     assert Passage("p", "", "x").content == "x"
 
 
-@each("cls", [Passage, Question, Query, Hit, Ranking, Prediction])
+@pytest.mark.parametrize("cls", [Passage, Question, Query, Hit, Ranking, Prediction])
 def test_what_crosses_borders_is_frozen(cls: type) -> None:
     assert dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]

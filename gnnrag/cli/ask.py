@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gnnrag.cli.console import AsJson, Settings, load_corpus, note, progress_bar, show_remarks, split
+from gnnrag.cli.console import AsJson, load_corpus, note, progress_bar, show_remarks, split
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.datasets.documents.report import write_report
 from gnnrag.errors import GnnragError

@@ -203,9 +203,7 @@ def _missing(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
         yield f"EM, F1: of the {left} questions with short references" if left else NO_SHORT
 
 
-def _by_type(
-    runs: Sequence[tuple[str, Mapping[str, Any]]], columns: Sequence[tuple[str, str, int]]
-) -> Iterator[str]:
+def _by_type(runs: Sequence[tuple[str, Mapping[str, Any]]], columns: Sequence[tuple[str, str, int]]) -> Iterator[str]:
     """Yield a table of qualities by type of question, of several runs the first quality alone; none for one type."""
     groups: Mapping[str, Mapping[str, Any]] = runs[0][1].get("by_type", {}) if runs else {}
     if not 1 < len(groups) <= MOST_TYPES or any(m.get("by_type", {}).keys() != groups.keys() for _, m in runs):

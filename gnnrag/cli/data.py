@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gnnrag.cli.console import note, plain_table
-from gnnrag.common.files import file_digest, write_atomic, write_folder
 from gnnrag.config import DataConfig, EvaluateConfig, read_plain, read_yaml
 from gnnrag.datasets.base import load_dataset
 from gnnrag.datasets.fetch import fetch as fetch_release
@@ -23,8 +22,9 @@ from gnnrag.index.index import Index
 from gnnrag.interchange.beir import read_beir, write_beir, write_canonical
 from gnnrag.interchange.graph import write_graphml
 from gnnrag.interchange.trec import write_qrels, write_run
+from gnnrag.io import file_digest, write_atomic, write_folder
 from gnnrag.llm.model_files import require
-from gnnrag.run.evaluation import load_questions_for
+from gnnrag.run.evaluate import load_questions_for
 from gnnrag.run.rundir import read_predictions
 
 

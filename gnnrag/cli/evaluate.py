@@ -1,4 +1,4 @@
-"""Commands that run methods on benchmarks: `evaluate`, `demo`, `cross-validate`, `audit`, and `judge` of the answers."""
+"""Commands that run methods on benchmarks: `evaluate`, `demo`, `cross-validate`, `audit`, `judge`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from gnnrag.cli.console import (
     split,
     texts_table,
 )
-from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError
+from gnnrag.io import read_journal
 from gnnrag.judge import ROWS, JudgeConfig
 from gnnrag.judge import judge as run_judge
 from gnnrag.judge.tasks import CRITERIA, LLM_ERROR
@@ -46,11 +46,10 @@ from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.registry import RETRIEVERS
 from gnnrag.reports import cross
-from gnnrag.run.evaluation import Observer, load_questions_for
-from gnnrag.run.evaluation import evaluate as run_evaluation
+from gnnrag.run.evaluate import Observer, load_questions_for
+from gnnrag.run.evaluate import evaluate as run_evaluation
 from gnnrag.run.pipeline import open_shared_index, refuse_sample
-from gnnrag.run.rundir import read_predictions, roles_label, run_label
-from gnnrag.run.sharding import read_shard
+from gnnrag.run.rundir import read_predictions, read_shard, roles_label, run_label
 from gnnrag.types import Prediction
 
 
@@ -203,7 +202,9 @@ def _cross_run(config: EvaluateConfig, parts: Sequence[Any], data: Dataset) -> t
     return path, show_remarks(remarks(metrics.get("replies", {}), *limits))
 
 
-def _cross_rows(arms: Sequence[tuple[EvaluateConfig, Sequence[Any]]], paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def _cross_rows(
+    arms: Sequence[tuple[EvaluateConfig, Sequence[Any]]], paths: Sequence[Path]
+) -> Iterator[dict[str, Any]]:
     """Yield a row for each arm; those after the first say how much better the first is."""
     for number, ((config, parts), path) in enumerate(zip(arms, paths, strict=True)):
         runs = load_runs([path, paths[0]])
@@ -275,7 +276,8 @@ def audit(settings: Settings = []) -> None:  # noqa: B006
         if row["fails"]
     ]
     confusion = report["router"]["confusion"]
-    router = Table(f"class by {labels['from']}", *(f"to {name}" for name in next(iter(confusion.values()))), title="router")
+    routes = [f"to {name}" for name in next(iter(confusion.values()))]
+    router = Table(f"class by {labels['from']}", *routes, title="router")
     for name, row in confusion.items():
         router.add_row(name, *map(str, row.values()))
     economics = Table("routed by", "accuracy", *COSTS, title="an average question of the population")
@@ -369,7 +371,11 @@ def _judge_tables(judged: Mapping[str, Any]) -> Iterator[str]:
             yield plain_table(["", *AGREEMENT], rows, title)
     if differences := judged.get("differences"):
         rows = [
-            (run, name, difference(of) if name != "right" else f"{of['only_first']} / {of['only_second']} p {of['p']:.2g}")
+            (
+                run,
+                name,
+                f"{of['only_first']} / {of['only_second']} p {of['p']:.2g}" if name == "right" else difference(of),
+            )
             for run, names in differences.items()
             for name, of in names.items()
         ]

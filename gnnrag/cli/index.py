@@ -12,8 +12,17 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from gnnrag.cli.console import AsJson, Settings, load_corpus, note, plain_table, progress_bar, render, replies_table, split
-from gnnrag.common.files import write_atomic
+from gnnrag.cli.console import (
+    AsJson,
+    Settings,
+    load_corpus,
+    note,
+    plain_table,
+    progress_bar,
+    render,
+    replies_table,
+    split,
+)
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.documents.report import summary, write_report
@@ -23,6 +32,7 @@ from gnnrag.index.build import build_index
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
+from gnnrag.io import write_atomic
 from gnnrag.llm.openai import prices_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
@@ -82,7 +92,9 @@ def add(index: IndexFolder, path: Path, settings: Settings = []) -> None:  # noq
 def remove(index: IndexFolder, names: Named) -> None:
     """Remove passages by id, or all that were cut from a document, named as the index does or by its path."""
     known = {field.name for field in fields(EvaluateConfig)}  # an id may have a = in it, too
-    settings = [n for n in names if n.endswith(".yaml") or n.partition("=")[0].partition(".")[0] in known and "=" in n]
+    settings = [
+        n for n in names if n.endswith(".yaml") or (n.partition("=")[0].partition(".")[0] in known and "=" in n)
+    ]
     rest = [name for name in names if name not in settings]
     _change(index, lambda advance: remove_documents(index, rest, advance, _caller(settings)))
 
@@ -134,7 +146,9 @@ def estimate(settings: Settings = []) -> None:  # noqa: B006
     config = load_config(EvaluateConfig, *split(settings))
     data = load_passages(config.data.path, chunking(config.data))
     extract = replace(config.index.extract, method="prompted")
-    backend, llm = model_settings(index_settings(replace(config, index=replace(config.index, extract=extract))), "triples")
+    backend, llm = model_settings(
+        index_settings(replace(config, index=replace(config.index, extract=extract))), "triples"
+    )
     prices = prices_of(llm)
     figures = asdict(estimate_extraction(data.passages, extract, *prices))
     rows = [(k.replace("_", " "), f"{v:,.2f}" if k == "cost" else f"{v:,}") for k, v in figures.items()]
@@ -183,8 +197,8 @@ def inspect(
         lines.append(f"reports that stand in for one that changed: {report.stale_reports}")
     if gaps := report.extraction:
         lines.append(
-            f"extraction: {gaps.malformed} malformed triples; of {gaps.passages} passages {gaps.without_record} have no "
-            f"record and {gaps.without_triples} no triples {', '.join(gaps.examples)}"
+            f"extraction: {gaps.malformed} malformed triples; of {gaps.passages} passages {gaps.without_record} have "
+            f"no record and {gaps.without_triples} no triples {', '.join(gaps.examples)}"
         )
     lines.append(f"{report.total_bytes / 1e6:.2f} MB in artefacts, {report.other_bytes / 1e6:.2f} MB beside them")
     lines += [f"cut off in {name}: {size / 1e6:.2f} MB of work are kept" for name, size in report.unfinished.items()]

@@ -24,9 +24,9 @@ from gnnrag.cli.console import (
     progress_bar,
     split,
 )
-from gnnrag.common.files import write_atomic
 from gnnrag.config import shipped
 from gnnrag.errors import GnnragError
+from gnnrag.io import write_atomic
 from gnnrag.metrics.comparison import Comparison, Run, load_runs, overlap, recall_plot
 from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.replies import is_error
@@ -39,8 +39,8 @@ from gnnrag.reports.tables import Result, Row, Table, cells, draw, load_table, n
 from gnnrag.reports.tables import as_json as as_json_text
 
 ROUNDS = ("questions", "queries", "reached", "pool")
-ROUNDS_NOTE = f"""queries: of a question that had the round, in it. reached: share of the gold passages that some query so
-far had among its first {DEPTH} hits. pool: Recall@{DEPTH} of all that was found so far. Means over all questions."""
+ROUNDS_NOTE = f"""queries: of a question that had the round, in it. reached: share of the gold passages that some query
+so far had among its first {DEPTH} hits. pool: Recall@{DEPTH} of all that was found so far. Means over all questions."""
 TESTS = {
     "mcnemar": "McNemar's exact test where every question scores 0 or 1",
     "paired bootstrap": "a paired bootstrap of the questions",
@@ -129,7 +129,9 @@ def _short(value: float | None) -> str:
 
 def table(
     settings: Settings,
-    retrievers: Annotated[str, typer.Option(help="separated by commas, settings after colons: dense,lightrag:mode=local")] = "",
+    retrievers: Annotated[
+        str, typer.Option(help="separated by commas, settings after colons: dense,lightrag:mode=local")
+    ] = "",
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> int:
@@ -147,7 +149,9 @@ def table(
 
 
 def reproduce(
-    settings: Annotated[list[str], typer.Argument(metavar="[TABLE ...] [key=value ...] [verifier=RUN ...]", default_factory=list)],
+    settings: Annotated[
+        list[str], typer.Argument(metavar="[TABLE ...] [key=value ...] [verifier=RUN ...]", default_factory=list)
+    ],
     only: Annotated[list[str], typer.Option(help="rows whose names hold this; may be given again")] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option(help="only check every row; of several tables, list them")] = False,
     plot: Annotated[Path | None, typer.Option(help="draw a figure")] = None,

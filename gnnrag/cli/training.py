@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from gnnrag.cli.console import Settings, note, plain_table, progress_bar, split
-from gnnrag.common.files import read_journal, write_jsonl
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError, nearest
+from gnnrag.io import read_journal, write_jsonl
 from gnnrag.metrics.statistics import bootstrap_interval, with_interval
 from gnnrag.metrics.sub_questions import gold_sub_questions, match
 from gnnrag.registry import TRAININGS
-from gnnrag.run.evaluation import Observer
+from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label
 from gnnrag.run.stopping import StoppedError, stop_flag
 
@@ -28,7 +28,8 @@ PLACES = ("path", "root", "cache", "notes", "measured", "name")  # settings that
 
 
 def train(
-    part: Annotated[str, typer.Argument(help="gnn, verifier, thoughts, reader or encoder")], settings: Settings = []  # noqa: B006
+    part: Annotated[str, typer.Argument(help="gnn, verifier, thoughts, reader or encoder")],
+    settings: Settings = [],  # noqa: B006
 ) -> None:
     """Train a part that methods and retrievers take, once or (cross=true) once for each fold.
 
@@ -90,9 +91,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     return path
 
 
-def run_context(
-    fit: Any, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]
-) -> Any:
+def run_context(fit: Any, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]) -> Any:
     """Return processes, devices, and what stops a training; `script` and its arguments go into the model card."""
     import torch
     from accelerate import Accelerator
@@ -196,7 +195,9 @@ def reader_rows(settings: Settings) -> None:
 
     config = load_config(making.ReaderRowsConfig, *split(settings))
     making.check_reader_rows(config)
-    _write_rows(config.out, list(making.reader_rows(config)), [*config.sets], "no question has answers and gold passages")
+    _write_rows(
+        config.out, list(making.reader_rows(config)), [*config.sets], "no question has answers and gold passages"
+    )
 
 
 def sub_question_rows(settings: Settings) -> None:

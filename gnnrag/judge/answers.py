@@ -17,7 +17,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.metrics.long_answers import cut
-from gnnrag.run.evaluation import load_questions_for
+from gnnrag.run.evaluate import load_questions_for
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Passage, Question
 

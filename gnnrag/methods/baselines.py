@@ -4,67 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
-from gnnrag.errors import ConfigError
-from gnnrag.methods.base import Method, State, check_values
+from annotated_types import Ge
+
+from gnnrag.methods.base import Method, State
+from gnnrag.parts import part
 from gnnrag.pool import Pool
 from gnnrag.retrievers.base import ANSWER
-from gnnrag.roles.base import AgentFormat as Protocol
-from gnnrag.roles.base import MoveTask, NextMove, ReasonTask, Step, Style, ThoughtsTask, Turn
+from gnnrag.roles.base import AgentFormat, MoveTask, NextMove, ReasonTask, Step, Style, ThoughtsTask, Turn
 from gnnrag.session import Session, normalised
 from gnnrag.text.sentences import split_sentences
 from gnnrag.types import Channel, Evidence, Hit, Passage, Query, Question, Ranking, ScoreNorm
 
+AtLeast0, AtLeast1 = Annotated[int, Ge(0)], Annotated[int, Ge(1)]
 CHANNELS: dict[str, tuple[Channel, ...]] = {"text": ("text",), "graph": ("graph",), "both": ("text", "graph")}
-ANSWERS = ("retriever", "reader")
+MAX_QUERY = 300  # characters; a longer query is cut at the end of a sentence
 
 
-@dataclass
-class SingleConfig:
-    """Settings of `Single`."""
-
-    top_k: int = 200  # hits asked for: what Recall@k is measured on
-    reader_top_k: int = 5  # passages the reader sees
-    channel: str = "text"  # text; graph: passages behind graph hits, whose texts become notes; both
-    reader_notes: int = 20  # graph hits whose texts the reader sees
-    answer: str = "retriever"  # retriever: its own answer where it has one (graphrag_global); reader: never
-
-
+@part("method", "single")
 class Single(Method):
-    """One retrieval, the row called "Original" in the papers' tables; ConfigError: unknown `channel` or `answer`.
+    """One retrieval, the row called "Original" in the papers' tables.
 
     In the graph channel the ranking is that of the passages behind the hits, the best hit's first, and the nodes are
     the entities among the hits. With both channels passages come from `text`, the rest from `graph`.
     """
 
-    config_class = SingleConfig
+    top_k: AtLeast1 = 200  # hits asked for: what Recall@k is measured on
+    reader_top_k: AtLeast1 = 5  # passages the reader sees
+    channel: Literal["text", "graph", "both"] = "text"  # graph: passages behind graph hits, whose texts become notes
+    reader_notes: AtLeast0 = 20  # graph hits whose texts the reader sees
+    # retriever: its own answer where it has one (graphrag_global); reader: never
+    answer: Literal["retriever", "reader"] = "retriever"
+
     role_names = ()
-
-    @staticmethod
-    def channels_for(config: SingleConfig) -> frozenset[Channel]:
-        """Return the channels it asks under these settings. Raises ConfigError where there is no such channel."""
-        if config.channel not in CHANNELS:
-            raise ConfigError(f"method.channel={config.channel!r}: allowed are {', '.join(CHANNELS)}")
-        return frozenset(CHANNELS[config.channel])
-
-    def __init__(self, index: Any, roles: Any, config: SingleConfig | None = None) -> None:
-        self.config = config or SingleConfig()
-        self.channels_for(self.config)
-        if self.config.answer not in ANSWERS:
-            raise ConfigError(f"method.answer={self.config.answer!r}: allowed are {', '.join(ANSWERS)}")
-
-    async def start(self, question: Question, session: Session) -> State:
-        """See `Method`."""
-        return State(question, session)
+    channels = property(lambda self: frozenset(CHANNELS[self.channel]))
 
     async def propose(self, state: State) -> list[Query]:
-        """See `Method`."""
-        channels = CHANNELS[self.config.channel] if state.round == 0 else ()
-        return [Query(state.question.text, channel, self.config.top_k) for channel in channels]
+        """The question, in each channel."""
+        channels = CHANNELS[self.channel] if state.round == 0 else ()
+        return [Query(state.question.text, channel, self.top_k) for channel in channels]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """See `Method`."""
+        """Keep both channels apart."""
         for query, ranking in zip(queries, rankings, strict=True):
             if query.channel == "text":
                 state.pool.merge(ranking, "raw")
@@ -72,182 +54,133 @@ class Single(Method):
                 state.memory["hits"] = ranking.hits
 
     async def select(self, state: State) -> Evidence:
-        """See `Method`."""
+        """The first passages, and the texts of the first graph hits."""
         hits: list[Hit] = state.memory.get("hits", [])
         ranking = state.pool.ranked()
-        if self.config.channel == "graph":
+        if self.channel == "graph":
             ranking = list(dict.fromkeys(passage for hit in hits for passage in hit.sources))
-        own = hits[0].text if hits and hits[0].id == ANSWER else None
+        has_answer = bool(hits) and hits[0].id == ANSWER and self.answer == "retriever"
         return Evidence(
             ranking,
-            ranking[: self.config.reader_top_k],
-            "\n\n".join(hit.text for hit in hits[: self.config.reader_notes] if hit.text),
-            own if self.config.answer == "retriever" else None,
+            ranking[: self.reader_top_k],
+            "\n\n".join(hit.text for hit in hits[: self.reader_notes] if hit.text),
+            hits[0].text if has_answer else None,
             [hit.id for hit in hits if hit.kind == "entity"],
         )
 
 
+@part("method", "closed_book")
 class ClosedBook(Method):
     """The lower bound of every results table: the reader sees the question alone."""
 
-    def __init__(self, index: Any, roles: Any, config: None = None) -> None:
-        pass
-
     role_names = ()
 
-    async def start(self, question: Question, session: Session) -> State:
-        """See `Method`."""
-        return State(question, session)
-
     async def propose(self, state: State) -> list[Query]:
-        """See `Method`."""
+        """Nothing."""
         return []
 
-    async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """See `Method`."""
-
     async def select(self, state: State) -> Evidence:
-        """See `Method`."""
+        """Nothing."""
         return Evidence()
 
 
 # --------------------------------------------------------------------------------------- retrieve and reason in turns
-@dataclass
-class MultiHopConfig:
-    """Settings of `MultiHop`."""
-
-    max_rounds: int = 3  # retrievals after the first
-    top_k: int = 200  # passages asked for per query
-    context_passages: int = 5  # passages that the next query is made from
-    reader_top_k: int = 5  # passages the reader sees
-    score_norm: str = "minmax_full"  # how scores of different queries are made comparable
-
-
+@part("method", "multihop")
 class MultiHop(Method):
-    """One query a round, from the fast thought, until the evidence suffices; ConfigError: unknown `score_norm`."""
+    """One query a round, from the fast thought, until the evidence suffices."""
 
-    config_class = MultiHopConfig
+    max_rounds: AtLeast0 = 3  # retrievals after the first
+    top_k: AtLeast1 = 200  # passages asked for per query
+    context_passages: AtLeast1 = 5  # passages that the next query is made from
+    reader_top_k: AtLeast1 = 5  # passages the reader sees
+    score_norm: ScoreNorm = "minmax_full"  # how scores of different queries are made comparable
+
     role_names = ("thoughts",)
 
-    def __init__(self, index: Any, roles: Any, config: MultiHopConfig | None = None) -> None:
-        self.index, self.config = index, config or MultiHopConfig()
-        self.check_settings(self.config)
-        self.thoughts = roles["thoughts"]
-
-    @staticmethod
-    def check_settings(config: MultiHopConfig) -> None:
-        """Raise ConfigError for a value out of range."""
-        least = {"max_rounds": 0, "top_k": 1, "context_passages": 1, "reader_top_k": 1}
-        check_values(config, {"score_norm": get_args(ScoreNorm)}, least)
-
-    async def start(self, question: Question, session: Session) -> State:
-        """See `Method`."""
-        return State(question, session)
+    def setup(self) -> None:
+        """Open the role before the first question."""
+        self.thoughts = self.roles["thoughts"]
 
     async def propose(self, state: State) -> list[Query]:
         """Round 0: the question; then the thought, unless the pool suffices or nothing new comes to mind."""
         if state.round == 0:
-            return [Query(state.question.text, top_k=self.config.top_k)]
-        if state.round > self.config.max_rounds:
+            return [Query(state.question.text, top_k=self.top_k)]
+        if state.round > self.max_rounds:
             return []
-        ids = state.pool.top(self.config.context_passages)
+        ids = state.pool.top(self.context_passages)
         scores = tuple(state.pool.scores[i] for i in ids)
         task = ThoughtsTask(
             state.question, self.index.lookup(ids), scores, tuple(state.queries[1:]), state.round, may_stop=True
         )
         thoughts = await self.thoughts(task, state.session)
         state.session.flag("thoughts", *thoughts.flags)
-        kind = "fast" if thoughts.fast else "slow"
         text = thoughts.fast or thoughts.slow
         if thoughts.sufficient or not text or text in state.queries:
             state.session.record("stop", sufficient=thoughts.sufficient, query=text)
             return []
-        return [Query(text, top_k=self.config.top_k, kind="fast", vector=thoughts.vectors.get(kind))]
+        vector = thoughts.vectors.get("fast" if thoughts.fast else "slow")
+        return [Query(text, top_k=self.top_k, kind="fast", vector=vector)]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Unite, and keep each passage's best score."""
-        new = state.pool.merge(rankings[0], self.config.score_norm)  # type: ignore[arg-type]
+        new = state.pool.merge(rankings[0], self.score_norm)
         state.session.record("merge", round=state.round, kind=queries[0].kind, new=new, top=state.pool.top(50))
 
     async def select(self, state: State) -> Evidence:
         """The pool's best."""
         ranked = state.pool.ranked()
-        return Evidence(ranked, ranked[: self.config.reader_top_k])
+        return Evidence(ranked, ranked[: self.reader_top_k])
 
 
-# ------------------------------------------------------------------------------------------------------------ R times
-MAX_QUERY = 300  # characters; a longer query is cut at the end of a sentence
-CHOICES = {
-    "merge": ("max", "append", "replace"),
-    "answer": ("reader", "native"),
-    "score_norm": ("auto", *get_args(ScoreNorm)),
-}
-
-
-@dataclass
-class IterativeConfig:
-    """Settings of the iterative baselines."""
-
-    rounds: int = 2  # R: retrievals after the first
-    top_k: int = 200  # passages asked for per query
-    shown: int = 10  # passages that a step is made from
-    merge: str = "max"  # max: best score; append: new passages go to the end; replace: the last retrieval alone
-    score_norm: str = "auto"  # minmax_full, max_scale, rank, raw; auto: rank where steps come from rules
-    reader_top_k: int = 5  # passages the reader sees
-    answer: str = "reader"  # reader, or native: what the last step states, where it states one
-    query_words: int = 150  # words of a generation that join the question as query (irgs)
-
-
+@dataclass(eq=False)
 class Iterative(Method):
-    """RETRIEVE(question), then [REASON, RETRIEVE, MERGE] up to R times, then READ; ConfigError for bad settings."""
+    """RETRIEVE(question), then [REASON, RETRIEVE, MERGE] up to R times, then READ."""
 
-    config_class = IterativeConfig
+    rounds: AtLeast0 = 2  # R: retrievals after the first
+    top_k: AtLeast1 = 200  # passages asked for per query
+    shown: AtLeast1 = 10  # passages that a step is made from
+    # max: best score; append: new passages go to the end; replace: the last retrieval alone
+    merge: Literal["max", "append", "replace"] = "max"
+    # auto: rank where steps come from rules, else minmax_full
+    score_norm: Literal["auto", "minmax_full", "max_scale", "rank", "raw"] = "auto"
+    reader_top_k: AtLeast1 = 5  # passages the reader sees
+    answer: Literal["reader", "native"] = "reader"  # native: what the last step states, where it states one
+    query_words: AtLeast1 = 150  # words of a generation that join the question as query (irgs)
+
     role_names = ("reasoner",)
     style: ClassVar[Style]
-    stops = True  # a step that says that it is the last ends the loop
+    stops: ClassVar[bool] = True  # a step that says that it is the last ends the loop
 
-    def __init__(self, index: Any, roles: Any, config: IterativeConfig | None = None) -> None:
-        self.index, self.config = index, config or IterativeConfig()
-        self.check_settings(self.config)
-        self.reasoner = roles["reasoner"]
-        # As in BDTR: what rules guess must not outrank what the question found.
-        guessed = self.reasoner.is_guess
-        norm = self.config.score_norm
-        self.norm: Any = norm if norm != "auto" else "rank" if guessed else "minmax_full"
-        self.weight = 0.95 if guessed else 1.0
-
-    @staticmethod
-    def check_settings(config: IterativeConfig) -> None:
-        """Raise ConfigError for a value out of range."""
-        check_values(config, CHOICES, {"rounds": 0, "top_k": 1, "shown": 1, "reader_top_k": 1, "query_words": 1})
-
-    async def start(self, question: Question, session: Session) -> State:
-        """See `Method`."""
-        return State(question, session, memory={"steps": []})
+    def setup(self) -> None:
+        """As in BDTR: what rules guess must not outrank what the question found."""
+        self.reasoner = self.roles["reasoner"]
+        is_guess = self.reasoner.is_guess
+        self.norm: Any = self.score_norm if self.score_norm != "auto" else "rank" if is_guess else "minmax_full"
+        self.weight = 0.95 if is_guess else 1.0
 
     async def propose(self, state: State) -> list[Query]:
         """Round 0: the question. Then one step; [] when it was the last."""
         if state.round == 0:
-            return [Query(state.question.text, top_k=self.config.top_k)]
-        if state.round > self.config.rounds:
+            return [Query(state.question.text, top_k=self.top_k)]
+        if state.round > self.rounds:
             return []
         step = await self._reason(state)
         query = self.query(state, step)
         if (step.done and self.stops) or not query:
             return []
-        if normalised(query) in {normalised(q) for q in state.queries}:
+        if normalised(query) in map(normalised, state.queries):
             state.session.flag("reasoner", "repeated_query")
-        return [Query(query, top_k=self.config.top_k, kind="step")]
+        return [Query(query, top_k=self.top_k, kind="step")]
 
     async def _reason(self, state: State) -> Step:
-        shown = self.index.lookup(state.pool.top(self.config.shown))
-        step = await self.reasoner(
-            ReasonTask(state.question, shown, tuple(state.memory["steps"]), self.style), state.session
-        )
+        shown = self.index.lookup(state.pool.top(self.shown))
+        earlier: list[str] = state.memory.setdefault("steps", [])
+        task = ReasonTask(state.question, shown, tuple(earlier), self.style)
+        step: Step = await self.reasoner(task, state.session)
         state.session.flag("reasoner", *step.flags)
         state.session.record("step", text=step.text, query=step.query, done=step.done, answer=step.answer)
         if step.text:
-            state.memory["steps"].append(step.text)
+            earlier.append(step.text)
         state.memory["answer"] = step.answer
         return step
 
@@ -257,42 +190,46 @@ class Iterative(Method):
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Unite the new list with the pool."""
-        if self.config.merge == "replace":
-            state.pool = Pool()
-        if self.config.merge == "append" and state.round:
+        if self.merge == "append" and state.round:
             low = min(state.pool.scores.values(), default=0.0)
             new = [i for i in rankings[0].ids if i not in state.pool.scores]
             state.pool.scores |= {id_: low - rank for rank, id_ in enumerate(new, start=1)}
             return
+        if self.merge == "replace":
+            state.pool = Pool()
         state.pool.merge(rankings[0], self.norm, self.weight if state.round else 1.0)
 
     async def select(self, state: State) -> Evidence:
         """The pool's best; with `answer=native` also the answer that the reasoning gave."""
         ranked = state.pool.ranked()
-        if self.config.answer == "native" and not self.stops:
+        if self.answer == "native" and not self.stops:
             await self._reason(state)  # the last retrieval feeds a last generation, whose answer counts
-        answer = state.memory.get("answer") if self.config.answer == "native" else None
-        return Evidence(ranked, ranked[: self.config.reader_top_k], answer=answer)
+        answer = state.memory.get("answer") if self.answer == "native" else None
+        return Evidence(ranked, ranked[: self.reader_top_k], answer=answer)
 
 
+@part("method", "ircot")
 class IRCoT(Iterative):
     """Interleaved retrieval and chain of thought (Trivedi et al., ACL 2023): the newest thought is the next query."""
 
     style = "ircot"
 
 
+@part("method", "gcot")
 class GCoT(Iterative):
     """Graph-CoT (Jin et al., ACL Findings 2024) as adapted in the BDTR study: the step says what is missing."""
 
     style = "gcot"
 
 
+@part("method", "tog")
 class ToG(Iterative):
     """Think-on-Graph (Sun et al., ICLR 2024) on passages: links, a verdict, and where to look next."""
 
     style = "tog"
 
 
+@part("method", "irgs")
 class IRGS(Iterative):
     """ITER-RETGEN (Shao et al., EMNLP Findings 2023): question and generation are the next query; no stop rule."""
 
@@ -301,7 +238,7 @@ class IRGS(Iterative):
 
     def query(self, state: State, step: Step) -> str:
         """Return the question with the generation, cut to `query_words`."""
-        words = step.text.split()[: self.config.query_words]
+        words = step.text.split()[: self.query_words]
         return f"{state.question.text} {' '.join(words)}" if words else ""
 
 
@@ -310,57 +247,51 @@ def cut(query: str) -> str:
     query = " ".join(query.split())
     if len(query) <= MAX_QUERY:
         return query
-    kept = ""
+    start = ""
     for sentence in split_sentences(query):
-        if len(kept) + len(sentence) + 1 > MAX_QUERY:
+        if len(start) + len(sentence) + 1 > MAX_QUERY:
             break
-        kept = f"{kept} {sentence}".strip()
-    return kept or query[:MAX_QUERY].rsplit(" ", 1)[0]
+        start = f"{start} {sentence}".strip()
+    return start or query[:MAX_QUERY].rsplit(" ", 1)[0]
 
 
 # ------------------------------------------------------------------------------------------------------------- agents
-@dataclass
-class AgentConfig:
-    """Settings of the agents; null takes the agent's own value."""
-
-    max_searches: int | None = None  # 2 for the comparison at R = 2
-    max_turns: int | None = None  # moves of any kind
-    passages: int | None = None  # shown per search
-    top_k: int = 200  # passages asked for per query: what Recall@k is measured on
-    reader_top_k: int = 5
-    answer: str = "native"  # the agent's own; reader: the shared reader on the pool
-    finish_fallback: str = "reader"  # an agent that ends without an answer: reader, or none
-
-
+@dataclass(eq=False)
 class Agent(Method):
-    """[MOVE, SEARCH] until the agent finishes or its turns are used up; ConfigError for a setting out of range."""
+    """[MOVE, SEARCH] until the agent finishes or its turns are used up.
 
-    # The pool is the union of all hits, each with its best normalised score; the question itself is not retrieved for.
+    The pool is the union of all hits, each with its best normalised score; the question itself is not searched for.
+    """
 
-    config_class = AgentConfig
+    max_searches: AtLeast1 | None = None  # null: the agent's usual number; 2 for the comparison at R = 2
+    max_turns: AtLeast1 | None = None  # moves of any kind
+    passages: AtLeast1 | None = None  # shown per search
+    top_k: AtLeast1 = 200  # passages asked for per query: what Recall@k is measured on
+    reader_top_k: AtLeast1 = 5
+    answer: Literal["native", "reader"] = "native"  # native: the agent's; reader: that of the reader, from the pool
+    finish_fallback: Literal["reader", "none"] = "reader"  # who answers where the agent ends without an answer
+
     role_names = ("agent",)
-    protocol: ClassVar[Protocol]
-    limits: ClassVar[tuple[int, int, int]]  # searches, turns, passages
+    protocol: ClassVar[AgentFormat]
+    usual: ClassVar[tuple[int, int, int]]  # searches, turns, passages
 
-    def __init__(self, index: Any, roles: Any, config: AgentConfig | None = None) -> None:
-        self.index, self.config, self.agent = index, config or AgentConfig(), roles["agent"]
-        own = (self.config.max_searches, self.config.max_turns, self.config.passages)
-        self.searches, self.turns, self.shown = (d if v is None else v for v, d in zip(own, self.limits, strict=True))
-        if min(self.searches, self.turns, self.shown, self.config.reader_top_k) < 1:
-            raise ConfigError("method.max_searches, max_turns, passages and reader_top_k must be at least 1")
-        for name, allowed in (("answer", ("native", "reader")), ("finish_fallback", ("reader", "none"))):
-            if getattr(self.config, name) not in allowed:
-                raise ConfigError(f"method.{name}={getattr(self.config, name)!r}: allowed are {', '.join(allowed)}")
+    def setup(self) -> None:
+        """Fill in the agent's usual numbers."""
+        self.agent = self.roles["agent"]
+        self.limit, self.turns, self.shown = (
+            usual if given is None else given
+            for given, usual in zip((self.max_searches, self.max_turns, self.passages), self.usual, strict=True)
+        )
 
     async def start(self, question: Question, session: Session) -> State:
-        """See `Method`."""
-        return State(question, session, memory={"turns": [], "searches": 0, "found": 0})
+        """Nothing was done yet."""
+        return State(question, session, memory={"turns": [], "searches": 0, "results": 0})
 
     async def propose(self, state: State) -> list[Query]:
         """Return the agent's next search; moves that are none are carried out on the way."""
         memory = state.memory
         while len(memory["turns"]) < self.turns:
-            may_search = memory["searches"] < self.searches
+            may_search = memory["searches"] < self.limit
             task = MoveTask(state.question, tuple(memory["turns"]), self.protocol, may_search)
             move: NextMove = await self.agent(task, state.session)
             state.session.flag("agent", *move.flags)
@@ -368,60 +299,64 @@ class Agent(Method):
             if move.move == "search" and move.argument.strip() and may_search:
                 memory["searches"] += 1
                 memory["move"] = move
-                return [Query(move.argument, top_k=self.config.top_k, kind="search")]
+                return [Query(move.argument, top_k=self.top_k, kind="search")]
             if move.move == "finish":
                 memory["answer"] = move.argument or None
                 return []
-            note = self._lookup(state, move.argument) if move.move == "lookup" else "invalid"
-            state.session.flag("agent", *(["invalid_move"] if note == "invalid" else []))
-            if not may_search and move.move == "search":
+            note = self._lookup(memory, move.argument) if move.move == "lookup" else "invalid"
+            if note == "invalid":
+                state.session.flag("agent", "invalid_move")
+            if move.move == "search" and not may_search:
                 return []  # it was told that searching is over and went on
             memory["turns"].append(Turn(move.written, move.move, move.argument, note=note))
         return []
 
-    def _lookup(self, state: State, string: str) -> str:
+    def _lookup(self, memory: dict[str, Any], string: str) -> str:
         """Return the next sentence of the last search result that holds a string (ReAct's Lookup)."""
-        memory, last = state.memory, next((t for t in reversed(state.memory["turns"]) if t.passages), None)
+        last = next((turn for turn in reversed(memory["turns"]) if turn.passages), None)
         if not last or not string.strip():
             return "nothing to look up in"
         if memory.get("looked") != (string.casefold(), memory["searches"]):
-            memory.update(looked=(string.casefold(), memory["searches"]), found=0)
+            memory.update(looked=(string.casefold(), memory["searches"]), results=0)
         sentences = [s for p in last.passages for s in split_sentences(p.text) if string.casefold() in s.casefold()]
-        if memory["found"] >= len(sentences):
+        if memory["results"] >= len(sentences):
             return "no more results"
-        memory["found"] += 1
-        return f"(Result {memory['found']} / {len(sentences)}) {sentences[memory['found'] - 1]}"
+        memory["results"] += 1
+        return f"(Result {memory['results']} / {len(sentences)}) {sentences[memory['results'] - 1]}"
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Unite the hits with the pool, and show the first ones to the agent."""
         state.pool.merge(rankings[0], "minmax_full")
-        move, found = state.memory.pop("move"), rankings[0].ids[: self.shown]
-        passages: tuple[Passage, ...] = self.index.lookup(found)
+        move: NextMove = state.memory.pop("move")
+        passages: tuple[Passage, ...] = self.index.lookup(rankings[0].ids[: self.shown])
         state.memory["turns"].append(Turn(move.written, "search", move.argument, passages))
 
     async def select(self, state: State) -> Evidence:
-        """The pool's best; the agent's own answer, unless it gave none and the reader stands in."""
+        """The pool's best; the agent's answer, unless it gave none and the reader stands in."""
         ranked = state.pool.ranked()
-        answer = state.memory.get("answer") if self.config.answer == "native" else None
-        if answer is None and self.config.answer == "native":
+        answer = state.memory.get("answer") if self.answer == "native" else None
+        if answer is None and self.answer == "native":
             state.session.flag("agent", "no_answer")
-            answer = "" if self.config.finish_fallback == "none" else None
-        return Evidence(ranked, ranked[: self.config.reader_top_k], answer=answer)
+            answer = "" if self.finish_fallback == "none" else None
+        return Evidence(ranked, ranked[: self.reader_top_k], answer=answer)
 
 
+@part("method", "react")
 class ReAct(Agent):
     """Reasoning and acting in turns (Yao et al., ICLR 2023): Search, Lookup, Finish; 7 steps, 3 passages."""
 
-    protocol, limits = "react", (7, 7, 3)
+    protocol, usual = "react", (7, 7, 3)
 
 
+@part("method", "search_r1")
 class SearchR1(Agent):
-    """A search-trained model's own tag protocol (Jin et al., 2025): 4 searches, then a last generation; 3 passages."""
+    """A search-trained model with its own tags (Jin et al., 2025): 4 searches, then a last generation; 3 passages."""
 
-    protocol, limits = "search_r1", (4, 5, 3)
+    protocol, usual = "search_r1", (4, 5, 3)
 
 
+@part("method", "r1_searcher")
 class R1Searcher(Agent):
-    """A search-trained model's own tag protocol (Song et al., 2025): keyword queries; 4 searches, 5 passages."""
+    """A search-trained model with its own tags (Song et al., 2025): keyword queries; 4 searches, 5 passages."""
 
-    protocol, limits = "r1_searcher", (4, 5, 5)
+    protocol, usual = "r1_searcher", (4, 5, 5)

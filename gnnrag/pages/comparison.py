@@ -26,7 +26,7 @@ from gnnrag.metrics.comparison import Comparison, Run
 from gnnrag.metrics.replies import described
 from gnnrag.pages import fill, inert
 from gnnrag.pages.story import SHOWN, Passages, Story, clipped
-from gnnrag.run.evaluation import load_questions_for
+from gnnrag.run.evaluate import load_questions_for
 from gnnrag.run.rundir import read_predictions, roles_label
 from gnnrag.types import Prediction, Question
 

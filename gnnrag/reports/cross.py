@@ -16,7 +16,7 @@ from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.registry import RETRIEVERS, ROLES
-from gnnrag.run.evaluation import Observer, check_retriever, evaluate, load_questions_for, open_tracker, write_metrics
+from gnnrag.run.evaluate import Observer, check_retriever, evaluate, load_questions_for, open_tracker, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
 from gnnrag.run.rundir import commit, read_predictions, trained_counts
 from gnnrag.run.trained import read_parts, read_seen, seen_hash, seen_in

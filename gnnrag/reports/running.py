@@ -30,7 +30,7 @@ from gnnrag.registry import METHODS, resolve
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped
 from gnnrag.reports.retrievers import time_retriever
 from gnnrag.reports.tables import Result, Row, Table, averages, row_config
-from gnnrag.run.evaluation import Observer, check_metrics, load_questions_for
+from gnnrag.run.evaluate import Observer, load_questions_for
 from gnnrag.run.pipeline import check_fit, chunking, data_source, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
 from gnnrag.text.analyse import resolve_language
@@ -41,7 +41,6 @@ def resolved(table: Table, row: Row, overrides: Sequence[str] = ()) -> EvaluateC
     """Return a row's settings, checked as far as goes without data or index. Raises ConfigError naming the row."""
     config = row_config(table, row, overrides)
     try:
-        check_metrics(config.metrics)
         check_fit(config)
         needed_stages(config)
         resolve("method", config.method.name, METHODS).check_settings(config.method.settings)

@@ -69,6 +69,10 @@ class Tracker:
                 run.summary.update(flattened(summary or {}))
                 run.finish(exit_code=code)
 
+    def close(self) -> None:
+        """End a session that was not finished, as a failure."""
+        self.finish(code=1)
+
     @contextmanager
     def _harmless(self) -> Iterator[None]:
         try:

@@ -28,10 +28,9 @@ from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import remarks
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
-from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import asked_roles, open_retriever, open_shared_index
-from gnnrag.run.rundir import commit
-from gnnrag.run.sharding import refuse_shard
+from gnnrag.run.rundir import commit, refuse_shard
 from gnnrag.training.decisions import (
     RECORDED,
     Recorder,

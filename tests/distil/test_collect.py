@@ -18,7 +18,7 @@ from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.tuned.verifier import PairMaker
 from gnnrag.roles.verifier import parse_selection
-from gnnrag.run.evaluation import load_questions_for
+from gnnrag.run.evaluate import load_questions_for
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session

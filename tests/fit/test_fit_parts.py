@@ -123,5 +123,3 @@ def test_cards_of_what_ships_state_their_licences(card: Path) -> None:
     assert "- weights: " in section and "not stated" not in section
     sets = [line.split("|")[1].strip() for line in data.splitlines() if line.startswith("|")][2:]
     assert sets and all(f"- data, {name}: " in section for name in sets)
-
-

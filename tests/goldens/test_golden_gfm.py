@@ -16,7 +16,6 @@ from gnnrag.gnn.checkpoint import import_released
 from gnnrag.gnn.model import Incidence, Ranker
 from gnnrag.gnn.subgraph import GraphBatch
 from tests.goldens.reading import lines
-from tests.helpers.each import each
 
 FILE = "gfm.jsonl.gz"
 
@@ -39,7 +38,7 @@ def batch(weights: list[float]) -> GraphBatch:
     return GraphBatch(source, relation, target, head["num_nodes"], *texts, seeds)
 
 
-@each("number", range(len(cases("models"))))
+@pytest.mark.parametrize("number", range(len(cases("models"))))
 def test_the_logits_of_released_networks(number: int) -> None:
     case = cases("models")[number]
     state = {name: tensor(held) for name, held in case["tensors"].items()}

@@ -14,7 +14,6 @@ from gnnrag.parts import ready
 from gnnrag.retrievers.hipporag2 import HippoRAG2Retriever, _Candidates
 from gnnrag.types import Query
 from tests.goldens.reading import golden
-from tests.helpers.each import each
 
 FILE = "hipporag2.json"
 
@@ -49,7 +48,7 @@ def index_of(case: Any, adjacency: sparse.csr_array) -> Any:
     )
 
 
-@each("number", range(len(golden(FILE)["cases"])))
+@pytest.mark.parametrize("number", range(len(golden(FILE)["cases"])))
 def test_seeds_and_ranking(number: int, adjacency: sparse.csr_array) -> None:
     case = golden(FILE)["cases"][number]
     index = index_of(case, adjacency)

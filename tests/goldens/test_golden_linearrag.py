@@ -16,7 +16,6 @@ from gnnrag.parts import ready
 from gnnrag.retrievers.linearrag import LinearRAGRetriever
 from gnnrag.types import Passage, Query
 from tests.goldens.reading import golden
-from tests.helpers.each import each
 
 FILE = "linearrag.json"
 NAMED = [case for case in golden(FILE)["cases"] if case["names"]]
@@ -95,7 +94,7 @@ def test_the_graph() -> None:
     assert dict(zip(pairs, edges.data.tolist(), strict=True)) == pytest.approx(weights, abs=1e-12)
 
 
-@each("case", NAMED)
+@pytest.mark.parametrize("case", NAMED)
 def test_what_a_question_wakes_and_what_it_finds(case: Any) -> None:
     for result in case["results"]:
         retriever = released(case, result)
@@ -118,7 +117,7 @@ def test_what_a_question_wakes_and_what_it_finds(case: Any) -> None:
         same_ranking(released(case, result, adjacent="none"), case, result["top20_without_adjacent"])
 
 
-@each("case", BOOSTED)
+@pytest.mark.parametrize("case", BOOSTED)
 def test_the_boost_of_attributes(case: Any) -> None:
     result = case["attribute_boost"]
     retriever = released(case, result, attribute_boost=True)

@@ -24,7 +24,6 @@ from gnnrag.methods.mgranrag.graph import (
 from gnnrag.session import Session
 from gnnrag.types import Question
 from tests.goldens.reading import golden, lines
-from tests.helpers.each import each
 
 FILE = "mgranrag_official.jsonl.gz"
 
@@ -122,7 +121,7 @@ def test_the_bonus_of_a_question_phrase_that_is_evidence_of_the_other_kind_is_le
         assert phrase_seeds(method, weights) == pytest.approx(expected, abs=1e-6), case["keywords"]
 
 
-@each("number", range(len(cases("question_rounds"))))
+@pytest.mark.parametrize("number", range(len(cases("question_rounds"))))
 def test_two_rounds(number: int, method: MGranRAG) -> None:
     case = cases("question_rounds")[number]
     state = state_of(case, method)

@@ -17,7 +17,6 @@ from gnnrag.roles.base import Mentions
 from gnnrag.types import Query
 from tests.goldens.reading import golden
 from tests.helpers.cosines import knowledge_index
-from tests.helpers.each import each
 
 
 @cache
@@ -46,7 +45,7 @@ def graph() -> KnowledgeGraph:
 
 
 @pytest.mark.slow
-@each("number", range(len(golden("minirag.json")["cases"])))
+@pytest.mark.parametrize("number", range(len(golden("minirag.json")["cases"])))
 def test_the_order_of_passages(number: int) -> None:
     case, knowledge = golden("minirag.json")["cases"][number], graph()
     edge = {tuple(ends): i for i, ends in enumerate(knowledge.ends.tolist())}

@@ -14,7 +14,6 @@ from gnnrag.graphs.paths import paths_between_seeds
 from gnnrag.graphs.rendering import classic_passages, passages_in_order
 from gnnrag.retrievers.pathrag import path_limit, reliable_paths
 from tests.goldens.reading import golden
-from tests.helpers.each import each
 
 FILES = ("pathrag.json", "hypergraphrag.json")
 
@@ -30,7 +29,7 @@ def ranked(
     return classic_passages(range(len(seeds)), Lists.of(own), neighbours, passages)
 
 
-@each("file", FILES)
+@pytest.mark.parametrize("file", FILES)
 def test_the_order_of_passages_on_real_seeds(file: str) -> None:
     cases = golden(file)["entity_side_passages"]
     assert cases
@@ -39,7 +38,7 @@ def test_the_order_of_passages_on_real_seeds(file: str) -> None:
         assert found == case["official_order"], case["question_id"]
 
 
-@each("file", FILES)
+@pytest.mark.parametrize("file", FILES)
 def test_the_rule_in_small(file: str) -> None:
     for case in golden(file)["hand_made_passages"]:
         own, near = ([case[part][seed] for seed in case["seeds"]] for part in ("seed_passages", "neighbours"))

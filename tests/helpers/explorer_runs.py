@@ -12,7 +12,7 @@ from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets import load_dataset
 from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import comparison_page
-from gnnrag.run.evaluation import evaluate, write_metrics
+from gnnrag.run.evaluate import evaluate, write_metrics
 from gnnrag.run.rundir import read_predictions
 from tests.helpers.indexes import REPOSITORY
 

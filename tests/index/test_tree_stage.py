@@ -69,7 +69,6 @@ class TestTree:
             assert {c + 20 if c < 29 else c - 20 for c in positions} == positions
 
 
-
 class TestChanges:
     @pytest.mark.slow
     @pytest.mark.parametrize("cluster", ["anchors", "gmm", "kmeans"])

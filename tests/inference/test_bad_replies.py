@@ -208,10 +208,7 @@ def test_any_flag_is_counted_and_limits_are_shares() -> None:
     want = {"asked": 11, "bad": 1, "calls": 10, "errors": 1, "fallback": 1}
     want |= {"odd_flag": 2, "late_marker": 6}
     assert found == {"triples": want}
-    assert (
-        described(want)
-        == "1 of 11 replies are bad (9%): 1 errors; 6 late marker, 1 results from a fallback"
-    )
+    assert described(want) == "1 of 11 replies are bad (9%): 1 errors; 6 late marker, 1 results from a fallback"
     levels = {(warn, most): [line.split(":")[0] for line in remarks(found, warn, most)]
               for warn, most in ((0.1, 0.5), (0.05, 0.5), (None, None), (0, 0.09))}  # fmt: skip
     assert list(levels.values()) == [["note"], ["warning"], ["note"], ["warning", "error"]]

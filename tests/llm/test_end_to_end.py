@@ -10,7 +10,7 @@ import pytest
 
 from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.run.evaluation import Observer, evaluate
+from gnnrag.run.evaluate import Observer, evaluate
 from gnnrag.run.rundir import read_predictions
 from tests.helpers.http_stub import body_of, drop, ok, status, stub
 from tests.helpers.tiny_model import ServedModel, serve

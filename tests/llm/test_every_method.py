@@ -36,9 +36,7 @@ def served(served_model: ServedModel, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def local(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> EveryMethod:
-    return EveryMethod(
-        tmp_path_factory.mktemp("local"), ["llm=hf", f"llm.model={folder}", "llm.device=cpu"], 16
-    )
+    return EveryMethod(tmp_path_factory.mktemp("local"), ["llm=hf", f"llm.model={folder}", "llm.device=cpu"], 16)
 
 
 @pytest.mark.llm

@@ -275,9 +275,7 @@ def test_what_is_trained_in_place_is_another_model(folder: Path, adapter: Path, 
     after = hf(folder, adapter=str(copy))
     assert after.identity["weights"] != before.identity["weights"]
     json.dumps(dict(after.identity))
-    assert (
-        ask(after, request("a"))[0].text != ask(hf(folder, adapter=str(adapter)), request("a"))[0].text
-    )
+    assert ask(after, request("a"))[0].text != ask(hf(folder, adapter=str(adapter)), request("a"))[0].text
 
 
 # ------------------------------------------------------------------------------------------- sequence to sequence

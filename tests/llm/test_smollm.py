@@ -19,7 +19,7 @@ from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.metrics.replies import described
 from gnnrag.registry import ROLES, resolve
-from gnnrag.run.evaluation import evaluate
+from gnnrag.run.evaluate import evaluate
 from gnnrag.run.rundir import read_predictions
 from tests.helpers.shared_data import SHARED_DATA
 from tests.helpers.tiny_model import serve

@@ -27,7 +27,7 @@ from gnnrag.roles.tuned.checkpoint import (
     read_tuned,
     tuned_folder,
 )
-from gnnrag.run.evaluation import evaluate
+from gnnrag.run.evaluate import evaluate
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
 from gnnrag.training.language.data import CorpusConfig, task_of

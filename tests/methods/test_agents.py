@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnnrag.methods.baselines import AgentConfig, R1Searcher, ReAct, SearchR1
+from gnnrag.methods.baselines import R1Searcher, ReAct, SearchR1
 from gnnrag.parts import ready
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.agent import OfflineAgent, OracleAgent
@@ -19,7 +19,7 @@ FINISH = NextMove("finish", "Oslo")
 def run(cls, *moves, **settings):
     roles = {"agent": Scripted("agent", *moves)}
     asked = ToyRetriever(TABLE)
-    prediction, session = answer_one(cls(ToyIndex(), roles, AgentConfig(**settings)), asked)
+    prediction, session = answer_one(ready(cls(**settings), index=ToyIndex(), roles=roles), asked)
     return prediction, session, roles["agent"].tasks, asked.asked
 
 
@@ -77,9 +77,9 @@ def test_offline_and_oracle(tmp_path):
         GoldHop("Where was #1 born?", "Kalmar", "p1"),
     )
     question = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=hops)
-    for role, answer in ((OfflineAgent(index), None), (OracleAgent(index), "Kalmar")):
+    for role, answer in ((ready(OfflineAgent(), index=index), None), (ready(OracleAgent(), index=index), "Kalmar")):
         (prediction, session), *_ = answer_all(
-            SearchR1(index, {"agent": role}), ready(DenseRetriever(), index=index), [question]
+            ready(SearchR1(), index=index, roles={"agent": role}), ready(DenseRetriever(), index=index), [question]
         )
         assert prediction.error is None and {"p0", "p1"} <= set(prediction.ranking[:4])
         assert answer in (None, prediction.answer) and session.counts["retriever_calls"] >= 1

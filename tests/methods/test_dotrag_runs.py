@@ -13,7 +13,7 @@ from gnnrag.cli.index import main
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.kb import RELATIONS
 from gnnrag.index.store import Store
-from gnnrag.run.evaluation import evaluate
+from gnnrag.run.evaluate import evaluate
 from gnnrag.run.pipeline import needed_stages
 from tests.helpers.indexes import REPOSITORY
 

@@ -127,7 +127,7 @@ def test_offline_and_oracle_roles(index):
         (OfflineEvidenceExtractor(index), {"p0"}),
         (OracleEvidenceExtractor(index), {"p0", "p1"}),
     ):
-        roles = {"decomposer": OfflineDecomposer(index), "evidence_extractor": extractor}
+        roles = {"decomposer": ready(OfflineDecomposer(), index=index), "evidence_extractor": extractor}
         method = MGranRAG(index, roles, MGranRAGConfig(iterations=2))
         (prediction, _), *_ = answer_all(method, ready(DenseRetriever(), index=index), [QUESTION])
         assert wanted <= set(prediction.ranking[:3]) and prediction.error is None

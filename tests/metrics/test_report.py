@@ -1,6 +1,5 @@
 """The report of a run, checked on numbers worked out by hand."""
 
-
 import pytest
 
 from gnnrag.config import MetricsConfig

@@ -16,7 +16,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.registry import ROLES
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped, without_trained
-from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.rundir import read_predictions, trained_note
 from gnnrag.run.trained import copy_seen, read_seen, seen_hash, trained_on
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY

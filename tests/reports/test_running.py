@@ -108,9 +108,7 @@ def test_recall_after_each_sub_query_is_what_the_metrics_say(tmp_path: Path, ove
     assert result.values["semantic_recall"] == 0.7 and result.values["relational_recall"] is None
 
 
-def test_a_row_that_fails_costs_no_other(
-    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_that_fails_costs_no_other(overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gnnrag.retrievers.bm25 import BM25Retriever
 
     table = table_of(tmp_path)

@@ -6,6 +6,7 @@ import asyncio
 
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.agent import (
     OracleAgent,
     PromptedAgent,
@@ -68,7 +69,7 @@ def test_a_passage_cannot_speak_the_protocol(protocol):
 def ask(protocol, *replies, turns=(), may_search=True):
     backend, session = ScriptedBackend.of((".", list(replies))), Session("q")
     task = MoveTask(Question("q", "Who made it"), turns, protocol, may_search)
-    return asyncio.run(PromptedAgent(backend)(task, session)), backend.requests, session
+    return asyncio.run(ready(PromptedAgent(), backend=backend)(task, session)), backend.requests, session
 
 
 def test_trained_agents_continue_their_own_text_raw():
@@ -99,7 +100,9 @@ def test_react_is_told_valid_actions_the_end_of_searching_and_numbers_observatio
 def test_the_oracle_asks_for_what_no_search_showed_then_for_what_none_put_first(index: Index) -> None:
     def move(*turns: tuple[str, tuple[str, ...]], may_search: bool = True) -> NextMove:
         made = tuple(Turn("", "search", query, index.lookup(found)) for query, found in turns)
-        return asyncio.run(OracleAgent(index)(MoveTask(MUSIQUE, made, "react", may_search), Session("q")))
+        return asyncio.run(
+            ready(OracleAgent(), index=index)(MoveTask(MUSIQUE, made, "react", may_search), Session("q"))
+        )
 
     first, second = "Night Harbour director", "Where was Vera Lindqvist born?"
     assert move().argument == first

@@ -23,7 +23,7 @@ from gnnrag.judge.answers import plain_text, shortened
 from gnnrag.judge.tasks import parse_score
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
-from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_lined, parse_verdict
+from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_draft, parse_verdict
 from gnnrag.methods.mgranrag import parse_evidence
 from gnnrag.parts import ready
 from gnnrag.prompts.untrusted import unquoted
@@ -58,7 +58,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "search_r1": parse_search_r1,
     "r1_searcher": parse_r1_searcher,
     "chain": parse_chain,
-    "draft": parse_lined,
+    "draft": lambda text: parse_draft(text, True),
     "evidence": lambda text: parse_evidence(text, ["a b c", "d e f"], 2),
     "hyper_query": parse_hyper_query,
     "hipporag": parse_hipporag,

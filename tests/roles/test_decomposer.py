@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.base import DecomposeTask, Decomposition
 from gnnrag.roles.decomposer import OfflineDecomposer, OracleDecomposer, PromptedDecomposer, parse_parts
 from gnnrag.roles.prompting import MalformedError
@@ -41,20 +42,22 @@ def test_nothing_to_split_and_nothing_to_read():
 
 def test_prompted_keeps_at_most_as_many_as_asked_for_and_fails_softly():
     backend = ScriptedBackend.of((".", '{"questions": ["a?", "b?", "c?"]}'))
-    assert run(PromptedDecomposer(backend), Question("q", "x?"), max_parts=2).parts == ("a?", "b?")
+    assert run(ready(PromptedDecomposer(), backend=backend), Question("q", "x?"), max_parts=2).parts == ("a?", "b?")
     failing = ScriptedBackend.of((".", "no"))
-    assert run(PromptedDecomposer(failing), Question("q", "x?")) == Decomposition(flags=("decomposer_failed",))
+    assert run(ready(PromptedDecomposer(), backend=failing), Question("q", "x?")) == Decomposition(
+        flags=("decomposer_failed",)
+    )
 
 
 def test_offline_asks_the_open_part_of_each_thing_named(index):
     question = Question("q", "Are Night Harbour and Copper Road films?")
-    parts = run(OfflineDecomposer(index), question).parts
+    parts = run(ready(OfflineDecomposer(), index=index), question).parts
     assert len(parts) == 2 and parts[0].endswith("night harbour") and parts[1].endswith("copper road")
-    assert run(OfflineDecomposer(index), Question("q", "why?")).parts == ()
+    assert run(ready(OfflineDecomposer(), index=index), Question("q", "why?")).parts == ()
 
 
 def test_oracle_fills_in_the_answers_of_earlier_hops(index):
     hops = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
     question = Question("q", "?", gold=("p0", "p1"), decomposition=hops)
     parts = ("Who directed it?", "Where was Vera Lindqvist born?")
-    assert run(OracleDecomposer(index), question).parts == parts
+    assert run(ready(OracleDecomposer(), index=index), question).parts == parts

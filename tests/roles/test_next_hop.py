@@ -128,7 +128,7 @@ def test_names_are_asked_for_in_words(folder: Path, base: Path, index: Index) ->
     others = tuple(p for p in index.passages if p.id != named.id)[:3]
     task = ThoughtsTask(Question("q", f"Who made {named.title}?"), others)
     (mixed,) = VectorThoughts(encoder, is_mixed=True).think([task])
-    expected = OfflineThoughts(index).think(task).fast
+    expected = ready(OfflineThoughts(), index=index).think(task).fast
     assert expected and mixed.slow == expected and list(mixed.vectors) == ["fast"]
     unnamed = ThoughtsTask(Question("q", "hm?"), others[:0])
     assert VectorThoughts(encoder, is_mixed=True).think([unnamed])[0].fast is None
@@ -152,9 +152,9 @@ def test_thoughts_follow_the_best_passages(folder: Path, base: Path, index: Inde
     assert (
         one.fast == f"{question.text} {index.passages[0].title}" and len({one.fast, one.slow, two.fast, two.slow}) == 4
     )
-    (few,) = thoughts.think([ThoughtsTask(question, tuple(index.passages[:1]), round=2)])
+    (few,) = thoughts._vectors.think([ThoughtsTask(question, tuple(index.passages[:1]), round=2)])
     assert few.fast and few.slow is None and list(few.vectors) == ["fast"]
-    (none,) = thoughts.think([ThoughtsTask(question, ())])
+    (none,) = thoughts._vectors.think([ThoughtsTask(question, ())])
     assert none.fast is None and none.flags == ("nothing_shown",)
 
 
@@ -172,7 +172,7 @@ def test_vectors_are_searched_by_in_place_of_texts(index: Index) -> None:
 
 
 def test_the_loop_tells_vectors_apart_and_the_trace_keeps_no_numbers(index: Index) -> None:
-    loop = Loop(ClosedBook(index, {}), ready(DenseRetriever(), index=index), None, index.lookup)  # type: ignore[abstract, arg-type]
+    loop = Loop(ready(ClosedBook(), index=index, roles={}), ready(DenseRetriever(), index=index), None, index.lookup)  # type: ignore[abstract, arg-type]
     session = Session("q")
     vectors = [tuple(index.passage_vectors[i].tolist()) for i in (1, 3, 1)]
     queries = [Query("the same words", top_k=3, vector=v) for v in vectors]
@@ -187,7 +187,7 @@ def test_a_retriever_that_cannot_search_by_vectors_says_so(index: Index) -> None
     class Deaf(DenseRetriever):
         accepts_vectors = False
 
-    loop = Loop(ClosedBook(index, {}), Deaf(index), None, index.lookup)  # type: ignore[abstract, arg-type]
+    loop = Loop(ready(ClosedBook(), index=index, roles={}), Deaf(index), None, index.lookup)  # type: ignore[abstract, arg-type]
     with pytest.raises(ConfigError, match="Deaf cannot search by a vector"):
         asyncio.run(loop.search([Query("words", vector=tuple(index.passage_vectors[0].tolist()))], Session("q")))
 

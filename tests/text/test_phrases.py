@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.text.phrases import Token, noun_phrases, rule_phrases
-from tests.helpers.each import each
 
 
 def tokens_of(tagged: str) -> list[Token]:
@@ -68,7 +68,7 @@ ROWS = [
 ]
 
 
-@each("tagged, official, clean", ROWS)
+@pytest.mark.parametrize("tagged, official, clean", ROWS)
 def test_measured_rows(tagged, official, clean):
     found = noun_phrases(tokens_of(tagged), "official")
     assert set(found) == official
@@ -84,7 +84,7 @@ def test_clean_keeps_the_start_of_a_recognised_name():
 
 
 # ------------------------------------------------------------------------------------------------ without tags
-@each(
+@pytest.mark.parametrize(
     "sentence, expected",
     [
         ("She was the chief queen of King Thado (r. 1426-1440).", ["King Thado", "1426", "1440"]),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.text.sentences import count_words, extract_summary, first_sentences, sentences_of
-from tests.helpers.each import each
 
 TEXTS = (
     "Night Harbour\nNight Harbour is a film directed by Vera Lindqvist. It was shot in Tromso.",
@@ -45,7 +45,7 @@ def test_redundancy_makes_room_for_something_else():
     assert "comet" in summary(same, 14, 0.9)
 
 
-@each("words", [1, 3, 5])
+@pytest.mark.parametrize("words", [1, 3, 5])
 def test_a_sentence_is_cut_only_where_none_fits(words):
     found = summary(TEXTS, words)
     assert found.endswith("…") is (words < 5) and count_words(found) <= words

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.text.sentences import rows_around, split_sentences
-from tests.helpers.each import each
 
 
-@each(
+@pytest.mark.parametrize(
     "text, expected",
     [
         ("He left. She stayed.", ["He left.", "She stayed."]),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gnnrag.text.subjects import subject_of, subjects_of
-from tests.helpers.each import each
 
 
 def names(text: str) -> list[str]:
     return [subject.name for subject in subjects_of(text)]
 
 
-@each(
+@pytest.mark.parametrize(
     "text, expected",
     [
         ("The Journal of Small Ships is a quarterly journal.", ["Journal of Small Ships"]),
@@ -40,7 +41,7 @@ def test_names_that_a_first_sentence_introduces(text, expected):
     assert names(text) == expected
 
 
-@each(
+@pytest.mark.parametrize(
     "text",
     [
         "",

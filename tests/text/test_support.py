@@ -14,7 +14,6 @@ from gnnrag.text.support import (
     windows,
     without_citations,
 )
-from tests.helpers.each import each
 
 
 def same(stem: str) -> float:
@@ -38,7 +37,7 @@ def test_coverage_is_a_weighted_share() -> None:
     assert math.isnan(coverage((), {"b"}, weights.__getitem__)), "nothing is wanted"
 
 
-@each(
+@pytest.mark.parametrize(
     "text, count",
     [
         ("Surgery removes it. Radiation follows; drugs come last.", 3),
@@ -53,7 +52,7 @@ def test_statements(text, count):
     assert len(statements(text)) == count
 
 
-@each(
+@pytest.mark.parametrize(
     "statement, text, expected",
     [
         ("Surgery removes the tumour.", "The tumour is removed by surgery.", 1.0),

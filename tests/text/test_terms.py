@@ -8,7 +8,6 @@ import random
 import pytest
 
 from gnnrag.text.terms import Term, Terms, find_terms
-from tests.helpers.each import each
 
 TEXT = """
 Basal cell carcinoma (BCC) is a cancer of the skin. A basal cell carcinoma is removed in surgery. The doctor removes the
@@ -48,7 +47,7 @@ def test_numbers_of_a_word_and_capitals_of_a_first_word_are_one_term():
     assert one.frequency == 6  # with those of its abbreviation
 
 
-@each(
+@pytest.mark.parametrize(
     "sentence, short, long",
     [
         ("Seen by computed tomography (CT).", "CT", "computed tomography"),
@@ -71,7 +70,7 @@ def test_abbreviations_in_brackets_are_joined_to_what_they_stand_for(sentence, s
     assert found is not None and found.text == long
 
 
-@each(
+@pytest.mark.parametrize(
     "sentence, short",
     [
         ("It spreads (see page 4).", "see page 4"),

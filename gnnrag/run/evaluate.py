@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from gnnrag.common.files import read_object, write_json, write_jsonl
-from gnnrag.common.records import EVALUATION, refuse_other
 from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
-from gnnrag.metrics.answer import F1Variant
+from gnnrag.io import write_json, write_jsonl
 from gnnrag.metrics.long_answers import TEXT, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.metrics.traces import from_traces
-from gnnrag.parts import is_part
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
-from gnnrag.run.rundir import SHARDS, RunDir, commit, differences, fingerprint_fields, run_name
-from gnnrag.run.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
+from gnnrag.run.rundir import MERGE, SHARDS, RunDir, commit, questions_of, read_shard, run_name
 from gnnrag.run.stopping import StoppedError, stop_flag
 from gnnrag.run.tracking import Tracker
 from gnnrag.run.trained import trained_on
 from gnnrag.session import Session
-from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Prediction, Question
-
-NO_RESULT = "figures on those are no result; gnnrag cross-validate asks checkpoints that did not see them"
 
 
 @dataclass(frozen=True)
@@ -59,41 +51,65 @@ def evaluate(
     """Run a config to the end and score it. The same config again continues an interrupted run, or only scores it.
 
     `index` and `data` stand in for the configured ones; `wrap` is as in `Pipeline`. Returns the run directory and the
-    metrics; of a part (`shard=3/16`) only `questions`, `failed` and `replies`.
+    metrics; of a shard (`shard=3/16`) only `questions`, `failed` and `replies`.
     """
-    check_metrics(config.metrics)
     shard, observer = read_shard(config.shard), observer or Observer()
-    on_note = observer.on_note
-    data = data or _loaded(config, on_note)
-    asked = shard.of(data.questions) if shard else data.questions
+    data = data or load_questions_for(config, observer.on_note)
+    asked = questions_of(shard, data.questions)
     index = index or open_index(config, data.name, data.passages, observer.on_index)
-    # Before there is a run: a part that cannot be built leaves no folder behind.
-    pipeline = Pipeline(config, index, wrap)
+    pipeline = Pipeline(config, index, wrap)  # before there is a run: a part that cannot be built leaves no folder
     with closing(open_run(config, data, index, pipeline.roles.prompts)) as run:
-        todo = _left(config, run, asked, on_note)
+        todo = _left(config, run, asked, observer.on_note)
         observer.on_start(len(todo))
-        tracker, code = open_tracker(config, run.path, {"data": data.fingerprints, "index": index.fingerprint}), 1
-        try:
+        with closing(open_tracker(config, run.path, run.inputs)) as tracker:
             if todo:
                 run.unscore()
                 _predict(pipeline, run, len(asked) - len(todo), todo, tracker, observer.on_question)
             predictions = run.finish([q.id for q in asked])
             if shard:
-                counts: dict[str, Any] = {
-                    "questions": len(asked),
-                    "failed": sum(p.error is not None for p in predictions),
-                }
-                counts["replies"] = by_role(predictions)
-                write_json(run.path / "metrics.json", counts)
-                code = 0
-                return run.path, counts
-            metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, on_note, index)
+                failed = sum(p.error is not None for p in predictions)
+                metrics = {"questions": len(asked), "failed": failed, "replies": by_role(predictions)}
+                write_json(run.path / "metrics.json", metrics)
+            else:
+                metrics = write_metrics(
+                    run.path, data, predictions, config.metrics, config.seed, observer.on_note, index
+                )
             tracker.finish(metrics)
-            code = 0
-        finally:
-            tracker.finish(code=code)
     check_retriever(config, run.path, predictions)
     return run.path, metrics
+
+
+def load_questions_for(config: EvaluateConfig, on_note: Callable[[str], None] = lambda note: None) -> Dataset:
+    """Load the corpus and the questions. Raises DataError when there are no questions."""
+    d = config.data
+    data = load_dataset(
+        d.path, d.split, d.questions, d.limit, chunking(d),
+        d.popqa_aliases, d.missing_gold, d.draw,
+    )  # fmt: skip
+    if not data.questions:
+        raise DataError(config.data.path, "there are no questions; give data.questions=FILE")
+    for note in data.remarks:
+        on_note(note)
+    return data if d.titles else data.without_titles()
+
+
+def open_run(
+    config: EvaluateConfig, data: Dataset, index: Index, prompts: Mapping[str, dict[str, str]] | None = None
+) -> RunDir:
+    """Open the run directory of a config on this data, index and prompts, or that of its shard."""
+    shard, fresh = read_shard(config.shard), config.run.fresh
+    if fresh and config.shard == MERGE:
+        raise ConfigError(f"run.fresh=true with shard={MERGE} would delete the shards; leave run.fresh out")
+    plain = to_plain(config) | ({} if shard else {"shard": None})  # merged, it is as if never divided
+    # Only the artefacts that this run reads: an index that has gained others since is still the same input.
+    read = closure(needed_stages(config), index.config)
+    artefacts = {name: key for name, key in index.fingerprint.items() if name in read}
+    inputs = {"data": data.fingerprints, "index": artefacts, "prompts": dict(prompts or {})}
+    name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
+    if Path(name).name != name:
+        raise ConfigError(f"run.name={name!r}: must be a folder's name; where it lies is run.root")
+    where = f"{name}/{SHARDS}/{shard[0]}-of-{shard[1]}" if shard else name
+    return RunDir(config.run.root, where, plain, inputs, fresh, config.run.traces)
 
 
 def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
@@ -103,21 +119,17 @@ def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) 
 
 
 def _left(
-    config: EvaluateConfig,
-    run: RunDir,
-    asked: Sequence[Question],
-    on_note: Callable[[str], None],
+    config: EvaluateConfig, run: RunDir, asked: Sequence[Question], on_note: Callable[[str], None]
 ) -> list[Question]:
-    """Return the questions without a row in the run or its parts; none where parts are merged."""
+    """Return the questions without a row in the run or its shards; none where shards are merged."""
     run.note(questions=len(asked))
     merges = config.shard == MERGE
     if merges or (config.shard is None and (run.path / SHARDS).is_dir()):
-        take_parts(run, [q.id for q in asked], must_be_whole=merges)
+        run.take_shards([q.id for q in asked], must_be_whole=merges)
     done = run.done(config.run.retry_failed and not merges)
-    todo = [q for q in asked if q.id not in done]
     for note in _remarks(config, asked, run, len(done)):
         on_note(note)
-    return todo
+    return [q for q in asked if q.id not in done]
 
 
 def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, done: int) -> Iterator[str]:
@@ -126,85 +138,15 @@ def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, don
     if trained := trained_on(config, asked):
         run.note(trained_on=trained)
         parts = ", ".join(f"{name} on {count}" for name, count in trained.items())
-        yield f"trained on questions that are asked here: {parts}; {NO_RESULT}"
+        yield (
+            f"trained on questions that are asked here: {parts}; figures on those are no result. "
+            "gnnrag cross-validate asks checkpoints that did not see them"
+        )
     if stale := run.made_by - {commit()}:
         yield f"{run.path} holds predictions of other code ({', '.join(sorted(stale))}); run.fresh=true redoes them"
     if done and config.shard != MERGE:
         then = "going on with the others" if done < len(asked) else "run.fresh=true answers them again"
         yield f"{done} of {len(asked)} questions were answered before; {then}"
-    whole = run.path.parents[1]
-    if read_shard(config.shard) and done < len(asked) and (whole / "metrics.json").is_file():
-        yield f"{whole} has ended with all questions; this part answers {len(asked) - done} of them again"
-
-
-def check_retriever(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
-    """Raise GnnragError where the run is hardly one of its retriever (`Retriever.problem_of`)."""
-    settings, usages = config.retriever.settings, [prediction.usage for prediction in predictions]
-    if is_part(type(settings)) and (problem := settings.problem_of(usages)):
-        raise GnnragError(f"{path / 'traces.jsonl'}: {problem}")
-
-
-def check_metrics(config: MetricsConfig) -> None:
-    """Refuse settings that scoring would stumble over: before hours of predicting, not after."""
-    if config.f1_variant not in get_args(F1Variant):
-        allowed = ", ".join(get_args(F1Variant))
-        raise ConfigError(f"metrics.f1_variant={config.f1_variant!r}: allowed are {allowed}")
-    if any(k < 1 for k in config.ks):
-        raise ConfigError(f"metrics.ks={config.ks}: each must be at least 1")
-    for name, value in (("context_tokens", config.long.context_tokens), ("answer_words", config.long.answer_words)):
-        if value is not None and value < 1:
-            raise ConfigError(f"metrics.long.{name}={value}: must be at least 1")
-    TokenCounter(config.long.tokenizer).count("")  # raises where it cannot be loaded
-    if not 0 < config.long.least_support <= 1:
-        raise ConfigError(
-            f"metrics.long.least_support={config.long.least_support}: give a share, above 0 and at most 1"
-        )
-
-
-def load_questions_for(config: EvaluateConfig) -> Dataset:
-    """Load the corpus and the questions. Raises DataError when there are no questions."""
-    d = config.data
-    data = load_dataset(
-        d.path, d.split, d.questions, d.limit, chunking(d),
-        d.popqa_aliases, d.missing_gold, d.draw,  # type: ignore[arg-type]
-    )  # fmt: skip
-    if not data.questions:
-        raise DataError(config.data.path, "there are no questions; give data.questions=FILE")
-    return data if d.titles else data.without_titles()
-
-
-def _loaded(config: EvaluateConfig, on_note: Callable[[str], None]) -> Dataset:
-    data = load_questions_for(config)
-    for note in data.remarks:
-        on_note(note)
-    return data
-
-
-def open_run(
-    config: EvaluateConfig, data: Dataset, index: Index, prompts: Mapping[str, dict[str, str]] | None = None
-) -> RunDir:
-    """Open the run directory of a config on this data, index and prompts, or that of its part."""
-    shard, fresh = read_shard(config.shard), config.run.fresh
-    plain = to_plain(config) | ({} if shard else {"shard": None})  # merged, it is as if never divided
-    # Only the stages that this run reads: an index that has gained others since is still the same input.
-    stages = {
-        name: index.fingerprint[name]
-        for name in closure(needed_stages(config), index.config)
-        if name in index.fingerprint
-    }
-    inputs = {"data": data.fingerprints, "index": stages, "prompts": dict(prompts or {})}
-    if config.run.name and Path(config.run.name).name != config.run.name:
-        raise ConfigError(f"run.name={config.run.name!r}: must be a folder's name; where it lies is run.root")
-    name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
-    refuse_other(Path(config.run.root) / name, EVALUATION)
-    if shard and not fresh:
-        check_siblings(Path(config.run.root) / name, fingerprint_fields(plain), inputs)
-    if fresh and not shard:
-        if config.shard:
-            raise ConfigError(f"run.fresh=true with shard={MERGE} would delete the parts; leave run.fresh out")
-        lock_parts(Path(config.run.root) / name).close()  # none of those that go is being written
-    where = f"{name}/{shard.folder}" if shard else name
-    return RunDir(config.run.root, where, plain, inputs, fresh, config.run.traces)
 
 
 def _predict(
@@ -236,6 +178,12 @@ def _predict(
         raise StoppedError(f"stopped with {len(questions) - answered} questions left; the same command goes on")
 
 
+def check_retriever(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
+    """Raise GnnragError where the run is hardly one of its retriever (`Retriever.problem_of`)."""
+    if problem := config.retriever.settings.problem_of([prediction.usage for prediction in predictions]):
+        raise GnnragError(f"{path / 'traces.jsonl'}: {problem}")
+
+
 def write_metrics(
     path: Path,
     data: Dataset,
@@ -260,11 +208,6 @@ def write_metrics(
     metrics["settings"] = to_plain(config) | {"seed": seed}
     if texts.columns:
         metrics["texts"] = texts.summary(questions)
-    else:
-        del metrics["settings"]["long"]  # it has no influence
-    before = read_object(path / "metrics.json").get("settings", metrics["settings"])
-    if others := sorted(differences(before, json.loads(json.dumps(metrics["settings"])))):
-        on_note(f"{path} had been scored with other settings (metrics: {', '.join(others)}); its figures are replaced")
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/", TEXT))]
     write_jsonl(path / "scores.jsonl", [
         {"question_id": q.id, "type": q.type, "has_gold": bool(q.gold)} | {k: _value(columns[k][i]) for k in quality}
@@ -279,9 +222,8 @@ def _material(data: Dataset, index: Index | None, on_note: Callable[[str], None]
     if index is None or not any(map(is_long, data.questions)):
         return Material(passages)
     try:
-        return Material(
-            passages, index.embedder.encode, f"{index.config.embedder.model} ({index.embedder.identity[:16]})"
-        )
+        name = f"{index.config.embedder.model} ({index.embedder.identity[:16]})"
+        return Material(passages, index.embedder.encode, name)
     except GnnragError as error:  # all is answered, by a retriever that asks no embedder
         on_note(f"answers are not compared by embedding: {error}")
         return Material(passages)
