@@ -7,15 +7,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-import click
 import typer
 
 from gnnrag import __version__
 from gnnrag.cli import ask, data, evaluate, index, reports, training
 from gnnrag.errors import GnnragError
+from gnnrag.run.stopping import StoppedError
+
+
+def end(code: int | None) -> None:
+    """End with what a command returns."""
+    raise typer.Exit(code or 0)
+
 
 app = typer.Typer(
     name="gnnrag",
+    result_callback=end,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -53,25 +60,18 @@ def version() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; returns the exit code: 2 for what was asked for, 1 for what went wrong."""
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    arguments, is_debug = [a for a in arguments if a != "--debug"], "--debug" in arguments
     if any(":" in argument for argument in arguments):
         sys.path.append(os.getcwd())  # modules with parts of one's own
     try:
-        return int(app(args=arguments, prog_name="gnnrag", standalone_mode=False) or 0)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        print("interrupted; the same command continues", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        app(args=[argument for argument in arguments if argument != "--debug"], prog_name="gnnrag")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
     except (GnnragError, OSError) as error:
-        if is_debug:
+        if "--debug" in arguments:
             raise
         print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, GnnragError) else 1
+        return 2 if isinstance(error, GnnragError) and not isinstance(error, StoppedError) else 1
+    return 0
 
 
 def main(*command: str) -> None:

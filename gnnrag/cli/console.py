@@ -18,7 +18,7 @@ from gnnrag.common.untrusted import markdown
 from gnnrag.datasets.base import Dataset, load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import GnnragError
-from gnnrag.metrics.long_answers import TEXT, UNCONFIRMED
+from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.replies import KINDS, SPENT, is_error, total
 from gnnrag.metrics.retrieval import is_node_metric
 from gnnrag.metrics.statistics import with_interval
@@ -234,7 +234,6 @@ def texts_table(metrics: Mapping[str, Any]) -> str:
             f"{floor['above']:.3f}", *(cell(group.get(key)) for group in types.values()),
         ]
         for key, floor in texts["floors"].items()
-        if key not in UNCONFIRMED
     ]  # fmt: skip
     lines = [plain_table(["by texts", "mean", "floor", "above", *types], rows, width=160)]
     if texts["long"]:

@@ -187,11 +187,6 @@ def inspect(
         facts = ", ".join(f"{v} {k}" for k, v in line.facts.items())
         stages.add_row(line.name, facts, f"{line.bytes / 1e6:.2f}", f"{line.seconds:.2f}", line.state)
     tables = [stages, *map(_graph_table, report.graphs)]
-    if report.communities:
-        communities = Table("level", "entities", "best joined", "report", title="largest communities")
-        for row in report.communities:
-            communities.add_row(str(row.level), str(row.members), ", ".join(row.names), row.title)
-        tables.append(communities)
     lines = []
     if report.stale_reports is not None:
         lines.append(f"reports that stand in for one that changed: {report.stale_reports}")

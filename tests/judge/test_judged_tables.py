@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-from gnnrag.cli.console import run_script
 from gnnrag.cli.judge import __doc__ as help_text
 from gnnrag.cli.judge import main
+
+from gnnrag.cli.console import run_script
 from gnnrag.judge import judge, judged_figures
 from gnnrag.llm.base import Request
 from gnnrag.reports.running import run_table as reproduce

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from gnnrag.cli.reproduce import main, retitled, shown
 
 from gnnrag import registry
 from gnnrag.cli import table as retriever_script
 from gnnrag.cli.console import run_script
-from gnnrag.cli.reproduce import main, retitled, shown
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import build_hierarchy
