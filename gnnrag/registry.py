@@ -58,7 +58,7 @@ BACKENDS = {
 }
 
 EXTRACTORS = {
-    "offline": "gnnrag.extract.offline:OfflineExtractor",
+    "offline": "gnnrag.extract.rules:OfflineExtractor",
     "precomputed": "gnnrag.extract.precomputed:PrecomputedExtractor",
     "kb": "gnnrag.extract.precomputed:KnowledgeBaseExtractor",
     "prompted": "gnnrag.extract.prompted:PromptedExtractor",

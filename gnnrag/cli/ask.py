@@ -25,7 +25,7 @@ from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.answers import citations, where
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
 from gnnrag.session import Session
-from gnnrag.text.sentences import excerpt, rows_around
+from gnnrag.text.sentences import excerpt
 from gnnrag.types import Prediction, Query, Question
 
 PAD = " " * 6
@@ -158,8 +158,7 @@ def _evidence_lines(prediction: Prediction, session: Session, index: Index) -> I
         quoted = " ".join(row["sentence"] for row in cited if row["passage"] == passage.id)
         focus = quoted or f"{prediction.answer if is_read else ''} {asked}"
         yield f" {'*' if is_read else ' '}[{number}] {passage.title} ({where(passage)})"
-        prose, table = rows_around(passage.text, focus)
-        for text in filter(None, [excerpt(prose, focus), *table]):
+        if text := excerpt(passage.text, focus):
             yield fill(text, 110, initial_indent=PAD, subsequent_indent=PAD)
     if support:
         yield "\n * the answer was read from here"

@@ -15,7 +15,7 @@ from gnnrag.common.tables import Lists, put_array
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, LLMError
 from gnnrag.extract.base import Extraction, Extractor, make_extractor
-from gnnrag.extract.terms import is_titled
+from gnnrag.extract.rules import is_titled
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.folding import TAG, fold
 from gnnrag.graphs.knowledge import KnowledgeGraph, hubs_of_everything
@@ -101,7 +101,7 @@ class ExtractionStage(Stage):
 
 
 def _extractor(context: Context) -> Extractor:
-    """Return the extractor; where `extract.terms` is `auto`, terms are read of passages that no titles name."""
+    """Return the extractor; where `extract.rules` is `auto`, terms are read of passages that no titles name."""
     config = context.config.extract
     if config.terms == "auto":
         config = replace(config, terms="off" if is_titled(context.passages) else "on")

@@ -8,13 +8,11 @@ import pytest
 
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets import load_dataset, load_passages
-from gnnrag.errors import ConfigError, DataError
-from gnnrag.extract.precomputed import KnowledgeBaseExtractor
 from gnnrag.graphs.paths import grow, k_shortest_paths, label_anchor
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.types import Passage
-from tests.helpers.indexes import HASH, artefacts
+from tests.helpers.indexes import HASH
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "metaqa"
 
@@ -73,22 +71,6 @@ def test_what_is_not_an_article_has_no_triples(tmp_path, kb):
     # `oliver` is gone with its article; what Oliver's own article says of it stays.
     assert facts(graph) == {tuple(line.split("|")) for line in KB.splitlines() if not line.startswith("oliver")}
     assert graph.types[graph.position["oliver"]] == ""
-
-
-def test_another_title_is_another_article(tmp_path, kb):
-    passages = build(tmp_path / "index", kb).passages
-    retitled = replace(passages[0], title="Another")
-    update_index(tmp_path / "index", [retitled], caller=of(kb))
-    build_index(tmp_path / "fresh", [retitled, *passages[1:]], of(kb), ["knowledge"])
-    assert artefacts(tmp_path / "index")["extraction"] == artefacts(tmp_path / "fresh")["extraction"]
-    assert artefacts(tmp_path / "index")["knowledge"] == artefacts(tmp_path / "fresh")["knowledge"]
-
-
-def test_settings_are_checked(tmp_path):
-    with pytest.raises(ConfigError, match=r"method=kb needs index\.extract\.path"):
-        KnowledgeBaseExtractor(ExtractConfig("kb"))
-    with pytest.raises(DataError, match=r"index\.extract\.path cannot be read"):
-        _ = KnowledgeBaseExtractor(ExtractConfig("kb", str(tmp_path / "none.txt"))).identity
 
 
 @pytest.mark.slow

@@ -88,16 +88,6 @@ def test_longer_answers_cite_the_evidence_that_is_shown(
     assert "[" not in capsys.readouterr().out.splitlines()[0]
 
 
-def test_a_table_is_shown_in_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "prices.csv").write_text("Thing,Price\nLamp,12\nTable,90\n")
-    dots = [f"data.path={tmp_path}/docs", f"index.path={tmp_path}/i", "index.embedder.model=hash", "method=single"]
-    assert call(["What does a lamp cost?", *dots, "retriever=bm25"]) == 0
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    at = lines.index("| Thing | Price |")
-    assert lines[at + 1 : at + 3] == ["| Lamp | 12 |", "| Table | 90 |"] and "prices.csv" in lines[at - 1]
-
-
 def test_what_no_passage_bears_out_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     said = '{"sentences": [{"text": "It was shot on Mars in 3001.", "passages": [1]}]}'
     model = ["roles.reader=prompted", "llm=scripted", f"llm.default={json.dumps(said)}", "answer.style=sentence"]

@@ -1,4 +1,4 @@
-"""Triples of passages that no titles name: terms and names of a sentence, joined as far as they belong together."""
+"""Triples by rules: the title is joined to what a sentence mentions and quotes; untitled text by its terms."""
 
 from __future__ import annotations
 
@@ -6,18 +6,81 @@ from dataclasses import replace
 
 import pytest
 
-from gnnrag.cli.inspecting import inspect
+from gnnrag.cli.app import run
 from gnnrag.config import ExtractConfig, IndexConfig
-from gnnrag.extract.associations import associate, damped
 from gnnrag.extract.base import Extraction, make_extractor
-from gnnrag.extract.terms import is_titled
+from gnnrag.extract.rules import associate, damped, is_titled, quoted_names
 from gnnrag.graphs.folding import fold
-from gnnrag.index.build import build_index, update_index
+from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
-from tests.helpers.each import each
 
+ADA = Passage("p", "Ada Lovelace", "Ada Lovelace was born in London. Her father was Lord Byron.")
+
+
+def extract(passage: Passage, title_mode="merge"):
+    return make_extractor(ExtractConfig()).extract([passage], analyse([passage], title_mode=title_mode))[0]
+
+
+@pytest.mark.parametrize("title_mode", ["merge", "own"])
+def test_the_title_is_joined_to_each_mention_by_its_sentence(title_mode):
+    assert extract(ADA, title_mode).triples == (
+        ("Ada Lovelace", "Ada Lovelace was born in London.", "London"),
+        ("Ada Lovelace", "Her father was Lord Byron.", "Lord Byron"),
+    )
+    assert extract(ADA, title_mode).entities == ("Ada Lovelace", "London", "Lord Byron")
+
+
+def test_a_qualified_title_is_joined_to_its_bare_name():
+    found = extract(Passage("p", "Casablanca (film)", "A film by Michael Curtiz."))
+    assert ("Casablanca (film)", "A film by Michael Curtiz.", "Casablanca") in found.triples
+
+
+def test_without_a_title_the_first_phrase_is_the_topic():
+    found = extract(Passage("p", "", "The city of Rome lies on the Tiber. It was ruled by Nero."))
+    assert found.triples == (
+        ("Rome", "The city of Rome lies on the Tiber.", "Tiber"),
+        ("Rome", "It was ruled by Nero.", "Nero"),
+    )
+    for nothing in (Passage("p", "", "..."), Passage("p", "...", "..."), Passage("p", "Rome", "")):
+        assert extract(nothing).triples == ()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "names"),
+    [
+        ("“10 Things I Hate About You” carries the tag “high school”.", ["10 Things I Hate About You", "high school"]),
+        ('Its tags are "bd-r" and "heart of darkness".', ["bd-r", "heart of darkness"]),
+        ("“Monsters, Inc.” was directed by Ana.", ["Monsters, Inc."]),  # its own full stop: the sentence goes on
+        ("Ana directed “Monsters, Inc.”.", ["Monsters, Inc."]),
+        ("Ana directed “Night Harbour.”", ["Night Harbour"]),  # the sentence's, as in American usage
+        ("Called “Night Harbour,” it came out late.", ["Night Harbour"]),
+        ("“Night Harbour” and “Night Harbour”", ["Night Harbour"]),
+        ("“r” is a tag of “50/50”.", ["r", "50/50"]),
+        ("He said “we will all go down to the harbour tonight”.", []),  # speech
+        ('An odd " mark "here" hides what is quoted.', []),
+        ("The word “the” and “…” name nothing.", []),
+        ('Between "Ana" and "Eva" stands no name.', ["Ana", "Eva"]),
+        ("Nothing is quoted here.", []),
+    ],
+)
+def test_quoted_names(sentence, names):
+    assert quoted_names(sentence) == names
+
+
+def test_the_offline_extractor_joins_them_with_the_topic():
+    passage = Passage("p", "Night Harbour", "Night Harbour is a film. It carries the tag “fog” and is set in Oslo.")
+    (found,) = make_extractor(ExtractConfig()).extract([passage], analyse([passage], "blank:en"))
+    said = "It carries the tag “fog” and is set in Oslo."
+    assert [t for t in found.triples if t[1] == said] == [
+        ("Night Harbour", said, "Oslo"),
+        ("Night Harbour", said, "fog"),
+    ]
+    assert "fog" in found.entities
+
+
+# ----------------------------------------------------------------------------------------------- untitled passages
 TEXTS = [
     "Thyroid cancer is a cancer of the thyroid gland. A thyroidectomy removes the thyroid gland.",
     "Papillary thyroid cancer (PTC) is the most common thyroid cancer. Surgery for PTC is a thyroidectomy.",
@@ -28,7 +91,7 @@ TEXTS = [
 PASSAGES = [Passage(f"notes.txt#{i}", "notes", text) for i, text in enumerate(TEXTS, 1)]
 
 
-def extract(passages: list[Passage], terms: str = "on") -> list[Extraction]:
+def extract_terms(passages: list[Passage], terms: str = "on") -> list[Extraction]:
     extractor = make_extractor(ExtractConfig(terms=terms))
     texts = analyse(passages)
     extractor.read_corpus(passages, texts)
@@ -36,7 +99,7 @@ def extract(passages: list[Passage], terms: str = "on") -> list[Extraction]:
 
 
 def test_terms_and_names_of_a_sentence_are_joined_by_it():
-    graph = fold(extract(PASSAGES))
+    graph = fold(extract_terms(PASSAGES))
     joined = {
         frozenset((graph.names[h], graph.names[t])): graph.texts[r] for r, (h, t) in enumerate(graph.ends.tolist())
     }
@@ -48,9 +111,9 @@ def test_terms_and_names_of_a_sentence_are_joined_by_it():
 
 
 def test_an_abbreviation_is_its_long_form_and_a_term_is_joined_to_the_one_that_it_ends_with():
-    found = extract(PASSAGES)[1]
+    found = extract_terms(PASSAGES)[1]
     assert "PTC" not in found.entities and found.aliases == (("Papillary thyroid cancer", "PTC"),)
-    graph = fold(extract(PASSAGES))
+    graph = fold(extract_terms(PASSAGES))
     assert graph.aliases[graph.position["Papillary thyroid cancer"]] == ("PTC",)
     sentence = "Surgery for PTC is a thyroidectomy."
     assert ("surgery", sentence, "Papillary thyroid cancer") in found.triples
@@ -58,7 +121,7 @@ def test_an_abbreviation_is_its_long_form_and_a_term_is_joined_to_the_one_that_i
 
 
 def test_a_sentence_that_says_what_a_term_is_describes_it():
-    described = {d.name: d.description for d in extract(PASSAGES)[0].details}
+    described = {d.name: d.description for d in extract_terms(PASSAGES)[0].details}
     assert described["thyroid cancer"] == "Thyroid cancer is a cancer of the thyroid gland."
 
 
@@ -90,8 +153,8 @@ def test_a_hub_loses_its_weakest_associations():
     assert damped(small) == small
 
 
-@each(
-    "passages, titled",
+@pytest.mark.parametrize(
+    ("passages", "titled"),
     [
         ([Passage(str(i), f"Article {i}", "Text.") for i in range(4)], True),
         ([Passage(str(i), f"Article {i // 2}", "Text.") for i in range(4)], True),
@@ -122,17 +185,6 @@ def test_the_setting_decides_and_auto_goes_by_the_titles(tmp_path):
     assert not {"notes", "Article 1"} & (names["auto, document"] | names["on, articles"])
 
 
-def test_what_is_added_changes_all_that_it_touches_as_a_rebuild_would(tmp_path):
-    stages = ["knowledge", "communities"]
-    build_index(tmp_path / "grown", PASSAGES[:3], IndexConfig(), stages)
-    update_index(tmp_path / "grown", add=PASSAGES[3:])
-    build_index(tmp_path / "whole", PASSAGES, IndexConfig(), stages)
-    grown, whole = (Index(tmp_path / name) for name in ("grown", "whole"))
-    assert grown.read("extraction") == whole.read("extraction")
-    assert grown.knowledge.names == whole.knowledge.names
-    assert grown.knowledge.weights.tolist() == whole.knowledge.weights.tolist()
-
-
 class Listener:
     """Hears the progress of a build, and what it tells."""
 
@@ -153,5 +205,5 @@ def test_a_build_warns_of_a_hub_and_inspect_shows_it(tmp_path, capsys):
         config = IndexConfig(extract=ExtractConfig(terms=terms))
         build_index(tmp_path / terms, passages, config, ["knowledge"], progress=listener)
         assert ["'notes' (100%)" in line and "knowledge: warning" in line for line in listener.lines] == [True] * share
-        inspect([str(tmp_path / terms)])
+        assert run(["index", "inspect", str(tmp_path / terms)]) == 0
         assert ("notes (100%)" in capsys.readouterr().out) is bool(share)
