@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from gnnrag.cli.app import run
 
+from gnnrag.cli.app import run
 from gnnrag.judge import judge, judged_figures
 from gnnrag.llm.base import Request
 from gnnrag.reports.running import run_table as reproduce

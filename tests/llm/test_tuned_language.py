@@ -47,7 +47,6 @@ METHOD = [
     *HASH_DOTS, "retriever=bm25",
 ]  # fmt: skip
 FIT = ["fit.batch_size=8", "fit.lr=0.003", "fit.patience=null", "fit.log_every=10", "fit.weight_decay=0", "seed=1"]
-SCRIPTS = {"thoughts": train_thoughts, "verifier": train_verifier}
 
 
 class Lab:

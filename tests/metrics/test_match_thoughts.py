@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gnnrag.cli import app
-from gnnrag.errors import DataError, GnnragError
 from gnnrag.metrics.sub_questions import gold_sub_questions, match
 from gnnrag.types import GoldHop, Question
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from gnnrag.cli.reports import retitled, shown
-from gnnrag.cli.app import run
 
 from gnnrag import registry
+from gnnrag.cli.app import run
+from gnnrag.cli.reports import retitled, shown
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import build_hierarchy

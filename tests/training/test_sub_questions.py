@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.errors import ConfigError, DataError
 from gnnrag.prompts import load_prompt
 from gnnrag.roles.base import Thoughts
 from gnnrag.roles.thoughts import parse_thoughts

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.errors import ConfigError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.hollow import MalformedError
