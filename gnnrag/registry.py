@@ -126,9 +126,9 @@ ROLES = {
         "oracle": "gnnrag.roles.decomposer:OracleDecomposer",
     },
     "evidence_extractor": {
-        "prompted": "gnnrag.methods.mgranrag:PromptedEvidenceExtractor",
-        "offline": "gnnrag.methods.mgranrag:OfflineEvidenceExtractor",
-        "oracle": "gnnrag.methods.mgranrag:OracleEvidenceExtractor",
+        "prompted": "gnnrag.methods.mgranrag.evidence:PromptedEvidenceExtractor",
+        "offline": "gnnrag.methods.mgranrag.evidence:OfflineEvidenceExtractor",
+        "oracle": "gnnrag.methods.mgranrag.evidence:OracleEvidenceExtractor",
     },
     "concepts": {
         "prompted": "gnnrag.methods.dotrag.roles:PromptedConcepts",

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gnnrag.config import CommunityConfig, RoleConfig
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ArtefactError
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
 from gnnrag.index.reports import Report, dirty_ratio, read_reports
@@ -153,8 +153,6 @@ def test_out_of_date_reports_are_flagged_or_dropped(tmp_path: Path) -> None:
     assert dropping.usable(everything) == [i for i in everything if i not in old]
     assert view.text(old[0]).startswith("(out of date: ") and view.hit(old[0]).text == view.text(old[0])
     assert (view.branch("x", old), view.branch("x", dropping.usable(everything))) == ("x_stale", "x")
-    with pytest.raises(ConfigError, match=r"retriever\.stale='keep': allowed are flag, drop"):
-        ReportView(index, "keep")
 
 
 def test_dirty_ratio() -> None:

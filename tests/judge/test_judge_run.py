@@ -247,7 +247,6 @@ def test_remarks(tmp_path: Path, data: Path) -> None:
         (["runs=[r1/a,r2/a]"], "runs"),
         (["criteria=[correctnes]"], "criteria"),
         (["repeats=0"], "repeats=0"),
-        (["limit=0"], "limit=0"),
         (["kind=ranks"], "kind"),
     ],
 )

@@ -24,7 +24,7 @@ from gnnrag.judge.tasks import parse_score
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_draft, parse_verdict
-from gnnrag.methods.mgranrag import parse_evidence
+from gnnrag.methods.mgranrag.evidence import parse_evidence
 from gnnrag.parts import ready
 from gnnrag.prompts.untrusted import unquoted
 from gnnrag.retrievers.hypergraphrag import parse_hyper_query
@@ -42,13 +42,12 @@ from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection, parse_yes_no
 from gnnrag.roles.writers.records import split_records
 from gnnrag.roles.writers.report import parse_summary
-from gnnrag.roles.writers.triples import read
+from gnnrag.roles.writers.triples import LightRAGTriples
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.sentences import MAX_SENTENCE, beginning, pieces, split_sentences
 from gnnrag.types import Passage, Prediction, Question
-from tests.helpers.each import each
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "json_objects": lambda text: list(json_objects(text)),
@@ -70,7 +69,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "selection": parse_selection,
     "summary": parse_summary,
     "thoughts": lambda text: parse_thoughts(text, may_stop=True, with_chain=True),
-    "hyper": read,
+    "hyper": LightRAGTriples().read,
     "yes or no": parse_yes_no,
     "score": parse_score,
     "plain text": plain_text,
@@ -116,7 +115,10 @@ def depth_of(text: str) -> Any:
     return depth_of(text)
 
 
-@each("reply, parse", [("9" * 5000, number_of), ("9" * 400, number_of), ("x", depth_of), ("x" * 300_000, str)])
+CHOKES = [("9" * 5000, number_of), ("9" * 400, number_of), ("x", depth_of), ("x" * 300_000, str)]
+
+
+@pytest.mark.parametrize("reply, parse", CHOKES)
 def test_what_a_parser_chokes_on_is_a_malformed_reply(reply: str, parse: Callable[[str], Any]) -> None:
     session = Session("q")
     prompter = Prompter("reader", ScriptedBackend.of((".", reply)), PromptedConfig(), "reader")

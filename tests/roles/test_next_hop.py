@@ -55,7 +55,7 @@ def test_before_the_first_step_queries_are_the_bases(base: Path, index: Index) -
     assert np.allclose(work.vectors([(question, ())])[0], index.embedder.encode([question])[0], atol=1e-5)
     read = index.embedder.encode([f"{question} {passage.content}"])[0]
     expected = read - 0.5 * index.passage_vectors[0]
-    found = work.encode_next(question, [passage])
+    found = work.vectors([(question, (0,))])[0]
     assert np.allclose(found, expected / np.linalg.norm(expected), atol=1e-5)
 
 

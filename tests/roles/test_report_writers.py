@@ -10,10 +10,11 @@ import pytest
 
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.prompts.untrusted import with_codes
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.writers.base import ReportDraft, ReportTask
-from gnnrag.roles.writers.report import OfflineReport, OfflineReportConfig, PromptedReport, parse_report, show
+from gnnrag.roles.writers.report import OfflineReport, PromptedReport, parse_report, show
 from gnnrag.session import Session
 from gnnrag.types import Passage
 from tests.helpers.each import each
@@ -55,7 +56,7 @@ REPLY: dict[str, Any] = {
 
 class TestOffline:
     def write(self, task: ReportTask = TASK, **settings: int) -> ReportDraft:
-        return asyncio.run(OfflineReport(None, OfflineReportConfig(**settings))(task, Session("q")))
+        return asyncio.run(OfflineReport(**settings)(task, Session("q")))
 
     def test_the_best_connected_lead(self) -> None:
         draft = self.write()
@@ -103,7 +104,7 @@ class TestOffline:
 class TestPrompted:
     def ask(self, *replies: Any, task: ReportTask = TASK) -> tuple[ReportDraft, Session, ScriptedBackend]:
         session, llm = Session("q"), ScriptedBackend.of((".", list(replies)))
-        return asyncio.run(PromptedReport(llm)(task, session)), session, llm
+        return asyncio.run(ready(PromptedReport(), backend=llm)(task, session)), session, llm
 
     def test_sources_become_ids(self) -> None:
         draft, session, llm = self.ask(f"```json\n{json.dumps(REPLY)}\n```")

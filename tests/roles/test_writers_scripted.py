@@ -6,8 +6,8 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from gnnrag.config import build_settings
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.registry import WRITERS, resolve
 from gnnrag.roles.writers.base import CurateTask, ReportTask, SummaryTask, TriplesTask, TypesTask
 from gnnrag.session import Session
@@ -43,7 +43,7 @@ COUNTS = {"calls", "prompt_tokens", "completion_tokens", "cached_calls", "parse_
 def write(name: str, reply: Any) -> tuple[Any, Counter[str], ScriptedBackend]:
     writer, cls = CLASSES[name]
     backend, session = ScriptedBackend.of((".", reply)), Session("index")
-    result = asyncio.run(cls(backend, build_settings(cls, {}, writer))(TASKS[writer], session))
+    result = asyncio.run(ready(cls(), backend=backend)(TASKS[writer], session))
     session.flag(writer, *result.flags)
     return result, session.by_role[writer], backend
 
