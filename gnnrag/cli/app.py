@@ -59,7 +59,9 @@ def version() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; returns the exit code: 2 for what was asked for, 1 for what went wrong."""
-    logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)  # libraries log their own debugging
+    logging.basicConfig(format="%(levelname)s: %(message)s", handlers=[handler])
     if any(":" in argument for argument in arguments):
         sys.path.append(os.getcwd())  # modules with parts of one's own
     try:

@@ -182,17 +182,18 @@ def test_a_run_without_them_has_no_columns(run: Path, tmp_path: Path, capsys: py
     assert by_role([offline, Prediction("q", "", (), (), 0, {}, 0.0)]) == {}
 
 
-def test_the_writers_of_an_index_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_writers_of_an_index_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     given = [
         f"data.path={SAMPLE}", f"index.path={tmp_path / 'index'}", "index.embedder.model=hash",
         "index.text.language=blank:en", "index.writers.summary=prompted", "llm=scripted", "llm.default='<think>'",
         "llm_cache=null",
     ]  # fmt: skip
     assert app.run(["index", "build", "--stages=tree", *given]) == 0
-    out, err = capsys.readouterr()
-    found = shown(out)["summary"]
+    found = shown(capsys.readouterr().out)["summary"]
     assert found["asked"] == found["bad"] == found["malformed"] == 2 * found["fallback"] > 0
-    assert f"note: index, stage tree: warning: summary: {described(found)}\n" in err
+    assert f"index, stage tree: warning: summary: {described(found)}" in caplog.messages
 
 
 def test_any_flag_is_counted_and_limits_are_shares() -> None:

@@ -159,7 +159,7 @@ def test_langchain_finds_the_same_passages(index: Index) -> None:
     "arguments, message",
     [
         (["trecc", "a", "b"], "trec"),
-        (["trec", "a"], "OUT"),
+        (["trec", "a"], "out"),
         (["trec", "absent", "out"], "absent"),
     ],
 )
