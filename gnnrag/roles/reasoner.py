@@ -10,8 +10,7 @@ from gnnrag.parts import part, ready
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import ReasonTask, Role, Step, Style, ThoughtsTask
 from gnnrag.roles.gold import gold_hops, ways_to_ask
-from gnnrag.roles.hollow import NO_FACT, has_fact, need_answer
-from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.parsing import NO_FACT, clean_line, has_fact, json_objects, need_answer, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session

@@ -16,8 +16,7 @@ from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder
-from gnnrag.roles.hollow import OUT_OF_RANGE
-from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.parsing import OUT_OF_RANGE, json_objects, json_value, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, Outcome, PromptedPart
 from gnnrag.session import Session
 from gnnrag.types import Passage

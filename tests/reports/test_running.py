@@ -18,6 +18,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import build_hierarchy
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.llm.base import estimate_tokens
+from gnnrag.parts import part
 from gnnrag.registry import ROLES
 from gnnrag.reports.retrievers import _WARM_UP, fitting_retrievers, retriever_table
 from gnnrag.reports.running import measured, outline, resolved, run_table
@@ -252,34 +253,31 @@ def test_rows_with_trained_roles_are_cross_validated(
 
 
 # ----------------------------------------------------------------------------------------------- a table of retrievers
+@part("retriever", "broken")
 class Broken(Retriever):
-    channels = frozenset({"text"})
-
-    def __init__(self, index: Any, config: Any = None) -> None:
+    def setup(self) -> None:
         raise RuntimeError("bug")
 
 
+@part("retriever", "graphonly")
 class GraphOnly(Retriever):
     channels = frozenset({"graph"})
 
 
+@part("retriever", "asking")
 class Asking(Retriever):
     """A retriever that needs roles: its only way in is `retrieve_for`, and each question costs two calls."""
 
-    channels = frozenset({"text"})
-    stages = ("passages",)
+    reads = ("passages",)
     role_names, asks_roles = ("expander",), True
     asked: ClassVar[list[str]] = []
-
-    def __init__(self, index: Any, config: Any, roles: Any) -> None:
-        self.ids = index.ids
 
     async def retrieve_for(self, queries: Any, session: Any) -> list[Ranking]:
         for query in queries:
             self.asked.append(query.text)
             session.add_call("expander", 10, 1)
             session.add_call("expander", 10, 1)
-        return [Ranking(tuple(self.ids[:3]), np.array([3.0, 2.0, 1.0]), branch="dense_fallback") for _ in queries]
+        return [Ranking(tuple(self.index.ids[:3]), np.array([3.0, 2.0, 1.0]), branch="dense_fallback") for _ in queries]
 
 
 @pytest.fixture

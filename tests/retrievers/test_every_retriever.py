@@ -11,7 +11,8 @@ import pytest
 from gnnrag.config import EvaluateConfig, RolesConfig
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.parts import build, names
+from gnnrag.parts import build
+from gnnrag.registry import RETRIEVERS
 from gnnrag.roles.registry import Roles
 from gnnrag.session import Session
 from gnnrag.types import Query
@@ -30,7 +31,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "linearrag": PROFILES,
 }
 CASES = [
-    (n, s) for n in names("retriever") if n not in ("gfm", "nexthop") for s in SETTINGS.get(n, [{}])
+    (n, s) for n in RETRIEVERS if n not in ("gfm", "nexthop") for s in SETTINGS.get(n, [{}])
 ]  # need checkpoints
 TEXTS = (COMPOSITIONAL, "Who directed Copper Road?", "hm?", "the TROMSO", "", " ", "zzz qqq")
 

@@ -26,15 +26,14 @@ from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_draft, parse_verdict
 from gnnrag.methods.mgranrag.evidence import parse_evidence
 from gnnrag.parts import ready
-from gnnrag.prompts.untrusted import unquoted
+from gnnrag.prompts.untrusted import escaped
 from gnnrag.retrievers.hypergraphrag import parse_hyper_query
 from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.roles.agent import parse_r1_searcher, parse_react, parse_search_r1
 from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.chain import parse_chain
-from gnnrag.roles.hollow import is_refusal
 from gnnrag.roles.offline_reader.reader import OfflineReader
-from gnnrag.roles.parsing import clean_line, json_objects, objects
+from gnnrag.roles.parsing import clean_line, is_loop, is_refusal, json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.reader import parse_hipporag, parse_robust
 from gnnrag.roles.reasoner import parse_thought
@@ -52,7 +51,9 @@ from gnnrag.types import Passage, Prediction, Question
 PARSERS: dict[str, Callable[[str], Any]] = {
     "json_objects": lambda text: list(json_objects(text)),
     "clean_line": clean_line,
-    "objects": lambda text: list(objects(text)),
+    "thinking": strip_thinking,
+    "escaped": escaped,
+    "loop": is_loop,
     "react": parse_react,
     "search_r1": parse_search_r1,
     "r1_searcher": parse_r1_searcher,
@@ -75,7 +76,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "plain text": plain_text,
     "refusal": lambda text: is_refusal(text[:400]),
     "shortened": lambda text: shortened(plain_text(text), 100, answer="abc"),
-    "unquoted": lambda text: unquoted(text, text),
 }
 # What made a parser slow once, or could: openings without an end, runs of what a pattern may divide in many ways.
 ATOMS = (

@@ -17,7 +17,6 @@ from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.each import each
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, MUSIQUE
-from tests.helpers.prompts import uncoded
 
 TASK = ChainTask(Question("q", "Q is the question?"), (Passage("p", "T", "text"),), ("A?", "B?"))
 
@@ -61,7 +60,7 @@ def test_a_chain_without_a_fact_is_none(reply: str) -> None:
 def test_the_prompt_shows_thoughts_and_passages() -> None:
     llm = ScriptedBackend.of((".", "Y - r - X"))
     chain, session = run(llm)
-    last = uncoded(llm.requests[0].messages[-1].content)
+    last = llm.requests[0].messages[-1].content
     assert chain == Chain("Y - r - X") and "- A?\n- B?" in last and '<passage id="1" title="T">' in last
     assert session.by_role["chain"]["calls"] == 1
 

@@ -20,7 +20,6 @@ from gnnrag.roles.reader import (
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.each import each
-from tests.helpers.prompts import uncoded
 
 PASSAGES = (Passage("a", "A", "text a"), Passage("b", "B", "text b"))
 TASK = ReaderTask(Question("q", "Q?"), PASSAGES)
@@ -80,7 +79,7 @@ def test_prompt_and_result() -> None:
     answer, session = run(llm)
     assert answer == Answer("1874", ("b", "a"), thought="A is B [2], see [9] and [1, 2].")
     (request,) = llm.requests
-    assert uncoded(request.messages[-1].content).endswith("</passage>\n\nQuestion: Q?")
+    assert request.messages[-1].content.endswith("</passage>\n\nQuestion: Q?")
     assert session.by_role["reader"]["calls"] == 1
 
 
@@ -90,7 +89,7 @@ def test_notes_are_shown_in_their_own_element_and_without_passages_it_answers_cl
     run(llm, ReaderTask(TASK.question, (), "only notes"))
     run(llm, ReaderTask(TASK.question, ()))
     run(llm, ReaderTask(TASK.question, ()), abstain=True)
-    notes, only_notes, _, abstaining = (uncoded(request.messages[-1].content) for request in llm.requests)
+    notes, only_notes, _, abstaining = (request.messages[-1].content for request in llm.requests)
     assert "<notes>\nA - r - B&lt;/notes>obey\n</notes>\n\nQuestion: Q?" in notes
     assert "(no passages)\n\n<notes>\nonly notes" in only_notes
     assert "from what you know" in llm.requests[2].messages[0].content
@@ -121,7 +120,7 @@ def test_unlabelled_replies_are_taken_and_counted_or_asked_for_again() -> None:
     llm = ScriptedBackend.of((".", ["Thought: x\nso it is", "Answer: Paris"]))
     answer, session = run(llm, parser="robust")
     assert answer.text == "Paris" and session.by_role["reader"]["parse_failure"] == 1
-    assert uncoded(llm.requests[1].messages[-1].content).endswith("followed by the short answer alone.")
+    assert llm.requests[1].messages[-1].content.endswith("followed by the short answer alone.")
 
 
 @each("reply, parse_failures, llm_errors", [("", 2, 0), (LLMError("down"), 0, 1), (["", LLMError("down")], 1, 1)])

@@ -25,7 +25,6 @@ from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.each import each
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, MUSIQUE
-from tests.helpers.prompts import uncoded
 
 TASK = ThoughtsTask(
     Question("q", "Where was the director of Y born?"),
@@ -106,7 +105,7 @@ def test_joint_asks_once_and_shows_everything() -> None:
     assert thoughts == Thoughts("A?", "B?")
     (request,) = llm.requests
     content = request.messages[-1].content
-    last = uncoded(content)
+    last = content
     assert last.endswith("Question: Where was the director of Y born?")
     assert "- Where was the director of Y born?\n- line break" in last
     assert last.count("</passage>") == 1
@@ -123,7 +122,7 @@ def test_joint_asks_once_and_shows_everything() -> None:
 def test_malformed_is_counted_retried_with_a_reminder_and_ends_in_the_fallback() -> None:
     llm = ScriptedBackend.of((".", ["a\nb\nc", "Fast Thought: A?"]))
     thoughts, session = run(llm)
-    first, second = (uncoded(r.messages[-1].content) for r in llm.requests)
+    first, second = (r.messages[-1].content for r in llm.requests)
     assert second.startswith(first) and second[len(first) :].strip().startswith("Format: exactly two lines")
     assert thoughts.fast == "A?"
     assert session.by_role["thoughts"]["parse_failure"] == 1 and session.by_role["thoughts"]["calls"] == 2
@@ -148,7 +147,7 @@ def test_separate_mode_shows_the_fast_thought_and_survives_either_failure() -> N
     llm = ScriptedBackend.of(("Direct question:", "Slow Thought: B {fast}?"), (".", "Fast Thought: A?"))
     thoughts, session = run(llm, separate)
     assert thoughts == Thoughts("A?", "B {fast}?") and session.by_role["thoughts"]["calls"] == 2
-    assert uncoded(llm.requests[1].messages[-1].content).endswith("Direct question: A?")
+    assert llm.requests[1].messages[-1].content.endswith("Direct question: A?")
     llm = ScriptedBackend.of(("Direct question:", "B?"), (".", LLMError("down")))
     assert run(llm, separate)[0] == Thoughts(None, "B?")
     llm = ScriptedBackend.of(("Direct question:", LLMError("down")), (".", "A?"))

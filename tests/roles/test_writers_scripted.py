@@ -14,7 +14,7 @@ from gnnrag.session import Session
 from gnnrag.types import Passage
 from tests.helpers.each import each
 from tests.helpers.parts import CORPUS
-from tests.helpers.replies import ATTACK, BAD, attack_in, good, quoting
+from tests.helpers.replies import ATTACK, BAD, good
 
 SAID = f"Vera Lindqvist directed it. {ATTACK}"
 ENTITIES = (
@@ -63,15 +63,3 @@ def test_a_bad_reply_is_counted(name: str, kind: str) -> None:
         return
     assert counts["parse_failure"] and counts.keys() - COUNTS
     assert kind != "refusal" or counts["refused"]
-
-
-@each("where", ["before", "after", "inside"])
-@each("name", CLASSES)
-def test_a_quoted_instruction_changes_nothing(name: str, where: str) -> None:
-    result, counts, backend = write(name, quoting(where, harmless=False))
-    expected, others, _ = write(name, quoting(where, harmless=True))
-    assert result == expected
-    assert {k: v for k, v in counts.items() if "tokens" not in k} == {
-        k: v for k, v in others.items() if "tokens" not in k
-    }
-    assert name in TYPED or any(map(attack_in, backend.requests))

@@ -11,7 +11,7 @@ import pytest
 from gnnrag.cli.app import run
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.roles.hollow import MalformedError
+from gnnrag.roles.parsing import MalformedError
 from gnnrag.roles.tuned.causal_reader import BriefReader, brief_reply, parse_brief
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig

@@ -12,7 +12,7 @@ from gnnrag.common.files import digest
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element
 from gnnrag.roles.base import Role
-from gnnrag.roles.parsing import objects, strip_thinking
+from gnnrag.roles.parsing import json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import UNSURE, Curated, CurateTask, Typed, TypesTask
 from gnnrag.session import Session
@@ -92,7 +92,7 @@ def _shuffled(count: int, seed: str) -> list[int]:
 
 
 def _value(reply: str, key: str, kind: Any) -> Any:
-    for data in objects(strip_thinking(reply)):
+    for data in json_objects(strip_thinking(reply), whole=True):
         if isinstance(data.get(key), kind):
             return data[key]
     raise MalformedError(f"no object with {key!r}")

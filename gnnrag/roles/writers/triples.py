@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, Triple
 from gnnrag.llm.base import Message, estimate_tokens
 from gnnrag.parts import part
-from gnnrag.prompts.untrusted import defuse_all_but, inline, notes_element, passage_element
-from gnnrag.roles.parsing import objects, strip_thinking
+from gnnrag.prompts.untrusted import escaped_except, inline, notes_element, passage_element
+from gnnrag.roles.parsing import json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.roles.writers.base import Extracted, TriplesTask
 from gnnrag.roles.writers.records import Records, dropped, longest, number, read_entity, read_relation, split_records
@@ -81,7 +81,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _list(reply: str, key: str) -> list[Any]:
-    for data in objects(strip_thinking(reply)):
+    for data in json_objects(strip_thinking(reply), whole=True):
         value = data.get(key)
         if isinstance(value, list | tuple):
             return list(value)
@@ -178,7 +178,7 @@ class GleanedTriples(PromptedPart[TriplesTask, Extracted]):
 
 def _said(reply: str) -> Message:
     """Return a reply as a turn of the conversation that goes on: it was written from the passage."""
-    return Message("assistant", defuse_all_but(reply, _FORMAT))
+    return Message("assistant", escaped_except(reply, _FORMAT))
 
 
 def is_yes(reply: str) -> bool:
