@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BeforeValidator, Field
 
 from gnnrag.graphs.linking import link_question
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.base import QUERY_CLASSES, Role, RouterTask, Routing
-from gnnrag.roles.parsing import read_as
+from gnnrag.roles.parsing import ReplyModel, number, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.normalise import FUNCTION_WORDS, fold
@@ -40,15 +40,26 @@ class PromptedRouter(PromptedPart[RouterTask, Routing]):
         return Routing({name: confidence if name == chosen else rest for name in QUERY_CLASSES})
 
 
-class _Reply(BaseModel):
-    name: Literal["passage_local", "multi_hop", "thematic"] = Field(alias="class")
-    confidence: float = Field(ge=0, le=1, strict=True)
+def _spelt(value: Any) -> Any:
+    return value.strip().lower().replace("-", "_").replace(" ", "_") if isinstance(value, str) else value
+
+
+def _share(value: Any) -> float:
+    """Read "80%" and 80 as 0.8."""
+    is_percent = isinstance(value, str) and value.strip().endswith("%")
+    share = float(str(number(value)).strip().rstrip("%"))
+    return share / 100.0 if is_percent or share >= 2.0 else share
+
+
+class RoutingReply(ReplyModel):
+    chosen: Annotated[Literal["passage_local", "multi_hop", "thematic"], BeforeValidator(_spelt)] = Field(alias="class")
+    confidence: Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
 
 
 def parse_routing(text: str) -> tuple[str, float]:
-    """Return class and confidence of a reply: a JSON object with both, never prose; else MalformedError."""
-    reply = read_as(_Reply, text)
-    return reply.name, reply.confidence
+    """Return class and confidence of a reply. MalformedError: it is no `RoutingReply`."""
+    reply = read_as(RoutingReply, text)
+    return reply.chosen, reply.confidence
 
 
 MASK = "Ꞩ"  # a letter that no question has
