@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from gnnrag.graphs.linking import stems
 from gnnrag.llm.base import estimate_tokens
@@ -68,7 +68,7 @@ class Record(ReplyModel):
     id: int
     text: str = ""
     labels: dict[int, Literal["T", "P"]]
-    phrases: list[str] = []
+    phrases: list[str] = Field(default_factory=list)
 
 
 class Reply(ReplyModel):
