@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cli.judge import remarks
+from gnnrag.cli.evaluate import judge_remarks as remarks
 from gnnrag.common.files import read_journal
 from gnnrag.errors import BudgetError, ConfigError, LLMError
 from gnnrag.judge import judge

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.cli.console import run_script
-from gnnrag.cli.judge import __doc__ as help_text
-from gnnrag.cli.judge import main
+from gnnrag.cli.app import run
 from gnnrag.judge import judge, judged_figures
 from gnnrag.reports.running import run_table as reproduce
 from gnnrag.reports.tables import cell, load_table
@@ -76,7 +74,7 @@ def runs(tmp_path: Path) -> list[Path]:
 def call(kind: str, runs: list[Path], *more: str) -> int:
     config = str(REPOSITORY / "configs" / "judge" / f"{kind}.yaml")
     dots = [f"runs=[{','.join(map(str, runs))}]", "judged=answer", "llm=scripted", "llm_cache=null"]
-    return run_script(main, [config, *dots, *more], help_text)
+    return run(["judge", config, *dots, *more])
 
 
 def test_tables_of_scores(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

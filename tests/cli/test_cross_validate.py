@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.cli import cross_validate
-from gnnrag.cli.console import run_script
+from gnnrag.cli import app
+from gnnrag.reports import cross
 from gnnrag.run.rundir import read_predictions
 from gnnrag.run.trained import read_parts, read_seen, seen_in
 from tests.helpers.indexes import REPOSITORY
-from training import train_gnn
 
 SAMPLE = REPOSITORY / "data/sample"
 
@@ -31,7 +30,7 @@ def train(folder: Path, name: str, *more: str) -> int:
         "gnn.layers=1", "prune.passages=12", "folds.count=2", "folds.validation=0.3", "fit.steps=2",
         "fit.batch_size=2", f"run.root={folder / 'training'}", f"cache={folder / 'cache'}", f"run.name={name}",
     ]  # fmt: skip
-    return run_script(train_gnn.main, [*settings, *more], "")
+    return app.run(["train", "gnn", *settings, *more])
 
 
 def call(folder: Path, training: str, *more: str) -> int:
@@ -39,14 +38,14 @@ def call(folder: Path, training: str, *more: str) -> int:
         f"data.path={SAMPLE}", "data.limit=12", "index.embedder.model=hash", "index.text.language=blank:en",
         f"index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"gnn={folder / 'training' / training}",
     ]  # fmt: skip
-    return run_script(cross_validate.main, [*settings, *more], "")
+    return app.run(["cross-validate", *settings, *more])
 
 
 @pytest.mark.slow
 def test_each_question_meets_the_network_that_did_not_train_on_it(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(folder, "both", "methods=single,multihop", "against=dense", "--json") == 0
+    assert call(folder, "both", "--methods=single,multihop", "--against=dense", "--json") == 0
     out = capsys.readouterr().out
     rows = json.loads(out[: out.rindex("]") + 1])
     assert [(row["method"], row["retriever"]) for row in rows] == [
@@ -76,16 +75,16 @@ def test_each_question_meets_the_network_that_did_not_train_on_it(
 def test_a_sample_is_drawn_by_a_hash_and_bad_replies_end_with_code_1(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert call(folder, "both", "against=bm25", "sample=5", "--markdown") == 0
+    assert call(folder, "both", "--against=bm25", "--sample=5", "--markdown") == 0
     told = capsys.readouterr()
     assert "note: 5 questions of sample, gnn: " in told.err
     assert told.out.startswith("| method | retriever | roles | Recall@5 |")
     replies = {"replies": {"reader": {"asked": 2, "bad": 2}}}
-    whole = cross_validate.cross.cross_evaluate
-    monkeypatch.setattr(cross_validate.cross, "cross_evaluate", lambda *a: (whole(*a)[0], replies))
-    assert call(folder, "both", "against=bm25", "sample=5") == 1
+    whole = cross.cross_evaluate
+    monkeypatch.setattr(cross, "cross_evaluate", lambda *a: (whole(*a)[0], replies))
+    assert call(folder, "both", "--against=bm25", "--sample=5") == 1
     assert "error: more bad replies than run.max_bad_replies=0.5" in capsys.readouterr().err
-    assert call(folder, "both", "sample=few") == 2 and "sample='few'" in capsys.readouterr().err
+    assert call(folder, "both", "--sample=few") == 2 and "--sample='few'" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -97,11 +96,11 @@ def test_questions_that_trained_are_refused(folder: Path, capsys: pytest.Capture
     assert call(folder, "one") == 2
     assert "trained it, or decided when its training stopped" in capsys.readouterr().err
     assert call(folder, "none") == 2 and "is no training run" in capsys.readouterr().err
-    assert run_script(cross_validate.main, [f"data.path={SAMPLE}"], "") == 2
+    assert app.run(["cross-validate", f"data.path={SAMPLE}"]) == 2
     assert "name a trained part" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", ["agianst=chg", "verifer=runs/x", "retriver=chg"])
+@pytest.mark.parametrize("wrong", ["verifer=runs/x", "retriver=chg"])
 def test_a_misspelt_key_of_its_own_is_matched(capsys: pytest.CaptureFixture[str], wrong: str) -> None:
-    assert run_script(cross_validate.main, [f"data.path={SAMPLE}", "gnn=runs/y", wrong], "") == 2
+    assert app.run(["cross-validate", f"data.path={SAMPLE}", "gnn=runs/y", wrong]) == 2
     assert wrong.partition("=")[0] in capsys.readouterr().err

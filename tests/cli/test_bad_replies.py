@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cli import compare, evaluate, index
-from gnnrag.cli.console import run_script
+from gnnrag.cli import app
 from gnnrag.llm import openai
 from gnnrag.llm.base import Message, Request
 from gnnrag.metrics.comparison import load_runs
@@ -24,7 +23,6 @@ from tests.helpers.replies import REFUSAL, good, prompt_of
 
 SAMPLE = REPOSITORY / "data/sample"
 QUESTIONS = [json.loads(row)["question"] for row in (SAMPLE / "questions.dev.jsonl").read_text().splitlines()]
-TABLE = "title: One\npaper: none\nused: {a: b}\nbase: {method: bdtr}\nrows: {row: {}}\ncolumns: [em]\n"
 LATE = "too late"  # a reply that counts as none within the time limit: nobody waits here
 # The role, what the server says instead of a good reply, and for how many questions: no two are asked for one.
 WAYS: list[tuple[str, Behaviour, int]] = [
@@ -104,16 +102,14 @@ def settings(server: StubServer, tmp_path_factory: pytest.TempPathFactory) -> li
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(openai, "read_reply", read)
-        assert [run_script(evaluate.main, [*given, f"shard={part}"], "") for part in ("1/2", "2/2")] == [0, 0]
+        assert [app.run(["evaluate", *given, f"shard={part}"]) for part in ("1/2", "2/2")] == [0, 0]
     return given
 
 
 @pytest.fixture(scope="module")
 def run(settings: list[str]) -> Path:
     """The parts together."""
-    assert run_script(evaluate.main, [*settings, "shard=merge"], "") == 1, (
-        "a role failed in more than half of its calls"
-    )
+    assert app.run(["evaluate", *settings, "shard=merge"]) == 1, "a role failed in more than half of its calls"
     (metrics,) = Path(settings[-1].partition("=")[2]).glob("*/metrics.json")
     return metrics.parent
 
@@ -144,7 +140,7 @@ def test_merged_parts_and_a_run_that_goes_on_say_it_and_end_with_code_1(
     assert json.loads((run / "metrics.json").read_text())["replies"] == WANTED
     for more, code in (["run.retry_failed=false"], 1), (["shard=merge", "run.max_bad_replies=null"], 0):
         capsys.readouterr()
-        assert run_script(evaluate.main, [*settings, *more], "") == code
+        assert app.run(["evaluate", *settings, *more]) == code
         out, err = capsys.readouterr()
         assert shown(out) == SHOWN and "44 (37%)" in out and out.endswith(f"{run}\n")
         lines = err.splitlines()
@@ -159,7 +155,7 @@ def test_the_comparison_page_says_it(
     run: Path, settings: list[str], server: StubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = len(server.bodies)
-    assert run_script(compare.main, [str(run), str(run)], "") == 0
+    assert app.run(["compare", str(run), str(run)]) == 0
     out = capsys.readouterr().out
     assert shown(out) == SHOWN and "44 (37%)" in out
     page = build_model([run, run], load_runs([run, run])).head["runs"][0]
@@ -179,24 +175,25 @@ def test_a_run_without_them_has_no_columns(run: Path, tmp_path: Path, capsys: py
     metrics = json.loads((run / "metrics.json").read_text())
     for section, code in ({}, 0), ({"reader": {"bad": "all"}}, 2), ({"reader": {"asked": 1, "bad": 2}}, 2):
         (old / "metrics.json").write_text(json.dumps({**metrics, "replies": section}))
-        assert run_script(compare.main, [str(old)], "") == code
+        assert app.run(["compare", str(old)]) == code
         out, err = capsys.readouterr()
         assert "replies" not in out and ("damaged or forged" in err) == bool(code)
     offline = Prediction("q", "", (), (), 0, {"roles": {"thoughts": {"answer_leak": 1}}}, 0.0)
     assert by_role([offline, Prediction("q", "", (), (), 0, {}, 0.0)]) == {}
 
 
-def test_the_writers_of_an_index_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_writers_of_an_index_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     given = [
-        f"data.path={SAMPLE}", f"index.path={tmp_path / 'index'}", "index.embedder.model=hash", "index.stages=tree",
+        f"data.path={SAMPLE}", f"index.path={tmp_path / 'index'}", "index.embedder.model=hash",
         "index.text.language=blank:en", "index.writers.summary=prompted", "llm=scripted", "llm.default='<think>'",
         "llm_cache=null",
     ]  # fmt: skip
-    assert run_script(index.main, ["build", *given], "") == 0
-    out, err = capsys.readouterr()
-    found = shown(out)["summary"]
+    assert app.run(["index", "build", "--stages=tree", *given]) == 0
+    found = shown(capsys.readouterr().out)["summary"]
     assert found["asked"] == found["bad"] == found["malformed"] == 2 * found["fallback"] > 0
-    assert f"note: index, stage tree: warning: summary: {described(found)}\n" in err
+    assert f"index, stage tree: warning: summary: {described(found)}" in caplog.messages
 
 
 def test_any_flag_is_counted_and_limits_are_shares() -> None:
