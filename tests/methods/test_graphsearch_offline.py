@@ -221,14 +221,6 @@ def test_the_oracle_answers_triples_with_quotes_in_them(index: Index) -> None:
     assert [answer.text for answer in answers] == ["Vera Lindqvist", "Kalmar"]
 
 
-def test_the_oracle_takes_the_longer_of_two_queries_that_match(index: Index) -> None:
-    hops = (GoldHop("Night Harbour", "film", "p0"), GoldHop("Night Harbour (novel)", "Pia Holm", "p6"))
-    question = Question("q", "?", gold=("p0", "p6"), decomposition=hops)
-    for query, answer in (("Night Harbour", "film"), ("night harbour (novel)", "Pia Holm"), ("Tromso", "")):
-        task = SubAnswerTask(question, "semantic", query, (), "", view(0))
-        assert call(OracleSubAnswerer, task, index).text == answer
-
-
 def test_the_oracle_checks_and_expands_by_the_gold_passages(index: Index) -> None:
     assert call(OracleEvidenceCheck, CheckTask(QUESTION, "", "", (CORPUS[0],)), index).verdict == "reject"
     assert (
