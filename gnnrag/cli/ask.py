@@ -113,7 +113,7 @@ def find_index(config: EvaluateConfig, is_alone: bool) -> Index:
     with IndexProgress() as progress:
         index = open_index(config, data.name, data.passages, progress)
     if data.report:
-        write_report(index.store.root, data.report)
+        write_report(index.root, data.report)
     return index
 
 

@@ -16,7 +16,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.documents.report import summary
 from gnnrag.errors import GnnragError
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
-from gnnrag.index.store import Store
+from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_writer
 
 
@@ -25,10 +25,9 @@ def add(arguments: Sequence[str]) -> None:
     names, caller = _caller(arguments)
     if len(names) != 2:
         raise GnnragError("usage: gnnrag index add INDEX PATH [CONFIG] [key=value ...]")
-    store = Store(Path(names[0]))
-    store.check_there()
-    data = load_corpus(names[1], cut_as(store), reports=True)
-    _change(store.root, lambda progress: add_documents(store.root, data, progress, caller))
+    root = Path(names[0])
+    data = load_corpus(names[1], cut_as(root), reports=True)
+    _change(root, lambda progress: add_documents(root, data, progress, caller))
     tell_report(data)
 
 
@@ -76,14 +75,15 @@ def tell_report(data: Dataset) -> None:
 
 def report(path: Path, built: Sequence[str], seconds: float) -> None:
     """Print what was built, how fast, and where it is."""
-    store = Store(path)
+    index = Index(path)
     what = f"built {', '.join(built)}" if built else "nothing to do"
-    line = f"{what} in {seconds:.2f} s; {store.info('passages')['passages']} passages"
+    line = f"{what} in {seconds:.2f} s; {len(index.passages)} passages"
     # Of a few passages the rate would only tell how long the model takes to load.
-    if "embeddings" in built and (count := store.info("embeddings")["computed"]) >= 100:
-        line += f"; {count / max(store.info('embeddings')['seconds'], 1e-9):.0f} passages embedded per second"
+    record = index.record("embeddings") if "embeddings" in built else {}
+    if record and record["counts"]["computed"] >= 100:
+        line += f"; {record['counts']['computed'] / max(record['seconds'], 1e-9):.0f} passages embedded per second"
     print(line)
     for stage in built:
-        if writers := by_writer(store.info(stage)):
+        if writers := by_writer(index.record(stage)["counts"]):
             print(replies_table(writers, f"writers of the stage {stage}"))
     print(path)

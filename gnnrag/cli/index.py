@@ -6,8 +6,6 @@
     gnnrag index remove INDEX FILE|ID [...] [CONFIG] [key=value ...] documents, or passages by their ids
     gnnrag index inspect INDEX [--json]                              counts, sizes, hubs, gaps
     gnnrag index inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
-    gnnrag index verify INDEX                                        every byte against its SHA-256
-    gnnrag index plan CONFIG passages=1000000 [key=value ...]        time, disk and memory by stage, by a sample
     gnnrag index estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction
     gnnrag index draft-schema INDEX > FILE                           types of its graph, for you to edit
 
@@ -21,22 +19,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from rich.table import Table
 
 from gnnrag.cli.changing import add, remove, report, tell_report
 from gnnrag.cli.console import IndexProgress, load_corpus, note, render, split_arguments
 from gnnrag.cli.inspecting import inspect
-from gnnrag.cli.planning import plan
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.documents.report import write_report
-from gnnrag.errors import ArtefactError, GnnragError, nearest
+from gnnrag.errors import GnnragError, nearest
 from gnnrag.extract.prompted import estimate_extraction
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.index.store import Store
 from gnnrag.llm.openai import prices_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.roles.writers.tasks import model_settings
@@ -50,8 +45,6 @@ def main(arguments: Sequence[str]) -> int:
         "add": add,
         "remove": remove,
         "inspect": inspect,
-        "verify": verify,
-        "plan": plan,
         "estimate": estimate,
         "draft-schema": draft_schema,
     }
@@ -77,26 +70,6 @@ def build(arguments: Sequence[str]) -> None:
     if data.report:
         write_report(path, data.report)
         tell_report(data)
-
-
-def verify(arguments: Sequence[str]) -> None:
-    """Hash every file of an index; ArtefactError names the first that is damaged in each stage."""
-    if len(arguments) != 1:
-        raise GnnragError("usage: gnnrag index verify INDEX")
-    store = Store(Path(arguments[0]), is_held=True)
-    store.check_there()
-    problems = []
-    for stage, entry in store.manifest["stages"].items():
-        try:
-            store.folder(stage)
-        except ArtefactError as error:
-            problems.append(str(error))
-            continue
-        print(f"{stage}: {sum(file['bytes'] for file in entry['files'].values()):,} bytes as written")
-    if problems:
-        raise ArtefactError("; ".join(problems))
-    if not store.manifest["complete"]:
-        note("the last build was cut off, or is under way: run it again")
 
 
 def estimate(arguments: Sequence[str]) -> None:

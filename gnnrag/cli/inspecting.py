@@ -40,7 +40,7 @@ def inspect(arguments: Sequence[str]) -> None:
 def write_page(root: Path, path: Path, entity: str | None, question: str | None) -> Path:
     """Write the page of an entity, of a question, or of the entity with the most neighbours; returns its path."""
     index = Index(root)
-    if index.store.key("knowledge") is None:
+    if not index.has("knowledge"):
         raise ArtefactError(
             f"index {root} has no knowledge graph to draw; add one with: gnnrag index build data.path=FOLDER "
             f"index.path={root} retriever=lightrag, or with the config that it was built with in place of data.path; "

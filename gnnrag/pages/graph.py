@@ -66,11 +66,11 @@ def for_question(index: Index, text: str, limit: int = MAX_NODES) -> Subgraph:
     graph = index.knowledge
     named = named_entities(graph, text)[:_MAX_NAMED]
     scores = None
-    if index.store.key("knowledge_vectors") is not None and graph.num_entities:
+    if index.has("knowledge_vectors") and graph.num_entities:
         scores = index.knowledge_vectors.scores("entities", index.embedder.encode([text], is_query=True)[0])
     if not named:
         if scores is None:
-            raise DataError(index.store.root, f"the question {text!r} names no entity of the index; give --entity NAME")
+            raise DataError(index.root, f"the question {text!r} names no entity of the index; give --entity NAME")
         named = np.argsort(-scores, kind="stable")[:2].tolist()
     chosen: dict[int, Role] = dict.fromkeys(named, "focus")
     for i, start in enumerate(named):

@@ -98,13 +98,13 @@ _OPENED: WeakKeyDictionary[Index, Phrases | Entities] = WeakKeyDictionary()
 
 def open_graph(index: Index) -> Phrases | Entities:
     """Return the richest graph that an index has. DataError: it has none."""
-    if index not in _OPENED and index.store.key("knowledge") is not None and index.knowledge.num_entities:
+    if index not in _OPENED and index.has("knowledge") and index.knowledge.num_entities:
         _OPENED[index] = Entities(index)
-    if index not in _OPENED and index.store.key("hierarchy") is not None:
+    if index not in _OPENED and index.has("hierarchy"):
         _OPENED[index] = Phrases(index)
     if index in _OPENED:
         return _OPENED[index]
-    raise DataError(index.store.root.name, "has no graph; add one: gnnrag index build ... index.stages=hierarchy")
+    raise DataError(index.root.name, "has no graph; add one: gnnrag index build ... index.stages=hierarchy")
 
 
 class View:

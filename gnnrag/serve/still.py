@@ -22,7 +22,7 @@ _EACH = 4  # passages of an entity, as long as there is room
 
 def render_page(index: Index, part: Subgraph) -> str:
     """Return the page as HTML; its content policy allows its own script (by hash) alone."""
-    about = f"{index.store.root.resolve().name}: {len(part.nodes)} of {index.knowledge.num_entities:,} entities"
+    about = f"{index.root.resolve().name}: {len(part.nodes)} of {index.knowledge.num_entities:,} entities"
     slots = {"DATA": inert(page_data(index, part)), "VIEW": _view(), "ABOUT": html.escape(printable(about))}
     return fill(_read("still.html"), part.title, _read("page.css"), _script(), slots)
 

@@ -138,9 +138,9 @@ class Writer:
     def _index(self):  # type: ignore[no-untyped-def]
         """Return the index, opened; None: there is none yet."""
         from gnnrag.api import Index
-        from gnnrag.index.store import Store
+        from gnnrag.index.build import stored_passages
 
-        has_passages = Store(self.path).key("passages") is not None
+        has_passages = len(stored_passages(self.path)) > 0
         return Index(self.path, config=self.service.source, settings=self.settings) if has_passages else None
 
     def _progress(self, jobs: Sequence[Job]):  # type: ignore[no-untyped-def]

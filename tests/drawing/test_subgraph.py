@@ -6,8 +6,6 @@ import pytest
 from gnnrag.errors import DataError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.folding import fold
-from gnnrag.index.index import Index
-from gnnrag.index.store import Store
 from gnnrag.pages.graph import around_entity, find_entity, for_question, named_entities, shortest_path
 from tests.helpers.parts import small_index
 
@@ -92,15 +90,6 @@ class TestForAQuestion:
         nothing = for_question(index, "what is baked with dry heat in an oven", 4)
         assert nothing.roles[0] == "focus" and "Baking" in names(index.knowledge, nothing)
 
-    def test_without_vectors_a_question_must_name_something(self, tmp_path):
-        index = small_index(tmp_path)
-        store = Store(tmp_path)
-        del store.manifest["stages"]["knowledge_vectors"]
-        store.save()
-        index = Index(tmp_path)
-        assert len(for_question(index, "Where is Kalmar?").nodes) > 1
-        with pytest.raises(DataError, match="names no entity of the index; give --entity NAME"):
-            for_question(index, "why?")
 
 
 def test_a_relation_of_a_thing_with_itself_is_not_drawn():

@@ -58,12 +58,12 @@ class TestBuild:
         assert artefacts(path) == artefacts(tmp_path / "fresh")
 
     def test_some_stages(self, corpus, tmp_path, capsys):
-        build(corpus, tmp_path / "index", "index.stages=lexical,hierarchy")
+        build(corpus, tmp_path / "index", "index.names=lexical,hierarchy")
         assert capsys.readouterr().out.startswith("built passages, text, hierarchy, lexical in ")
         with pytest.raises(ArtefactError, match="no 'embeddings' artefact"):
             _ = Index(tmp_path / "index").passage_vectors
         with pytest.raises(ConfigError, match="stage 'graph' is unknown"):
-            build(corpus, tmp_path / "index", "index.stages=graph")
+            build(corpus, tmp_path / "index", "index.names=graph")
 
     def test_a_config_file_gives_settings_and_the_default_folder(self, corpus, tmp_path):
         (tmp_path / "my.yaml").write_text(
@@ -131,7 +131,7 @@ class TestChange:
         for name in ("a.txt", "a.txt.md", "deep/a.txt", "gone.txt"):
             (folder / name).write_text(long.replace("it", name))
         (folder / "faq.jsonl").write_text('{"id": "x", "text": "A first answer."}\n{"text": "A second one."}\n')
-        build(folder, root, "data.chunk_words=30", "index.stages=lexical")
+        build(folder, root, "data.chunk_words=30", "index.names=lexical")
         before = Index(root).ids
         assert {"a.txt#4", "a.txt.md#4", "deep/a.txt#4", "faq.jsonl:x#1", "faq.jsonl:2#1"} <= set(before)
         (folder / "a.txt").write_text(long[: len(long) // 2].replace("it", "a.txt"))
@@ -141,7 +141,7 @@ class TestChange:
         told = capsys.readouterr().err
         left = set(before) - {"a.txt#3", "a.txt#4", "faq.jsonl:2#1", *(f"gone.txt#{i}" for i in range(1, 5))}
         assert set(Index(root).ids) == left and "gone.txt" in told
-        build(folder, tmp_path / "fresh", "data.chunk_words=30", "index.stages=lexical")
+        build(folder, tmp_path / "fresh", "data.chunk_words=30", "index.names=lexical")
         assert artefacts(root) == artefacts(tmp_path / "fresh"), "cut as the others are, too"
         main(["add", str(root), str(folder / "deep" / "a.txt")])
         assert {"a.txt#3", "a.txt#4"} <= set(Index(root).ids), "known by the name that it was given with"
@@ -151,7 +151,7 @@ class TestChange:
         folder.mkdir()
         (folder / "a.txt").write_text("A first text.")
         (folder / "b.png").write_bytes(b"x")
-        build(folder, root, "index.stages=lexical")
+        build(folder, root, "index.names=lexical")
         told = capsys.readouterr().err
         assert "2 files: 1 read, 1 skipped; 1 passage\n" in told and "b.png (skipped): unsupported file type" in told
         assert {row["file"]: row["state"] for row in documents(root)} == {"a.txt": "read", "b.png": "skipped"}
@@ -170,7 +170,7 @@ class TestChange:
         both = "The two old friends met again in the harbour of Bergen, where the ferry to the islands had just left. "
         for name in ("a.txt", "b.txt", "c.txt"):
             (folder / name).write_text(both)
-        build(folder, root, "index.stages=lexical")
+        build(folder, root, "index.names=lexical")
         assert [(p.id, p.place) for p in Index(root).passages] == [
             (
                 "a.txt#1",
@@ -189,7 +189,7 @@ class TestChange:
         (folder / "deep").mkdir(parents=True)
         for name in ("a.txt", "deep/a.txt", "b.txt"):
             (folder / name).write_text(f"The text of {name}.")
-        build(folder, root, "index.stages=lexical")
+        build(folder, root, "index.names=lexical")
         monkeypatch.chdir(tmp_path)
         (folder / "deep" / "a.txt").unlink()  # gone there before it goes here
         main(["remove", str(root), "docs/deep/a.txt"])

@@ -52,7 +52,7 @@ QUERY = "Which bridges are described?"
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     root = tmp_path_factory.mktemp("sample") / "i"
-    build(root, load_passages(SAMPLE).passages, HASH, stages=NEEDED)
+    build(root, load_passages(SAMPLE).passages, HASH, names=NEEDED)
     return Index(root)
 
 
@@ -153,7 +153,7 @@ class TestLocal:
     def test_no_entities(self, tmp_path: Path) -> None:
         from gnnrag.types import Passage
 
-        build(tmp_path / "i", [Passage("p", "", "..."), Passage("q", "", "!!!")], HASH, stages=NEEDED)
+        build(tmp_path / "i", [Passage("p", "", "..."), Passage("q", "", "!!!")], HASH, names=NEEDED)
         r = local(Index(tmp_path / "i"))
         text, graph = r.retrieve([Query("what"), Query("what", "graph")])
         assert set(text.ids) == {"p", "q"} and text.branch == "dense_fallback" and len(graph) == 0
@@ -304,7 +304,7 @@ class TestGlobal:
     def test_no_reports(self, tmp_path: Path) -> None:
         from gnnrag.types import Passage
 
-        build(tmp_path / "i", [Passage("p", "", "...")], HASH, stages=NEEDED)
+        build(tmp_path / "i", [Passage("p", "", "...")], HASH, names=NEEDED)
         roles = self.roles([RuntimeError("must not be asked")])
         for selection in ("all", "dynamic"):
             (graph, text), _ = search(
@@ -362,7 +362,7 @@ class TestGlobal:
     def test_stale_reports_are_said_to_be(self, tmp_path: Path) -> None:
         config = replace(HASH, communities=CommunityConfig(reports="flag", stale_limit=0.0))
         passages = load_passages(SAMPLE).passages[:25]
-        build(tmp_path / "i", passages, config, stages=NEEDED)
+        build(tmp_path / "i", passages, config, names=NEEDED)
         update_index(tmp_path / "i", add=[replace(passages[0], text="Solaris is a film by Otto Brandt.")])
         index = Index(tmp_path / "i")
         stale = [k for k, r in zip(index.read("communities").keys, index.read("reports").items, strict=True) if r.stale]

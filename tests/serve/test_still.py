@@ -61,7 +61,7 @@ def test_what_it_holds() -> None:
 
 
 def test_a_question_begins_with_the_path_between_what_it_names(tmp_path: Path) -> None:
-    build(tmp_path, CORPUS, stages=["knowledge"])
+    build(tmp_path, CORPUS, names=["knowledge"])
     index = Index(tmp_path)
     data = page_data(index, for_question(index, "Did Ada Lovelace know of Missolonghi?"))
     assert {"e:Ada Lovelace", "e:Lord Byron", "e:Missolonghi"} <= set(data["path"])

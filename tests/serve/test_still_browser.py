@@ -158,7 +158,7 @@ def test_nothing_keeps_anybody_out(page: Any, width: int, height: int, scheme: s
 
 
 def test_the_command_writes_such_a_page(browser: Any, tmp_path: Path) -> None:
-    build(tmp_path / "index", CORPUS, stages=["knowledge", "knowledge_vectors"])
+    build(tmp_path / "index", CORPUS, names=["knowledge", "knowledge_vectors"])
     question = "Where did the father of Ada Lovelace die?"
     for name, more, title in (
         ("a", ["--entity", "Lord Byron"], "Lord Byron"),
