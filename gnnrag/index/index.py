@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnrag.config import IndexConfig, RoleConfig, read_plain, to_plain
-from gnnrag.errors import ArtefactError, ConfigError, nearest
+from gnnrag.errors import ArtefactError, ConfigError, NotGivenError, nearest
 from gnnrag.index.artefacts import RECORD, Context, put_json, put_lines, read_artefact
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.stages import STAGES
@@ -84,8 +84,11 @@ class Index:
         return folder
 
     def has(self, name: str) -> bool:
-        """Tell whether an artefact is there already."""
-        return (self.root / f"{name}-{self.key(name)[:16]}" / RECORD).is_file()
+        """Tell whether an artefact is there already; one whose settings only a caller could give is not."""
+        try:
+            return (self.root / f"{name}-{self.key(name)[:16]}" / RECORD).is_file()
+        except NotGivenError:
+            return False
 
     def record(self, name: str) -> dict[str, Any]:
         """Return what was noted when an artefact was made: its settings, counts and seconds; empty: it is not there."""

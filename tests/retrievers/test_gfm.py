@@ -191,7 +191,7 @@ def test_stages_by_mode(tmp_path: Path) -> None:
 
 @each(
     "method, gnn, problem",
-    [("offline", {"facts": "some"}, "allowed are auto"), ("offline", {"facts": "triples"}, "give sentences or none"),
+    [("offline", {"facts": "triples"}, "give sentences or none"),
      ("kb", {"facts": "sentences"}, "give auto or none"), ("offline", {"structure": False}, "nothing would be")],
 )  # fmt: skip
 def test_contradicting_settings_of_the_graph(tmp_path: Path, method: str, gnn: dict, problem: str) -> None:
