@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Protocol
+
+from pydantic import TypeAdapter
 
 from gnnrag.config import ExtractConfig
 from gnnrag.registry import EXTRACTORS, resolve
@@ -48,7 +51,7 @@ class Extraction:
     """Entities and facts that one passage states, as they are spelt there."""
 
     entities: tuple[str, ...] = ()  # distinct, in order
-    triples: tuple[Triple, ...] = ()  # distinct (head, relation, tail), in order
+    triples: tuple[Triple, ...] = ()  # distinct, in order
     malformed: int = 0  # records left out because they lack parts
     details: tuple[EntityRecord, ...] = ()  # types and descriptions of entities
     relations: tuple[RelationRecord, ...] = ()  # described relations, where they are written instead of triples
@@ -67,38 +70,22 @@ class Extraction:
         return tuple(dict.fromkeys(rows))
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads; fields at their defaults are left out."""
-        row: dict[str, Any] = {"entities": self.entities, "triples": self.triples, "malformed": self.malformed}
-        for name in ("details", "relations", "hyperedges"):
-            if values := getattr(self, name):
-                row[name] = [list(asdict(value).values()) for value in values]
-        for name in ("statements", "weights", "aliases"):
-            if values := getattr(self, name):
-                row[name] = values
-        return row | {name: True for name in ("is_sentences", "names_are_ids") if getattr(self, name)}
+        """Return what `from_json` reads; fields at their defaults are left out, but for the first three."""
+        row = _adapter().dump_python(self, mode="json", exclude_defaults=True)
+        return {"entities": [], "triples": [], "malformed": 0} | row
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Extraction:
-        """Read `to_json` back. Raises ValueError, KeyError or TypeError where the row is none."""
-        texts = (*row["entities"], *(part for triple in row["triples"] for part in triple), *row.get("statements", ()))
-        texts = (*texts, *(name for pair in row.get("aliases", ()) for name in pair))
-        if not all(isinstance(text, str) for text in texts) or not isinstance(row["malformed"], int):
-            raise ValueError("something stands where a text or a count is needed")
-        if (weights := row.get("weights", ())) and len(weights) != len(row["triples"]):
+        """Read `to_json` back. Raises ValueError where the row is none."""
+        extraction = _adapter().validate_python(row)
+        if extraction.weights and len(extraction.weights) != len(extraction.triples):
             raise ValueError("there are not as many weights as triples")
-        return cls(
-            tuple(row["entities"]),
-            tuple((h, r, t) for h, r, t in row["triples"]),
-            row["malformed"],
-            tuple(EntityRecord(*values) for values in row.get("details", ())),
-            tuple(RelationRecord(h, t, d, tuple(k), w) for h, t, d, k, w in row.get("relations", ())),
-            tuple(HyperedgeRecord(t, s, tuple((n, i) for n, i in m)) for t, s, m in row.get("hyperedges", ())),
-            tuple(row.get("statements", ())),
-            row.get("is_sentences", False),
-            row.get("names_are_ids", False),
-            tuple(float(weight) for weight in weights),
-            tuple((name, alias) for name, alias in row.get("aliases", ())),
-        )
+        return extraction
+
+
+@cache
+def _adapter() -> TypeAdapter[Extraction]:
+    return TypeAdapter(Extraction)
 
 
 class Extractor(Protocol):

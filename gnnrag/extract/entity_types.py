@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from gnnrag.extract.base import EntityRecord, Triple
 from gnnrag.text.analyse import PassageText
+from gnnrag.text.lexicon import kind_by_word
 from gnnrag.text.normalise import COUNTRY_OF, REGION_OF, drop_qualifier, fold
 from gnnrag.types import Passage
 
@@ -16,95 +17,9 @@ TYPES = (
     "position", "species", "product",
 )  # fmt: skip
 
-# Head nouns of "X is a ... NOUN" and of qualifiers such as "(film)"; plurals are cut first.
-_NOUNS = {
-    "person": """
-    actor actress singer songwriter composer musician rapper guitarist drummer pianist violinist vocalist conductor
-    director filmmaker producer screenwriter writer author novelist poet playwright dramatist essayist journalist editor
-    critic artist painter sculptor architect photographer designer engineer inventor scientist physicist chemist
-    mathematician biologist astronomer economist philosopher historian theologian psychologist sociologist linguist
-    scholar academic professor teacher educator lawyer attorney judge jurist politician statesman stateswoman diplomat
-    ambassador senator congressman governor mayor president minister chancellor premier monarch king queen prince
-    princess emperor empress duke duchess earl count countess baron baroness baronet viscount viscountess marquess lord
-    lady noble nobleman noblewoman aristocrat peer regent consort ruler sultan caliph shah khan tsar pope bishop
-    archbishop cardinal priest clergyman monk nun abbot abbess rabbi imam saint missionary soldier officer general
-    admiral commander colonel captain lieutenant aviator pilot astronaut explorer sailor footballer player cricketer
-    golfer boxer wrestler swimmer sprinter runner athlete gymnast cyclist jockey skier skater sportsman sportswoman
-    coach racer businessman businesswoman businessperson entrepreneur executive banker industrialist merchant
-    philanthropist activist socialite model dancer choreographer comedian presenter broadcaster host personality
-    celebrity magician chef surgeon physician doctor nurse psychiatrist dentist wife husband son daughter father mother
-    brother sister child grandson granddaughter heir widow nephew niece cousin uncle aunt spouse leader founder pioneer
-    revolutionary rebel criminal murderer outlaw character cinematographer animator illustrator cartoonist translator
-    naturalist botanist zoologist geologist archaeologist anthropologist theorist librettist organist cellist soprano
-    tenor baritone midfielder goalkeeper quarterback pitcher man woman boy girl person figure member suffragist
-    feminist dj impresario trombonist saxophonist trumpeter bassist lyricist publisher landowner planter farmer
-    """,
-    "organization": """
-    company corporation firm business manufacturer conglomerate subsidiary bank airline brewery retailer chain brand
-    label studio band group orchestra choir ensemble quartet duo trio organization organisation association society
-    union federation league club team institution institute university college school academy seminary agency
-    department ministry bureau commission committee council foundation charity party movement army navy regiment brigade
-    division battalion squadron force police government parliament legislature assembly court newspaper broadcaster
-    network station publisher order congregation denomination diocese archdiocese museum library hospital consortium
-    cooperative faculty think-tank trust franchise startup fraternity sorority supergroup unit corps
-    """,
-    "location": """
-    city town village hamlet municipality commune suburb neighborhood neighbourhood district county province state
-    region territory country nation republic kingdom empire island archipelago peninsula continent mountain mount hill
-    peak volcano range valley canyon river stream creek lake lagoon sea ocean bay gulf strait channel waterfall desert
-    forest park reserve garden square street road highway avenue bridge tunnel airport port harbour harbor station
-    building tower castle palace fort fortress temple church cathedral mosque synagogue abbey monastery cemetery stadium
-    arena theatre theater hotel mall house mansion plantation farm settlement locality place area community township
-    parish borough ward capital canton prefecture voivodeship oblast raion department census-designated sub-district
-    crater moon planet asteroid site headland cape reef beach spring glacier pass plateau plain dam reservoir canal
-    lighthouse prison camp base estate manor resort venue block tributary barangay colony protectorate
-    """,
-    "work": """
-    film movie documentary drama thriller musical western short feature sequel remake series sitcom show programme
-    program episode season miniseries telenovela soap anime cartoon album ep single song track hymn anthem ballad
-    opera operetta ballet symphony concerto sonata play novel novella book trilogy memoir autobiography biography poem
-    story tale comic manga magazine journal encyclopedia dictionary painting sculpture mural fresco statue game
-    soundtrack mixtape compilation essay treatise manuscript website podcast comedy tragedy script screenplay
-    anthology chronicle
-    """,
-    "event": """
-    war battle siege campaign revolution rebellion revolt uprising conflict invasion massacre genocide attack bombing
-    assassination coup riot strike crash accident disaster earthquake hurricane cyclone flood fire famine epidemic
-    pandemic election referendum olympics championship tournament cup competition contest race match grand-prix season
-    festival fair exhibition conference summit congress convention ceremony treaty expedition concert tour incident
-    scandal trial crusade playoff final
-    """,
-    "language": "language dialect creole pidgin",
-    "award": "award prize medal trophy honour honor decoration scholarship fellowship",
-    "species": "species genus subspecies family breed plant tree flower bird fish insect mammal moth butterfly beetle",
-    "product": "car automobile aircraft airliner ship vessel destroyer submarine locomotive rifle missile smartphone "
-    "console computer software application engine motorcycle drug medication cruiser frigate helicopter rocket",
-    "position": "office post title rank",
-}
-_TYPE_OF = {noun: kind for kind, nouns in _NOUNS.items() for noun in nouns.split()}
-# Words of a name that say what it names: the last one (`Essex County`) or the first (`Lake Erie`).
-_LAST = {
-    "organization": """
-    university college school academy institute company corporation corp inc ltd records entertainment pictures studios
-    productions airlines airways bank party union league association society foundation committee council ministry
-    department agency orchestra band club fc army navy police museum library hospital congress parliament senate
-    commission organization organisation federation press times post news group
-    """,
-    "location": """
-    county city river lake island islands mountain mountains valley park province district bay sea ocean street avenue
-    road airport station bridge castle palace cathedral cemetery stadium township village beach desert forest creek
-    peninsula republic kingdom territory prefecture oblast voivodeship parish theatre theater square hall house tower
-    """,
-    "event": "war wars battle revolution rebellion championship championships olympics cup festival massacre election",
-    "award": "award awards prize medal",
-}
-_LAST_TYPE = {noun: kind for kind, nouns in _LAST.items() for noun in nouns.split()}
-_FIRST_TYPE = {
-    "lake": "location", "mount": "location", "fort": "location", "port": "location", "university": "organization",
-    "battle": "event", "siege": "event", "treaty": "event", "king": "person", "queen": "person", "prince": "person",
-    "princess": "person", "emperor": "person", "pope": "person", "sir": "person", "bishop": "person",
-    "republic": "location", "ministry": "organization", "department": "organization", "bank": "organization",
-}  # fmt: skip
+_TYPE_OF_NOUN = kind_by_word("nouns")
+_TYPE_OF_LAST = kind_by_word("last_words")
+_TYPE_OF_FIRST = kind_by_word("first_words")
 _CONTINENTS = frozenset(
     ("Africa", "Asia", "Europe", "Antarctica", "Oceania", "North America", "South America", "Latin America")
 )
@@ -142,22 +57,14 @@ _NOUN_END = re.compile(
     r"after|before|operated|owned|founded|published|recorded|composed|made|is|was|are|were|within|along|served)\b"
 )
 _IS = frozenset(("is", "is a", "is an", "is the", "was", "was a", "was an", "was the", "were", "are"))
-_NAMED_BEFORE = (
-    (
-        re.compile(
-            r"\b(?:directed|written|co-written|composed|performed|sung|painted|designed|hosted|discovered|starring|"
-            r"starred|stars|son of|daughter of|father of|mother of|wife of|husband of|brother of|sister of|married|"
-            r"(?:his|her) (?:father|mother|wife|husband|son|daughter|brother|sister),?)(?: by)? $"
-        ),
-        "person",
-    ),
-    (
-        re.compile(
-            r"\b(?:born|died|raised|located|situated|buried|lives|lived|resides|headquartered|city|town|village|"
-            r"municipality|province|county|district|capital)(?: and (?:raised|died))? (?:near|in|at|of) (?:the )?$"
-        ),
-        "location",
-    ),
+_BEFORE_PERSON = re.compile(
+    r"\b(?:directed|written|co-written|composed|performed|sung|painted|designed|hosted|discovered|starring|starred|stars|"
+    r"son of|daughter of|father of|mother of|wife of|husband of|brother of|sister of|married|"
+    r"(?:his|her) (?:father|mother|wife|husband|son|daughter|brother|sister),?)(?: by)? $"
+)
+_BEFORE_LOCATION = re.compile(
+    r"\b(?:born|died|raised|located|situated|buried|lives|lived|resides|headquartered|city|town|village|municipality|"
+    r"province|county|district|capital)(?: and (?:raised|died))? (?:near|in|at|of) (?:the )?$"
 )
 
 
@@ -208,7 +115,7 @@ def named_type(name: str) -> str:
     parts = bare.replace(",", " ").split()
     if len(parts) < 2 or not (parts[0][:1].isupper() and parts[-1][:1].isupper()):
         return ""
-    return _FIRST_TYPE.get(fold(parts[0])) or _LAST_TYPE.get(fold(parts[-1]).strip("."), "")
+    return _TYPE_OF_FIRST.get(fold(parts[0])) or _TYPE_OF_LAST.get(fold(parts[-1]).strip("."), "")
 
 
 def described_type(name: str, sentence: str) -> str:
@@ -233,7 +140,9 @@ def mentioned_type(name: str, sentence: str) -> str:
     if at < 0 or not name[:1].isupper():
         return ""
     before = sentence[max(0, at - 40) : at]
-    return next((kind for pattern, kind in _NAMED_BEFORE if pattern.search(before)), "")
+    if _BEFORE_PERSON.search(before):
+        return "person"
+    return "location" if _BEFORE_LOCATION.search(before) else ""
 
 
 def _is_about(name: str, subject: str) -> bool:
@@ -249,15 +158,10 @@ def noun_type(phrase: list[str]) -> str:
     """Return the type of a noun phrase: that of its last word that has one (`action drama film`)."""
     for word in reversed(phrase):
         word = fold(word.strip("\"'.,;:()“”"))
-        for form in (
-            word,
-            word.removesuffix("s"),
-            word.removesuffix("es"),
-            re.sub("ies$", "y", word),
-            word.rpartition("-")[2],
-        ):
-            if form in _TYPE_OF:
-                return _TYPE_OF[form]
+        singulars = (word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word))
+        for form in (word, *singulars, word.rpartition("-")[2]):
+            if form in _TYPE_OF_NOUN:
+                return _TYPE_OF_NOUN[form]
         if len(word) > 6 and word.endswith(("ologist", "ician", "ographer")):
             return "person"
     return ""

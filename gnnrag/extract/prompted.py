@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
 from gnnrag.extract.base import Extraction, Extractor
-from gnnrag.llm.base import Message, estimate_tokens
-from gnnrag.prompts import CODED, load_prompt
-from gnnrag.prompts.untrusted import CODE_LENGTH, passage_element, with_codes
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.prompts import load_prompt
 from gnnrag.roles.writers.base import Extracted, TriplesTask
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 
 GLEANING = {"openie": 0, "lightrag": 1, "hyper": 2}  # as released
+PROMPTS = {
+    "openie": ("triples_names", "triples_openie"),
+    "lightrag": ("triples_lightrag",),
+    "hyper": ("triples_hyper",),
+}
+# Tokens that a model writes for each token of a passage. Names and triples after HippoRAG 2's 3 M tokens for MuSiQue's
+# 11,656 passages; described records repeat each statement as a description, with its fields around it.
+WRITTEN = {"openie": 2.5, "lightrag": 4.0, "hyper": 4.0}
+GLEANED = 1.5  # the same, each time that a model is asked for more
 
 
 class PromptedExtractor(Extractor):
@@ -64,13 +71,6 @@ def gleaning_of(config: ExtractConfig) -> int:
     return gleaning
 
 
-# Tokens that a model writes for each token of a passage: names and triples after HippoRAG 2's 3 M tokens for MuSiQue's
-# 11,656 passages; described records repeat each statement as a description, with its fields around it.
-NAMES, TRIPLES = 0.5, 2.0
-FIRST, GLEANED = 4.0, 1.5
-FIXED = 20  # brackets, keys, end marker
-
-
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Cost of extraction: calls are an upper bound (a model may say that nothing is missing), tokens an estimate."""
@@ -82,54 +82,23 @@ class Estimate:
     cost: float  # at the given prices
 
 
-def calls_per_passage(config: ExtractConfig) -> int:
-    """Return the most calls for one passage: 2 for OpenIE; else 1, 2, 4, 6, ... for a gleaning of 0, 1, 2, 3, ..."""
-    gleaning = gleaning_of(config)
-    return 2 if config.format == "openie" else 2 * gleaning or 1
-
-
 def estimate_extraction(
     passages: Iterable[Passage], config: ExtractConfig, price_in: float = 0.0, price_out: float = 0.0
 ) -> Estimate:
-    """Estimate prompted extraction from nothing, prices per million tokens; ConfigError: no such format or gleaning."""
-    calls = calls_per_passage(config)
+    """Estimate prompted extraction, prices per million tokens. Each turn of a conversation reads all before it."""
     texts = dict.fromkeys((p.title, p.text) for p in passages)
-    prompt = completion = 0
-    for title, text in texts:
-        shown = estimate_tokens(with_codes(passage_element(Passage("", title, text), 1), "0" * CODE_LENGTH))
-        rows = _openie(shown) if config.format == "openie" else _conversation(shown, config, calls)
-        prompt += sum(read for read, _ in rows)
-        completion += sum(written for _, written in rows)
-    cost = (prompt * price_in + completion * price_out) / 1e6
-    return Estimate(len(texts), len(texts) * calls, prompt, completion, cost)
-
-
-def _openie(shown: int) -> list[tuple[int, int]]:
-    """Return (tokens read, tokens written) of both calls."""
-    names = round(NAMES * shown) + FIXED
-    both = [_fixed("triples_names") + shown, _fixed("triples_openie") + shown + names]
-    return [(both[0], names), (both[1], round(TRIPLES * shown) + FIXED)]
-
-
-def _conversation(shown: int, config: ExtractConfig, calls: int) -> list[tuple[int, int]]:
-    """Return (tokens read, tokens written) of each turn; a turn reads all before it."""
-    read = _fixed(f"triples_{config.format}") + shown + estimate_tokens(", ".join(config.types or ()))
-    written = round(FIRST * shown) + FIXED
-    rows = [(read, written)]
-    for turn in range(1, calls):
-        is_question = turn % 2 == 0
-        read += written + _fixed("triples_ask" if is_question else "triples_more")
-        written = 2 if is_question else round(GLEANED * shown) + FIXED
-        rows.append((read, written))
-        if is_question:  # it is not part of the conversation that goes on
-            read, written = rows[-2][0], rows[-2][1]
-    return rows
-
-
-@cache
-def _fixed(name: str) -> int:
-    """Return the tokens of a prompt without what is filled in."""
-    prompt = load_prompt(name)
-    turns = [Message("system", f"{prompt.system}\n{CODED}" if prompt.system else ""), Message("user", prompt.user)]
-    turns += [Message("user", text) for pair in prompt.examples for text in pair]
-    return sum(estimate_tokens(turn.content) for turn in turns)
+    shown = sum(estimate_tokens(f"{title}\n{text}") for title, text in texts)
+    prompts = [load_prompt(name) for name in PROMPTS[config.format]]
+    fixed = [
+        estimate_tokens("".join([p.system, p.user, *(text for pair in p.examples for text in pair)])) for p in prompts
+    ]
+    gleaning = gleaning_of(config)
+    first = WRITTEN[config.format] * shown
+    # After the first reply: asked for more (reads prompt, passage and replies), then whether that is all.
+    asked = max(0, 2 * gleaning - 1)
+    calls = len(prompts) + asked
+    prompt = sum(fixed) * len(texts) + len(prompts) * shown
+    prompt += asked * (sum(fixed) * len(texts) + shown + first) + GLEANED * shown * gleaning * (gleaning - 1)
+    written = first + GLEANED * shown * gleaning
+    cost = (prompt * price_in + written * price_out) / 1e6
+    return Estimate(len(texts), len(texts) * calls, round(prompt), round(written), cost)

@@ -16,9 +16,9 @@ from gnnrag.common.tables import Lists
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ConfigError, DataError, LLMError
 from gnnrag.extract.base import Extraction, Extractor, make_extractor
-from gnnrag.extract.terms import is_titled
+from gnnrag.extract.rules import is_titled
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
-from gnnrag.graphs.folding import TAG, fold
+from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph, hubs_of_everything
 from gnnrag.graphs.synonyms import find_synonyms
 from gnnrag.index.artefacts import (
@@ -102,7 +102,7 @@ class ExtractionStage(Stage):
 
 
 def _extractor(context: Context) -> Extractor:
-    """Return the extractor; where `extract.terms` is `auto`, terms are read of passages that no titles name."""
+    """Return the extractor; where `extract.rules` is `auto`, terms are read of passages that no titles name."""
     config = context.config.extract
     if config.terms == "auto":
         config = replace(config, terms="off" if is_titled(context.passages) else "on")
@@ -311,12 +311,11 @@ class KnowledgeVectorStage(Stage):
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
-        tagged = ["tagged"] if context.config.knowledge.hyper_tag else []
-        return [self.version, context.embedder().identity, *tagged]
+        return [self.version, context.embedder().identity]
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        texts = table_texts(context.read("knowledge"), TAG if context.config.knowledge.hyper_tag else "")
+        texts = table_texts(context.read("knowledge"))
         position: dict[str, int] = {}
         rows = {name: [position.setdefault(t, len(position)) for t in texts[name]] for name in TABLES}
         strings = list(position)
@@ -339,12 +338,12 @@ class KnowledgeVectorStage(Stage):
 
 
 
-def table_texts(graph: KnowledgeGraph, hyper_tag: str = "") -> dict[Table, list[str]]:
+def table_texts(graph: KnowledgeGraph) -> dict[Table, list[str]]:
     """Return what is embedded of each item.
 
     An entity: name and description, a line each. A relation: keywords, ends and description (LightRAG); where it has no
     description, head, predicate and tail; where the description is a sentence that joins many, its head and the
-    sentence, so that relations of one sentence share a vector. A hyperedge: the tag if any (Q-HG-1), and its sentence.
+    sentence, so that relations of one sentence share a vector. A hyperedge: its sentence.
     """
     relations = []
     for i, (head, tail) in enumerate(graph.ends.tolist()):
@@ -358,5 +357,5 @@ def table_texts(graph: KnowledgeGraph, hyper_tag: str = "") -> dict[Table, list[
         "entities": [f"{name}\n{text}" if text else name for name, text in described],
         "names": list(graph.names),
         "relations": relations,
-        "hyperedges": [f"{hyper_tag}{text}" for text in graph.hyper_texts],
+        "hyperedges": list(graph.hyper_texts),
     }

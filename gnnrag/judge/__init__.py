@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
+from annotated_types import Ge
 from tqdm import tqdm
 
 from gnnrag.common.files import Journal, file_digest, read_journal, read_json, write_json, write_jsonl
 from gnnrag.config import to_plain
-from gnnrag.errors import BudgetError, ConfigError, nearest
-from gnnrag.index_config import one_of
+from gnnrag.errors import BudgetError, ConfigError
 from gnnrag.judge.answers import JudgedRun, draw, load_data, read_run
 from gnnrag.judge.tasks import (
     CRITERIA,
@@ -28,6 +28,7 @@ from gnnrag.judge.tasks import (
     MALFORMED,
     MEANS,
     Call,
+    Criterion,
     Pairing,
     Replies,
     Scoring,
@@ -40,6 +41,7 @@ from gnnrag.prompts import load_prompt
 from gnnrag.roles.prompting import PromptedConfig, Prompter
 from gnnrag.session import Session
 
+Count = Annotated[int, Ge(1)]
 ROLE = "judge"
 ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"
 SPENT = ("calls", "prompt_tokens", "completion_tokens", "cost", "malformed")
@@ -54,35 +56,35 @@ _DECISIVE = (
 class JudgeConfig:
     """Everything `gnnrag judge` reads."""
 
-    kind: str = one_of("scores", "pairwise")
+    kind: Literal["scores", "pairwise"] = "scores"
     runs: list[str] = field(default_factory=list)  # run directories; pairwise: the first against each of the others
     out: str | None = None  # the folder of judgements; null: judgements/ in the run that is judged
     name: str | None = None  # of this judgement in that folder; null: the kind
     data_path: str | None = None  # where the data of the runs lies now; null: where it was
     # What is judged.
-    judged: str = one_of("answer", "full")  # the short answer, or with the reasoning that was written before it
-    limit: int | None = None  # so many questions, drawn at random; null: all
+    judged: Literal["answer", "full"] = "answer"  # the short answer, or with the reasoning that was written before it
+    limit: Count | None = None  # so many questions, drawn at random; null: all
     types: list[str] = field(default_factory=list)  # only questions of these types; empty: of any
     sample_seed: int = 0  # of the draw: two runs on the same questions get the same ones
-    evidence: str = one_of("auto", "passages", "triples", "both")  # auto: passages; triples where there are none
-    max_words: int = 600  # of an answer, the same for every run; the rest is cut before the end
+    evidence: Literal["auto", "passages", "triples", "both"] = "auto"  # auto: passages; triples where there are none
+    max_words: Count = 600  # of an answer, the same for every run; the rest is cut before the end
     # How it is judged.
-    criteria: list[str] = field(default_factory=lambda: list(CRITERIA))  # of the scores: a call each
+    criteria: list[Criterion] = field(default_factory=lambda: list(get_args(Criterion)))  # of the scores: a call each
     ties: bool = False  # the pairwise judge may find no difference; the paper asks for a winner
-    repeats: int = 1  # the first gives the figures; all together, how well the judge agrees with itself
+    repeats: Count = 1  # the first gives the figures; all together, how well the judge agrees with itself
     temperature: float | None = None  # null: the backend's
     repeat_temperature: float | None = None  # of the second and later repeats; null: the same
     seed: int | None = None  # of the first repeat; the n-th after it adds n to it (or to 0)
-    max_tokens: int = 1024
-    retries: int = 2  # after a malformed reply; then the value is missing
-    least: int = 20  # so many questions must have a value before a run is called better, or a paper's table shows it
+    max_tokens: Count = 1024
+    retries: Annotated[int, Ge(0)] = 2  # after a malformed reply; then the value is missing
+    least: Count = 20  # so many questions must have a value before a run is called better, or a paper's table shows it
     missing: float = 0.1  # nor is it where a larger share of the questions has no value
     llm: Any = "openai"
     llm_cache: str | None = ".cache/llm.sqlite"  # null: no response cache
     # Limits for all that is judged into one folder, earlier sessions included; null is unlimited.
     max_calls: int | None = None
     max_cost: float | None = None  # in the currency of the backend's prices
-    concurrency: int = 8
+    concurrency: Count = 8
 
     def is_enough(self, counted: int, asked: int) -> bool:
         """Tell whether so many values of so many say something."""
@@ -97,18 +99,11 @@ class JudgeConfig:
 
 
 def check_judge(config: JudgeConfig) -> None:
-    """Raise ConfigError for too few runs, an unknown criterion, or a number out of range: before the first call."""
+    """Raise ConfigError for too few runs, or runs whose folders have one name: figures go by these."""
     runs, least = config.runs, 2 if config.kind == "pairwise" else 1
     names = [Path(run).resolve().name for run in runs]
     if len(runs) < least or len(set(names)) < len(names):
         raise ConfigError(f"runs={runs}: kind={config.kind} takes at least {least}, in folders of different names")
-    for criterion in config.criteria:
-        if criterion not in CRITERIA:
-            raise ConfigError(f"criteria: {criterion!r} is unknown. {nearest(criterion, CRITERIA)}")
-    for name in ("repeats", "concurrency", "limit", "max_words", "max_tokens", "least"):
-        value = getattr(config, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"{name}={value}: must be at least 1")
 
 
 def judge(

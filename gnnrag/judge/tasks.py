@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from gnnrag.judge import JudgeConfig
 
 ANSWER, EVIDENCE = "judge_answer", "judge_evidence"  # the prompts: what a response is rated beside
+Criterion = Literal[
+    "correctness", "logical_coherence", "comprehensiveness", "relevance", "knowledgeability", "factuality"
+]
 CRITERIA = {
     "correctness": ANSWER,
     "logical_coherence": ANSWER,

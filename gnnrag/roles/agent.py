@@ -7,17 +7,15 @@ prompt that a search-trained model was trained with.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import get_args
 
-from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend
-from gnnrag.prompts.untrusted import Shown, defuse_all_but, inline
+from gnnrag.parts import part, ready
+from gnnrag.prompts.untrusted import Shown, escaped_except, inline
 from gnnrag.roles.base import AgentFormat as Protocol
 from gnnrag.roles.base import MoveTask, NextMove, Role, ThoughtsTask, Turn
 from gnnrag.roles.gold import gold_hops, ways_to_ask
-from gnnrag.roles.hollow import need_answer
-from gnnrag.roles.parsing import LINE_START
-from gnnrag.roles.prompting import PromptedConfig, Prompter
+from gnnrag.roles.parsing import LINE_START, need_answer
+from gnnrag.roles.prompting import PromptedPart, Prompter
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session
 from gnnrag.types import Passage
@@ -42,37 +40,29 @@ INVALID = (
 ACTIONS = "invalid action; valid are Search[query], Lookup[string] and Finish[answer]"
 
 
-@dataclass
-class PromptedAgentConfig(PromptedConfig):
-    """Settings of `PromptedAgent`."""
+@part("role", "agent.prompted")
+class PromptedAgent(PromptedPart[MoveTask, NextMove]):
+    """Asks for the next move; a reply without one is an `invalid` move, which the agent is told about."""
 
-    max_tokens: int = 512
     temperature: float | None = 0.0
     passage_chars: int = 2000  # characters of the passages of one search, about 500 tokens
 
-
-class PromptedAgent(Role[MoveTask, NextMove]):
-    """Asks for the next move; a reply without one is an `invalid` move, which the agent is told about."""
-
-    config_class = PromptedAgentConfig
-
-    def __init__(self, backend: Backend, config: PromptedAgentConfig | None = None) -> None:
-        self.config = config or PromptedAgentConfig()
-        names: tuple[Protocol, ...] = ("react", "search_r1", "r1_searcher")
+    def setup(self) -> None:
         # The trained agents go on with their own text: no chat template may come between.
-        self._by_protocol = {n: Prompter("agent", backend, self.config, f"agent_{n}", raw=n != "react") for n in names}
-        self.prompters = tuple(self._by_protocol.values())
+        self.by_protocol = {
+            protocol: Prompter("agent", self.backend, self, f"agent_{protocol}", raw=protocol != "react")
+            for protocol in get_args(Protocol)
+        }
+        self.prompters = tuple(self.by_protocol.values())
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
-        """See `Role`."""
         question: str = inline(task.question.text)
         if task.protocol == "search_r1" and not question.endswith("?"):
             question += "?"
-        transcript = "".join(
-            render_turn(t, n, task.protocol, self.config.passage_chars) for n, t in enumerate(task.turns, 1)
-        )
-        if not task.may_search:
-            transcript += _CLOSED[task.protocol]
+        turns = (render_turn(t, n, task.protocol, self.passage_chars) for n, t in enumerate(task.turns, 1))
+        transcript = "".join(turns)
+        if task.protocol == "react" and not task.may_search:
+            transcript += "No searches are left: the next action must be Finish.\n"
         # The tags of a protocol are as they were trained, so they can carry no code.
         values = {"question": question, "transcript": Shown(transcript)}
 
@@ -82,7 +72,7 @@ class PromptedAgent(Role[MoveTask, NextMove]):
                 need_answer(move.argument, question)
             return move
 
-        outcome = await self._by_protocol[task.protocol].ask(session, values, parse)
+        outcome = await self.by_protocol[task.protocol].ask(session, values, parse)
         return outcome.value or NextMove("finish", flags=("agent_failed",))
 
 
@@ -125,18 +115,13 @@ def parse_r1_searcher(text: str) -> NextMove:
 
 
 PARSERS = {"react": parse_react, "search_r1": parse_search_r1, "r1_searcher": parse_r1_searcher}
-_CLOSED = {
-    "react": "No searches are left: the next action must be Finish.\n",
-    "search_r1": "",
-    "r1_searcher": "",
-}
 
 
 def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) -> str:
     """Return a turn as the agent sees it; passages are fenced by the protocol's tags and cannot speak them."""
     # A note may be a sentence of a passage.
     note = ACTIONS if protocol == "react" and turn.note == "invalid" else inline(turn.note)
-    written = defuse_all_but(turn.written, _WRITTEN[protocol])
+    written = escaped_except(turn.written, _WRITTEN[protocol])
     found = _documents(turn.passages, protocol)[:limit] or note or "no results"
     if protocol == "react":
         return f"{written.strip()}\nObservation {number}: {note or found}\n"
@@ -158,38 +143,35 @@ def _documents(passages: tuple[Passage, ...], protocol: Protocol) -> str:
     return "\n".join(rows)
 
 
+@part("role", "agent.offline")
 class OfflineAgent(Role[MoveTask, NextMove]):
     """Searches for the question first, then for the offline thoughts; the shared reader answers."""
 
-    stages = OfflineThoughts.stages
+    reads = OfflineThoughts.reads
 
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.thoughts = OfflineThoughts(index)
+    def setup(self) -> None:
+        self.thoughts = ready(OfflineThoughts(), index=self.index)
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
-        """See `Role`."""
         if not task.may_search:
             return NextMove("finish")
         if not task.turns:
             return NextMove("search", task.question.text)
         shown = tuple({p.id: p for turn in task.turns for p in turn.passages}.values())
-        asked = ThoughtsTask(task.question, shown, earlier=tuple(t.argument for t in task.turns))
-        found = self.thoughts.think(asked)
-        query = found.fast or found.slow
+        earlier = tuple(turn.argument for turn in task.turns)
+        thoughts = self.thoughts.think(ThoughtsTask(task.question, shown, earlier=earlier))
+        query = thoughts.fast or thoughts.slow
         return NextMove("search", query) if query else NextMove("finish")
 
 
+@part("role", "agent.oracle")
 class OracleAgent(Role[MoveTask, NextMove]):
     """Searches for gold hops: first those no search has shown, then those no search has put first.
 
     What came second in its best search can lose its place in the union of all searches to what came first in another.
     """
 
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index = index
-
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
-        """See `Role`."""
         shown = {p.id for turn in task.turns for p in turn.passages}
         first = {p.id for turn in task.turns for p in turn.passages[:1]}
         hops = gold_hops(task.question, self.index) if task.may_search else []

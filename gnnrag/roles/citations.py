@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from gnnrag.roles.base import Answer, Citation, cited
-from gnnrag.roles.hollow import NO_ANSWER, OUT_OF_RANGE, MalformedError, is_no_answer
-from gnnrag.roles.parsing import json_objects, strip_thinking
+from gnnrag.roles.parsing import NO_ANSWER, OUT_OF_RANGE, MalformedError, is_no_answer, json_objects, strip_thinking
 from gnnrag.text.sentences import split_sentences
 from gnnrag.text.support import inverse_frequencies, said, support, windows, without_citations
 from gnnrag.types import Passage

@@ -3,35 +3,68 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.base import DecomposeTask, Decomposition, Role
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import gold_hops
 from gnnrag.roles.parsing import clean_line, json_objects, json_value, literal_value, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.subqueries import bracketed, read_triples, render_triples
 
+Parsed = tuple[tuple[str, ...], int]  # sub-questions, and how many things were malformed in them
 _KEY = re.compile(r"^\W*sub[-_ ]?quer(?:y|ies)\W*(\d{1,9})\W*$", re.IGNORECASE)
-
-
 # What the released code looks for: the last resort where a reply is no object.
 _TEXT_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*"([^"]*)"', re.IGNORECASE)
-
-
 _TRIPLE_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*(\[(?:[^\[\]]|\[[^\[\]]*\])*\])', re.IGNORECASE)
-
-
 # All that it looks for: whatever the order of numbers, up to the first quote or bracket.
 _RELEASED = {
     "linked": re.compile(r'"Sub-query \d+":\s*"([^"]+)"'),
     "triples": re.compile(r'"Sub-query \d+":\s*(\[[^\]]+\])'),
 }
+_ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s*(.+)$")
+_NONE = re.compile(r"^\W*(?:none|n/?a)\W*$", re.IGNORECASE)
+
+
+@part("role", "decomposer.prompted")
+class PromptedDecomposer(PromptedPart[DecomposeTask, Decomposition]):
+    """Asks for sub-questions, by default for one to four. A reply that does not parse gives none (`decomposer_failed`).
+
+    A prompt of the user's own replaces that of plain sub-questions; the other forms have other formats.
+    """
+
+    max_tokens: int = 1024
+
+    def setup(self) -> None:
+        own = replace(self, prompt="")
+        self.by_form = {"plain": Prompter("decomposer", self.backend, self)}
+        self.by_form |= {f: Prompter("decomposer", self.backend, own, f"decomposer_{f}") for f in ("linked", "triples")}
+        self.prompters = tuple(self.by_form.values())
+
+    async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
+        parsers: dict[str, Callable[[str], Parsed]] = {
+            "plain": lambda text: (parse_parts(text), 0),
+            "linked": lambda text: (parse_linked(text), 0),
+            "triples": parse_triple_parts,
+        }
+        parse = parsers[task.form]
+        if task.form != "plain" and task.parsing == "released":
+            parse = lambda text: (released_parts(text, task.form), 0)  # noqa: E731
+        values = {"question": inline(task.question.text)}
+        values |= {"count": str(task.max_parts)} if task.form == "plain" else {}
+        outcome = await self.by_form[task.form].ask(session, values, parse)
+        if outcome.value is None:
+            return Decomposition(flags=("decomposer_failed",))
+        parts, dropped = outcome.value
+        flags = ("malformed_triple",) * dropped
+        if task.max_parts and len(parts) > task.max_parts:
+            flags = (*flags, "too_many_parts")
+        return Decomposition(parts[: task.max_parts or None], outcome.reply, flags)
 
 
 def parse_linked(text: str) -> tuple[str, ...]:
@@ -45,7 +78,7 @@ def parse_linked(text: str) -> tuple[str, ...]:
     return parts
 
 
-def parse_triple_parts(text: str) -> tuple[tuple[str, ...], int]:
+def parse_triple_parts(text: str) -> Parsed:
     """Return rendered lists of triples, and how many things in them were none; MalformedError without any triple."""
     text = bracketed(strip_markup(strip_thinking(text)))
     rows = _pairs(text) or [(int(number), literal_value(value)) for number, value in _TRIPLE_PAIR.findall(text)]
@@ -74,59 +107,6 @@ def _pairs(text: str) -> list[tuple[int, Any]]:
     return [(int(match[1]), item) for key, item in rows.items() if (match := _KEY.match(str(key)))]
 
 
-_ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s*(.+)$")
-_NONE = re.compile(r"^\W*(?:none|n/?a)\W*$", re.IGNORECASE)
-
-
-@dataclass
-class PromptedDecomposerConfig(PromptedConfig):
-    """Settings of `PromptedDecomposer`."""
-
-    max_tokens: int = 1024
-
-
-class PromptedDecomposer(Role[DecomposeTask, Decomposition]):
-    """Asks for sub-questions, by default for one to four. A reply that does not parse gives none (`decomposer_failed`).
-
-    A prompt of the user's own replaces that of plain sub-questions; the other forms have other formats.
-    """
-
-    config_class = PromptedDecomposerConfig
-
-    def __init__(self, backend: Backend, config: PromptedDecomposerConfig | None = None) -> None:
-        config = config or PromptedDecomposerConfig()
-        self._plain = Prompter("decomposer", backend, config)
-        own = replace(config, prompt="")
-        self._linked = Prompter("decomposer", backend, own, "decomposer_linked")
-        self._triples = Prompter("decomposer", backend, own, "decomposer_triples")
-        self.prompters = (self._plain, self._linked, self._triples)
-
-    async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
-        """See `Role`."""
-        values = {"question": inline(task.question.text)}
-        flags: tuple[str, ...] = ()
-        parts: tuple[str, ...] | None = None
-        if task.form != "plain" and task.parsing == "released":
-            prompter = self._triples if task.form == "triples" else self._linked
-            outcome = await prompter.ask(session, values, lambda text: released_parts(text, task.form))
-            parts, reply = outcome.value, outcome.reply
-        elif task.form == "triples":
-            found = await self._triples.ask(session, values, parse_triple_parts)
-            parts, dropped = found.value or (None, 0)
-            flags, reply = ("malformed_triple",) * dropped, found.reply
-        else:
-            is_plain = task.form == "plain"
-            prompter, parse = (self._plain, parse_parts) if is_plain else (self._linked, parse_linked)
-            count = {"count": str(task.max_parts)} if is_plain else {}
-            outcome = await prompter.ask(session, values | count, parse)
-            parts, reply = outcome.value, outcome.reply
-        if parts is None:
-            return Decomposition(flags=("decomposer_failed",))
-        if task.max_parts and len(parts) > task.max_parts:
-            flags = (*flags, "too_many_parts")
-        return Decomposition(parts[: task.max_parts or None], reply, flags)
-
-
 def parse_parts(text: str) -> tuple[str, ...]:
     """Return the sub-questions of a JSON list, an object with `questions`, or a list of lines; else MalformedError."""
     text = strip_markup(strip_thinking(text))
@@ -141,55 +121,41 @@ def parse_parts(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
-@dataclass
-class OfflineDecomposerConfig:
-    """Settings of `OfflineDecomposer`."""
-
-    hops: int = 2  # linked forms: links asked for from each thing that the question names
-
-
+@part("role", "decomposer.offline")
 class OfflineDecomposer(Role[DecomposeTask, Decomposition]):
     """One sub-question for each thing that the question names; none where it names nothing.
 
     The linked forms then ask the open part of the question of an earlier answer, `hops` links in all.
     """
 
-    config_class = OfflineDecomposerConfig
+    hops: int = 2  # linked forms: links asked for from each thing that the question names
+
+    reads = ("hierarchy", "embeddings")
     is_guess = True
 
-    stages = ("hierarchy", "embeddings")
-
-    def __init__(self, index: Index, config: OfflineDecomposerConfig | None = None) -> None:
-        self.config = config or OfflineDecomposerConfig()
-        self.finder = BridgeFinder(index)
+    def setup(self) -> None:
+        self.finder = BridgeFinder(self.index)
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
-        """See `Role`."""
         question = self.finder.read(task.question.text)
         names = list(dict.fromkeys(anchor.name for anchor in question.anchors))
         if task.form == "plain":
             return Decomposition(tuple(f"{question.open_part} {name}" for name in names)[: task.max_parts])
-        mark, width = ("#" if task.form == "linked" else "Entity#"), len(names)
-        asked = [*names, *(f"{mark}{k}" for k in range(1, width * (self.config.hops - 1) + 1))]
+        mark = "#" if task.form == "linked" else "Entity#"
+        asked = [*names, *(f"{mark}{k}" for k in range(1, len(names) * (self.hops - 1) + 1))]
         if task.form == "linked":
             parts = [f"{question.open_part} {name}" for name in asked]
         else:
-            unknowns = (f"Entity#{k}" for k in range(1, len(asked) + 1))
-            parts = [
-                render_triples([(name, question.open_part, unknown)])
-                for name, unknown in zip(asked, unknowns, strict=True)
-            ]
+            triples = [(name, question.open_part, f"Entity#{k}") for k, name in enumerate(asked, start=1)]
+            parts = [render_triples([triple]) for triple in triples]
         return Decomposition(tuple(parts)[: task.max_parts or None], "\n".join(parts))
 
 
+@part("role", "decomposer.oracle")
 class OracleDecomposer(Role[DecomposeTask, Decomposition]):
     """One sub-question for each gold hop, earlier answers filled in; as triples, the hop asks for its unknown."""
 
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index = index
-
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
-        """See `Role`."""
         hops = gold_hops(task.question, self.index)
         queries = [hop.query for hop in hops]
         if task.form == "triples":

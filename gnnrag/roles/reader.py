@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
-from gnnrag.errors import ConfigError
-from gnnrag.llm.base import Backend
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.citations import cited_answer, parse_cited
-from gnnrag.roles.hollow import NO_ANSWER, OUT_OF_RANGE, need_answer
-from gnnrag.roles.parsing import strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.parsing import NO_ANSWER, OUT_OF_RANGE, need_answer, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 
 _ANSWER = re.compile(r"answer\s*:\s*", re.IGNORECASE)
@@ -29,36 +27,29 @@ _ABSTAIN = re.compile(
 _SHORT = 100  # characters; a longer reply without a label is no short answer
 
 
-@dataclass
-class PromptedReaderConfig(PromptedConfig):
-    """`hipporag` parses as that code does, `robust` forgives more; `abstain`: an empty answer is allowed."""
-
-    max_tokens: int = 2048
-    parser: Literal["hipporag", "robust"] = "hipporag"
-    abstain: bool = False
-
-
-class PromptedReader(Role[ReaderTask, Answer]):
+@part("role", "reader.prompted")
+class PromptedReader(PromptedPart[ReaderTask, Answer]):
     """Reads an answer out of passages and notes: a short one, or sentences that name their passages.
 
     Without either, and unless it may abstain, it answers from what the model knows (the closed-book baseline). No
     reply, or none that parses, gives an empty answer flagged `reader_failed`.
     """
 
-    config_class = PromptedReaderConfig
+    max_tokens: int = 2048
+    parser: Literal["hipporag", "robust"] = "hipporag"  # as that code parses, or one that forgives more
+    abstain: bool = False  # an empty answer is allowed
 
-    def __init__(self, backend: Backend, config: PromptedReaderConfig | None = None) -> None:
-        config = config or PromptedReaderConfig()
-        options = ("abstain",) if config.abstain else ()
-        self._open = Prompter("reader", backend, config, options=options)
-        # A prompt of the user's own replaces the open one; the closed one has other placeholders.
-        self._closed = Prompter("reader", backend, replace(config, prompt=""), "reader_closed", options)
-        self._cited = Prompter("reader", backend, replace(config, prompt=""), "reader_cited", options)
-        self.prompters, self.config = (self._open, self._closed, self._cited), config
+    def setup(self) -> None:
+        options = ("abstain",) if self.abstain else ()
+        # A prompt of the user's own replaces the open one; the others have other placeholders.
+        own = replace(self, prompt="")
+        self._open = Prompter("reader", self.backend, self, options=options)
+        self._closed = Prompter("reader", self.backend, own, "reader_closed", options)
+        self._cited = Prompter("reader", self.backend, own, "reader_cited", options)
+        self.prompters = (self._open, self._closed, self._cited)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
-        """Answer the question."""
-        read, question = parse_hipporag if self.config.parser == "hipporag" else parse_robust, task.question.text
+        read, question = parse_hipporag if self.parser == "hipporag" else parse_robust, task.question.text
 
         def parse(text: str) -> Answer:
             need_answer((answer := read(text)).text, question)
@@ -67,7 +58,7 @@ class PromptedReader(Role[ReaderTask, Answer]):
         values = {"question": inline(task.question.text)}
         if task.style != "short" and task.passages:
             return await self._in_sentences(task, session, values)
-        if task.passages or task.notes.strip() or self.config.abstain:
+        if task.passages or task.notes.strip() or self.abstain:
             values["context"] = _context(task)
             outcome = await self._open.ask(session, values, parse)
         else:
@@ -96,7 +87,7 @@ class PromptedReader(Role[ReaderTask, Answer]):
         if answer is None:
             return Answer("", flags=("reader_failed",))
         text, flags = answer.text, answer.flags
-        if self.config.abstain and _ABSTAIN.fullmatch(text):
+        if self.abstain and _ABSTAIN.fullmatch(text):
             text, flags = "", (*flags, "abstained")
         cited = (int(n) for group in _CITED.findall(answer.thought) for n in group.split(","))
         support = dict.fromkeys(task.passages[n - 1].id for n in cited if 1 <= n <= len(task.passages))
@@ -146,56 +137,31 @@ def _unlabelled(text: str) -> Answer:
     return Answer(text, flags=("answer_unlabelled",))
 
 
-_REQUIRE = ("all", "last", "none")
-
-
-@dataclass
-class OracleReaderConfig:
-    """How much of the gold evidence must be in the passages."""
-
-    require: Literal["all", "last", "none"] = "all"  # every gold passage, the last hop's, or nothing
-
-
+@part("role", "reader.oracle")
 class OracleReader(Role[ReaderTask, Answer]):
     """Answers with the canonical gold answer if the gold evidence is among the passages, else abstains.
 
     A question without gold passages fulfils only `require=none`; one without answers cannot be answered by the corpus,
-    so that abstaining is right. ConfigError for an unknown `require`.
+    so that abstaining is right.
     """
 
-    config_class = OracleReaderConfig
-
-    def __init__(self, index: Any = None, config: OracleReaderConfig | None = None) -> None:
-        self.config = config or OracleReaderConfig()
-        if self.config.require not in _REQUIRE:
-            raise ConfigError(f"reader.require={self.config.require!r}: allowed are {', '.join(_REQUIRE)}")
+    require: Literal["all", "last", "none"] = "all"  # every gold passage, the last hop's, or nothing
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
-        """Answer one question; the loop records the answer and counts abstentions."""
         return self.read(task)
 
     def read(self, task: ReaderTask) -> Answer:
         """Return the gold answer, or an empty one that says what is missing."""
-        question = task.question
+        question, shown = task.question, {passage.id for passage in task.passages}
         if not question.answers:
             return Answer("", thought="the question has no gold answer")
-        seen = {passage.id for passage in task.passages}
-        required = self._required(question.gold, tuple(hop.gold for hop in question.decomposition))
-        if required is None:
+        if not question.gold and self.require != "none":
             return Answer("", thought="the question has no gold passages")
-        missing = [passage_id for passage_id in required if passage_id not in seen]
+        hops = [hop.gold for hop in question.decomposition]
+        last = (hops[-1] if hops else None) or (question.gold[-1] if question.gold else "")
+        required = {"all": question.gold, "last": (last,), "none": ()}[self.require]
+        missing = [id_ for id_ in required if id_ not in shown]
         if missing:
             return Answer("", thought=f"missing: {', '.join(missing)}")
-        support = tuple(passage_id for passage_id in question.gold if passage_id in seen)
+        support = tuple(id_ for id_ in question.gold if id_ in shown)
         return Answer(question.answers[0], support, 1.0, "gold evidence is here")
-
-    def _required(self, gold: tuple[str, ...], hops: tuple[str | None, ...]) -> tuple[str, ...] | None:
-        """Return the passages that must be there; None where the question does not say which."""
-        if self.config.require == "none":
-            return ()
-        if not gold:
-            return None
-        if self.config.require == "all":
-            return gold
-        last = hops[-1] if hops else None
-        return (last or gold[-1],)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend
+from gnnrag.parts import part, ready
 from gnnrag.prompts.untrusted import inline, passage_elements
-from gnnrag.roles.base import ReasonTask, Role, Step, ThoughtsTask
+from gnnrag.roles.base import ReasonTask, Role, Step, Style, ThoughtsTask
 from gnnrag.roles.gold import gold_hops, ways_to_ask
-from gnnrag.roles.hollow import NO_FACT, has_fact, need_answer
-from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.parsing import NO_FACT, clean_line, has_fact, json_objects, need_answer, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session
 from gnnrag.text.sentences import split_sentences
@@ -23,33 +20,24 @@ _MARKER = re.compile(r"so,? the answer is\s*:?\s*", re.IGNORECASE)
 _FINAL = re.compile(r"final answer\W*", re.IGNORECASE)
 
 
-@dataclass
-class PromptedReasonerConfig(PromptedConfig):
-    """Settings of `PromptedReasoner`."""
+@part("role", "reasoner.prompted")
+class PromptedReasoner(PromptedPart[ReasonTask, Step]):
+    """Asks for one step. A reply that says nothing gives an empty step (`loop_error`), which ends the loop."""
 
     max_tokens: int = 300
     one_sentence: bool = False  # keep the first sentence of a thought only, as the original IRCoT does
 
-
-class PromptedReasoner(Role[ReasonTask, Step]):
-    """Asks for one step. A reply that says nothing gives an empty step (`loop_error`), which ends the loop."""
-
-    config_class = PromptedReasonerConfig
-
-    def __init__(self, backend: Backend, config: PromptedReasonerConfig | None = None) -> None:
-        self.config = config or PromptedReasonerConfig()
-        names = ("ircot", "irgs", "gcot", "tog")
-        self._by_style = {n: Prompter("reasoner", backend, self.config, f"reason_{n}") for n in names}
-        self.prompters = tuple(self._by_style.values())
+    def setup(self) -> None:
+        self.by_style = {s: Prompter("reasoner", self.backend, self, f"reason_{s}") for s in get_args(Style)}
+        self.prompters = tuple(self.by_style.values())
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
-        """See `Role`."""
         values = {
             "passages": passage_elements(task.passages),
             "question": inline(task.question.text),
             "steps": "\n".join(f"- {inline(s)}" for s in task.steps) or "(none)",
         }
-        outcome = await self._by_style[task.style].ask(session, values, lambda text: self.parse(text, task))
+        outcome = await self.by_style[task.style].ask(session, values, lambda text: self.parse(text, task))
         return outcome.value or Step(flags=("loop_error",))
 
     def parse(self, text: str, task: ReasonTask) -> Step:
@@ -59,7 +47,7 @@ class PromptedReasoner(Role[ReasonTask, Step]):
             raise MalformedError("empty reply")
         if task.style == "tog":
             return parse_links(text)
-        step = parse_generation(text) if task.style == "irgs" else parse_thought(text, self.config.one_sentence)
+        step = parse_generation(text) if task.style == "irgs" else parse_thought(text, self.one_sentence)
         if step.done:
             need_answer(step.answer or "", task.question.text)
         elif not has_fact(text, task.question.text):
@@ -117,41 +105,32 @@ def _short(text: str) -> str | None:
     return (clean_line(line) or "").rstrip(".") or None
 
 
+@part("role", "reasoner.offline")
 class OfflineReasoner(Role[ReasonTask, Step]):
     """The fast thought of the offline thoughts is the next step; without one, the step is the last."""
 
-    stages = OfflineThoughts.stages
+    reads = OfflineThoughts.reads
     is_guess = True
 
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.thoughts = OfflineThoughts(index)
+    def setup(self) -> None:
+        self.thoughts = ready(OfflineThoughts(), index=self.index)
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
-        """See `Role`."""
-        asked = ThoughtsTask(task.question, task.passages, earlier=task.steps, round=len(task.steps) + 1)
-        found = self.thoughts.think(asked)
-        text = found.fast or found.slow
+        thoughts = self.thoughts.think(
+            ThoughtsTask(task.question, task.passages, earlier=task.steps, round=len(task.steps) + 1)
+        )
+        text = thoughts.fast or thoughts.slow
         return Step(text, text) if text else Step(done=True, flags=("nothing_missing",))
 
 
-@dataclass
-class OracleReasonerConfig:
-    """Settings of `OracleReasoner`."""
-
-    read: int = 5  # passages that the reader will see: a gold passage further down is still asked for
-
-
+@part("role", "reasoner.oracle")
 class OracleReasoner(Role[ReasonTask, Step]):
     """The first gold hop that the reader would not see, in words not used before; the last step when there is none."""
 
-    config_class = OracleReasonerConfig
-
-    def __init__(self, index: Index, config: OracleReasonerConfig | None = None) -> None:
-        self.index, self.config = index, config or OracleReasonerConfig()
+    read: int = 5  # passages that the reader will see: a gold passage further down is still asked for
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
-        """See `Role`."""
-        read = {p.id for p in task.passages[: self.config.read]}
+        read = {p.id for p in task.passages[: self.read]}
         missing = [hop for hop in gold_hops(task.question, self.index) if hop.gold not in read]
         ways = ways_to_ask(missing, task.steps, self.index)
         if not ways:

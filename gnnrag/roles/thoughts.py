@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from gnnrag.errors import ConfigError
-from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend, Message
+from gnnrag.llm.base import Message
+from gnnrag.parts import part
 from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder, OpenQuestion
 from gnnrag.roles.gold import gold_hops, ways_to_ask
-from gnnrag.roles.hollow import has_fact
-from gnnrag.roles.parsing import LINE_START, clean_line, json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.parsing import LINE_START, clean_line, has_fact, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
 
@@ -28,43 +27,32 @@ _NOTHING = re.compile(r"^\W*nothing (?:else )?(?:is )?missing\W*$", re.IGNORECAS
 _CHAIN = re.compile(rf"{LINE_START}()\W*+(?:reasoning )?chain\W*:[ \t]*", re.IGNORECASE | re.MULTILINE)
 
 
-@dataclass
-class PromptedThoughtsConfig(PromptedConfig):
-    """`joint` asks for both thoughts in one call; `separate` asks twice and shows the fast thought to the second."""
+@part("role", "thoughts.prompted")
+class PromptedThoughts(PromptedPart[ThoughtsTask, Thoughts]):
+    """Asks for a fast and a slow thought. No reply at all, or none that parses, gives neither (`thought_failed`).
+
+    `joint` asks for both in one call; `separate` asks twice, and shows the fast thought to the second. `prompt` is for
+    joint mode: ConfigError in separate mode.
+    """
 
     max_tokens: int = 128
     chain_tokens: int = 256  # on top, when the chain is asked for in the same call
     mode: Literal["joint", "separate"] = "joint"
 
-
-class PromptedThoughts(Role[ThoughtsTask, Thoughts]):
-    """Asks for a fast and a slow thought. No reply at all, or none that parses, gives neither (`thought_failed`).
-
-    `config.prompt` is for joint mode: ConfigError in separate mode.
-    """
-
-    config_class = PromptedThoughtsConfig
-
-    def __init__(self, backend: Backend, config: PromptedThoughtsConfig | None = None) -> None:
-        config = config or PromptedThoughtsConfig()
-        if config.mode == "separate" and config.prompt:
-            raise ConfigError(f"thoughts.prompt={config.prompt!r} works with mode=joint only")
-        names = ("thoughts",) if config.mode == "joint" else ("thoughts_fast", "thoughts_slow")
-        self.prompters = tuple(Prompter("thoughts", backend, config, name) for name in names)
-        self._variants: dict[tuple[str, ...], Prompter] = {(n,): p for n, p in zip(names, self.prompters, strict=True)}
-        self.config = config
+    def setup(self) -> None:
+        if self.mode == "separate" and self.prompt:
+            raise ConfigError(f"thoughts.prompt={self.prompt!r} works with mode=joint only")
+        self._variants: dict[tuple[str, ...], Prompter] = {}
+        names = ("thoughts",) if self.mode == "joint" else ("thoughts_fast", "thoughts_slow")
+        self.prompters = tuple(map(self._prompter, names))
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
-        """Ask for the two next queries."""
-        if self.config.mode == "joint":
+        values = _values(task)
+        if self.mode == "joint":
             outcome = await self._prompter("thoughts", *_options(task)).ask(
-                session, _values(task), lambda text: parse_thoughts(text, task.may_stop, task.with_chain)
+                session, values, lambda text: parse_thoughts(text, task.may_stop, task.with_chain)
             )
             return outcome.value or Thoughts(flags=("thought_failed",))
-        return await self._separate(task, _values(task), session)
-
-    async def _separate(self, task: ThoughtsTask, values: dict[str, str], session: Session) -> Thoughts:
-        """Ask for the fast thought, then for the slow one; either may be missing."""
         first = await self._prompter("thoughts_fast", *["stop"] * task.may_stop).ask(
             session, values, lambda text: parse_thought(text, "fast", task.may_stop)
         )
@@ -77,17 +65,14 @@ class PromptedThoughts(Role[ThoughtsTask, Thoughts]):
             lambda text: parse_thought(text, "slow", with_chain=task.with_chain),
         )
         slow, chain = (second.value.slow, second.value.chain) if second.value else (None, None)
-        flags = _flags(fast, slow) if fast or slow else ("thought_failed",)
-        return Thoughts(fast, slow, chain=chain, flags=flags)
+        return Thoughts(fast, slow, chain=chain, flags=_flags(fast, slow) if fast or slow else ("thought_failed",))
 
     def _prompter(self, *key: str) -> Prompter:
         """Return the prompter of a prompt with some of its options, made when a task first wants them."""
         if key not in self._variants:
             name, *options = key
-            config = self.config
-            if "chain" in options:
-                config = replace(config, max_tokens=config.max_tokens + config.chain_tokens)
-            self._variants[key] = Prompter("thoughts", self.prompters[0].backend, config, name, options)
+            longer = replace(self, max_tokens=self.max_tokens + self.chain_tokens) if "chain" in options else self
+            self._variants[key] = Prompter("thoughts", self.backend, longer, name, options)
         return self._variants[key]
 
 
@@ -179,15 +164,7 @@ def _flags(*thoughts: str | None) -> tuple[str, ...]:
     return ("answer_leak",) if any(t and _ANSWER.match(t) for t in thoughts) else ()
 
 
-@dataclass
-class OfflineThoughtsConfig:
-    """Settings of `OfflineThoughts`."""
-
-    max_bridges: int = 2  # bridges the evidence should have, over all anchors
-    frontier: int = 2  # pool passages that bridges are looked for in when the question names no title
-    max_words: int = 12  # of the open part that a query carries
-
-
+@part("role", "thoughts.offline")
 class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
     """Asks for what the evidence lacks.
 
@@ -196,24 +173,25 @@ class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
     out of the passages about them.
     """
 
-    config_class = OfflineThoughtsConfig
-    stages = ("hierarchy", "embeddings")
-    is_guess = True  # methods let its queries widen the pool, not overrule the question
+    max_bridges: int = 2  # bridges the evidence should have, over all anchors
+    frontier: int = 2  # pool passages that bridges are looked for in when the question names no title
+    max_words: int = 12  # of the open part that a query carries
 
-    def __init__(self, index: Index, config: OfflineThoughtsConfig | None = None) -> None:
-        self.index, self.config = index, config or OfflineThoughtsConfig()
-        self.finder = BridgeFinder(index)
+    reads = ("hierarchy", "embeddings")
+    is_guess = True
+
+    def setup(self) -> None:
+        self.finder = BridgeFinder(self.index)
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
-        """Return the next two queries; None where nothing is missing."""
         return self.think(task)
 
     def think(self, task: ThoughtsTask) -> Thoughts:
-        """The same, synchronously."""
+        """Return the next two queries; None where nothing is missing."""
         question = self.finder.read(task.question.text)
         shown = [self.index.position[p.id] for p in task.passages]
         anchors = [a.passage for a in question.anchors]
-        wanted = self.finder.bridges(question, anchors or shown[: self.config.frontier])[: self.config.max_bridges]
+        wanted = self.finder.bridges(question, anchors or shown[: self.frontier])[: self.max_bridges]
         missing = [a.name for a in question.anchors if a.passage not in shown]
         missing += [b.name for b in wanted if b.passage not in shown]
         asked = " | ".join(task.earlier).casefold()
@@ -228,17 +206,14 @@ class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
     def _uncovered(self, question: OpenQuestion, task: ThoughtsTask) -> str:
         """Return the words of the open part that occur in no shown passage."""
         seen = {w for p in task.passages for w in words(p.content)}
-        return " ".join([w for w in words(question.open_part) if w not in seen][: self.config.max_words])
+        return " ".join([w for w in words(question.open_part) if w not in seen][: self.max_words])
 
 
+@part("role", "thoughts.oracle")
 class OracleThoughts(Role[ThoughtsTask, Thoughts]):
     """Fast: the first gold hop not shown. Slow: the next, or the first with its answer. A ceiling, never a result."""
 
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index = index
-
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
-        """Return the next two gold sub-questions, `sufficient` when none is missing."""
         shown = {p.id for p in task.passages}
         hops = gold_hops(task.question, self.index)
         missing = [hop for hop in hops if hop.gold not in shown]

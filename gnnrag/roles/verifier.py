@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from gnnrag.errors import ConfigError
-from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend, Message
+from pydantic import Field
+
+from gnnrag.llm.base import Message
+from gnnrag.parts import part
 from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder
-from gnnrag.roles.hollow import OUT_OF_RANGE
-from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, Outcome, PromptedConfig, Prompter
+from gnnrag.roles.parsing import OUT_OF_RANGE, json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, Outcome, PromptedPart
 from gnnrag.session import Session
 from gnnrag.types import Passage
 
@@ -27,38 +26,28 @@ _NUMBER = re.compile(r"\W*(?:(?:doc(?:ument)?|passage|id|no)\W*)?(\d{1,6})\W*", 
 _VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
 
-@dataclass
-class PromptedVerifierConfig(PromptedConfig):
-    """`listwise` judges a list in one call, or in windows of `window` passages; `pointwise` one passage a call."""
-
-    max_tokens: int = 256
-    mode: Literal["listwise", "pointwise"] = "listwise"
-    window: int | None = 50  # passages a listwise call; null shows all at once
-
-
-class PromptedVerifier(Role[VerifierTask, Verdict]):
+@part("role", "verifier.prompted")
+class PromptedVerifier(PromptedPart[VerifierTask, Verdict]):
     """Selects the passages that state or complete a link of the chain; it gives no scores.
 
     Calls that fail select nothing: `verifier_failed` when none succeeded, `verifier_partial` when some did. Numbers of
     passages that were not shown are left out (`out_of_range`), and a reply with no others has failed.
     """
 
-    config_class = PromptedVerifierConfig
+    max_tokens: int = 256
+    mode: Literal["listwise", "pointwise"] = "listwise"  # a list a call, or one passage a call
+    window: Annotated[int, Field(ge=1)] | None = 50  # passages a listwise call; null shows all at once
 
-    def __init__(self, backend: Backend, config: PromptedVerifierConfig | None = None) -> None:
-        config = config or PromptedVerifierConfig()
-        if config.window is not None and config.window < 1:
-            raise ConfigError(f"verifier.window={config.window}: give a positive number, or null for one call")
-        name = "verifier" if config.mode == "listwise" else "verifier_pointwise"
-        self._prompter = Prompter("verifier", backend, config, name)
-        self.prompters, self.config = (self._prompter,), config
+    def setup(self) -> None:
+        self.prompt_name = "verifier" if self.mode == "listwise" else "verifier_pointwise"
+        super().setup()
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
         """Select among `task.passages`; the order of the result is theirs."""
         if not task.passages:
             return Verdict()
         values = _values(task)
-        if self.config.mode == "listwise":
+        if self.mode == "listwise":
             windows, outcomes = await self._listwise(task.passages, values, session)
         else:
             windows, outcomes = await self._pointwise(task.passages, values, session)
@@ -77,19 +66,19 @@ class PromptedVerifier(Role[VerifierTask, Verdict]):
         self, passages: Sequence[Passage], values: Mapping[str, str], session: Session
     ) -> tuple[list[Sequence[Passage]], list[Outcome[frozenset[int]]]]:
         """One call for each window, all at once."""
-        size = self.config.window or len(passages)
+        size = self.window or len(passages)
         windows = [passages[i : i + size] for i in range(0, len(passages), size)]
         batch = [{**values, "passages": passage_elements(w)} for w in windows]
         sizes = [len(window) for window in windows]
         parsers = [partial(parse_selection, count=size) for size in sizes]
-        return windows, await self._prompter.ask_many(session, batch, parsers, shown=sizes)
+        return windows, await self.ask_many(session, batch, parsers, shown=sizes)
 
     async def _pointwise(
         self, passages: Sequence[Passage], values: Mapping[str, str], session: Session
     ) -> tuple[list[Sequence[Passage]], list[Outcome[frozenset[int]]]]:
         """One call for each passage, all at once: windows of one, of which the first passage is selected or none."""
         batch = [{**values, "passage": passage_element(p, 1)} for p in passages]
-        return [[p] for p in passages], await self._prompter.ask_many(session, batch, parse_yes_no)
+        return [[p] for p in passages], await self.ask_many(session, batch, parse_yes_no)
 
 
 def verifier_chat(task: VerifierTask, selected: Collection[str], prompt: str = "") -> tuple[Message, ...]:
@@ -155,28 +144,25 @@ def _numbers(values: Iterable[Any]) -> frozenset[int]:
     return frozenset(found)
 
 
+@part("role", "verifier.offline")
 class OfflineVerifier(Role[VerifierTask, Verdict]):
     """Selects those passages that the chain rests on; without a chain, the anchors of the question."""
 
-    stages = ("hierarchy", "embeddings")
+    reads = ("hierarchy", "embeddings")
 
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index, self.finder = index, BridgeFinder(index)
+    def setup(self) -> None:
+        self.finder = BridgeFinder(self.index)
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
-        """Return the selected ids in the order shown."""
         anchors = self.finder.read(task.question.text).anchors
         wanted = {*task.chain.support, *(self.index.ids[a.passage] for a in anchors)}
         return Verdict(tuple(p.id for p in task.passages if p.id in wanted))
 
 
+@part("role", "verifier.oracle")
 class OracleVerifier(Role[VerifierTask, Verdict]):
     """Selects exactly the gold passages that it is shown."""
 
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index = index
-
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
-        """Return the gold ids, in the order shown."""
         gold = set(task.question.gold)
         return Verdict(tuple(p.id for p in task.passages if p.id in gold))

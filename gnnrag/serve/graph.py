@@ -104,7 +104,7 @@ def open_graph(index: Index) -> Phrases | Entities:
         _OPENED[index] = Phrases(index)
     if index in _OPENED:
         return _OPENED[index]
-    raise DataError(index.root.name, "has no graph; add one: gnnrag index build ... index.stages=hierarchy")
+    raise DataError(index.root.name, "has no graph; add one: gnnrag index build ... --stages=hierarchy")
 
 
 class View:

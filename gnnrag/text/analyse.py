@@ -41,31 +41,26 @@ def spacy_models() -> list[str]:
 def resolve_language(language: str) -> str:
     """Return the analyser that `language` stands for on this machine: the rules, an installed spaCy model, or a folder.
 
-    `blank:en`: the rules; `auto`: an installed English model, else the rules; `spacy`: not the rules; else the name of
-    a model, or its folder, with a slash. Only registered spaCy models are names: an index imports no other package.
+    `blank:en`, `rules`: the rules; `auto`: an installed English model, else the rules; `spacy`: an installed English
+    model; else the name of a model, or its folder, with a slash.
 
     Raises ConfigError where there is no such model, NotGivenError where an index does not say which folder.
     """
-    if language in (RULES, "rules"):
-        return RULES
     if language == A_FOLDER:
         raise NotGivenError("sentences were analysed by a spaCy model in a folder: give index.text.language=FOLDER")
-    found = spacy_models()
-    if language in ("auto", "spacy"):
-        if not found and language == "spacy":
-            raise ConfigError(f"index.text.language=spacy: {NO_MODEL}")
-        return found[0] if found else RULES
-    if is_model_folder(language):
-        folder = Path(language).expanduser().absolute()  # `./name` without its `./` would be the name of a model
-        if not (folder / "config.cfg").is_file():
-            raise ConfigError(f"index.text.language={language!r}: a folder of a spaCy model has a file config.cfg")
-        return str(folder)
+    models = spacy_models()
+    if language in (RULES, "rules") or (language == "auto" and not models):
+        return RULES
+    if language in ("auto", "spacy") and models:
+        return models[0]
+    if is_model_folder(language) and (folder := Path(language).expanduser().absolute() / "config.cfg").is_file():
+        return str(folder.parent)
     if language in entry_points(group="spacy_models").names:
         return language
-    here = f"here are {', '.join(found)}" if found else NO_MODEL
+    here = f"here are {', '.join(models)}" if models else NO_MODEL
     raise ConfigError(
         f"index.text.language={language!r} is no installed spaCy model; {here}. Allowed are {RULES} (rules), auto, "
-        "spacy, the name of a model, a folder"
+        "spacy, the name of a model, a folder that holds a config.cfg"
     )
 
 
@@ -95,10 +90,10 @@ def analyse(
         tagged = iter(_tagged_phrases([s for row in sentences for s in row], model, phrase_rules))
         by_passage = [[next(tagged) for _ in row] for row in sentences]
     texts = []
-    for passage, row, found in zip(passages, sentences, by_passage, strict=True):
-        if passage.title.strip() and found:
-            found[0] = [*_title_phrases(passage.title), *found[0]]
-        texts.append(PassageText(tuple(row), tuple(tuple(dict.fromkeys(p)) for p in found)))
+    for passage, row, phrases in zip(passages, sentences, by_passage, strict=True):
+        if passage.title.strip() and phrases:  # a title is a phrase whatever its spelling
+            phrases[0] = [passage.title.strip(), drop_qualifier(passage.title), *phrases[0]]
+        texts.append(PassageText(tuple(row), tuple(tuple(dict.fromkeys(p)) for p in phrases)))
     return texts
 
 
@@ -118,24 +113,18 @@ def _sentences(passage: Passage, title_mode: TitleMode) -> list[str]:
     return [f"{title}\n\n{sentences[0]}", *sentences[1:]]
 
 
-def _title_phrases(title: str) -> list[str]:
-    """A title is a phrase whatever its spelling, and so is what it names without its qualifier."""
-    return list(dict.fromkeys((title.strip(), drop_qualifier(title))))
-
-
 def _ruled_phrases(sentences: Sequence[str]) -> list[list[str]]:
     """Phrases by rules; a word that is capital only where a sentence begins (`Founded`, `Nonetheless`) is no name."""
-    found = [rule_phrases(sentence) for sentence in sentences]
-    starts = [i for i, p in enumerate(found) if p and p[0].isalpha() and sentences[i].startswith(p[0])]
+    rows = [rule_phrases(sentence) for sentence in sentences]
+    starts = [i for i, p in enumerate(rows) if p and p[0].isalpha() and sentences[i].startswith(p[0])]
     if starts:
         # A single word at the start stays where the passage writes it capital elsewhere too.
-        inside = Counter(word for phrases in found for phrase in phrases for word in phrase.split())
+        inside = Counter(word for phrases in rows for phrase in phrases for word in phrase.split())
+        inside.subtract(rows[i][0] for i in starts)
         for i in starts:
-            inside[found[i][0]] -= 1
-        for i in starts:
-            if inside[found[i][0]] <= 0:
-                found[i] = found[i][1:]
-    return found
+            if inside[rows[i][0]] <= 0:
+                rows[i] = rows[i][1:]
+    return rows
 
 
 def _tagged_phrases(sentences: Sequence[str], model: str, rules: PhraseRules) -> Iterable[list[str]]:

@@ -10,6 +10,7 @@ from textwrap import shorten
 
 import numpy as np
 
+from gnnrag.text.lexicon import word_set
 from gnnrag.text.normalise import FUNCTION_WORDS, words
 
 MAX_QUESTION = 4_000  # characters of a question or query in which names, cues and its shape are looked for
@@ -48,13 +49,7 @@ _BREAK = re.compile(r"(?:(?<=[.!?…])[\"'”’)\]*]*\s+(?=[\"'“‘`(\[*]*[^\
 _LAST_TOKEN = re.compile(r"([^\s(\[\"'“‘]+)$")
 # `U.S.`, `F.W.`, `J.`: dots of initials, not of a sentence's end.
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+$|[^\W\d_]\.$")
-_SHORTENED = (
-    "st. dr. mr. mrs. ms. jr. sr. mt. ft. no. nos. vol. inc. ltd. co. corp. bros. lt. gen. col. sgt. capt. cpt. "
-    "maj. rev. hon. prof. gov. sen. rep. pres. adm. cmdr. vs. v. ca. c. b. d. r. approx. est. fl. feat. ed. eds. "
-    "pp. e.g. i.e. cf. al. etc. op. jan. feb. mar. apr. jun. jul. aug. sep. sept. oct. nov. dec. u.s. u.k. ph.d. "
-    "d.c. lit. trans. fig. figs. eq. eqs. chap."
-)
-_ABBREVIATIONS = frozenset(_SHORTENED.split())
+_ABBREVIATIONS = word_set("abbreviations")
 # After initials only these words, capital by position, prove that a sentence has ended (`in the U.S. He was ...`).
 _FIRST = (
     "The He She It They We His Her Its Their This That These Those There In On At After Before During From A An "
@@ -146,25 +141,6 @@ def excerpt(text: str, wanted: str, limit: int = 400) -> str:
         first, last = min(first, nearby[0]), max(last, nearby[0])
     shown = shorten(" ".join(sentences[first : last + 1]), 3 * limit, placeholder=" ...")
     return f"{'... ' if first else ''}{shown}{' ...' if last + 1 < len(sentences) else ''}"
-
-
-def rows_around(text: str, wanted: str, most: int = 5) -> tuple[str, list[str]]:
-    """Return a text without the rows of its table, and the head with the rows that share most words with `wanted`.
-
-    Rows are lines of Markdown, told from text by the bar that they start with; `most` of them stay in their order,
-    dots stand where others were. No table: the text as it is, and no rows.
-    """
-    lines = text.split("\n")
-    rows = [line.strip() for line in lines if line.lstrip().startswith("|")]
-    if len(rows) < 3:  # a head, the rule below it, a row
-        return text, []
-    asked, body = content_words(wanted), rows[2:]
-    best = sorted(range(len(body)), key=lambda i: (-len(asked & content_words(body[i])), i))[:most]
-    shown, before = [rows[0]], -1
-    for at in (*sorted(best), len(body)):
-        shown += ["..."] * (at > before + 1) + body[at : at + 1]
-        before = at
-    return "\n".join(line for line in lines if not line.lstrip().startswith("|")), shown
 
 
 def similarity(a: frozenset[str], b: frozenset[str]) -> float:

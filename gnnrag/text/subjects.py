@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from gnnrag.text.lexicon import word_set
 from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key
 from gnnrag.text.phrases import rule_phrases
 from gnnrag.text.sentences import beginning, split_sentences
@@ -46,13 +47,8 @@ _NICKNAME = re.compile(r"[\"“(]\s*([^\"”()]+?)\s*[\"”)]")
 _GENERATION = re.compile(r"(?:Jr|Sr|[IVX]+)\.?,?")
 _EDGE = " \t\n\"“”'‘’`.,;:!-–—*•"
 _ARTICLE = re.compile(r"^(?:the|an?)\s+(?=\S)", re.IGNORECASE)
-# Words that no name in lower case begins with, beside function words: they open clauses, or count things.
-_CLAUSES = (
-    "according additionally all although among another any because currently despite due during every few following "
-    "further however including like many most much no one only other others several similarly some such talk though "
-    "three today together two unlike various within without yes"
-)
-_NO_START = (FUNCTION_WORDS - {"a", "an", "the"}) | frozenset(_CLAUSES.split())
+# Words that no name in lower case begins with: they open clauses, or count things.
+_NO_START = (FUNCTION_WORDS - {"a", "an", "the"}) | word_set("clause_words")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,7 @@ def subjects_of(text: str) -> tuple[Subject, ...]:
 def _introduced(sentence: str) -> list[Subject]:
     """Return the name before the first verb or bracket, and its other names."""
     if (quoted := _QUOTED.match(sentence)) and _HARD_END.match(sentence, quoted.end()):
-        return [Subject(_clean(_group(quoted)), _INTRODUCED), *_aliases(sentence, quoted.end())]
+        return [Subject(_clean(quoted[quoted.lastindex or 0]), _INTRODUCED), *_aliases(sentence, quoted.end())]
     end = _HARD_END.search(sentence)
     if end is None:
         return []
@@ -145,15 +141,11 @@ def _aliases(sentence: str, end: int) -> list[Subject]:
     for cue in _ALIAS_CUE.finditer(sentence, 0, verb.start() if verb else 0):
         rest = sentence[cue.end() : cue.end() + 120]
         quoted = _QUOTED.match(rest)
-        name = _group(quoted) if quoted else _ALIAS_END.split(rest)[0]
+        name = quoted[quoted.lastindex or 0] if quoted else _ALIAS_END.split(rest)[0]
         if _is_named(name):
             found.append(Subject(_clean(name), _ALIAS))
     short = _SHORT_FORM.match(sentence, end)
     return found + ([Subject(short.group(1), _ALIAS)] if short else [])
-
-
-def _group(quoted: re.Match[str]) -> str:
-    return next(group for group in quoted.groups() if group is not None)
 
 
 def _leading(sentence: str) -> list[Subject]:
@@ -170,8 +162,7 @@ def _repeated(sentences: list[str]) -> list[Subject]:
     spelling: dict[str, str] = {}
     for sentence in sentences:
         names = [p for p in rule_phrases(sentence) if p[0].isalpha() and p.casefold() not in FUNCTION_WORDS]
-        for key in dict.fromkeys(map(phrase_key, names)):
-            counts[key] += 1
+        counts.update(list(dict.fromkeys(map(phrase_key, names))))
         for name in names:
             spelling.setdefault(phrase_key(name), name)
     best = max(counts, key=lambda key: counts[key], default="")

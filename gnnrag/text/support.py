@@ -74,10 +74,8 @@ class Said:
 
     def without(self, stems: Collection[str]) -> Said:
         """Return what is left of it beside known stems, such as those of the question."""
-        if self.stems.isdisjoint(stems) and self.names.isdisjoint(stems) and self.numbers.isdisjoint(stems):
-            return self
-        return Said(self.stems.difference(stems), self.numbers.difference(stems), self.names.difference(stems),
-                    self.is_negated)  # fmt: skip
+        left = (part.difference(stems) for part in (self.stems, self.numbers, self.names))
+        return Said(*left, self.is_negated)
 
 
 @lru_cache(maxsize=65536)
@@ -124,12 +122,12 @@ def joined(sentences: Sequence[Said]) -> list[Said]:
     """Return each sentence, and each run of up to `WINDOW` of them, as one."""
     runs = []
     for start in range(len(sentences)):
-        run = sentences[start]
-        runs.append(run)
-        for after in sentences[start + 1 : start + WINDOW]:
-            run = Said(run.stems | after.stems, run.numbers | after.numbers, run.names | after.names,
-                       run.is_negated or after.is_negated)  # fmt: skip
-            runs.append(run)
+        for stop in range(start + 1, min(start + WINDOW, len(sentences)) + 1):
+            run = sentences[start:stop]
+            stems, numbers, names = (
+                frozenset().union(*parts) for parts in zip(*((s.stems, s.numbers, s.names) for s in run), strict=True)
+            )
+            runs.append(Said(stems, numbers, names, any(s.is_negated for s in run)))
     return runs
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log, log2
-from typing import Any
 
+from gnnrag.text.lexicon import word_set
 from gnnrag.text.normalise import FUNCTION_WORDS, fold, singular
 
 MAX_WORDS = 5  # of a term that no abbreviation stands for
@@ -20,57 +20,14 @@ LEAST_FREQUENCY = 2  # occurrences of a term that no abbreviation stands for; wh
 _LEAST_NOUN, _LEAST_ALONE = 0.5, 0.7  # least share of a noun's company, of the last word of a term, of its only word
 _MOST_VERB = 0.5  # share of a verb's company from which on a word is none of a term
 _PRIOR = 3.0  # occurrences that the ending of a word counts for
-# Words of any subject: no terms, and no part of one. What is not here (`remove`, `painful`) is told by its company.
-_GENERAL = """
-able above accordingly across actually additional again against ago agree ain almost alone along already alternative
-although always among amongst amount another answer any anyone anything apart appendix appropriate area aren around
-article ask asked author available aware away back bad base basic basically basis became because become becomes began
-best better beyond big bit book born bring built called came cannot cause caused causes certain chance change chapter
-choice choices clear close closer com come comes common commonly complete completely consider copyright correct couldn
-couple current currently date day depend depending describe described despite detail determine didn difference
-different difficult doesn don down due each early easier easily easy effective either else elsewhere end enough
-especially etc even ever every everyone example except expect extra fact far feel feeling few figure final finally
-find first five follow followed following form found four free frequently full further general generally get getting
-goal good great greater had hadn half happen hard hasn haven held help helpful hence high higher highest hour how
-however http https hundred id idea im immediately important include included including increase increased indeed
-individual information inside instead introduction isn issue just keep key kind know known large larger last late
-later latest lead learn leave led left lesser let level like likely list little ll long longer look looking loss lost
-lot low lower made main major make making many matter mean meanwhile met million mind minor minute moment month
-moreover most mostly much multiple my nd nearly necessary need needed neither never nevertheless new next night nobody
-non none nor normally note nothing now number occur off often old once one only onto option ordinary org original
-others otherwise our out outside overall own page part particular particularly past pdf people per perhaps period
-piece place please plenty plus point possible possibly potential present previous previously prior probably proper
-provide provided purpose put question quick quickly quite rarely rather rd re read reader ready real really reason
-receive received recent recently regardless regular regularly remain result role said say second section see seem seen
-self sent separate set several shall short shouldn show shown similar simple simply since single situation six size
-slightly small smaller some somebody someone something sometimes somewhat soon sort special specific specifically st
-standard start started still stop strong such suggest summary sure table take taken taking talk tell ten th than
-therefore thing think third though thought three through throughout thus till time title today together top toward
-towards true try two type typical typically unable understand unless unlike unlikely unto up upon use used useful
-using usual usually variety various ve version versus very via want wasn way web website week well went weren whatever
-whenever whereas wherever whether while whole wide within without won word work worse worst wouldn written wrong www
-year years yes yet
-"""
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-GENERAL_WORDS = _words(_GENERAL) | FUNCTION_WORDS
-_NOUNS_IN_LY = _words("anomaly assembly belly butterfly family fly italy jelly july monopoly rally supply")
+GENERAL_WORDS = word_set("general_words") | FUNCTION_WORDS  # words of any subject: no terms, and no part of one
+_NOUNS_IN_LY = word_set("nouns_in_ly")
 # The company of verbs, of nouns and of what describes them: the word before, the word after.
-_BEFORE_VERB = _words("""
-to can may will would should must could might shall cannot not you we they i he she it who also often usually sometimes
-always never please does do did let
-""")
-_BEFORE_NOUN = _words("""
-the a an of your their its this these those his her our my in for with from by on at some any no each every all between
-against into about during after before without both many several two three
-""")
-_AFTER_VERB = _words("the a an your their its this these those his her our my them you it us him me")
-_AFTER_NOUN = _words("of is are was were has have had can may will that which who does do should must")
-_BEFORE_QUALITY = _words("is are was were be been being very more most too so as less least become becomes")
+_BEFORE_VERB, _AFTER_VERB = word_set("before_verb"), word_set("after_verb")
+_BEFORE_NOUN, _AFTER_NOUN = word_set("before_noun"), word_set("after_noun")
+_BEFORE_QUALITY = word_set("before_quality")
 _WORD = re.compile(r"[^\W_]+")
 _CAPITAL, _SMALL = re.compile(r"\b[A-Z][a-z]+\b"), re.compile(r"\b[a-z]+\b")
 _JOINS = re.compile(r"\s*[-‐‑]?\s*")
@@ -99,47 +56,25 @@ class Terms:
                 if key and self._of.setdefault(key, term) is term:
                     self._longest[key[0]] = max(self._longest.get(key[0], 0), len(key))
 
-    def __len__(self) -> int:
-        return len(self.terms)
-
     def get(self, name: str) -> Term | None:
         """Return the term that a text names in whole, in any number and under any alias; None where it names none."""
         return self._of.get(_key(name))
 
     def in_text(self, text: str) -> list[tuple[int, int, Term]]:
-        """Return where terms stand in a text: first character, the one after the last, the term; the longest, in order.
-
-        Terms never overlap; one that stands inside a longer one is not told.
-        """
-        read, found, i = _read(text), [], 0
+        """Return (start, end, term) of the longest terms that stand in a text, in order; they never overlap."""
+        read, spans, i = _read(text), [], 0
         while i < len(read):
-            stop = next(self._stops(read, i), 0)
-            if stop:
-                term = self._of[tuple(word.form for word in read[i:stop])]
-                found.append((read[i].start, read[stop - 1].end, term))
-            i = stop or i + 1
-        return found
-
-    def _stops(self, read: Sequence[_Word], i: int) -> Iterator[int]:
-        """Yield behind which words a term ends that begins at word `i`, the last first."""
-        stop, most = i + 1, i + self._longest.get(read[i].form, 0)
-        while stop < min(most, len(read)) and read[stop].is_joined:
-            stop += 1
-        for end in range(min(stop, most), i, -1):
-            if tuple(word.form for word in read[i:end]) in self._of:
-                yield end
-
-    def to_json(self) -> list[Any]:
-        """Return what `from_json` reads."""
-        return [[t.text, t.score, t.frequency, list(t.aliases)] for t in self.terms]
-
-    @classmethod
-    def from_json(cls, rows: Sequence[Any]) -> Terms:
-        """Read `to_json` back. Raises ValueError or TypeError where a row is none."""
-        terms = [Term(text, float(score), int(count), tuple(aliases)) for text, score, count, aliases in rows]
-        if not all(isinstance(name, str) for t in terms for name in (t.text, *t.aliases)):
-            raise ValueError("something stands where the name of a term is needed")
-        return cls(terms)
+            stop, most = i + 1, i + self._longest.get(read[i].form, 0)
+            while stop < min(most, len(read)) and read[stop].is_joined:
+                stop += 1
+            for end in range(min(stop, most), i, -1):
+                if term := self._of.get(tuple(word.form for word in read[i:end])):
+                    spans.append((read[i].start, read[end - 1].end, term))
+                    i = end
+                    break
+            else:
+                i += 1
+        return spans
 
 
 _Key = tuple[str, ...]  # the forms of a name's words

@@ -48,18 +48,15 @@ class TokenCounter:
         if self.tokenizer == ESTIMATE:
             return lambda text: -(-len(text) // CHARACTERS)
         try:
-            file = Path(self.tokenizer) / "tokenizer.json"
-            if file.is_file():
+            if (file := Path(self.tokenizer) / "tokenizer.json").is_file():
                 from tokenizers import Tokenizer
 
-                small = Tokenizer.from_file(str(file))
-                return lambda text: len(small.encode(text, add_special_tokens=False).ids)
+                fast = Tokenizer.from_file(str(file))
+                return lambda text: len(fast.encode(text, add_special_tokens=False).ids)
             from transformers import AutoTokenizer  # seconds of import time, and only for those who name one
 
-            large = AutoTokenizer.from_pretrained(self.tokenizer, trust_remote_code=False)
-            return lambda text: len(large.encode(text, add_special_tokens=False))
+            slow = AutoTokenizer.from_pretrained(self.tokenizer, trust_remote_code=False)
+            return lambda text: len(slow.encode(text, add_special_tokens=False))
         except Exception as error:  # the libraries raise many types, some of them their own
-            raise ConfigError(
-                f"tokenizer={self.tokenizer!r} cannot be loaded ({error}); give {ESTIMATE!r}, "
-                "or a folder with a tokenizer.json"
-            ) from error
+            fix = f"give {ESTIMATE!r}, or a folder with a tokenizer.json"
+            raise ConfigError(f"tokenizer={self.tokenizer!r} cannot be loaded ({error}); {fix}") from error

@@ -130,7 +130,7 @@ def test_formats_titles_and_ids(folder):
         ("faq.jsonl:2#1", "faq", "No id here."),
     ]
     assert (dataset.name, dataset.questions, dataset.skip_counts) == ("docs", (), {})
-    assert pdf._repaired("a\x00b\ud83dc \ud83d\ude00") == "a b\ufffdc 😀", "text of PDF fonts can be stored"
+    assert pdf._repaired("a\x00b\ud83dc") == "a b?c", "text of PDF fonts can be stored"
 
 
 def test_one_document_is_enough_and_its_chunks_are_configurable(folder):

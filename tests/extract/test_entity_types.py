@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from gnnrag.config import ExtractConfig
 from gnnrag.extract.base import make_extractor
 from gnnrag.extract.entity_types import described_type, mentioned_type, named_type, opening, type_names
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
-from tests.helpers.each import each
 
 NAMED = {
     "date": ("24 May 1900", "May 24, 1900", "June 1950", "1950", "1990s", "20th century", "1983-1984", "480 BC"),
@@ -21,13 +22,13 @@ NAMED = {
 }
 
 
-@each("kind, names", NAMED.items())
+@pytest.mark.parametrize(("kind", "names"), list(NAMED.items()))
 def test_names_that_tell_their_type(kind: str, names: tuple[str, ...]) -> None:
     assert {name: named_type(name) for name in names} == dict.fromkeys(names, kind)
 
 
-@each(
-    "name, sentence, kind",
+@pytest.mark.parametrize(
+    ("name", "sentence", "kind"),
     [
         ("Iron Man 2", "Iron Man 2 is a 2010 American superhero film based on the character Iron Man.", "work"),
         ("No Parlez", "No Parlez is the debut solo studio album by English singer Paul Young.", "work"),
@@ -48,8 +49,8 @@ def test_sentences_that_say_what_a_thing_is(name: str, sentence: str, kind: str)
     assert described_type(name, sentence) == kind
 
 
-@each(
-    "sentence, kind",
+@pytest.mark.parametrize(
+    ("sentence", "kind"),
     [
         ("It was directed by X.", "person"),
         ("He is the son of X.", "person"),
@@ -72,7 +73,7 @@ def test_dates_stay_dates_and_statements_go_before_names() -> None:
     assert found == {"Ada": "person", "1815": "date", "London": "location", "Bart": "work", "Essex County": "location"}
 
 
-@each("mode", ["merge", "own"])
+@pytest.mark.parametrize("mode", ["merge", "own"])
 def test_offline_extraction_types_its_entities(mode: str) -> None:
     passage = Passage("p", "Night Harbour", "Night Harbour is a film directed by Vera Lindqvist. It was shot in 1931.")
     text = analyse([passage], title_mode=mode)

@@ -8,13 +8,11 @@ import pytest
 
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets import load_dataset, load_passages
-from gnnrag.errors import ConfigError, DataError
-from gnnrag.extract.precomputed import KnowledgeBaseExtractor
 from gnnrag.graphs.paths import grow, k_shortest_paths, label_anchor
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.types import Passage
-from tests.helpers.indexes import HASH, artefacts
+from tests.helpers.indexes import HASH
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "metaqa"
 
@@ -75,26 +73,10 @@ def test_what_is_not_an_article_has_no_triples(tmp_path, kb):
     assert graph.types[graph.position["oliver"]] == ""
 
 
-def test_another_title_is_another_article(tmp_path, kb):
-    passages = build(tmp_path / "index", kb).passages
-    retitled = replace(passages[0], title="Another")
-    update_index(tmp_path / "index", [retitled], caller=of(kb))
-    build_index(tmp_path / "fresh", [retitled, *passages[1:]], of(kb), ["knowledge"])
-    assert artefacts(tmp_path / "index")["extraction"] == artefacts(tmp_path / "fresh")["extraction"]
-    assert artefacts(tmp_path / "index")["knowledge"] == artefacts(tmp_path / "fresh")["knowledge"]
-
-
-def test_settings_are_checked(tmp_path):
-    with pytest.raises(ConfigError, match=r"method=kb needs index\.extract\.path"):
-        KnowledgeBaseExtractor(ExtractConfig("kb"))
-    with pytest.raises(DataError, match=r"index\.extract\.path cannot be read"):
-        _ = KnowledgeBaseExtractor(ExtractConfig("kb", str(tmp_path / "none.txt"))).identity
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"the benchmark data is not at {SHARED}")
 def test_metaqa_serves_neighbourhoods_and_paths(tmp_path):
-    """Issue 3, acceptance 5; the seconds are those of tests/benchmarks/bench_kb."""
+    """Issue 3, acceptance 5."""
     graph = build(tmp_path / "index", SHARED / "kb.txt").knowledge
     assert (graph.num_entities, graph.num_relations) == (42_873, 130_173)
     assert facts(graph) == {tuple(x.split("|")) for x in (SHARED / "kb.txt").read_text("utf-8").splitlines()}

@@ -6,25 +6,26 @@ from typing import Any
 
 import pytest
 
+from gnnrag.methods.graphsearch import GraphSearch
 from gnnrag.methods.graphsearch.prompted import parse_expansion, parse_verdict
-from gnnrag.methods.graphsearch.tasks import PRESETS
+from gnnrag.parts import make
 from gnnrag.roles.decomposer import released_parts
 from gnnrag.text.subqueries import HistoryItem, letters_only, render_history
 from tests.goldens.reading import golden
 
-OFFICIAL = PRESETS["official"]
+OFFICIAL = make(GraphSearch, {"preset": "official"}, "method")
 
 
 def history(items: list[Any]) -> str:
     rows = [HistoryItem(0, i["query"], i["query"], refined=i["refined_context"], answer=i["answer"]) for i in items]
-    return render_history(rows, labels=OFFICIAL["labels"])
+    return render_history(rows, labels=OFFICIAL.context.labels)
 
 
 PARSERS: dict[str, Any] = {
     "decomposition": lambda text: list(released_parts(text, "linked")),
     "graph_decomposition": lambda text: list(released_parts(text, "triples")),
-    "expansion": lambda text: list(parse_expansion(text, OFFICIAL["parsing"], OFFICIAL["expansion_fallback"])[0]),
-    "verdict": lambda text: parse_verdict(text, OFFICIAL["verdict_parse"]),
+    "expansion": lambda text: list(parse_expansion(text, OFFICIAL.parsing, OFFICIAL.reflection.expansion_fallback)[0]),
+    "verdict": lambda text: parse_verdict(text, OFFICIAL.reflection.verdict_parse),
     "letters_only": letters_only,
     "history": history,
 }
@@ -41,4 +42,4 @@ def test_released_parsers(part: str) -> None:
 
 def test_every_part_is_read() -> None:
     assert golden("graphsearch_parsers.json").keys() == PARSERS.keys()
-    assert OFFICIAL["triple_text"] == "letters_only"
+    assert OFFICIAL.triple_text == "letters_only"

@@ -186,8 +186,6 @@ class TestHyperedges:
         assert fold([Extraction(("a", "b"))]).hyper_texts == (), "nobody has sentences"
 
 
-
-
 def test_nothing_folds_to_nothing() -> None:
     graph = fold([])
     assert (graph.num_passages, graph.num_entities, graph.num_relations, len(graph.hyper_texts)) == (0, 0, 0, 0)

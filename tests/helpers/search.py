@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.config import build_settings
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.graphsearch import GraphSearch
@@ -22,13 +21,13 @@ from gnnrag.methods.graphsearch.prompted import (
     PromptedRefiner,
     PromptedSubAnswerer,
 )
+from gnnrag.parts import make, ready
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.decomposer import PromptedDecomposer
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Query, Question, Ranking
 from tests.helpers.parts import read_nothing
-from tests.helpers.prompts import uncoded
 
 QUESTION = Question(
     "q",
@@ -178,7 +177,7 @@ def module_of(request: Request) -> str:
 
 def user_text(request: Request) -> str:
     """Return the last turn of a request, without the codes in its tags."""
-    return uncoded(request.messages[-1].content)
+    return request.messages[-1].content
 
 
 def scripted(**replies: Any) -> ScriptedBackend:
@@ -218,15 +217,21 @@ def answer_or_raise(reply: Callable[[Request], Any]) -> Callable[[Request], Any]
 
 def prompted(backend: ScriptedBackend) -> dict[str, Any]:
     """Return GraphSearch's seven roles on one language model."""
-    return {
-        "decomposer": PromptedDecomposer(backend),
-        "grounder": PromptedGrounder(backend),
-        "refiner": PromptedRefiner(backend),
-        "sub_answerer": PromptedSubAnswerer(backend),
-        "drafter": PromptedDrafter(backend),
-        "evidence_check": PromptedEvidenceCheck(backend),
-        "expander": PromptedExpander(backend),
+    roles = {
+        "decomposer": PromptedDecomposer,
+        "grounder": PromptedGrounder,
+        "refiner": PromptedRefiner,
+        "sub_answerer": PromptedSubAnswerer,
+        "drafter": PromptedDrafter,
+        "evidence_check": PromptedEvidenceCheck,
+        "expander": PromptedExpander,
     }
+    return {name: opened(cls, backend=backend) for name, cls in roles.items()}
+
+
+def opened(cls: Any, **given: Any) -> Any:
+    """Return a role with its default settings."""
+    return ready(cls(), **given)
 
 
 def search(**dotted: Any) -> Any:
@@ -235,7 +240,7 @@ def search(**dotted: Any) -> Any:
     for name, value in dotted.items():
         section, _, key = name.rpartition("__")
         (nested.setdefault(section, {}) if section else nested)[key or name] = value
-    return build_settings(GraphSearch, nested, "method")
+    return make(GraphSearch, nested, "method")
 
 
 def run_search(
@@ -243,7 +248,7 @@ def run_search(
 ) -> tuple[Prediction, Session]:
     """Run one question through the loop."""
     index = SearchIndex()
-    method = GraphSearch(index, prompted(backend), search(**dotted))
+    method = ready(search(**dotted), index=index, roles=prompted(backend))
     loop = Loop(method, retriever or TwoChannels(), read_nothing, index.lookup)
     return asyncio.run(loop.answer(question))
 

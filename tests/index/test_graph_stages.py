@@ -9,7 +9,7 @@ import pytest
 
 from gnnrag.config import ExtractConfig
 from gnnrag.extract.base import Extraction
-from gnnrag.extract.offline import OfflineExtractor
+from gnnrag.extract.rules import OfflineExtractor
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index

@@ -11,7 +11,6 @@ from gnnrag.judge import judge
 from gnnrag.judge.tasks import DIMENSIONS
 from gnnrag.llm.base import Request
 from tests.helpers.judged import question, question_of, scripted, settings, shown, verdict, write_data, write_run
-from tests.helpers.prompts import uncoded
 
 SIZE = 20
 
@@ -122,7 +121,7 @@ def test_a_question_cannot_pose_as_an_answer(tmp_path: Path, kind: str, elements
     backend = scripted(lambda request: verdict("A") if request.schema else "5")
     judge(settings(kind, *runs), backend=backend)
     for request in backend.requests:
-        text = uncoded(request.messages[-1].content)
+        text = request.messages[-1].content
         assert text.count("</answer>") == elements == text.count("<answer") and "I am best" in text
 
 
@@ -134,7 +133,7 @@ def test_answers_are_anonymous_plain_and_of_one_cap(tmp_path: Path) -> None:
     pair(first, second, lambda request: requests.append(request) or verdict("A"), "max_words=3")
     assert shown(requests[0]) == shown(requests[1])[::-1] == ["one two three …", "five six &lt;/answer> …"]
     for request in requests:
-        text = uncoded(request.messages[-1].content)
+        text = request.messages[-1].content
         assert text.count("</answer>") == 2
         assert not any(word in text for word in ("bdtr", "dotrag", "draft", "Thought", "Final"))
 

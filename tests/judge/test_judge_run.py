@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cli.judge import remarks
+from gnnrag.cli.evaluate import judge_remarks as remarks
 from gnnrag.common.files import read_journal
 from gnnrag.errors import BudgetError, ConfigError, LLMError
 from gnnrag.judge import check_judge, judge
@@ -17,7 +17,6 @@ from gnnrag.judge.tasks import CRITERIA
 from gnnrag.llm.base import Reply, Request
 from gnnrag.metrics.statistics import bootstrap_interval
 from tests.helpers.judged import criterion, question, question_of, scripted, settings, shown, write_data, write_run
-from tests.helpers.prompts import uncoded
 
 SIZE = 10
 BASE = dict(zip(CRITERIA, (1, 2, 3, 4, 5, 6), strict=True))  # what the judge thinks of an answer, by criterion
@@ -68,7 +67,7 @@ def test_scores_come_out_exactly(tmp_path: Path, data: Path) -> None:
 
 def test_what_the_judge_is_shown(tmp_path: Path, data: Path) -> None:
     _, requests = score(run(tmp_path, data, "secret-method-name", q0="the answer"), by_content)
-    texts = {criterion(r): uncoded(r.messages[-1].content) for r in requests if question_of(r) == 0}
+    texts = {criterion(r): r.messages[-1].content for r in requests if question_of(r) == 0}
     assert set(texts) == set(CRITERIA)
     for name in ("correctness", "logical_coherence", "comprehensiveness"):
         assert "Golden answer:\n<reference>\ngold 0\n</reference>" in texts[name] and "Thing 0 is" not in texts[name]
@@ -92,7 +91,7 @@ def test_malformed_replies_are_counted_and_not_guessed(tmp_path: Path, data: Pat
 
 def test_a_retry_that_parses_counts_and_so_does_what_came_before(tmp_path: Path, data: Path) -> None:
     def reply(request: Request) -> str:
-        text = uncoded(request.messages[-1].content)
+        text = request.messages[-1].content
         return "7" if "(Try 3.)" in text else "perhaps" if question_of(request) == 4 else "9"
 
     path = run(tmp_path, data, "a")
@@ -115,7 +114,7 @@ def test_an_answer_that_gives_orders_stays_data(tmp_path: Path, data: Path, atta
     """The scripted judge rates what stands between the delimiters; the answer cannot end them."""
 
     def reply(request: Request) -> str:
-        text = uncoded(request.messages[-1].content)
+        text = request.messages[-1].content
         assert text.count("<answer>") == text.count("</answer>") == text.count("</reference>") == 1
         assert "<|im_" not in text
         return str(min(2, len(*shown(request))))
@@ -247,7 +246,6 @@ def test_remarks(tmp_path: Path, data: Path) -> None:
         (["runs=[r1/a,r2/a]"], "runs"),
         (["criteria=[correctnes]"], "criteria"),
         (["repeats=0"], "repeats=0"),
-        (["limit=0"], "limit=0"),
         (["kind=ranks"], "kind"),
     ],
 )

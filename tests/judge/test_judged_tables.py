@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from gnnrag.cli.console import run_script
-from gnnrag.cli.judge import __doc__ as help_text
-from gnnrag.cli.judge import main
+from gnnrag.cli.app import run
 from gnnrag.judge import judge, judged_figures
-from gnnrag.llm.base import Request
 from gnnrag.reports.running import run_table as reproduce
 from gnnrag.reports.tables import cell, load_table
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
-from tests.helpers.judged import criterion, question, question_of, scripted, settings, verdict, write_data, write_run
+from tests.helpers.judged import question, scripted, settings, verdict, write_data, write_run
 
 TABLE = """
 title: A judged table
@@ -60,40 +56,29 @@ def test_columns_of_a_table_come_from_the_judgements_of_its_runs(tmp_path: Path)
     assert both["judge/win_rate_counted"] == 4 and judged_figures(runs[1]) == {}, "nor of what it was held against"
 
 
-@pytest.mark.slow
-def test_figures_of_few_or_chosen_questions_stay_out_of_tables(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "dots, figures",
+    [
+        (["least=10"], [50.0, 6.0, 6.0]),
+        (["least=11"], [None] * 3),
+        (["least=5", "limit=4"], [None] * 3),
+        (["least=2", "types=[a]"], [None] * 3),
+    ],
+)
+def test_figures_of_few_or_chosen_questions_stay_out_of_tables(
+    tmp_path: Path, dots: list[str], figures: list[float | None]
+) -> None:
     data = write_data(tmp_path / "data", [question(n, type="ab"[n % 2]) for n in range(10)])
     first, second = (write_run(tmp_path / x, data, {f"q{n}": x for n in range(10)}) for x in "ab")
+    judge(settings("pairwise", first, second, dots=dots), backend=scripted(lambda request: verdict("A")))
+    judge(settings("scores", second, dots=dots), backend=scripted(lambda request: "6"))
 
-    def known(least: int, *dots: str, read: int = 10) -> list[object]:
-        def pairs(request: Request) -> str:
-            return verdict("A") if question_of(request) < read else "?"
+    def shown(run: Path) -> list[float | None]:
+        return [judged_figures(run).get(f"judge/{name}") for name in ("win_rate", "a_score", "e_score")]
 
-        def scores(request: Request) -> str:
-            return "6" if question_of(request) < read or criterion(request) != "factuality" else "?"
-
-        shutil.rmtree(second / "judgements", ignore_errors=True)
-        own = [f"least={least}", *dots]
-        judge(settings("pairwise", first, second, dots=own), backend=scripted(pairs))
-        judge(settings("scores", second, dots=own), backend=scripted(scores))
-        found = judged_figures(second)
-        assert ("judge/factuality" in found) == ("judge/e_score" in found), "its two fellows were always read"
-        assert ("judge/win_relevance" in found) == ("judge/win_rate" in found)
-        return [found.get(f"judge/{name}") for name in ("win_rate", "a_score", "e_score")]
-
-    assert known(10) == [50.0, 6.0, 6.0]
-    assert known(11) == [None] * 3 == known(5, "limit=4") == known(2, "types=[a]")
-    assert known(5, "limit=5") == [50.0, 6.0, 6.0]
-    assert known(5, read=9) == [50.0, 6.0, 6.0] and known(5, read=8) == [None, 6.0, None]
-    assert known(5, "missing=0.2", read=8) == [50.0, 6.0, 6.0]
+    assert shown(second) == figures
     first.rename(tmp_path / "elsewhere")
-    found = judged_figures(second)
-    assert found["judge/a_score"] == 6.0 and "judge/win_rate" not in found, "what it was held against is not there"
-    moved = tmp_path / "moved"
-    moved.mkdir()
-    (tmp_path / "elsewhere").rename(moved / "a")
-    second.rename(moved / "b")
-    assert judged_figures(moved / "b")["judge/win_rate"] == 50.0, "moved together"
+    assert shown(second) == [None, *figures[1:]], "what it was held against is not there"
 
 
 @pytest.fixture
@@ -106,7 +91,7 @@ def runs(tmp_path: Path) -> list[Path]:
 def call(kind: str, runs: list[Path], *more: str) -> int:
     config = str(REPOSITORY / "configs" / "judge" / f"{kind}.yaml")
     dots = [f"runs=[{','.join(map(str, runs))}]", "judged=answer", "llm=scripted", "llm_cache=null"]
-    return run_script(main, [config, *dots, *more], help_text)
+    return run(["judge", config, *dots, *more])
 
 
 def test_tables_of_scores(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,10 +131,3 @@ def test_a_judge_that_says_nothing_ends_with_exit_code_1(runs: list[Path], capsy
     assert "win rate" not in out and "18 of 18 replies were malformed; 3 pairs are missing" in err
     assert call("scores", runs[1:], "name=other") == 1  # no rule: every call fails
     assert "second: 24 values are missing because calls failed; the same command tries again" in capsys.readouterr().err
-
-
-def test_errors_are_one_line(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("scores", runs, "repeat=2") == 2
-    assert "error: unknown setting 'repeat'. Did you mean 'repeats'?" in capsys.readouterr().err
-    assert call("scores", [runs[0].parent / "none"]) == 2
-    assert "is no run: it has no predictions.jsonl" in capsys.readouterr().err

@@ -101,7 +101,7 @@ def test_missing_usage_is_estimated_and_says_so(usage) -> None:
         (ok(None, refusal="I cannot"), "I cannot", "content_filter"),
         (ok("x", finish=None), "x", "unknown"),
         (ok(PARTS), "ab", "stop"),
-        (ok("half \ud83d"), "half \ufffd", "stop"),
+        (ok("half \ud83d"), "half ?", "stop"),
     ],
 )
 def test_contents_and_finish_reasons(behaviour, text: str, finish: str) -> None:

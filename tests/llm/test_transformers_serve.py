@@ -16,9 +16,9 @@ from gnnrag.llm.openai import OpenAI
 from gnnrag.parts import build, ready
 from gnnrag.roles.base import Chain, ChainTask, ReaderTask, ThoughtsTask, VerifierTask
 from gnnrag.roles.chain import PromptedChain
-from gnnrag.roles.reader import PromptedReader, PromptedReaderConfig
-from gnnrag.roles.thoughts import PromptedThoughts, PromptedThoughtsConfig
-from gnnrag.roles.verifier import PromptedVerifier, PromptedVerifierConfig
+from gnnrag.roles.reader import PromptedReader
+from gnnrag.roles.thoughts import PromptedThoughts
+from gnnrag.roles.verifier import PromptedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.tiny_model import ServedModel, serve
@@ -53,14 +53,14 @@ def generate(llm: OpenAI, *requests: Request) -> list[Reply]:
 async def answer(llm: OpenAI | CachedBackend, session: Session) -> None:
     """Run all four roles for one question."""
     short = {"max_tokens": 16}
-    await PromptedThoughts(llm, PromptedThoughtsConfig(**short))(ThoughtsTask(QUESTION, PASSAGES), session)
+    await ready(PromptedThoughts(**short), backend=llm)(ThoughtsTask(QUESTION, PASSAGES), session)
     chain = await ready(PromptedChain(**short), backend=llm)(ChainTask(QUESTION, PASSAGES), session)
-    verdict = await PromptedVerifier(llm, PromptedVerifierConfig(**short))(
+    verdict = await ready(PromptedVerifier(**short), backend=llm)(
         VerifierTask(QUESTION, chain, PASSAGES), session
     )
     assert isinstance(chain, Chain) and chain.text
     assert not verdict.selected and verdict.flags == ("verifier_failed",)
-    reader = PromptedReader(llm, PromptedReaderConfig(**short, parser="robust"))
+    reader = ready(PromptedReader(**short, parser="robust"), backend=llm)
     answer = await reader(ReaderTask(QUESTION, PASSAGES), session)
     session.flag("reader", *answer.flags)
 

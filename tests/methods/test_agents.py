@@ -77,7 +77,7 @@ def test_offline_and_oracle(tmp_path):
         GoldHop("Where was #1 born?", "Kalmar", "p1"),
     )
     question = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=hops)
-    for role, answer in ((OfflineAgent(index), None), (OracleAgent(index), "Kalmar")):
+    for role, answer in ((ready(OfflineAgent(), index=index), None), (ready(OracleAgent(), index=index), "Kalmar")):
         (prediction, session), *_ = answer_all(
             ready(SearchR1(), index=index, roles={"agent": role}), ready(DenseRetriever(), index=index), [question]
         )

@@ -15,7 +15,7 @@ from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, Chain, Thoughts, Verdict
 from gnnrag.roles.chain import PromptedChain
 from gnnrag.roles.reader import PromptedReader
-from gnnrag.roles.thoughts import PromptedThoughts, PromptedThoughtsConfig
+from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.roles.verifier import PromptedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
@@ -55,10 +55,10 @@ def run(
 
 def prompted(llm: ScriptedBackend, mode: Any = "joint") -> dict[str, Any]:
     return {
-        "thoughts": PromptedThoughts(llm, PromptedThoughtsConfig(mode=mode)),
+        "thoughts": ready(PromptedThoughts(mode=mode), backend=llm),
         "chain": ready(PromptedChain(), backend=llm),
-        "verifier": PromptedVerifier(llm),
-        "reader": PromptedReader(llm),
+        "verifier": ready(PromptedVerifier(), backend=llm),
+        "reader": ready(PromptedReader(), backend=llm),
     }
 
 

@@ -39,7 +39,6 @@ from gnnrag.types import Prediction, Question
 from tests.helpers.dots import EDGES, HERON, NAMES, QUESTION, YARD, StubIndex, trace_graph, trace_index, typed_graph
 from tests.helpers.each import each
 from tests.helpers.parts import Scripted, ToyRetriever
-from tests.helpers.prompts import uncoded
 
 TRACE = {"search.top_nodes": 3, "search.paths_per_target": 2, "search.paths_per_round": 4, "set_questions": "never"}
 SELECT = json.dumps({
@@ -111,7 +110,7 @@ def test_the_worked_trace_step_by_step() -> None:
     (dot,) = events(session, "dot")  # steps 1 and 2
     assert dot["anchors"] == ["ADA RENN"] and dot["nodes"] == 7
     assert set(dot["types"]) == {"person", "company", "ship", "port"}
-    shown = [uncoded(r.messages[-1].content) for r in llm.requests if MARKS["path_judge"] in r.text]
+    shown = [r.messages[-1].content for r in llm.requests if MARKS["path_judge"] in r.text]
     assert [line for line in shown[0].splitlines() if line.startswith("<path")] == [  # step 3
         '<path id="p1">ADA RENN (person): ADA RENN founded RENN SHIPYARD.</path>',
         '<path id="p2">ADA RENN (person): ADA RENN founded RENN SHIPYARD. RENN SHIPYARD built MV HERON.</path>',
@@ -154,7 +153,7 @@ def test_nothing_is_embedded_in_the_event_loop(monkeypatch: pytest.MonkeyPatch) 
 def test_with_c_2_the_first_destinations_are_kept() -> None:
     roles, llm = prompted()
     run(roles, **TRACE | {"search.paths_per_round": 2})
-    first = next(uncoded(r.messages[-1].content) for r in llm.requests if MARKS["path_judge"] in r.text)
+    first = next(r.messages[-1].content for r in llm.requests if MARKS["path_judge"] in r.text)
     assert first.count("<path") == 2 and "TOMAS" not in first
     _, session, _ = run(prompted()[0], **TRACE, **{"start.use_filter": False, "start.terminal_only": False})
     assert events(session, "dot")[0]["nodes"] == 9, "without a filter"
@@ -239,7 +238,7 @@ def test_missing_and_unknown_ids() -> None:
     rest = json.dumps({"judgements": [verdict("p1", "partial")]})
     roles, llm = prompted(path_judge=[partly, rest])
     prediction, session, _ = run(roles, **TRACE | {"search.rounds": 1})
-    asked = [uncoded(r.messages[-1].content) for r in llm.requests if MARKS["path_judge"] in r.text]
+    asked = [r.messages[-1].content for r in llm.requests if MARKS["path_judge"] in r.text]
     assert len(asked) == 2 and "p2" not in asked[1] and 'id="p1"' in asked[1] and 'id="p3"' in asked[1]
     assert session.by_role["path_judge"]["judge_missing"] == 1
     assert [x[0] for x in events(session, "judged")[0]["labels"]] == ["partial", "complete", "irrelevant"]
@@ -258,7 +257,7 @@ def test_an_injected_instruction_changes_nothing_outside_its_own_path() -> None:
     quoting["judgements"][2] = verdict("p3", "complete", 1.0) | {"reason": evil}
     roles, llm = prompted(path_judge=[json.dumps(quoting), ROUND_2])
     prediction, session, _ = run(roles, index, **TRACE)
-    shown = next(uncoded(r.messages[-1].content) for r in llm.requests if MARKS["path_judge"] in r.text)
+    shown = next(r.messages[-1].content for r in llm.requests if MARKS["path_judge"] in r.text)
     lines = [line for line in shown.splitlines() if line.startswith("<path")]
     assert len(lines) == 3 and [line.count("<path ") for line in lines] == [1, 1, 1]
     assert [line.count("</path>") for line in lines] == [1, 1, 1]

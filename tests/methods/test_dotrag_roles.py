@@ -51,7 +51,6 @@ from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
 from tests.helpers.dots import QUESTION, typed_graph
 from tests.helpers.each import each
-from tests.helpers.prompts import uncoded
 
 TRIPLES = [
     ("Solaris", "directed_by", "Andrei T"), ("Mirror", "directed_by", "Andrei T"), ("Mirror", "written_by", "Arseny T"),
@@ -276,7 +275,7 @@ def test_replies_that_are_no_judgements(text: str) -> None:
 
 def test_batches_fail_on_their_own() -> None:
     def is_first(request: Any) -> bool:
-        return 'id="p1">Solaris' in uncoded(request.messages[-1].content)
+        return 'id="p1">Solaris' in request.messages[-1].content
 
     llm = ScriptedBackend.of((is_first, "no"), (".", reply({"id": "p4", "label": "complete", "confidence": 1})))
     role = PromptedPathJudge(llm, PromptedPathJudgeConfig(batch=3, keep_on_failure=1))
@@ -284,7 +283,7 @@ def test_batches_fail_on_their_own() -> None:
     assert [(j.label, j.guessed) for j in judged.items] == [
         ("partial", True), ("irrelevant", False), ("irrelevant", False), ("complete", False)]  # fmt: skip
     assert judged.flags == ("judge_failed",)
-    assert "- earlier" in uncoded(llm.requests[0].text) and "only films" in uncoded(llm.requests[0].text)
+    assert "- earlier" in llm.requests[0].text and "only films" in llm.requests[0].text
 
 
 # ----------------------------------------------------------------------------------------------------- directions
@@ -296,7 +295,7 @@ def test_a_new_direction_is_one_line() -> None:
     task = RedirectTask(ASKED, GENERIC, "Solaris", (ASKED.text,), ("a path",), 2)
     llm = ScriptedBackend.of((".", "Who shot Solaris?"))
     assert do(PromptedRedirect(llm), task).query == "Who shot Solaris?"
-    assert "Tries left: 2" in uncoded(llm.requests[0].text) and "<notes>\na path" in uncoded(llm.requests[0].text)
+    assert "Tries left: 2" in llm.requests[0].text and "<notes>\na path" in llm.requests[0].text
     assert do(PromptedRedirect(ScriptedBackend.of((".", ""))), task).flags == ("redirect_failed",)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gnnrag.cli.index import main
+from gnnrag.cli.app import run
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.kb import RELATIONS
 from gnnrag.index.index import Index
@@ -104,7 +104,7 @@ def test_vectors_of_passages_only_where_they_are_used(dots: list[str]) -> None:
 def test_the_schema_of_an_index_is_drafted_and_read_back(dots: list[str], tmp_path: Path, capsys: Any) -> None:
     evaluate(load(dots))
     capsys.readouterr()
-    assert main(["draft-schema", str(tmp_path / "index")]) == 0
+    assert run(["index", "draft-schema", str(tmp_path / "index")]) == 0
     text = capsys.readouterr().out
     assert "name: starred_actors\n  definition: ''" in text and "- name: movie" in text
     file = tmp_path / "schema.yaml"

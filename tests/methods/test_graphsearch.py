@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import LLMError
-from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.graphsearch import GraphSearch
+from gnnrag.parts import ready
 from gnnrag.run.loop import Loop
 from gnnrag.text.subqueries import NOTHING
 from gnnrag.types import Question
-from tests.helpers.each import each
 from tests.helpers.parts import read_nothing
 from tests.helpers.search import (
     ACCEPT,
@@ -76,7 +74,7 @@ def test_guessed_sub_queries_do_not_outrank_the_question() -> None:
     roles = prompted(scripted())
     roles["decomposer"].is_guess = True
     index = SearchIndex()
-    loop = Loop(GraphSearch(index, roles, search(promote="none")), TwoChannels(), read_nothing, index.lookup)
+    loop = Loop(ready(search(promote="none"), index=index, roles=roles), TwoChannels(), read_nothing, index.lookup)
     prediction, _ = asyncio.run(loop.answer(QUESTION))
     assert prediction.ranking == ("P1", "P4", "P2", "P3")
     assert run_search(scripted(), promote="none", merge="rank")[0].ranking == ("P1", "P2", "P3", "P4")
@@ -139,7 +137,7 @@ def test_what_the_final_answer_reads_and_in_which_order() -> None:
 
 
 # ----------------------------------------------------------------------------------------------- section 2.4
-@each("replies, expected, retrievals", [(ACCEPT, 25, 7), (BOTH_EXPAND, 31, 11)])
+@pytest.mark.parametrize("replies, expected, retrievals", [(ACCEPT, 25, 7), (BOTH_EXPAND, 31, 11)])
 def test_calls_of_section_2_4(replies: dict[str, Any], expected: int, retrievals: int) -> None:
     gaps = {("text", f"{n} gap"): ["P3"] for n in ("first", "second")}
     gaps |= {("graph", f"{n} gap"): ["e5"] for n in ("third", "fourth")}
@@ -175,7 +173,7 @@ class Everything(dict[Any, Any]):
         return ["P1"] if key[0] == "text" else ["e1"]
 
 
-@each(
+@pytest.mark.parametrize(
     "ablate, expected",
     [
         (["grounding", "answering", "drafting", "reflection"], 11),  # R1
@@ -211,18 +209,6 @@ def test_without_grounding_all_sub_queries_are_retrieved_at_once() -> None:
     assert [row["answer"] for row in events(session, "sub_query")] == [""] * 6
 
 
-def test_a_row_without_drafts_in_the_final_answer_asks_the_same_as_the_row_before() -> None:
-    prompts = []
-    for ablate in (["drafting", "reflection"], ["reflection"]):
-        backend = scripted()
-        run_search(backend, ablate=ablate, context__drafts_in_final=False)
-        prompts.append(final_prompt(backend))
-    assert prompts[0] == prompts[1]
-    backend = scripted()
-    run_search(backend, ablate=["reflection"])
-    assert final_prompt(backend) != prompts[0]
-
-
 # ----------------------------------------------------------------------------------- concurrency, faults, attacks
 def test_concurrency_changes_no_prompt_prediction_or_trace() -> None:
     questions = [dataclasses.replace(QUESTION, id=f"q{i}") for i in range(5)]
@@ -230,10 +216,10 @@ def test_concurrency_changes_no_prompt_prediction_or_trace() -> None:
     runs = []
     for concurrency, latency in ((1, 0.0), (16, 0.002)):
         backend, rows = scripted(), {}
-        backend.config.latency_s = latency
+        backend.latency_s = latency
         index = SearchIndex()
-        loop = Loop(GraphSearch(index, prompted(backend), search()), TwoChannels(), read_nothing, index.lookup,
-                    concurrency=concurrency)  # fmt: skip
+        method = ready(search(), index=index, roles=prompted(backend))
+        loop = Loop(method, TwoChannels(), read_nothing, index.lookup, concurrency=concurrency)
         asyncio.run(loop.run(questions, lambda p, s, rows=rows: rows.update({p.question_id: (p, s.events)})))
         runs.append({id_: (dataclasses.replace(p, seconds=0.0), e) for id_, (p, e) in rows.items()})
         runs.append({"prompts": sorted(r.text for r in backend.requests)})
@@ -241,54 +227,11 @@ def test_concurrency_changes_no_prompt_prediction_or_trace() -> None:
     assert len(runs[0]) == 6
 
 
-class Lagging(ScriptedBackend):
-    """Lets those requests wait whose prompt begins with one of `late`."""
-
-    late: tuple[str, ...] = ()
-
-    async def generate(self, request: Any) -> Any:
-        await asyncio.sleep(0.003 * request.messages[0].content.startswith(self.late))
-        return await super().generate(request)
-
-
-def test_which_side_is_faster_changes_no_trace() -> None:
-    traces = []
-    for late in (("You extract evidence", "You complete sub"), ("You extract triples", "You are a critical")):
-        backend, index = Lagging(scripted().config), SearchIndex()
-        backend.late = late
-        loop = Loop(GraphSearch(index, prompted(backend), search()), TwoChannels(), read_nothing, index.lookup)
-        traces.append(asyncio.run(loop.answer(QUESTION))[1].events)
-    assert traces[0] == traces[1] and len(traces[0]) > 30
-
-
-class Depths(ScriptedBackend):
-    """Counts how many calls had to wait for one another, in the longest chain."""
-
-    depth = 0
-
-    async def generate(self, request: Any) -> Any:
-        own = self.depth + 1
-        reply = await super().generate(request)
-        self.depth = max(self.depth, own)
-        return reply
-
-
-def test_the_longest_chain_of_calls() -> None:
-    gaps = {("text", f"{n} gap"): ["P3"] for n in ("first", "second")}
-    gaps |= {("graph", f"{n} gap"): ["e5"] for n in ("third", "fourth")}
-    backend = Depths(scripted(**BOTH_EXPAND).config)
-    backend.config.latency_s = 0.01
-    prediction, _ = run_search(backend, TwoChannels(TABLE | gaps))
-    assert len(backend.requests) == 31
-    retrievals = prediction.rounds + 1  # each spends one call of a retriever that reads its query by a model
-    assert (backend.depth, backend.depth + retrievals) == (14, 18)
-
-
 MODULE_NAMES = ["qd_text", "qd_graph", "cr_text", "cr_graph", "qg_text", "qg_graph", "ans", "draft_text",
                 "draft_graph", "check_text", "check_graph", "expand_graph", "final"]  # fmt: skip
 
 
-@each("module", MODULE_NAMES)
+@pytest.mark.parametrize("module", MODULE_NAMES)
 def test_a_failing_module_never_stops_a_question(module: str) -> None:
     base: dict[str, Any] = {"cr_text": "x", "ans": "y", "cr_graph": '[("a","b","c")]', "qg_text": "z?"}
     base |= {"draft_graph": "d", "draft_text": "d", "check_text": "Yes", "check_graph": "No", "expand_text": "[]"}

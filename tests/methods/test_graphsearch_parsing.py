@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.methods.graphsearch import SideState, must_ground, retrieval_string
+from gnnrag.methods.graphsearch import GraphSearch, SideState
 from gnnrag.methods.graphsearch.prompted import (
     cited_numbers,
     parse_answer_line,
@@ -16,7 +16,7 @@ from gnnrag.methods.graphsearch.prompted import (
     parse_triples,
     parse_verdict,
 )
-from gnnrag.methods.graphsearch.tasks import GraphSearchConfig, resolve_search
+from gnnrag.parts import make
 from gnnrag.roles.decomposer import parse_linked, parse_triple_parts
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.text.subqueries import (
@@ -37,14 +37,13 @@ from gnnrag.text.subqueries import (
     verbalise,
     without_placeholders,
 )
-from tests.helpers.each import each
 
-PAPER = resolve_search(GraphSearchConfig())
-OFFICIAL = resolve_search(GraphSearchConfig("official"))
+PAPER = GraphSearch()
+OFFICIAL = make(GraphSearch, {"preset": "official"}, "method")
 
 
 # ---------------------------------------------------------------------------------------- decompositions as questions
-@each(
+@pytest.mark.parametrize(
     "text",
     [
         '{"Sub-query 1": "Who made it?", "Sub-query 2": "Where was #1 born?"}',
@@ -72,7 +71,7 @@ def test_ten_comes_after_nine() -> None:
     assert parse_linked(plan) == ("q1", "q9", "q10")
 
 
-@each("text", ["", "{}", "[]", "I would rather not.", '{"question": "a"}', "{" * 5000, "null"])
+@pytest.mark.parametrize("text", ["", "{}", "[]", "I would rather not.", '{"question": "a"}', "{" * 5000, "null"])
 def test_no_decomposition(text: str) -> None:
     for parse in (parse_linked, parse_triple_parts):
         with pytest.raises(MalformedError):
@@ -83,7 +82,7 @@ def test_no_decomposition(text: str) -> None:
 TWO = '[("Entity#3","flows in","Entity#2"),("Entity#3","has length","Entity#4")]'
 
 
-@each(
+@pytest.mark.parametrize(
     "value",
     [
         '[("Entity#3", "flows in", "Entity#2"), ("Entity#3", "has length", "Entity#4")]',
@@ -138,7 +137,7 @@ def test_any_triples_are_read_again(triples: list[tuple[str, str, str]]) -> None
 
 
 # -------------------------------------------------------------------------------------------------------- verdicts
-@each(
+@pytest.mark.parametrize(
     "text, last, anywhere",
     [
         ("**Yes**", "accept", "accept"),
@@ -166,7 +165,7 @@ def test_verdicts(text: str, last: str, anywhere: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ expansions
-@each(
+@pytest.mark.parametrize(
     "text, queries",
     [
         ("[]", ()),
@@ -186,7 +185,7 @@ def test_expansions(text: str, queries: tuple[str, ...]) -> None:
     assert parse_queries(text) == queries
 
 
-@each("text", ["", "Look for its length.", "[1, 2]", "[" * 9000, '{"a": 1}'])
+@pytest.mark.parametrize("text", ["", "Look for its length.", "[1, 2]", "[" * 9000, '{"a": 1}'])
 def test_no_expansions(text: str) -> None:
     with pytest.raises(MalformedError):
         parse_queries(text)
@@ -232,9 +231,9 @@ def test_filling_in_keeps_what_has_no_answer() -> None:
     assert fill("#1", {1: ""}) == "#1"
 
 
-def grounds(query: str, index: int, side: str = "semantic", earlier: str = "x", config: object = PAPER) -> bool:
+def grounds(query: str, index: int, side: str = "semantic", earlier: str = "x", config: GraphSearch = PAPER) -> bool:
     items = [HistoryItem(i, earlier, earlier) for i in range(1, index)] + [HistoryItem(index, query, query)]
-    return must_ground(SideState(side, "text", items=items), index - 1, config)  # type: ignore[arg-type]
+    return config.must_ground(SideState(side, "text", items=items), index - 1)
 
 
 def test_when_a_sub_query_is_grounded() -> None:
@@ -273,18 +272,18 @@ def test_retrieval_strings_of_triples() -> None:
     assert verbalise(PRICE) == "Ünal Café sold in 1974 for $1,200 owned by"
     assert letters_only(render_triples(PRICE)) == "nal Caf sold in for Entity owned by Entity"
     item = HistoryItem(1, "", render_triples(PRICE))
-    assert retrieval_string(item, "relational", PAPER) == verbalise(PRICE)
-    assert retrieval_string(item, "relational", OFFICIAL) == letters_only(render_triples(PRICE))
+    assert PAPER.retrieval_string(item, "relational") == verbalise(PRICE)
+    assert OFFICIAL.retrieval_string(item, "relational") == letters_only(render_triples(PRICE))
 
 
 def test_retrieval_strings_of_questions() -> None:
     item = HistoryItem(2, "", "Where did #1 die?")
-    assert retrieval_string(item, "semantic", PAPER) == "Where did die?"
-    assert retrieval_string(item, "semantic", OFFICIAL) == "Where did #1 die?"
+    assert PAPER.retrieval_string(item, "semantic") == "Where did die?"
+    assert OFFICIAL.retrieval_string(item, "semantic") == "Where did #1 die?"
     expanded = HistoryItem(4, "", "What is #1 in C# 12?", "expanded")
-    assert retrieval_string(expanded, "relational", OFFICIAL) == "What is #1 in C# 12?"
-    assert retrieval_string(HistoryItem(1, "", "[a] plain question"), "relational", PAPER) == "[a] plain question"
-    assert retrieval_string(HistoryItem(1, "", '[("Entity#1","","")]'), "relational", PAPER) == ""
+    assert OFFICIAL.retrieval_string(expanded, "relational") == "What is #1 in C# 12?"
+    assert PAPER.retrieval_string(HistoryItem(1, "", "[a] plain question"), "relational") == "[a] plain question"
+    assert PAPER.retrieval_string(HistoryItem(1, "", '[("Entity#1","","")]'), "relational") == ""
 
 
 # --------------------------------------------------------------------------------------------------------- history

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.graphsearch.prompted import (
@@ -35,8 +37,7 @@ from gnnrag.roles.decomposer import PromptedDecomposer
 from gnnrag.session import Session
 from gnnrag.text.subqueries import HistoryItem
 from gnnrag.types import Hit, Passage, Question
-from tests.helpers.each import each
-from tests.helpers.prompts import uncoded
+from tests.helpers.search import opened
 
 QUESTION = Question("q", "How long is the river?")
 REFUSAL = "I'm sorry, I can't help with that."
@@ -48,11 +49,11 @@ TRIPLES = '[("Entity#1","born in","Entity#2")]'
 
 def ask(cls: Any, task: Any, *replies: Any) -> tuple[Any, Session, ScriptedBackend]:
     backend, session = ScriptedBackend.of((".", list(replies))), Session("q")
-    return asyncio.run(cls(backend)(task, session)), session, backend
+    return asyncio.run(opened(cls, backend=backend)(task, session)), session, backend
 
 
 def shown(backend: ScriptedBackend) -> str:
-    return uncoded(backend.requests[0].messages[-1].content)
+    return backend.requests[0].messages[-1].content
 
 
 GROUND = GroundTask(QUESTION, "semantic", "Where was #1 born?", "the plan", HISTORY)
@@ -113,7 +114,7 @@ CASES: list[tuple[Any, Any, str, Any]] = [
 ]  # fmt: skip
 
 
-@each("cls, task, reply, expected", CASES)
+@pytest.mark.parametrize("cls, task, reply, expected", CASES)
 def test_what_a_reply_becomes(cls: Any, task: Any, reply: str, expected: Any) -> None:
     found, session, backend = ask(cls, task, reply)
     assert found == expected
@@ -126,7 +127,7 @@ def test_what_a_reply_becomes(cls: Any, task: Any, reply: str, expected: Any) ->
         assert found == expected and session.failed_calls() is not None
 
 
-@each(
+@pytest.mark.parametrize(
     "cls, task, good",
     [
         (PromptedDecomposer, LINKED, '{"Sub-query 1": "a?"}'),
@@ -139,7 +140,7 @@ def test_what_a_reply_becomes(cls: Any, task: Any, reply: str, expected: Any) ->
 def test_the_second_try_counts(cls: Any, task: Any, good: str) -> None:
     found, session, backend = ask(cls, task, "", good)
     assert found.flags == () and len(backend.requests) == 2
-    assert "Format:" in uncoded(backend.requests[1].messages[-1].content)
+    assert "Format:" in backend.requests[1].messages[-1].content
     assert session.usage()["llm_calls"] == 2
 
 

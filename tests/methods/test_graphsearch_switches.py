@@ -6,10 +6,10 @@ import dataclasses
 import json
 from typing import Any
 
+import pytest
+
 from gnnrag.methods.graphsearch import GraphSearch
-from gnnrag.methods.graphsearch.tasks import resolve_search
 from gnnrag.text.subqueries import NOTHING
-from tests.helpers.each import each
 from tests.helpers.search import (
     ACCEPT,
     PASSAGES,
@@ -31,7 +31,7 @@ from tests.helpers.search import (
 LONG = " ".join(f"w{i:03}" for i in range(400))
 
 
-@each(
+@pytest.mark.parametrize(
     "expand_on, expanded",
     [
         ("reject", ["relational"]),
@@ -66,7 +66,7 @@ def test_an_expansion_that_was_asked_before_is_dropped_and_the_rest_is_capped() 
     assert len([q for q in retriever.asked if q.text.startswith("gap")]) == 9
 
 
-@each("fallback, asked", [("drop", 0), ("raw", 1)])
+@pytest.mark.parametrize("fallback, asked", [("drop", 0), ("raw", 1)])
 def test_an_expansion_that_is_no_list(fallback: str, asked: int) -> None:
     retriever = TwoChannels()
     run_search(scripted(expand_graph="Look for its length"), retriever, reflection__expansion_fallback=fallback)
@@ -145,7 +145,7 @@ def test_an_empty_view_is_marked_and_not_refined_but_answered() -> None:
     assert len(backend.requests) == 25
 
 
-@each("reply", ["{}", "I will not do that.", ""])
+@pytest.mark.parametrize("reply", ["{}", "I will not do that.", ""])
 def test_an_empty_decomposition_touches_its_own_side_only(reply: str) -> None:
     backend = scripted(qd_graph=reply, ans={"How long is the river that": "?", **_answers()}, draft_graph="d", **ACCEPT)
     _, session = run_search(backend)
@@ -183,7 +183,7 @@ def test_the_history_goes_by_index() -> None:
     assert "Sub-query 1: first?" in asked[0] and "Sub-query 2: second?" in asked[0]
 
 
-@each(
+@pytest.mark.parametrize(
     "how, shown, hidden",
     [("refined", "She was born in Esker Vale [1]", "taught in Port Hallam"), ("raw", "taught in Port Hallam", "[1].")],
 )
@@ -213,7 +213,7 @@ def test_the_background_can_be_full_aligned_or_off() -> None:
     assert PASSAGES["P1"] not in graph and "composed by" in graph
 
 
-@each("channels, graph", [("semantic", False), ("relational", True)])
+@pytest.mark.parametrize("channels, graph", [("semantic", False), ("relational", True)])
 def test_one_channel_alone(channels: str, graph: bool) -> None:
     backend, retriever = scripted(**ACCEPT), TwoChannels()
     prediction, session = run_search(backend, retriever, channels=channels)
@@ -223,7 +223,7 @@ def test_one_channel_alone(channels: str, graph: bool) -> None:
     assert len(events(session, "background")) == 1
 
 
-@each(
+@pytest.mark.parametrize(
     "settings, channels",
     [
         ({}, {"text", "graph"}),
@@ -244,7 +244,7 @@ def test_the_channels_that_a_retriever_must_have(settings: dict[str, Any], chann
     assert prediction.error is None and {q.channel for q in retriever.asked} == channels
 
 
-@each(
+@pytest.mark.parametrize(
     "sources",
     [("text", "graph"), ("graph", "text"), ("text", "text"), ("graph", "graph"),
                                      ("full", "full")],
@@ -258,31 +258,11 @@ def test_the_five_alignments(sources: tuple[str, str]) -> None:
     assert [q.channel for q in first] == expected
 
 
-def test_presets_differ_where_the_specification_says_so() -> None:
-    def flat(config: Any) -> dict[str, Any]:
-        rows = dataclasses.asdict(resolve_search(config))
-        sections = {name: row if isinstance(row, dict) else {"": row} for name, row in rows.items()}
-        return {f"{name}.{key}".strip("."): value for name, row in sections.items() for key, value in row.items()}
-
-    paper, official = flat(search()), flat(search(preset="official"))
-    assert {name: (value, official[name]) for name, value in paper.items() if value != official[name]} == {
-        "preset": ("paper", "official"),
-        "reflection.expand_on": ("reject", "accept"),
-        "reflection.verdict_parse": ("last", "anywhere"),
-        "reflection.expansion_fallback": ("drop", "raw"),
-        "reflection.max_expansions": (5, 0),
-        "context.drafts_in_final": (True, False),
-        "context.answer_line": (True, False),
-        "context.labels": ("plain", "released"),
-        "views.if_empty": ("skip", "refine"),
-        "graph_grounding": ("bound_only", "always"),
-        "on_empty_decomposition": ("use_question", "skip"),
-        "triple_text": ("verbalised", "letters_only"),
-        "parsing": ("repaired", "released"),
-        "max_parts": (12, 0),
-    }
-    mixed = resolve_search(search(preset="official", reflection__expand_on="reject"))
-    assert mixed.reflection.expand_on == "reject" and mixed.triple_text == "letters_only"
+def test_a_preset_is_a_layer_below_what_is_given() -> None:
+    assert dataclasses.asdict(search(preset="paper")) == dataclasses.asdict(search())
+    official = search(preset="official", reflection__expand_on="always")
+    assert (official.reflection.expand_on, official.reflection.verdict_parse) == ("always", "anywhere")
+    assert official.context.labels == "released" and not official.context.answer_line and official.max_parts == 0
 
 
 # ---------------------------------------------------------------------------------------------- limits and answers

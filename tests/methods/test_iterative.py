@@ -98,7 +98,7 @@ def test_a_repeated_query_is_counted():
 
 
 def test_failures_end_the_loop_not_the_question():
-    roles = {"reasoner": PromptedReasoner(ScriptedBackend.of((".", "")))}
+    roles = {"reasoner": ready(PromptedReasoner(), backend=ScriptedBackend.of((".", "")))}
     prediction, session = answer_one(ready(IRCoT(), index=ToyIndex(), roles=roles), ToyRetriever(TABLE))
     assert prediction.error is None and prediction.ranking and session.by_role["reasoner"]["loop_error"] == 1
     table = {**TABLE, "s1": broken("bug")}
@@ -110,7 +110,10 @@ def test_offline_and_oracle_ask_for_what_is_missing(tmp_path):
     index = small_index(tmp_path)
     hops = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
     question = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=hops)
-    for role, query in ((OracleReasoner(index), "Where was Vera Lindqvist born?"), (OfflineReasoner(index), None)):
+    for role, query in (
+        (ready(OracleReasoner(), index=index), "Where was Vera Lindqvist born?"),
+        (ready(OfflineReasoner(), index=index), None),
+    ):
         shown = index.lookup(["p0"])
         step = asyncio.run(role(ReasonTask(question, shown, (), "ircot"), Session("q")))
         assert step.query == query if query else "vera lindqvist" in (step.query or "").lower()
@@ -118,7 +121,7 @@ def test_offline_and_oracle_ask_for_what_is_missing(tmp_path):
         prediction, _ = answer_one(method, ready(DenseRetriever(), index=index))
         assert prediction.error is None
     done = asyncio.run(
-        OracleReasoner(index)(ReasonTask(question, index.lookup(["p0", "p1"]), (), "gcot"), Session("q"))
+        ready(OracleReasoner(), index=index)(ReasonTask(question, index.lookup(["p0", "p1"]), (), "gcot"), Session("q"))
     )
     assert done.done and done.query is None
 

@@ -67,7 +67,8 @@ def test_failures() -> None:
     assert prediction.error == "the server is down" and asked == ["Q", "f1"] and prediction.usage["llm_calls"] == 1
     llm = ScriptedBackend.of((".", LLMError("down")))
     prediction, _ = answer_one(
-        ready(MultiHop(), index=ToyIndex(), roles={"thoughts": PromptedThoughts(llm)}), ToyRetriever(TABLE)
+        ready(MultiHop(), index=ToyIndex(), roles={"thoughts": ready(PromptedThoughts(), backend=llm)}),
+        ToyRetriever(TABLE),
     )
     assert prediction.error == "language-model calls failed after retries (thoughts: 1): down"
     assert prediction.answer == "a b z", "what was found is still read"

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.writers.base import Curated, CurateTask, Typed, TypesTask
 from gnnrag.roles.writers.entities import (
     OfflineCurator,
     OfflineTypes,
-    OfflineTypesConfig,
     PromptedCurator,
     PromptedTypes,
     common,
@@ -46,17 +46,17 @@ class TestOfflineCurator:
         ],
     )
     def test_groups(self, names, kind, groups):
-        assert run(OfflineCurator(), task(*names, kind=kind))[0] == Curated(groups)
+        assert run(ready(OfflineCurator()), task(*names, kind=kind))[0] == Curated(groups)
 
     def test_things_of_two_types_stay_apart(self):
         given = CurateTask((("a", "Mercury", "person", ""), ("b", "MERCURY", "planet", ""), ("c", "mercury", "", "")))
-        assert run(OfflineCurator(), given)[0].groups == (("a", "c"), ("b",))
+        assert run(ready(OfflineCurator()), given)[0].groups == (("a", "c"), ("b",))
 
 
 class TestPromptedCurator:
     def test_small_clusters_are_asked_about_once(self):
         backend = ScriptedBackend.of(("", '{"groups": [[3, 1], [2]]}'))
-        result, _ = run(PromptedCurator(backend), task(*PLANS))
+        result, _ = run(ready(PromptedCurator(), backend=backend), task(*PLANS))
         assert result == Curated(((PLANS[0], PLANS[2]), (PLANS[1],))) and len(backend.requests) == 1
         assert (
             "1. DEVELOPMENT PLAN\n2. PLANNING OFFICE\n3. DEVELOPMENT PLANS" in backend.requests[0].messages[-1].content
@@ -68,7 +68,7 @@ class TestPromptedCurator:
     )
     def test_what_is_no_partition_leaves_all_apart(self, reply):
         backend = ScriptedBackend.of(("", reply))
-        result, session = run(PromptedCurator(backend), task(*PLANS))
+        result, session = run(ready(PromptedCurator(), backend=backend), task(*PLANS))
         assert result == Curated(tuple((name,) for name in PLANS), ("curator_failed",))
         assert session.by_role["curator"]["parse_failure"] == 2
 
@@ -86,12 +86,12 @@ class TestPromptedCurator:
             number = {name: int(n) for n, name in rows}
             return json.dumps({"groups": [[number[name] for name in group] for group in wishes[len(orders) - 1]]})
 
-        result, _ = run(PromptedCurator(ScriptedBackend.of(("", answer))), task(*names))
+        result, _ = run(ready(PromptedCurator(), backend=ScriptedBackend.of(("", answer))), task(*names))
         assert result.groups == (("name 0", "name 1"), ("name 2",), ("name 3", "name 4"), ("name 5",))
         assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) == names
         first = list(orders)
         wishes.extend(wishes)
-        run(PromptedCurator(ScriptedBackend.of(("", answer))), task(*names))
+        run(ready(PromptedCurator(), backend=ScriptedBackend.of(("", answer))), task(*names))
         assert orders[2:] == first  # the same cluster is asked about in the same orders
 
     def test_partitions(self):
@@ -117,7 +117,7 @@ def typed(request, kind="person"):
 class TestTypes:
     def test_a_batch_is_one_call(self):
         backend = ScriptedBackend.of(("", typed))
-        result, _ = run(PromptedTypes(backend), TypesTask(entities(25), SCHEMA))
+        result, _ = run(ready(PromptedTypes(), backend=backend), TypesTask(entities(25), SCHEMA))
         assert result == Typed(tuple((f"e{i}", "person") for i in range(25))) and len(backend.requests) == 1
         shown = backend.requests[0].messages[-1].content
         assert "- place: somewhere one can be\n- unsure: " in shown and "25. Name 24: about 24" in shown
@@ -128,7 +128,7 @@ class TestTypes:
             return "?" if "Name 2:" in shown else typed(request, "place")
 
         backend = ScriptedBackend.of(("", answer))
-        result, session = run(PromptedTypes(backend), TypesTask(entities(4), SCHEMA))
+        result, session = run(ready(PromptedTypes(), backend=backend), TypesTask(entities(4), SCHEMA))
         assert dict(result.types) == {"e0": "place", "e1": "place", "e2": "unsure", "e3": "place"}
         assert result.flags == ("types_failed",)
         assert len(backend.requests) == 3 + 1 + 3 + 3 + 1 and session.by_role["types"]["calls"] == 11
@@ -140,7 +140,7 @@ class TestTypes:
             ('{"types": {"1": "person"}}', "not 1 to 2"),
             ('{"types": {"1": "person", "2": "place", "3": "place"}}', "not 1 to 2"),
             ('{"types": {"1": "person", "2": "ship"}}', "does not have: ship"),
-            ('{"types": ["person", "place"]}', "no object"),
+            ('{"types": ["person", "place"]}', "types"),
         ],
     )
     def test_malformed(self, reply, problem):
@@ -160,11 +160,8 @@ class TestTypes:
             def encode(self, texts):
                 return np.array([table[t] for t in texts], dtype=np.float32)
 
-        class Tools:
-            def embedder(self):
-                return Embedder()
-
         given = TypesTask((*entities(2), ("e2", "Name 2", "")), (*SCHEMA, ("unsure", "else")))
-        result, _ = run(OfflineTypes(Tools(), OfflineTypesConfig(0.15)), given)
+        result, _ = run(ready(OfflineTypes(0.15), embedder=Embedder), given)
         assert dict(result.types) == {"e0": "person", "e1": "place", "e2": "unsure"}
-        assert run(OfflineTypes(Tools()), TypesTask(entities(1), (("unsure", "x"),)))[0].types == (("e0", "unsure"),)
+        unsure = run(ready(OfflineTypes(), embedder=Embedder), TypesTask(entities(1), (("unsure", "x"),)))[0]
+        assert unsure.types == (("e0", "unsure"),)

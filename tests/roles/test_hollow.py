@@ -6,7 +6,7 @@ import asyncio
 
 from gnnrag.llm.base import Reply
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.hollow import has_fact, is_loop, is_no_answer, is_refusal
+from gnnrag.roles.parsing import has_fact, is_loop, is_no_answer, is_refusal
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session, concurrently
 from tests.helpers.each import each

@@ -11,13 +11,14 @@ import pytest
 
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
 from gnnrag.roles.citations import cited_answer, parse_cited
 from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.offline_reader.quoting import statements
 from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reader import PromptedReader, PromptedReaderConfig
+from gnnrag.roles.reader import PromptedReader
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.each import each
@@ -137,7 +138,7 @@ def reply(*sentences: tuple[str, list[int]]) -> str:
 def prompted(*replies: str, style: str = "long", **settings) -> tuple[Answer, Session, ScriptedBackend]:
     llm, session = ScriptedBackend.of((".", list(replies))), Session("q")
     task = ReaderTask(Question("q", "How is peat used?"), GUIDE, "", style, 60)
-    return asyncio.run(PromptedReader(llm, PromptedReaderConfig(**settings))(task, session)), session, llm
+    return asyncio.run(ready(PromptedReader(**settings), backend=llm)(task, session)), session, llm
 
 
 def test_sentences_cite_and_are_checked_against_what_they_cite() -> None:

@@ -55,7 +55,7 @@ def test_before_the_first_step_queries_are_the_bases(base: Path, index: Index) -
     assert np.allclose(work.vectors([(question, ())])[0], index.embedder.encode([question])[0], atol=1e-5)
     read = index.embedder.encode([f"{question} {passage.content}"])[0]
     expected = read - 0.5 * index.passage_vectors[0]
-    found = work.encode_next(question, [passage])
+    found = work.vectors([(question, (0,))])[0]
     assert np.allclose(found, expected / np.linalg.norm(expected), atol=1e-5)
 
 
@@ -128,7 +128,7 @@ def test_names_are_asked_for_in_words(folder: Path, base: Path, index: Index) ->
     others = tuple(p for p in index.passages if p.id != named.id)[:3]
     task = ThoughtsTask(Question("q", f"Who made {named.title}?"), others)
     (mixed,) = VectorThoughts(encoder, is_mixed=True).think([task])
-    expected = OfflineThoughts(index).think(task).fast
+    expected = ready(OfflineThoughts(), index=index).think(task).fast
     assert expected and mixed.slow == expected and list(mixed.vectors) == ["fast"]
     unnamed = ThoughtsTask(Question("q", "hm?"), others[:0])
     assert VectorThoughts(encoder, is_mixed=True).think([unnamed])[0].fast is None
@@ -152,9 +152,9 @@ def test_thoughts_follow_the_best_passages(folder: Path, base: Path, index: Inde
     assert (
         one.fast == f"{question.text} {index.passages[0].title}" and len({one.fast, one.slow, two.fast, two.slow}) == 4
     )
-    (few,) = thoughts.think([ThoughtsTask(question, tuple(index.passages[:1]), round=2)])
+    (few,) = thoughts._vectors.think([ThoughtsTask(question, tuple(index.passages[:1]), round=2)])
     assert few.fast and few.slow is None and list(few.vectors) == ["fast"]
-    (none,) = thoughts.think([ThoughtsTask(question, ())])
+    (none,) = thoughts._vectors.think([ThoughtsTask(question, ())])
     assert none.fast is None and none.flags == ("nothing_shown",)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.roles.chain import parse_chain
-from gnnrag.roles.parsing import clean_line, json_objects, objects, python_literal, strip_markup, strip_thinking
+from gnnrag.roles.parsing import clean_line, json_objects, python_literal, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import parse_hipporag, parse_robust
 from gnnrag.roles.thoughts import parse_thoughts
@@ -96,7 +96,7 @@ def test_what_is_no_number_is_null_and_broken_rows_are_mended() -> None:
         ('{"a": ["b}", "{c"]}', {"a": ["b}", "{c"]}),
         ("Here: {'a': ['b}', \"it's\"], 'n': None}", {"a": ["b}", "it's"], "n": None}),
         ('{"a": null, "t": true}', {"a": None, "t": True}),
-        ("{'a': ('x', -1)}", {"a": ("x", -1)}),
+        ("{'a': ('x', -1)}", {"a": ["x", -1]}),
         ('{"a": [["x", "y", "z"], ["x", "y", "to', {"a": [["x", "y", "z"], ["x", "y"]]}),
         ('{"a": ["x", "y", "to', {"a": ["x", "y"]}),
         ('{"a": [["x", "y", "z"]', {"a": [["x", "y", "z"]]}),
@@ -106,13 +106,13 @@ def test_what_is_no_number_is_null_and_broken_rows_are_mended() -> None:
     ],
 )
 def test_first_object(text: str, expected: Any) -> None:
-    assert next(objects(text)) == expected
+    assert next(json_objects(text, whole=True)) == expected
 
 
 def test_only_literals_are_read() -> None:
     for text in ("__import__('os').getcwd()", "{'a': open('x')}", "{**{}}", "f'{1}'", "a", "1 +", "[" * 60):
         assert python_literal(text) is None, text
-    assert list(objects("{" * 3000)) == []
+    assert list(json_objects("{" * 3000)) == []
 
 
 PARSERS = (parse_thoughts, parse_chain, parse_selection, parse_yes_no, parse_hipporag, parse_robust)

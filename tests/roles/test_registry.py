@@ -49,7 +49,7 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
     assert isinstance(roles["chain"], OfflineChain) and isinstance(roles["verifier"], OracleVerifier)
     assert roles["chain"].max_bridges == 7
     roles = book("roles.verifier=prompted", "roles.verifier.options.mode=pointwise", "llm=scripted")
-    assert isinstance(roles["verifier"], PromptedVerifier) and roles["verifier"].config.mode == "pointwise"
+    assert isinstance(roles["verifier"], PromptedVerifier) and roles["verifier"].mode == "pointwise"
 
 
 @each(
@@ -58,7 +58,7 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
         (["roles.verifier=prompted", "roles.verifier.options.moed=pointwise", "llm=scripted"], "verifier",
          "unknown setting 'roles.verifier.options.moed'. Did you mean 'mode'"),
         (["roles.verifier=oracle", "roles.verifier.options.x=1"], "verifier",
-         "roles.verifier.options has no settings, but got x"),
+         "unknown setting 'roles.verifier.options.x'"),
         (["roles.verifier.path=ckpt"], "verifier",
          "roles.verifier.path=ckpt: the role is offline; give roles.verifier=tuned as well"),
         (["llm=scripted"], "judge", "role 'judge' is unknown"),

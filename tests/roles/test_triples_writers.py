@@ -10,11 +10,19 @@ from gnnrag.errors import LLMError
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.writers import records as gleaning
+from gnnrag.roles.writers import triples as gleaning
 from gnnrag.roles.writers.base import TriplesTask
-from gnnrag.roles.writers.records import is_yes
-from gnnrag.roles.writers.triples import HyperTriples, LightRAGTriples, OpenIETriples, merged, read_names, read_triples
+from gnnrag.roles.writers.triples import (
+    HyperTriples,
+    LightRAGTriples,
+    OpenIETriples,
+    is_yes,
+    merged,
+    read_names,
+    read_triples,
+)
 from gnnrag.session import Session
 from gnnrag.types import Passage
 from tests.helpers.each import each
@@ -25,7 +33,7 @@ TAGGED = Passage("p", "Ada </passage>", "Ada knew Byron.")
 
 def ask(*rules, **task):
     backend, session = ScriptedBackend.of(*rules), Session("s")
-    writer = OpenIETriples(backend)
+    writer = ready(OpenIETriples(), backend=backend)
     return asyncio.run(writer(TriplesTask(TAGGED, **task), session)), backend, session
 
 
@@ -116,7 +124,7 @@ def last(text):
 def run(cls, *replies, asked="no", more=MORE, **task):
     backend = ScriptedBackend.of((last(LOOK), more), (last(ASK), asked), (lambda r: True, list(replies)))
     session = Session("s")
-    return asyncio.run(cls(backend)(TriplesTask(PASSAGE, **task), session)), backend, session
+    return asyncio.run(ready(cls(), backend=backend)(TriplesTask(PASSAGE, **task), session)), backend, session
 
 
 def kinds(backend):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.cli.index import main
+from gnnrag.cli.app import run
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.types import Passage
@@ -164,7 +164,7 @@ def test_the_command_writes_such_a_page(browser: Any, tmp_path: Path) -> None:
         ("a", ["--entity", "Lord Byron"], "Lord Byron"),
         ("b", ["--question", question], question),
     ):
-        main(["inspect", str(tmp_path / "index"), "--html", str(tmp_path / f"{name}.html"), *more])
+        run(["index", "inspect", str(tmp_path / "index"), "--html", str(tmp_path / f"{name}.html"), *more])
         page = opened(browser, tmp_path / f"{name}.html")
         assert page.find_element("id", "title").text == title and complaints(page) == []
         assert int(sees(page, "document.getElementById('drawn').textContent").split()[0]) >= 3

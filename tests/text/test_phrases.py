@@ -68,7 +68,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("tagged, official, clean", ROWS)
+@pytest.mark.parametrize(("tagged", "official", "clean"), ROWS)
 def test_measured_rows(tagged, official, clean):
     found = noun_phrases(tokens_of(tagged), "official")
     assert set(found) == official
@@ -85,7 +85,7 @@ def test_clean_keeps_the_start_of_a_recognised_name():
 
 # ------------------------------------------------------------------------------------------------ without tags
 @pytest.mark.parametrize(
-    "sentence, expected",
+    ("sentence", "expected"),
     [
         ("She was the chief queen of King Thado (r. 1426-1440).", ["King Thado", "1426", "1440"]),
         (

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.text.sentences import rows_around, split_sentences
+from gnnrag.text.sentences import split_sentences
 
 
 @pytest.mark.parametrize(
-    "text, expected",
+    ("text", "expected"),
     [
         ("He left. She stayed.", ["He left.", "She stayed."]),
         ("Dr. Smith met F.W. Murnau. They spoke.", ["Dr. Smith met F.W. Murnau.", "They spoke."]),
@@ -44,14 +44,3 @@ def test_nothing_but_whitespace_is_lost(text):
     sentences = split_sentences(text)
     assert "".join("".join(sentences).split()) == "".join(text.split())
     assert all(s == s.strip() and s for s in sentences)
-
-
-def test_of_a_long_table_the_rows_around_what_is_wanted():
-    rows = [f"| item 1{i} | {i} kilos |" for i in range(9)]
-    text = "\n".join(["Prices of today.", "", "| Thing | Weight |", "| --- | --- |", *rows])
-    prose, shown = rows_around(text, "weight of item 14 and item 18", 2)
-    assert prose.strip() == "Prices of today."
-    assert shown == ["| Thing | Weight |", "...", rows[4], "...", rows[8]]
-    assert rows_around(text, "item", 9)[1] == ["| Thing | Weight |", *rows]
-    for no_table in ("A | B", "| one | two |\n| three | four |", ""):
-        assert rows_around(no_table, "one") == (no_table, [])

@@ -12,7 +12,7 @@ def names(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "text, expected",
+    ("text", "expected"),
     [
         ("The Journal of Small Ships is a quarterly journal.", ["Journal of Small Ships"]),
         ("Teutberga( died 875) was a queen.", ["Teutberga"]),

@@ -38,7 +38,7 @@ def test_coverage_is_a_weighted_share() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, count",
+    ("text", "count"),
     [
         ("Surgery removes it. Radiation follows; drugs come last.", 3),
         ("Is it curable? Mostly it is curable.", 1),
@@ -53,7 +53,7 @@ def test_statements(text, count):
 
 
 @pytest.mark.parametrize(
-    "statement, text, expected",
+    ("statement", "text", "expected"),
     [
         ("Surgery removes the tumour.", "The tumour is removed by surgery.", 1.0),
         ("Surgery removes the tumour.", "Surgery is common. It is used here. Tumours are removed.", 1.0),
@@ -76,7 +76,7 @@ def test_what_the_question_says_can_be_left_out() -> None:
     statement = said("The stage of Hodgkin lymphoma is told by 2 tests, with scans.")
     left = statement.without(content_stems("How is the stage of Hodgkin lymphoma told?"))
     assert left.names == frozenset() and left.numbers == {"2"} and left.stems == {"test", "scan"}
-    assert math.isnan(support(said("a b").without({"b"}), windows("b"), same)) and left.without({"x"}) is left
+    assert math.isnan(support(said("a b").without({"b"}), windows("b"), same))
 
 
 def test_citations_are_no_part_of_an_answer() -> None:

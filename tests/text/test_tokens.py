@@ -34,5 +34,5 @@ def test_a_tokenizer_folder_is_used(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tokenizer='.*nowhere' cannot be loaded .*'estimate'"):
+    with pytest.raises(ConfigError, match=r"tokenizer=.*nowhere"):
         TokenCounter(str(tmp_path / "nowhere")).count("x")

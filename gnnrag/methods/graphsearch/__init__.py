@@ -1,11 +1,13 @@
-"""GraphSearch: six modules in two channels on top of any graph retriever (arXiv 2509.22009)."""
+"""GraphSearch: six modules on two sides, on top of any graph retriever (arXiv 2509.22009)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge
 
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.methods.base import Method, State
@@ -15,18 +17,14 @@ from gnnrag.methods.graphsearch.tasks import (
     Draft,
     DraftTask,
     ExpandTask,
-    GraphSearchConfig,
     GroundTask,
     Refined,
     RefineTask,
     Side,
     SubAnswerTask,
     View,
-    background_source,
-    cut_view,
-    resolve_search,
-    sides_of,
 )
+from gnnrag.parts import part
 from gnnrag.pool import Pool, passages_behind, promote
 from gnnrag.roles.base import DecomposeTask
 from gnnrag.roles.prompting import MalformedError
@@ -42,7 +40,54 @@ from gnnrag.text.subqueries import (
     verbalise,
     without_placeholders,
 )
-from gnnrag.types import Channel, Evidence, Passage, Query, Question, Ranking
+from gnnrag.types import Channel, Evidence, Query, Question, Ranking
+
+Count = Annotated[int, Ge(1)]
+Source = Literal["text", "graph", "full"]
+# Table 3 of the paper leaves these out one after the other; check and expansion only go together.
+Module = Literal["decomposition", "refinement", "grounding", "answering", "drafting", "reflection"]
+CHANNELS: dict[str, tuple[Channel, ...]] = {"text": ("text",), "graph": ("graph",), "full": ("text", "graph")}
+GUESSED = 0.95  # weight of what guessed queries found, against what the question found
+SHOWN = 10  # passages that implementations without a language model look at
+
+
+@dataclass
+class Views:
+    """What is retrieved, and which of it a side sees."""
+
+    top_k: Count = 30  # passages, and entities and relations each, of one retrieval
+    # retrieve with the whole question first: full view, aligned with the side, or off
+    background: Literal["full", "aligned", "off"] = "full"
+    semantic_source: Source = "text"  # what the semantic side sees (Figure 8)
+    relational_source: Source = "graph"  # the same for the relational side
+    tokens: Count = 12000  # of one view, estimated; passages go first, then relations, then entities
+    if_empty: Literal["skip", "refine"] = "skip"  # a view without anything: skip the refinement, or refine nothing
+
+
+@dataclass
+class Context:
+    """What the modules read."""
+
+    answer: Literal["refined", "raw"] = "refined"  # the context that interim answers are read from
+    reflect: Literal["history", "raw"] = "history"  # the context of draft, check and expansion: refined or raw
+    drafts_in_final: bool = True  # the final answer sees the drafts
+    labels: Literal["plain", "released"] = "plain"  # of the history
+    history_tokens: Count = 24000  # of a rendered history, estimated; the oldest contexts go first
+    final_tokens: Count = 48000  # of what the final answer is read from, estimated; the oldest contexts go first
+    short_answers: bool = False  # interim answers begin with a short one
+    answer_line: bool = True  # the final answer ends with a line that holds the short answer
+
+
+@dataclass
+class Reflection:
+    """Draft, check and expansion."""
+
+    rounds: Annotated[int, Ge(0)] = 1  # 0: neither draft nor check
+    expand_on: Literal["reject", "accept", "always", "never"] = "reject"  # accept: as released
+    verdict_parse: Literal["last", "anywhere"] = "last"  # the last yes or no counts, or any yes accepts
+    unknown_verdict: Literal["reject", "accept"] = "reject"  # what a reply without yes and no counts as
+    expansion_fallback: Literal["drop", "raw"] = "drop"  # a reply without a list; raw: all of it is a query
+    max_expansions: Annotated[int, Ge(0)] = 5  # per side and round; 0 for no limit
 
 
 @dataclass
@@ -59,200 +104,13 @@ class SideState:
     rounds: int = 0
     done: bool = False
 
-
-def must_ground(side: SideState, position: int, config: GraphSearchConfig) -> bool:
-    """Tell whether a sub-query refers to earlier ones (or, as released, might)."""
-    item, always = side.items[position], config.graph_grounding == "always"
-    if item.kind == "expanded" or "grounding" in config.ablate:
-        return False
-    if side.name == "semantic":
-        return "#" in item.query if always else any(0 < k < item.index for k in references(item.query))
-    known = {k for earlier in side.items[:position] for k in variables(earlier.raw_query)}
-    return position > 0 if always else bool(known.intersection(variables(item.query)))
+    def put(self, position: int, view: View) -> None:
+        """Give an item what was retrieved for it."""
+        self.views[position] = view
+        self.items[position] = replace(self.items[position], context=view.text, context_ids=view.ids)
 
 
-def retrieval_string(item: HistoryItem, side: Side, config: GraphSearchConfig) -> str:
-    """Return what goes to the retriever for a sub-query; empty where only placeholders are left."""
-    is_released = config.triple_text == "letters_only"
-    if item.kind == "expanded" or (side == "semantic" and is_released):
-        return item.query
-    if side == "semantic":
-        return without_placeholders(item.query)
-    if is_released:
-        return letters_only(item.query)
-    try:
-        return verbalise(parse_triples(item.query)) if item.query.lstrip().startswith("[") else item.query
-    except MalformedError:
-        return without_placeholders(item.query)
-
-
-SHOWN = 10  # passages that implementations without a language model look at
-
-# The roles behind the modules QD, QG, CR, ANS, LD and FIN, EV, QE.
-MODULES = ("decomposer", "grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
-
-
-class Modules:
-    """The calls of one run; `roles` are those in `MODULES`, `config` is resolved."""
-
-    def __init__(
-        self, roles: Any, config: GraphSearchConfig, lookup: Callable[[Iterable[str]], tuple[Passage, ...]]
-    ) -> None:
-        self.roles: Mapping[str, Any] = {name: roles[name] for name in MODULES}
-        self.config, self.lookup = config, lookup
-
-    async def decompose(self, question: Question, side: SideState, session: Session) -> None:
-        """Fill a side with sub-queries (QD)."""
-        parts: tuple[str, ...] = ()
-        if "decomposition" not in self.config.ablate:
-            form: Any = "linked" if side.name == "semantic" else "triples"
-            found = await self.roles["decomposer"](
-                DecomposeTask(question, int(self.config.max_parts or 0), form, str(self.config.parsing)), session
-            )
-            parts, side.plan = found.parts, found.written or "\n".join(found.parts)
-            session.flag("decomposer", *found.flags, *(() if parts else ("empty_decomposition",)))
-        if not parts and (
-            self.config.on_empty_decomposition == "use_question" or "decomposition" in self.config.ablate
-        ):
-            parts = (question.text,)
-        side.items = [HistoryItem(i, part, part) for i, part in enumerate(parts, start=1)]
-        if side.name == "semantic":
-            wrong = [item.index for item in side.items if any(not 0 < k < item.index for k in references(item.query))]
-            session.flag("decomposer", *["unresolvable_reference"] * len(wrong))
-        session.record("decomposition", side=side.name, written=side.plan, parts=list(parts))
-
-    async def ground(self, question: Question, side: SideState, position: int, session: Session) -> str:
-        """Return a sub-query with its references filled in (QG)."""
-        item = side.items[position]
-        labels = str(self.config.context.labels)
-        task = GroundTask(question, side.name, item.query, side.plan, tuple(side.items[:position]), labels)
-        found = await self.roles["grounder"](task, session)
-        session.flag("grounder", *found.flags)
-        query = found.query
-        if side.name == "relational" and query != item.query:
-            try:
-                parse_triples(query)
-            except MalformedError:
-                session.flag("grounder", "grounding_kept")
-                query = item.query
-        return query
-
-    async def refine(self, question: Question, side: Side, query: str, view: View, session: Session) -> Refined:
-        """Return what helps in a view (CR)."""
-        if "refinement" in self.config.ablate:
-            return Refined(view.text)
-        if view.is_empty:
-            session.flag("refiner", "empty_view")
-            if self.config.views.if_empty == "skip":
-                return Refined(NOTHING)
-        found: Refined = await self.roles["refiner"](RefineTask(question, side, query, view), session)
-        session.flag("refiner", *found.flags)
-        return found
-
-    async def settle(self, question: Question, side: SideState, position: int, session: Session) -> None:
-        """Answer a sub-query and write it down, without the raw context: the queries in the trace lead to it."""
-        answer = await self.answer(question, side, position, session)
-        item = side.items[position] = replace(side.items[position], answer=answer)
-        row = {f.name: getattr(item, f.name) for f in fields(item) if f.name != "context"}
-        session.record("sub_query", side=side.name, **row | {"context_ids": list(item.context_ids)})
-
-    async def answer(self, question: Question, side: SideState, position: int, session: Session) -> str:
-        """Return the interim answer of a sub-query (ANS); expansions have none."""
-        item = side.items[position]
-        if item.kind == "expanded" or "answering" in self.config.ablate:
-            return ""
-        context = item.context if self.config.context.answer == "raw" else item.refined
-        history, c = tuple(self._fitted(side, position, session)), self.config.context
-        view, how = side.views[position], (c.short_answers, str(c.labels))
-        task = SubAnswerTask(question, side.name, item.query, history, context or "", view, *how)
-        found = await self.roles["sub_answerer"](task, session)
-        session.flag("sub_answerer", *found.flags)
-        return found.text
-
-    async def reflect(self, question: Question, side: SideState, session: Session) -> list[str]:
-        """Draft, check and expand (LD, EV, QE); returns new queries, none where the side has done."""
-        c, ablate = self.config.reflection, self.config.ablate
-        side.rounds += 1
-        passages, context = self.lookup(side.pool.top(SHOWN)), self.history(side, session)
-        if "drafting" not in ablate:
-            side.draft = (await self.draft(DraftTask(question, context, passages), session)).text
-        session.record("draft", side=side.name, text=side.draft)
-        if "reflection" in ablate:
-            return []
-        check = await self.roles["evidence_check"](
-            CheckTask(question, context, side.draft, passages, str(c.verdict_parse)), session
-        )
-        verdict = c.unknown_verdict if check.verdict == "unknown" else check.verdict
-        unknown = ("unknown_verdict",) if check.verdict == "unknown" else ()
-        session.flag("evidence_check", *check.flags, *unknown, verdict)
-        session.record("check", side=side.name, verdict=check.verdict, analysis=check.analysis)
-        if c.expand_on not in ("always", verdict):
-            return []
-        earlier = tuple(dict.fromkeys(q for item in side.items for q in (item.query, item.raw_query)))
-        sent = tuple(item.sent for item in side.items)
-        found = await self.roles["expander"](
-            ExpandTask(
-                *(question, context, side.draft, check.analysis, passages, earlier + sent),
-                *(str(c.expansion_fallback), str(self.config.parsing)),
-            ),
-            session,
-        )
-        queries = list(found.queries)
-        if self.config.parsing != "released":  # which asks again what was asked before
-            known = {normalised(query) for query in earlier}
-            queries = list({normalised(query): query for query in queries if normalised(query) not in known}.values())
-        queries = queries[: c.max_expansions or None]
-        nothing = ("reject_without_expansion",) if not queries and verdict == "reject" else ()
-        session.flag("expander", *found.flags, *nothing)
-        session.record("expansion", side=side.name, written=list(found.queries), queries=queries)
-        return queries
-
-    async def draft(self, task: DraftTask, session: Session) -> Draft:
-        """Return a draft, or the final answer."""
-        draft: Draft = await self.roles["drafter"](task, session)
-        session.flag("drafter", *draft.flags)
-        return draft
-
-    def history(self, side: SideState, session: Session, final: bool = False) -> str:
-        """Return a side's history as text; for draft, check and expansion with raw contexts if the settings say so."""
-        raw = self.config.context.reflect == "raw" and not final
-        known = sum(item.refined is not None for item in side.items)
-        return render_history(self._fitted(side, known, session, raw), raw, str(self.config.context.labels))
-
-    def final_context(self, sides: Sequence[SideState], background: Mapping[str, str], session: Session) -> str:
-        """Return background, both histories, and each side's draft where the settings say so."""
-        # Beyond `context.final_tokens` the histories lose their oldest contexts, the longer one first.
-        c = self.config.context
-        lines = [background[side.name] for side in sides if side.name in background]
-        head = "\n".join(["Background information:", *lines]) if lines else ""
-        drafts = [f"Logic draft:\n{side.draft}" if c.drafts_in_final and side.draft else "" for side in sides]
-        histories = [self.history(side, session, final=True) for side in sides]
-        spare = c.final_tokens - sum(map(estimate_tokens, (head, *drafts)))
-        sizes = [estimate_tokens(text) for text in histories]
-        if sum(sizes) > spare:
-            session.counts["final_cut"] += 1
-            short = min(min(sizes), spare // len(sizes))  # a short history is left whole
-            limits = [short if size == min(sizes) else max(0, spare - short * (len(sizes) - 1)) for size in sizes]
-            for i, (side, limit) in enumerate(zip(sides, limits, strict=True)):
-                known = sum(item.refined is not None for item in side.items)
-                histories[i] = render_history(self._fitted(side, known, session, limit=limit), labels=str(c.labels))
-        parts = [head, *(text for pair in zip(histories, drafts, strict=True) for text in pair)]
-        return "\n\n".join(part for part in parts if part)
-
-    def _fitted(
-        self, side: SideState, end: int, session: Session, raw: bool = False, limit: int | None = None
-    ) -> list[HistoryItem]:
-        limit = self.config.context.history_tokens if limit is None else limit
-        items, dropped = fit_history(side.items[:end], limit, estimate_tokens, raw, str(self.config.context.labels))
-        session.counts["history_cut"] += int(dropped > 0)
-        return items
-
-
-# --------------------------------------------------------------------------------------------------------- the method
-_CHANNELS: dict[str, tuple[Channel, ...]] = {"text": ("text",), "graph": ("graph",), "full": ("text", "graph")}
-_GUESSED = 0.95  # weight of what guessed queries found, against what the question found
-
-
+@part("method", "graphsearch")
 class GraphSearch(Method):
     """Decomposes the question on two sides, as questions for passages and as triples for the graph.
 
@@ -260,66 +118,96 @@ class GraphSearch(Method):
     drafts an answer, checks it and expands what is missing. The final answer reads both histories. Independent steps
     run at once; neither prompts nor traces depend on it. A full view counts as two retriever calls. Passages are ranked
     by their best score over all retrievals (a graph hit counts for the passages it comes from), those that the refined
-    contexts rest on first. Raises ConfigError where a setting is out of range.
+    contexts rest on first. The settings are the paper's; `preset=official` is what the released code does.
     """
 
-    config_class, role_names = GraphSearchConfig, MODULES
-    channels = frozenset({"text", "graph"})
+    channels: Literal["both", "semantic", "relational"] = "both"  # type: ignore[assignment]  # the sides that run
+    # triples are grounded where an unknown came up before, or always, as released
+    graph_grounding: Literal["bound_only", "always"] = "bound_only"
+    triple_text: Literal["verbalised", "letters_only"] = "verbalised"  # retrieval string of triples
+    on_empty_decomposition: Literal["use_question", "skip"] = "use_question"  # skip the side
+    # of decompositions and expansions: repaired, or by the released patterns alone
+    parsing: Literal["repaired", "released"] = "repaired"
+    max_parts: Annotated[int, Ge(0)] = 12  # sub-queries of a side; 0 for no limit
+    ablate: list[Module] = field(default_factory=list)  # modules left out
+    answer: Literal["native", "reader"] = "native"  # the final draft's own, or the shared reader's
+    promote: Literal["cited", "none"] = "cited"  # passages that refinements rest on go first; none: the pool's order
+    # how scores of several retrievals are made comparable; auto: rank where queries are guesses
+    merge: Literal["auto", "minmax_full", "max_scale", "rank", "raw"] = "auto"
+    reader_top_k: Count = 5  # passages of the context
+    views: Views = field(default_factory=Views)
+    context: Context = field(default_factory=Context)
+    reflection: Reflection = field(default_factory=Reflection)
+
+    # The modules QD, QG, CR, ANS, LD and FIN, EV, QE.
+    role_names = ("decomposer", "grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
     default_retriever = "lightrag"
     may_miss = True  # one of several first retrievals may fail: the others are of use without it
 
-    def __init__(self, index: Any, roles: Any, config: GraphSearchConfig | None = None) -> None:
-        self.index, self.config = index, resolve_search(config or GraphSearchConfig())
-        self.sides = sides_of(self.config)
-        self.modules = Modules(roles, self.config, index.lookup)
-        guessed = roles["decomposer"].is_guess
-        self.norm: Any = self.config.merge if self.config.merge != "auto" else "rank" if guessed else "minmax_full"
-        self.weight = _GUESSED if guessed else 1.0
+    @classmethod
+    def channels_for(cls, settings: GraphSearch) -> frozenset[str]:
+        """Return the channels of the retriever that it asks."""
+        sources = {*settings.sources.values(), settings.background}
+        return frozenset(channel for source in sources for channel in CHANNELS.get(source, ()))
 
-    @staticmethod
-    def channels_for(config: GraphSearchConfig) -> frozenset[str]:
-        """Return the channels of the retriever that it asks under these settings."""
-        config = resolve_search(config)
-        sources = {*sides_of(config).values(), background_source(config)}
-        return frozenset(channel for source in sources for channel in _CHANNELS.get(source, ()))
+    @property
+    def sources(self) -> dict[str, str]:
+        """The sides that run, and the source that each one sees: text, graph or full."""
+        sources = {"semantic": self.views.semantic_source, "relational": self.views.relational_source}
+        return {side: source for side, source in sources.items() if self.channels in ("both", side)}
 
+    @property
+    def background(self) -> str:
+        """What the retrieval of the whole question must bring: text, graph, full; empty where there is none."""
+        # With one side, only that side's refinement of it is used, and so only its source is asked.
+        sources = sorted(set(self.sources.values()))
+        if self.views.background == "off":
+            return ""
+        return sources[0] if len(sources) == 1 and (self.channels != "both" or sources == ["full"]) else "full"
+
+    def setup(self) -> None:
+        """Choose how scores of sub-queries compare with those of the question: less where they are guesses."""
+        is_guess = self.roles["decomposer"].is_guess
+        self.norm: Any = self.merge if self.merge != "auto" else "rank" if is_guess else "minmax_full"
+        self.weight = GUESSED if is_guess else 1.0
+
+    # ------------------------------------------------------------------------------------------------------- the loop
     async def start(self, question: Question, session: Session) -> State:
         """Decompose on each side."""
-        sides = [SideState(name, source) for name, source in self.sides.items()]  # type: ignore[arg-type]
-        await concurrently(session, [partial(self.modules.decompose, question, side) for side in sides])
+        sides = [SideState(name, source) for name, source in self.sources.items()]  # type: ignore[arg-type]
+        await concurrently(session, [partial(self.decompose, question, side) for side in sides])
         return State(question, session, memory={"sides": sides, "background": {}, "cited": [], "nodes": []})
 
     async def propose(self, state: State) -> list[Query]:
         """Next sub-queries of each side, grounded, or its expansions; in round 0 also the question."""
         wanted: list[tuple[SideState | None, int, str, str]] = []
-        background = background_source(self.config)
-        if state.round == 0 and background:
-            wanted.append((None, -1, state.question.text, background))
+        if state.round == 0 and self.background:
+            wanted.append((None, -1, state.question.text, self.background))
         sides: list[SideState] = state.memory["sides"]
-        found = await concurrently(state.session, [partial(self._next, state, side) for side in sides])
-        wanted += [(s, i, s.items[i].sent, s.source) for s, rows in zip(sides, found, strict=True) for i in rows]
-        state.memory["plan"] = [(side, i, channel) for side, i, _, source in wanted for channel in _CHANNELS[source]]
-        depths = {"text": self.config.views.top_k, "graph": 2 * self.config.views.top_k}  # entities and relations
+        positions = await concurrently(state.session, [partial(self._next, state, side) for side in sides])
+        wanted += [(s, i, s.items[i].sent, s.source) for s, rows in zip(sides, positions, strict=True) for i in rows]
+        state.memory["plan"] = [(side, i, channel) for side, i, _, source in wanted for channel in CHANNELS[source]]
+        depths = {"text": self.views.top_k, "graph": 2 * self.views.top_k}  # entities and relations
         return [
             Query(text, channel, depths[channel], side.name if side else "question")
             for side, _, text, source in wanted
-            for channel in _CHANNELS[source]
+            for channel in CHANNELS[source]
         ]
 
     async def _next(self, state: State, side: SideState, session: Session) -> list[int]:
         """Return which items are to be retrieved: the next one, grounded, and later ones that refer to nothing."""
         while not side.done:
             waiting = [i for i in range(len(side.items)) if i not in side.views]
-            ready = [i for i in waiting if i == waiting[0] or not must_ground(side, i, self.config)]
+            ready = [i for i in waiting if i == waiting[0] or not self.must_ground(side, i)]
             for i in ready:
                 query = side.items[i].query
-                if must_ground(side, i, self.config):
-                    query = await self.modules.ground(state.question, side, i, session)
+                if self.must_ground(side, i):
+                    query = await self.ground(state.question, side, i, session)
                 item = replace(side.items[i], query=query)
-                side.items[i] = replace(item, sent=retrieval_string(item, side.name, self.config))
+                side.items[i] = replace(item, sent=self.retrieval_string(item, side.name))
                 if not side.items[i].sent:  # nothing but placeholders: there is nothing to search for
                     session.flag("grounder", "empty_query")
-                    self._put(side, i, View())
+                    side.put(i, View())
             if asked := [i for i in ready if side.items[i].sent]:
                 return asked
             await self._settle(state, side, session)
@@ -327,33 +215,39 @@ class GraphSearch(Method):
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Refine what came back; answer in order; a side that is through drafts, checks and expands."""
-        found: dict[tuple[str, int], list[Ranking]] = {}
-        owners: dict[tuple[str, int], SideState | None] = {}
+        sides: list[SideState] = state.memory["sides"]
+        retrieved: dict[tuple[str, int], list[Ranking]] = {}
         for (side, i, channel), ranking in zip(state.memory["plan"], rankings, strict=True):
-            key = (side.name if side else "", i)
-            owners[key] = side
-            found.setdefault(key, []).append(ranking)
+            retrieved.setdefault((side.name if side else "", i), []).append(ranking)
             passages = ranking if channel == "text" else passages_behind(ranking)
             weight = self.weight if side else 1.0
-            state.pool.merge(passages, self.norm, weight)
-            for one in [side] if side else state.memory["sides"]:
-                one.pool.merge(passages, self.norm, weight)
+            for pool in (state.pool, *(one.pool for one in ([side] if side else sides))):
+                pool.merge(passages, self.norm, weight)
             state.memory["nodes"] += [hit.id for hit in ranking.hits if hit.kind == "entity"]
         jobs = []
-        for key, rows in found.items():
+        by_name = {side.name: side for side in sides}
+        for (name, i), rows in retrieved.items():
             view = self._view(rows, state.session)
-            if (side := owners[key]) is not None:
-                self._put(side, key[1], view)
+            if name:
+                by_name[name].put(i, view)  # type: ignore[index]
             else:
-                jobs = [partial(self._background, state, one, view) for one in state.memory["sides"]]
-        jobs += [partial(self._settle, state, side) for side in state.memory["sides"]]
-        await concurrently(state.session, jobs)
+                jobs = [partial(self._background, state, side, view) for side in sides]
+        await concurrently(state.session, [*jobs, *(partial(self._settle, state, side) for side in sides)])
+
+    def _view(self, rankings: Sequence[Ranking], session: Session) -> View:
+        """Put what one retrieval brought in one or both channels into a view of limited size."""
+        passages = [id_ for ranking in rankings if ranking.kind == "passage" for id_ in ranking.ids]
+        facts = [hit for ranking in rankings if ranking.kind != "passage" for hit in ranking.hits]
+        whole = View(self.index.lookup(passages), tuple(facts))
+        view = whole.cut(self.views.tokens)
+        session.counts["view_cut"] += int(view != whole)
+        return view
 
     async def _background(self, state: State, side: SideState, view: View, session: Session) -> None:
         """Refine the retrieval of the whole question for one side."""
-        if self.config.views.background == "aligned":
+        if self.views.background == "aligned":
             view = View(view.passages if side.source != "graph" else (), view.facts if side.source != "text" else ())
-        refined = await self.modules.refine(state.question, side.name, state.question.text, view, session)
+        refined = await self.refine(state.question, side.name, state.question.text, view, session)
         state.memory["background"][side.name] = refined.text
         state.memory["cited"] += refined.support
         session.record("background", side=side.name, refined=refined.text, context_ids=list(view.ids))
@@ -362,8 +256,7 @@ class GraphSearch(Method):
         """Go on with a side as far as what was retrieved allows."""
         items = side.items
         fresh = [i for i in sorted(side.views) if items[i].refined is None]
-        ask = self.modules.refine
-        jobs = [partial(ask, state.question, side.name, items[i].query, side.views[i]) for i in fresh]
+        jobs = [partial(self.refine, state.question, side.name, items[i].query, side.views[i]) for i in fresh]
         for i, refined in zip(fresh, await concurrently(session, jobs), strict=True):
             items[i] = replace(items[i], refined=refined.text)
             state.memory["cited"] += refined.support
@@ -371,10 +264,13 @@ class GraphSearch(Method):
             if item.refined is None:
                 return  # answers go in order: each reads those before it
             if item.answer is None:
-                await self.modules.settle(state.question, side, i, session)
+                items[i] = replace(item, answer=await self.interim_answer(state.question, side, i, session))
+                # Without the raw context: the queries in the trace lead to it.
+                row = {f.name: getattr(items[i], f.name) for f in fields(item) if f.name != "context"}
+                session.record("sub_query", side=side.name, **row | {"context_ids": list(item.context_ids)})
         queries: list[str] = []
-        if not side.done and side.rounds < self.config.reflection.rounds:
-            queries = await self.modules.reflect(state.question, side, session)
+        if not side.done and side.rounds < self.reflection.rounds:
+            queries = await self.reflect(state.question, side, session)
         start = len(items) + 1
         side.items += [HistoryItem(i, query, query, "expanded") for i, query in enumerate(queries, start=start)]
         side.done = not queries
@@ -382,30 +278,171 @@ class GraphSearch(Method):
     async def select(self, state: State) -> Evidence:
         """The merged context, the answer from it, and all passages ranked."""
         ranked = state.pool.ranked()
-        if self.config.promote == "cited":
+        if self.promote == "cited":
             ranked = promote(ranked, state.memory["cited"])
-        context = self.modules.final_context(state.memory["sides"], state.memory["background"], state.session)
+        context = self.final_context(state.memory["sides"], state.memory["background"], state.session)
         state.session.record("context", text=context)
         answer = None
-        if self.config.answer == "native":
-            shown = self.index.lookup(ranked[: self.config.reader_top_k])
-            line = bool(self.config.context.answer_line)
-            draft = await self.modules.draft(DraftTask(state.question, context, shown, True, line), state.session)
+        if self.answer == "native":
+            shown = self.index.lookup(ranked[: self.reader_top_k])
+            task = DraftTask(state.question, context, shown, True, self.context.answer_line)
+            draft = await self.draft(task, state.session)
             answer = draft.answer
             state.session.record("final", text=draft.text, answer=answer)
         nodes = list(dict.fromkeys(state.memory["nodes"]))
-        return Evidence(ranked, ranked[: self.config.reader_top_k], context, answer, nodes)
+        return Evidence(ranked, ranked[: self.reader_top_k], context, answer, nodes)
 
-    def _view(self, rankings: Sequence[Ranking], session: Session) -> View:
-        """Put what one retrieval brought in one or both channels into a view of limited size."""
-        passages = [id_ for ranking in rankings if ranking.kind == "passage" for id_ in ranking.ids]
-        facts = [hit for ranking in rankings if ranking.kind != "passage" for hit in ranking.hits]
-        whole = View(self.index.lookup(passages), tuple(facts))
-        view = cut_view(whole, self.config.views.tokens)
-        session.counts["view_cut"] += int(view != whole)
-        return view
+    # ---------------------------------------------------------------------------------------------------- the modules
+    async def decompose(self, question: Question, side: SideState, session: Session) -> None:
+        """Fill a side with sub-queries (QD)."""
+        parts: tuple[str, ...] = ()
+        if "decomposition" not in self.ablate:
+            form: Any = "linked" if side.name == "semantic" else "triples"
+            task = DecomposeTask(question, self.max_parts, form, self.parsing)
+            decomposition = await self.roles["decomposer"](task, session)
+            parts, side.plan = decomposition.parts, decomposition.written or "\n".join(decomposition.parts)
+            session.flag("decomposer", *decomposition.flags, *(() if parts else ("empty_decomposition",)))
+        if not parts and (self.on_empty_decomposition == "use_question" or "decomposition" in self.ablate):
+            parts = (question.text,)
+        side.items = [HistoryItem(i, text, text) for i, text in enumerate(parts, start=1)]
+        if side.name == "semantic":
+            wrong = [item.index for item in side.items if any(not 0 < k < item.index for k in references(item.query))]
+            session.flag("decomposer", *["unresolvable_reference"] * len(wrong))
+        session.record("decomposition", side=side.name, written=side.plan, parts=list(parts))
 
-    def _put(self, side: SideState, position: int, view: View) -> None:
-        """Give an item what was retrieved for it."""
-        side.views[position] = view
-        side.items[position] = replace(side.items[position], context=view.text, context_ids=view.ids)
+    def must_ground(self, side: SideState, position: int) -> bool:
+        """Tell whether a sub-query refers to earlier ones (or, as released, might)."""
+        item, always = side.items[position], self.graph_grounding == "always"
+        if item.kind == "expanded" or "grounding" in self.ablate:
+            return False
+        if side.name == "semantic":
+            return "#" in item.query if always else any(0 < k < item.index for k in references(item.query))
+        known = {k for earlier in side.items[:position] for k in variables(earlier.raw_query)}
+        return position > 0 if always else bool(known.intersection(variables(item.query)))
+
+    async def ground(self, question: Question, side: SideState, position: int, session: Session) -> str:
+        """Return a sub-query with its references filled in (QG)."""
+        query, earlier = side.items[position].query, tuple(side.items[:position])
+        task = GroundTask(question, side.name, query, side.plan, earlier, self.context.labels)
+        grounded = await self.roles["grounder"](task, session)
+        session.flag("grounder", *grounded.flags)
+        if side.name == "relational" and grounded.query != query:
+            try:
+                parse_triples(grounded.query)
+            except MalformedError:
+                session.flag("grounder", "grounding_kept")
+                return query
+        return str(grounded.query)
+
+    def retrieval_string(self, item: HistoryItem, side: Side) -> str:
+        """Return what goes to the retriever for a sub-query; empty where only placeholders are left."""
+        is_released = self.triple_text == "letters_only"
+        if item.kind == "expanded" or (side == "semantic" and is_released):
+            return item.query
+        if side == "semantic":
+            return without_placeholders(item.query)
+        if is_released:
+            return letters_only(item.query)
+        try:
+            return verbalise(parse_triples(item.query)) if item.query.lstrip().startswith("[") else item.query
+        except MalformedError:
+            return without_placeholders(item.query)
+
+    async def refine(self, question: Question, side: Side, query: str, view: View, session: Session) -> Refined:
+        """Return what helps in a view (CR)."""
+        if "refinement" in self.ablate:
+            return Refined(view.text)
+        if view == View():
+            session.flag("refiner", "empty_view")
+            if self.views.if_empty == "skip":
+                return Refined(NOTHING)
+        refined: Refined = await self.roles["refiner"](RefineTask(question, side, query, view), session)
+        session.flag("refiner", *refined.flags)
+        return refined
+
+    async def interim_answer(self, question: Question, side: SideState, position: int, session: Session) -> str:
+        """Return the answer of a sub-query (ANS); expansions have none."""
+        item, c = side.items[position], self.context
+        if item.kind == "expanded" or "answering" in self.ablate:
+            return ""
+        context = item.context if c.answer == "raw" else item.refined
+        history = tuple(self._fitted(side, position, session))
+        task = SubAnswerTask(question, side.name, item.query, history, context or "", side.views[position],
+                             c.short_answers, c.labels)  # fmt: skip
+        answer = await self.roles["sub_answerer"](task, session)
+        session.flag("sub_answerer", *answer.flags)
+        return str(answer.text)
+
+    async def reflect(self, question: Question, side: SideState, session: Session) -> list[str]:
+        """Draft, check and expand (LD, EV, QE); returns new queries, none where the side has done."""
+        c = self.reflection
+        side.rounds += 1
+        passages, context = self.index.lookup(side.pool.top(SHOWN)), self.history(side, session)
+        if "drafting" not in self.ablate:
+            side.draft = (await self.draft(DraftTask(question, context, passages), session)).text
+        session.record("draft", side=side.name, text=side.draft)
+        if "reflection" in self.ablate:
+            return []
+        check = await self.roles["evidence_check"](
+            CheckTask(question, context, side.draft, passages, c.verdict_parse), session
+        )
+        verdict = c.unknown_verdict if check.verdict == "unknown" else check.verdict
+        unknown = ("unknown_verdict",) if check.verdict == "unknown" else ()
+        session.flag("evidence_check", *check.flags, *unknown, verdict)
+        session.record("check", side=side.name, verdict=check.verdict, analysis=check.analysis)
+        if c.expand_on not in ("always", verdict):
+            return []
+        earlier = tuple(dict.fromkeys(q for item in side.items for q in (item.query, item.raw_query)))
+        asked = earlier + tuple(item.sent for item in side.items)
+        task = ExpandTask(question, context, side.draft, check.analysis, passages, asked, c.expansion_fallback,
+                          self.parsing)  # fmt: skip
+        expansion = await self.roles["expander"](task, session)
+        queries = list(expansion.queries)
+        if self.parsing != "released":  # which asks again what was asked before
+            known = {normalised(query) for query in earlier}
+            queries = list({normalised(query): query for query in queries if normalised(query) not in known}.values())
+        queries = queries[: c.max_expansions or None]
+        nothing = ("reject_without_expansion",) if not queries and verdict == "reject" else ()
+        session.flag("expander", *expansion.flags, *nothing)
+        session.record("expansion", side=side.name, written=list(expansion.queries), queries=queries)
+        return queries
+
+    async def draft(self, task: DraftTask, session: Session) -> Draft:
+        """Return a draft, or the final answer (LD, FIN)."""
+        draft: Draft = await self.roles["drafter"](task, session)
+        session.flag("drafter", *draft.flags)
+        return draft
+
+    def history(self, side: SideState, session: Session, final: bool = False, limit: int | None = None) -> str:
+        """Return a side's history as text; for draft, check and expansion with raw contexts if the settings say so."""
+        raw = self.context.reflect == "raw" and not final
+        known = sum(item.refined is not None for item in side.items)
+        return render_history(self._fitted(side, known, session, raw, limit), raw, self.context.labels)
+
+    def _fitted(
+        self, side: SideState, end: int, session: Session, raw: bool = False, limit: int | None = None
+    ) -> list[HistoryItem]:
+        limit = self.context.history_tokens if limit is None else limit
+        items, dropped = fit_history(side.items[:end], limit, estimate_tokens, raw, self.context.labels)
+        session.counts["history_cut"] += int(dropped > 0)
+        return items
+
+    def final_context(self, sides: Sequence[SideState], background: dict[str, str], session: Session) -> str:
+        """Return background, both histories, and each side's draft where the settings say so.
+
+        Beyond `context.final_tokens` the histories lose their oldest contexts, the longer one first.
+        """
+        lines = [background[side.name] for side in sides if side.name in background]
+        head = "\n".join(["Background information:", *lines]) if lines else ""
+        has_drafts = self.context.drafts_in_final
+        drafts = [f"Logic draft:\n{side.draft}" if has_drafts and side.draft else "" for side in sides]
+        histories = [self.history(side, session, final=True) for side in sides]
+        spare = self.context.final_tokens - sum(map(estimate_tokens, (head, *drafts)))
+        sizes = [estimate_tokens(text) for text in histories]
+        if sum(sizes) > spare:
+            session.counts["final_cut"] += 1
+            short = min(min(sizes), spare // len(sizes))  # a short history is left whole
+            limits = [short if size == min(sizes) else max(0, spare - short * (len(sizes) - 1)) for size in sizes]
+            histories = [self.history(s, session, True, limit) for s, limit in zip(sides, limits, strict=True)]
+        parts = [head, *(text for pair in zip(histories, drafts, strict=True) for text in pair)]
+        return "\n\n".join(text for text in parts if text)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import string
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from gnnrag.llm.base import Backend
 from gnnrag.methods.graphsearch.tasks import (
     Check,
     CheckTask,
@@ -21,13 +20,11 @@ from gnnrag.methods.graphsearch.tasks import (
     RefineTask,
     SubAnswer,
     SubAnswerTask,
-    render_view,
 )
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element
-from gnnrag.roles.base import Role
-from gnnrag.roles.hollow import need_answer
-from gnnrag.roles.parsing import clean_line, literal_value, python_literal, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole, Prompter, at_most
+from gnnrag.roles.parsing import clean_line, literal_value, need_answer, python_literal, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.subqueries import Triple, bracketed, read_triples, render_history, render_triples
 
@@ -36,14 +33,9 @@ _ARTICLES = {"a", "an", "the"}
 _ANSWER = re.compile(r"^\W*(?:short |final )?answer\W*:\s*(.*)$", re.IGNORECASE)
 _CITED = re.compile(r"\[(\d{1,9}(?:\s*,\s*\d{1,9})*)\]")
 _WORD: dict[str, Judgement] = {
-    "yes": "accept",
-    "accept": "accept",
-    "accepted": "accept",
-    "no": "reject",
-    "reject": "reject",
-    "rejected": "reject",
+    **dict.fromkeys(("yes", "accept", "accepted"), "accept"),
+    **dict.fromkeys(("no", "reject", "rejected"), "reject"),
 }
-
 # Whole words only: neither `yes-and-no` nor `no-one` holds a verdict.
 _VERDICT = re.compile(rf"(?<!\w)(?<!\w['’-])({'|'.join(_WORD)})(?!\w|['’-]\w)")
 
@@ -82,8 +74,8 @@ def parse_verdict(text: str, how: str = "last") -> Judgement:
 def parse_queries(text: str) -> tuple[str, ...]:
     """Return queries: a JSON or Python list, outermost brackets, numbered or bulleted lines; else MalformedError."""
     text = strip_markup(strip_thinking(text))
-    for part in (text, _outermost(text)):
-        found = literal_value(part)
+    for candidate in (text, _outermost(text)):
+        found = literal_value(candidate)
         if isinstance(found, list | tuple):
             queries = [" ".join(item.split()) for item in found if isinstance(item, str)]
             if queries or not found:
@@ -107,8 +99,8 @@ def parse_expansion(text: str, parsing: str = "repaired", fallback: str = "drop"
     except MalformedError:
         whole = " ".join(strip_thinking(text).split())
     start = max(text.find("["), 0)
-    for part in (text, text[start : text.find("]", start) + 1]) if is_released else ():
-        found = python_literal(part)
+    for candidate in (text, text[start : text.find("]", start) + 1]) if is_released else ():
+        found = python_literal(candidate)
         if isinstance(found, list) and all(isinstance(item, str) for item in found):
             return tuple(found), False
     if fallback != "raw" or not (whole or is_released):
@@ -145,20 +137,16 @@ def _outermost(text: str) -> str:
 MAX_GROWTH, MIN_ROOM = 4, 400  # a reply longer than so many times its input, and than so many characters, is no query
 
 
-class PromptedGrounder(Role[GroundTask, Grounded]):
+@part("role", "grounder.prompted")
+class PromptedGrounder(PromptedPart[GroundTask, Grounded]):
     """Fills in the references of a sub-query; a reply that is no sub-query leaves it as it is (`grounding_kept`)."""
 
-    config_class = PromptedConfig
-
-    def __init__(self, backend: Backend, config: PromptedConfig | None = None) -> None:
-        config = config or PromptedConfig()
-        self._text = Prompter("grounder", backend, config, "grounder")
-        own = PromptedConfig("", config.temperature, config.max_tokens, config.seed)
-        self._triples = Prompter("grounder", backend, own, "grounder_triples")
+    def setup(self) -> None:
+        self._text = Prompter("grounder", self.backend, self)
+        self._triples = Prompter("grounder", self.backend, replace(self, prompt=""), "grounder_triples")
         self.prompters = (self._text, self._triples)
 
     async def __call__(self, task: GroundTask, session: Session) -> Grounded:
-        """See `Role`."""
         history = notes_element(f"{task.plan}\n\n{render_history(task.history, labels=task.labels)}")
         values = {"query": inline(task.query), "history": history}
         if task.side == "relational":
@@ -174,21 +162,18 @@ class PromptedGrounder(Role[GroundTask, Grounded]):
         return Grounded(query)
 
 
-class PromptedSubAnswerer(Role[SubAnswerTask, SubAnswer]):
+@part("role", "sub_answerer.prompted")
+class PromptedSubAnswerer(PromptedPart[SubAnswerTask, SubAnswer]):
     """Asks for the answer of one sub-query from the history and its context; no reply gives an empty one."""
 
-    config_class = PromptedConfig
-
-    def __init__(self, backend: Backend, config: PromptedConfig | None = None) -> None:
-        config = config or PromptedConfig()
-        self._plain = Prompter("sub_answerer", backend, config)
-        self._short = Prompter("sub_answerer", backend, config, options=("short",))
+    def setup(self) -> None:
+        self._plain = Prompter("sub_answerer", self.backend, self)
+        self._short = Prompter("sub_answerer", self.backend, self, options=("short",))
         self.prompters = (self._plain, self._short)
 
     async def __call__(self, task: SubAnswerTask, session: Session) -> SubAnswer:
-        """See `Role`."""
         history = render_history(task.history, labels=task.labels)
-        context = "\n\n".join(part for part in (history, task.context) if part)
+        context = "\n\n".join(text for text in (history, task.context) if text)
         values = {"context": notes_element(context), "query": inline(task.query)}
         outcome = await (self._short if task.short else self._plain).ask(
             session, values, lambda text: need_answer(parse_free(text), task.query)
@@ -198,28 +183,20 @@ class PromptedSubAnswerer(Role[SubAnswerTask, SubAnswer]):
         return SubAnswer(outcome.value)
 
 
-@dataclass
-class PromptedRefinerConfig(PromptedConfig):
-    """Settings of `PromptedRefiner`."""
+@part("role", "refiner.prompted")
+class PromptedRefiner(PromptedPart[RefineTask, Refined]):
+    """Asks for a paragraph citing passages by number, or triples; no reply gives an empty one (`refiner_failed`)."""
 
     max_tokens: int = 1024
 
-
-class PromptedRefiner(Role[RefineTask, Refined]):
-    """Asks for a paragraph citing passages by number, or triples; no reply gives an empty one (`refiner_failed`)."""
-
-    config_class = PromptedRefinerConfig
-
-    def __init__(self, backend: Backend, config: PromptedRefinerConfig | None = None) -> None:
-        config = config or PromptedRefinerConfig()
-        self._text = Prompter("refiner", backend, config, "refiner")
-        self._triples = Prompter("refiner", backend, replace(config, prompt=""), "refiner_triples")
+    def setup(self) -> None:
+        self._text = Prompter("refiner", self.backend, self)
+        self._triples = Prompter("refiner", self.backend, replace(self, prompt=""), "refiner_triples")
         self.prompters = (self._text, self._triples)
 
     async def __call__(self, task: RefineTask, session: Session) -> Refined:
-        """See `Role`."""
         prompter = self._text if task.side == "semantic" else self._triples
-        values = {"query": inline(task.query), "context": render_view(task.view)}
+        values = {"query": inline(task.query), "context": task.view.shown()}
         outcome = await prompter.ask(session, values, parse_free)
         if outcome.value is None:
             return Refined(flags=("refiner_failed",))
@@ -228,61 +205,41 @@ class PromptedRefiner(Role[RefineTask, Refined]):
         return Refined(outcome.value, tuple(passages[n - 1].id for n in cited))
 
 
-@dataclass
-class PromptedDrafterConfig(PromptedConfig):
-    """Settings of `PromptedDrafter`."""
+@part("role", "drafter.prompted")
+class PromptedDrafter(PromptedPart[DraftTask, Draft]):
+    """Asks for a step-by-step answer; no reply, or none with an answer, gives an empty draft (`drafter_failed`)."""
 
     max_tokens: int = 2048
 
-
-class PromptedDrafter(Role[DraftTask, Draft]):
-    """Asks for a step-by-step answer; no reply, or none with an answer, gives an empty draft (`drafter_failed`)."""
-
-    config_class = PromptedDrafterConfig
-
-    def __init__(self, backend: Backend, config: PromptedDrafterConfig | None = None) -> None:
-        config = config or PromptedDrafterConfig()
-        self._plain = Prompter("drafter", backend, config)
-        self._line = Prompter("drafter", backend, config, options=("answer_line",))
+    def setup(self) -> None:
+        self._plain = Prompter("drafter", self.backend, self)
+        self._line = Prompter("drafter", self.backend, self, options=("answer_line",))
         self.prompters = (self._plain, self._line)
 
     async def __call__(self, task: DraftTask, session: Session) -> Draft:
-        """See `Role`."""
-        values = {"context": notes_element(task.context), "question": inline(task.question.text)}
-        prompter = self._line if task.answer_line else self._plain
-        read = parse_lined if task.answer_line else parse_plain
-
         def parse(text: str) -> Draft:
-            need_answer((draft := read(text)).answer, task.question.text)
+            draft = parse_draft(text, task.answer_line)
+            need_answer(draft.answer, task.question.text)
             return draft
 
-        outcome = await prompter.ask(session, values, parse)
+        values = {"context": notes_element(task.context), "question": inline(task.question.text)}
+        outcome = await (self._line if task.answer_line else self._plain).ask(session, values, parse)
         return outcome.value or Draft(flags=("drafter_failed",))
 
 
-def parse_plain(text: str) -> Draft:
-    """Return a reply that is reasoning and answer in one. Raises MalformedError for an empty one."""
+def parse_draft(text: str, answer_line: bool) -> Draft:
+    """Return reasoning and answer: that of the answer line, or the whole reply. Raises MalformedError without one."""
     text = parse_free(text)
-    return Draft(text, text)
+    return Draft(text, parse_answer_line(text) if answer_line else text)
 
 
-def parse_lined(text: str) -> Draft:
-    """Return the reasoning and the answer of its last line. Raises MalformedError where there is no answer."""
-    text = parse_free(text)
-    if not (answer := parse_answer_line(text)):
-        raise MalformedError("no answer line")
-    return Draft(text, answer)
-
-
-class PromptedEvidenceCheck(PromptedRole[CheckTask, Check]):
+@part("role", "evidence_check.prompted")
+class PromptedEvidenceCheck(PromptedPart[CheckTask, Check]):
     """Asks whether the context supports a draft; a reply without a verdict is `unknown` (`evidence_check_failed`)."""
 
-    role = "evidence_check"
-    config_class = at_most(1024)
+    max_tokens: int = 1024
 
     async def __call__(self, task: CheckTask, session: Session) -> Check:
-        """See `Role`."""
-
         def parse(text: str) -> Check:
             analysis = parse_free(text)
             verdict = parse_verdict(analysis, task.parse)
@@ -299,16 +256,14 @@ class PromptedEvidenceCheck(PromptedRole[CheckTask, Check]):
         return outcome.value or Check("unknown", outcome.reply.strip(), ("evidence_check_failed",))
 
 
-class PromptedExpander(PromptedRole[ExpandTask, Expansion]):
-    """Asks for queries that fill the gaps; a reply that does not parse gives none (`expander_failed`)."""
+@part("role", "expander.prompted")
+class PromptedExpander(PromptedPart[ExpandTask, Expansion]):
+    """Asks for queries that fill the gaps; a reply that does not parse gives none (`expander_failed`).
 
-    # With the fallback `raw` such a reply is one query, as in the released code, and is not asked for again.
-
-    role = "expander"
+    With the fallback `raw` such a reply is one query, as in the released code, and is not asked for again.
+    """
 
     async def __call__(self, task: ExpandTask, session: Session) -> Expansion:
-        """See `Role`."""
-
         def parse(text: str) -> Expansion:
             queries, is_raw = parse_expansion(text, task.parsing, task.fallback)
             return Expansion(queries, ("expansion_raw",) if is_raw else ())

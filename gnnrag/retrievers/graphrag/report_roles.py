@@ -15,9 +15,8 @@ import numpy as np
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element, together
 from gnnrag.roles.base import Role
-from gnnrag.roles.hollow import need_answer
 from gnnrag.roles.offline_reader.spans import words
-from gnnrag.roles.parsing import json_objects, strip_thinking
+from gnnrag.roles.parsing import json_objects, need_answer, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.sentences import content_words, diverse, similarity, split_sentences

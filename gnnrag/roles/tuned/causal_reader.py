@@ -11,8 +11,7 @@ from gnnrag.llm.base import Backend, Message
 from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Answer, ReaderTask, Role
-from gnnrag.roles.hollow import NO_ANSWER, OUT_OF_RANGE, need_answer
-from gnnrag.roles.parsing import strip_thinking
+from gnnrag.roles.parsing import NO_ANSWER, OUT_OF_RANGE, need_answer, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
 

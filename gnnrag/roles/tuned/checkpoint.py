@@ -27,7 +27,7 @@ from gnnrag.config import build_settings
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.llm.base import Backend
-from gnnrag.parts import build
+from gnnrag.parts import build, is_part, ready
 from gnnrag.registry import BACKENDS, ROLES, resolve
 from gnnrag.roles.base import Role
 from gnnrag.session import Session
@@ -331,7 +331,8 @@ def open_language_role(folder: Path, record: TunedRecord, role: str, config: Lan
     if str(trained.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
         trained["prompt"] = str(child(folder, trained["prompt"]))
     settings = {**trained, **config.prompted}
-    prompted = cls(backend, build_settings(cls, settings, f"{where}.prompted"))
+    made = build_settings(cls, settings, f"{where}.prompted")
+    prompted = ready(made, backend=backend) if is_part(cls) else cls(backend, made)
     problem = prompt_difference(record, prompted.prompters)
     if problem and config.other_prompt == "refuse":
         raise ArtefactError(

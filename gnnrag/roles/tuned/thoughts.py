@@ -81,4 +81,3 @@ class TunedThoughts(Role[ThoughtsTask, Thoughts]):
             await self._language.close()
         else:
             self._batcher.close()
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gnnrag.parts import ready
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.encoder import NextHop
@@ -24,7 +25,7 @@ class VectorThoughts:
     """
 
     def __init__(self, encoder: NextHop, is_mixed: bool = False) -> None:
-        self.encoder, self.rules = encoder, OfflineThoughts(encoder.index) if is_mixed else None
+        self.encoder, self.rules = encoder, ready(OfflineThoughts(), index=encoder.index) if is_mixed else None
 
     def think(self, tasks: Sequence[ThoughtsTask]) -> list[Thoughts]:
         """Return two queries with their vectors for each task; fewer where fewer passages are shown."""

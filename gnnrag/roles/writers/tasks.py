@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from gnnrag.config import build_settings
 from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError, nearest
 from gnnrag.index_config import IndexConfig, RoleConfig, with_own_model
 from gnnrag.llm.cache import open_backend, with_model
+from gnnrag.parts import build
 from gnnrag.registry import BACKENDS, WRITERS, resolve
 from gnnrag.session import Session
 
@@ -136,8 +136,8 @@ class IndexTasks:
             cls = resolve(f"index.writers.{name}", impl, WRITERS[name])
             settings = build_settings(cls, role.options, f"index.writers.{name}.options")
             is_prompted = impl == "prompted" or name == "triples"
-            first = self._backend(name) if is_prompted else SimpleNamespace(embedder=self._embedder)
-            self._built[name] = cls(first, settings)
+            given = {"backend": self._backend(name)} if is_prompted else {"embedder": self._embedder}
+            self._built[name] = build("writer", settings, **given)
         return self._built[name]
 
     def _backend(self, name: str) -> Any:

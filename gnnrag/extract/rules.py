@@ -1,0 +1,302 @@
+"""Extract triples without a model.
+
+Of titled passages, the title is joined to each phrase and each quoted name of its sentences. Of passages that no titles
+name (parts of a document), terms and names are joined that sentences name together more often than by chance.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+from gnnrag.config import ExtractConfig
+from gnnrag.errors import ConfigError
+from gnnrag.extract.base import EntityRecord, Extraction, Extractor, Triple
+from gnnrag.extract.entity_types import named_type, opening, type_names
+from gnnrag.text.analyse import PassageText
+from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key
+from gnnrag.text.terms import GENERAL_WORDS, find_terms
+from gnnrag.types import Passage
+
+# ------------------------------------------------------------------------------------------------- titled passages
+_QUOTED = re.compile(r"“([^“”\n]{1,150})”|(?<![\w\"])\"([^\"\n]{1,150})\"(?![\w\"])")
+_MOST_WORDS = 16  # longer ones are speech
+_MOST_PLAIN = 4  # of what begins with a small letter: `heart of darkness` may be a name, a clause is none
+_GOES_ON = re.compile(r"[.,;:!?)]|\s+[^\W\d_A-Z]")
+
+
+def quoted_names(sentence: str) -> list[str]:
+    """Return what stands in double quotation marks, in order, without repeats, spelt as it is there."""
+    # A comma or full stop before the closing mark is the sentence's (American usage), but a full stop is the name's own
+    # if the sentence goes on behind the mark (`“Monsters, Inc.” was ...`).
+    if "“" not in sentence and '"' not in sentence:
+        return []
+    is_torn = sentence.count('"') % 2 == 1  # what lies between two marks may be outside the quotation
+    names: dict[str, None] = {}
+    for match in _QUOTED.finditer(sentence):
+        if is_torn and match[2] is not None:
+            continue
+        text = (match[1] if match[2] is None else match[2]).rstrip(",;:")
+        if text != text.strip():  # what lies between two quotations: `"Ana" and "Eva"`
+            continue
+        if text.endswith(".") and not _GOES_ON.match(sentence, match.end()):
+            text = text.rstrip(".")
+        most = _MOST_PLAIN if text[:1].islower() else _MOST_WORDS
+        if any(c.isalnum() for c in text) and len(text.split()) <= most and text not in FUNCTION_WORDS:
+            names[text] = None
+    return list(names)
+
+
+class OfflineExtractor(Extractor):
+    """Joins each passage's title to each phrase and quoted name of its sentences; the sentence is the relation.
+
+    Of a passage without a title, the first phrase is joined. With `config.terms=on`, terms and names are joined that
+    stand in one sentence (`TermReader`), once `read_corpus` has seen all passages. `config` must name no `path`.
+    """
+
+    def __init__(self, config: ExtractConfig) -> None:
+        if config.path:
+            raise ConfigError(f"index.extract.path={config.path!r} is not read by method=offline; drop it")
+        self._by_terms = config.terms == "on"  # `auto` is decided where the passages are known
+        self._reader: TermReader | None = None
+
+    @property
+    def identity(self) -> Any:
+        return ["offline terms", 2] if self._by_terms else ["offline", 4]
+
+    def read_corpus(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
+        if self._by_terms:
+            self._reader = TermReader(passages, texts)
+
+    def key(self, passage: Passage, text: PassageText) -> Any:
+        terms = [self._reader.read(passage, text).to_json()] if self._reader else []
+        return [passage.title, text.sentences, text.phrases, *terms]
+
+    def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
+        read = self._reader.read if self._reader else _extract
+        return [read(p, text) for p, text in zip(passages, texts, strict=True)]
+
+
+def _extract(passage: Passage, text: PassageText) -> Extraction:
+    title = passage.title.strip()
+    rows = [
+        dict.fromkeys([*phrases, *quoted_names(sentence)])
+        for sentence, phrases in zip(text.sentences, text.phrases, strict=True)
+    ]
+    mentions = list(dict.fromkeys(phrase for row in rows for phrase in row if phrase_key(phrase)))
+    topic = title if phrase_key(title) else next(iter(mentions), "")
+    triples: dict[Triple, None] = {}
+    for sentence, phrases in zip(text.sentences, rows, strict=True):
+        relation = " ".join(sentence.removeprefix(f"{title}\n\n").split())  # glued by `title_mode="merge"`
+        for phrase in phrases:
+            if phrase_key(phrase) not in ("", phrase_key(topic)):
+                triples[topic, relation, phrase] = None
+    first = opening(passage, text)
+    types = {record.name: record for record in type_names([topic, *mentions], topic, first, triples)}
+    if phrase_key(topic) and first not in ("", topic):
+        types[topic] = EntityRecord(topic, types[topic].type if topic in types else "", first)
+    return Extraction(tuple(mentions), tuple(triples), details=tuple(types.values()), is_sentences=True)
+
+
+# ----------------------------------------------------------------------------------------------- untitled passages
+_SHARED = 2  # passages that one title may name
+_NAMED = 0.5  # share of passages with a title of their own from which on a corpus is one of titled passages
+_SMALL = re.compile(r"[^\W\d_]+")
+_DEFINES = re.compile(
+    r"(?:\s*\([^()]*\),?)?\s+(?:(?:is|are|was|were)(?: (?:also|often|usually|sometimes))? "
+    r"(?:an?|the|one|any|called|made|when|used|types?)|means|refers? to)\b"
+)
+
+
+def is_titled(passages: Sequence[Passage]) -> bool:
+    """Tell whether at least half the passages have a title of their own, as articles do and parts of a document not."""
+    shared = Counter(p.title.strip() for p in passages)
+    own = [p for p in passages if p.title.strip() and not p.place and shared[p.title.strip()] <= _SHARED]
+    return len(own) >= _NAMED * len(passages)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    text: str
+    names: tuple[str, ...]  # what it names: distinct, in reading order
+    defined: str = ""  # the name that it begins with, and may define
+
+
+class TermReader:
+    """Joins the terms and names of each sentence that belong together over the whole corpus.
+
+    The sentence is the relation, the strength of the association its weight; a term is joined to the one that it ends
+    with too. What a passage holds thus depends on the others: the passages given are all there are.
+    """
+
+    def __init__(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
+        both = list(zip(passages, texts, strict=True))
+        plain = {(p.title, text): list(_sentences(p, text)) for p, text in both}
+        self._terms = find_terms(sentence for _, text in both for sentence in plain[_.title, text])
+        self._small = {w for row in plain.values() for s in row for w in _SMALL.findall(s) if w.islower()}
+        self._read = {
+            key: [self._named(s, phrases) for s, phrases in zip(row, (*key[1].phrases, ()), strict=False)]
+            for key, row in plain.items()
+        }
+        self._kinds = {term.text: kind for term in self._terms.terms if (kind := self._kind(term.text))}
+        rows = [s.names for p, text in both for s in self._read[p.title, text]]
+        self._strength = damped(self._kind_strengths(rows) | associate(rows))
+
+    def read(self, passage: Passage, text: PassageText) -> Extraction:
+        """Return what one of the passages names and joins."""
+        sentences = self._read[passage.title, text]
+        weights: dict[Triple, float] = {}
+        for sentence in sentences:
+            relation = " ".join(sentence.text.split())
+            for head, tail in self._joined(sentence.names):
+                if weight := self._strength.get((min(head, tail), max(head, tail))):
+                    weights[head, relation, tail] = weight
+        ends = (name for head, _, tail in weights for name in (head, tail))
+        names = tuple(dict.fromkeys([*(name for s in sentences for name in s.names), *ends]))
+        types = {record.name: record.type for record in type_names(names, "", "", weights)}
+        definitions = {s.defined: " ".join(s.text.split()) for s in reversed(sentences) if s.defined}
+        terms = ((name, self._terms.get(name)) for name in names)
+        return Extraction(
+            names,
+            tuple(weights),
+            details=tuple(
+                EntityRecord(name, types.get(name, ""), definitions.get(name, ""))
+                for name in names
+                if name in types or name in definitions
+            ),
+            is_sentences=True,
+            weights=tuple(weights.values()),
+            aliases=tuple((name, alias) for name, term in terms if term for alias in term.aliases),
+        )
+
+    def _kind_strengths(self, rows: Sequence[Sequence[str]]) -> dict[Pair, float]:
+        """Return the association of each term with the one that it ends with, and which is thus always named with it.
+
+        Of a kind of which there are many, as `cancer`, it says little.
+        """
+        named = Counter(name for row in rows for name in row)
+        whole = named + Counter({kind: 0 for kind in self._kinds.values()})
+        for term, kind in self._kinds.items():
+            whole[kind] += named[term]
+        total = len(rows) + 1
+        return {
+            (min(term, kind), max(term, kind)): max(0.01, round(log(total / whole[kind]) / log(total / named[term]), 2))
+            for term, kind in self._kinds.items()
+            if 0 < named[term] <= whole[kind] < total
+        }
+
+    def _joined(self, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield head and tail of what a sentence may join, the one that it names first before the other."""
+        place = {name: at for at, name in enumerate(names)}
+        for pair in sorted(pairs_of(names), key=lambda pair: sorted(map(place.__getitem__, pair))):
+            head, tail = sorted(pair, key=place.__getitem__)
+            yield head, tail
+        for name in names:
+            if (kind := self._kinds.get(name)) and kind not in place:
+                yield name, kind
+
+    def _named(self, sentence: str, phrases: Sequence[str]) -> _Sentence:
+        spans = [(start, end, term.text) for start, end, term in self._terms.in_text(sentence)]
+        for phrase in phrases:
+            at = sentence.find(phrase)
+            is_apart = at >= 0 and all(end <= at or at + len(phrase) <= start for start, end, _ in spans)
+            if is_apart and self._is_name(phrase):
+                spans.append((at, at + len(phrase), phrase))
+        spans.sort()
+        is_first = spans and not re.sub(r"^(?:The|An?) ", "", sentence[: spans[0][0]])
+        defined = spans[0][2] if is_first and _DEFINES.match(sentence, spans[0][1]) else ""
+        return _Sentence(sentence, tuple(dict.fromkeys(name for _, _, name in spans)), defined)
+
+    def _is_name(self, phrase: str) -> bool:
+        """Tell whether a phrase is a date, or a name: not words that are capital where a heading or a list begins."""
+        if named_type(phrase) == "date":
+            return True
+        words = phrase.split()
+        ends = {fold(words[0]), fold(words[-1])}
+        if "\n" in phrase or not words[0][:1].isalpha() or not ends.isdisjoint(GENERAL_WORDS):
+            return False
+        return any(word.lower() not in self._small for word in _SMALL.findall(phrase) if len(word) > 1)
+
+    def _kind(self, term: str) -> str:
+        """Return the longest term that a term ends with, or nothing."""
+        words = term.split()
+        rest = (self._terms.get(" ".join(words[i:])) for i in range(1, len(words)))
+        return next((kind.text for kind in rest if kind and kind.text != term), "")
+
+
+def _sentences(passage: Passage, text: PassageText) -> Iterator[str]:
+    """Yield the sentences of a passage, the first without the title that may be glued to it."""
+    title = passage.title.strip()
+    for sentence in text.sentences:
+        yield sentence.removeprefix(f"{title}\n\n") if title else sentence
+
+
+# ---------------------------------------------------------------------------------------------------- associations
+WINDOW = 8  # things named further apart in a sentence, as in a long list, are not joined
+LEAST_LIKELIHOOD = 6.63  # of an association: the 1% point of chi-squared with one degree of freedom
+MOST_SHARE = 0.1  # of all joined things that one thing may be joined to: a hub that joins everything says nothing
+FEWEST = 10  # things that any may be joined to
+
+FEW = 100  # sentences that tell too little of chance: there everything that is named together is joined
+
+Pair = tuple[str, str]  # in alphabetical order
+
+
+def associate(rows: Iterable[Sequence[str]]) -> dict[Pair, float]:
+    """Return the strength of each association, above 0 to 1, of the things that rows (sentences) name, in any order.
+
+    Strength is normalised pointwise mutual information (Bouma 2009), to two places. Pairs that chance could explain
+    (log-likelihood ratio, Dunning 1993), and those that stand together less often than by chance, are left out, unless
+    there are fewer than `FEW` rows.
+    """
+    named: Counter[str] = Counter()
+    together: Counter[Pair] = Counter()
+    total = 0
+    for row in rows:
+        total += 1
+        named.update(set(row))
+        together.update(pairs_of(row))
+    strength = {}
+    for pair, both in together.items():
+        one, other = named[pair[0]], named[pair[1]]
+        is_more = both * total > one * other and likelihood(both, one, other, total) >= LEAST_LIKELIHOOD
+        if is_more or total < FEW:
+            strength[pair] = max(0.01, round(log(both * total / (one * other)) / max(-log(both / total), 1e-9), 2))
+    return strength
+
+
+def pairs_of(row: Sequence[str]) -> set[Pair]:
+    """Return the pairs of different things that a sentence names at most `WINDOW` apart."""
+    return {
+        (min(one, other), max(one, other))
+        for at, one in enumerate(row)
+        for other in row[at + 1 : at + 1 + WINDOW]
+        if one != other
+    }
+
+
+def likelihood(both: int, one: int, other: int, total: int) -> float:
+    """Return Dunning's log-likelihood ratio of a two by two table: counts of both, of one, of the other, of all."""
+    cells = (both, one - both, other - both, total - one - other + both)
+    rows, columns = (one, total - one), (other, total - other)
+    expected = (rows[0] * columns[0], rows[0] * columns[1], rows[1] * columns[0], rows[1] * columns[1])
+    pairs = zip(cells, expected, strict=True)
+    return 2 * sum(cell * log(cell * total / chance) for cell, chance in pairs if cell > 0)
+
+
+def damped(strength: Mapping[Pair, float]) -> dict[Pair, float]:
+    """Return associations without the weakest of what is joined to more than `MOST_SHARE` of all; ties go by name."""
+    of: dict[str, list[Pair]] = {}
+    for pair in strength:
+        for name in pair:
+            of.setdefault(name, []).append(pair)
+    most = max(FEWEST, int(MOST_SHARE * (len(of) - 1)))
+    dropped: set[Pair] = set()
+    for name in sorted(of, key=lambda name: (-len(of[name]), name)):
+        left = [pair for pair in of[name] if pair not in dropped]
+        dropped.update(sorted(left, key=lambda pair: (-strength[pair], pair))[most:])
+    return {pair: value for pair, value in strength.items() if pair not in dropped}

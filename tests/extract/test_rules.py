@@ -1,0 +1,197 @@
+"""Triples by rules: the title is joined to what a sentence mentions and quotes; untitled text by its terms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gnnrag.cli.app import run
+from gnnrag.config import ExtractConfig, IndexConfig
+from gnnrag.extract.base import Extraction, make_extractor
+from gnnrag.extract.rules import associate, damped, is_titled, quoted_names
+from gnnrag.graphs.folding import fold
+from gnnrag.index.build import build_index
+from gnnrag.index.index import Index
+from gnnrag.text.analyse import analyse
+from gnnrag.types import Passage
+
+ADA = Passage("p", "Ada Lovelace", "Ada Lovelace was born in London. Her father was Lord Byron.")
+
+
+def extract(passage: Passage, title_mode="merge"):
+    return make_extractor(ExtractConfig()).extract([passage], analyse([passage], title_mode=title_mode))[0]
+
+
+@pytest.mark.parametrize("title_mode", ["merge", "own"])
+def test_the_title_is_joined_to_each_mention_by_its_sentence(title_mode):
+    assert extract(ADA, title_mode).triples == (
+        ("Ada Lovelace", "Ada Lovelace was born in London.", "London"),
+        ("Ada Lovelace", "Her father was Lord Byron.", "Lord Byron"),
+    )
+    assert extract(ADA, title_mode).entities == ("Ada Lovelace", "London", "Lord Byron")
+
+
+def test_a_qualified_title_is_joined_to_its_bare_name():
+    found = extract(Passage("p", "Casablanca (film)", "A film by Michael Curtiz."))
+    assert ("Casablanca (film)", "A film by Michael Curtiz.", "Casablanca") in found.triples
+
+
+def test_without_a_title_the_first_phrase_is_the_topic():
+    found = extract(Passage("p", "", "The city of Rome lies on the Tiber. It was ruled by Nero."))
+    assert found.triples == (
+        ("Rome", "The city of Rome lies on the Tiber.", "Tiber"),
+        ("Rome", "It was ruled by Nero.", "Nero"),
+    )
+    for nothing in (Passage("p", "", "..."), Passage("p", "...", "..."), Passage("p", "Rome", "")):
+        assert extract(nothing).triples == ()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "names"),
+    [
+        ("“10 Things I Hate About You” carries the tag “high school”.", ["10 Things I Hate About You", "high school"]),
+        ('Its tags are "bd-r" and "heart of darkness".', ["bd-r", "heart of darkness"]),
+        ("“Monsters, Inc.” was directed by Ana.", ["Monsters, Inc."]),  # its own full stop: the sentence goes on
+        ("Ana directed “Monsters, Inc.”.", ["Monsters, Inc."]),
+        ("Ana directed “Night Harbour.”", ["Night Harbour"]),  # the sentence's, as in American usage
+        ("Called “Night Harbour,” it came out late.", ["Night Harbour"]),
+        ("“Night Harbour” and “Night Harbour”", ["Night Harbour"]),
+        ("“r” is a tag of “50/50”.", ["r", "50/50"]),
+        ("He said “we will all go down to the harbour tonight”.", []),  # speech
+        ('An odd " mark "here" hides what is quoted.', []),
+        ("The word “the” and “…” name nothing.", []),
+        ('Between "Ana" and "Eva" stands no name.', ["Ana", "Eva"]),
+        ("Nothing is quoted here.", []),
+    ],
+)
+def test_quoted_names(sentence, names):
+    assert quoted_names(sentence) == names
+
+
+def test_the_offline_extractor_joins_them_with_the_topic():
+    passage = Passage("p", "Night Harbour", "Night Harbour is a film. It carries the tag “fog” and is set in Oslo.")
+    (found,) = make_extractor(ExtractConfig()).extract([passage], analyse([passage], "blank:en"))
+    said = "It carries the tag “fog” and is set in Oslo."
+    assert [t for t in found.triples if t[1] == said] == [
+        ("Night Harbour", said, "Oslo"),
+        ("Night Harbour", said, "fog"),
+    ]
+    assert "fog" in found.entities
+
+
+# ----------------------------------------------------------------------------------------------- untitled passages
+TEXTS = [
+    "Thyroid cancer is a cancer of the thyroid gland. A thyroidectomy removes the thyroid gland.",
+    "Papillary thyroid cancer (PTC) is the most common thyroid cancer. Surgery for PTC is a thyroidectomy.",
+    "Lung cancer starts in the lungs. The scan of the lungs shows the lung cancer. Dr. Maria Rossi reads the scan.",
+    "The thyroid gland makes hormones. After a thyroidectomy, hormones are replaced. Cancer is treated by surgery.",
+    "People feel well. In 1952 the Rossi Institute was founded. Surgery for lung cancer is a lobectomy of the lungs.",
+]
+PASSAGES = [Passage(f"notes.txt#{i}", "notes", text) for i, text in enumerate(TEXTS, 1)]
+
+
+def extract_terms(passages: list[Passage], terms: str = "on") -> list[Extraction]:
+    extractor = make_extractor(ExtractConfig(terms=terms))
+    texts = analyse(passages)
+    extractor.read_corpus(passages, texts)
+    return [found for found in extractor.extract(passages, texts) if found is not None]
+
+
+def test_terms_and_names_of_a_sentence_are_joined_by_it():
+    graph = fold(extract_terms(PASSAGES))
+    joined = {
+        frozenset((graph.names[h], graph.names[t])): graph.texts[r] for r, (h, t) in enumerate(graph.ends.tolist())
+    }
+    assert joined[frozenset(("thyroidectomy", "thyroid gland"))] == "A thyroidectomy removes the thyroid gland."
+    assert joined[frozenset(("lungs", "scan"))] == "The scan of the lungs shows the lung cancer."
+    assert frozenset(("Dr. Maria Rossi", "scan")) in joined
+    assert "notes" not in graph.names and "People" not in graph.names
+    assert "1952" in graph.names and graph.types[graph.names.index("1952")] == "date"
+
+
+def test_an_abbreviation_is_its_long_form_and_a_term_is_joined_to_the_one_that_it_ends_with():
+    found = extract_terms(PASSAGES)[1]
+    assert "PTC" not in found.entities and found.aliases == (("Papillary thyroid cancer", "PTC"),)
+    graph = fold(extract_terms(PASSAGES))
+    assert graph.aliases[graph.position["Papillary thyroid cancer"]] == ("PTC",)
+    sentence = "Surgery for PTC is a thyroidectomy."
+    assert ("surgery", sentence, "Papillary thyroid cancer") in found.triples
+    assert any(head == "Papillary thyroid cancer" and tail == "thyroid cancer" for head, _, tail in found.triples)
+
+
+def test_a_sentence_that_says_what_a_term_is_describes_it():
+    described = {d.name: d.description for d in extract_terms(PASSAGES)[0].details}
+    assert described["thyroid cancer"] == "Thyroid cancer is a cancer of the thyroid gland."
+
+
+def test_weights_are_the_strength_of_associations():
+    rows = [["a", "b"]] * 6 + [["a", "c"]] * 4 + [["c", "d"]] * 3 + [["e"]] * 200 + [["a", "e"]]
+    strength = associate(rows)
+    assert strength["a", "b"] > strength["a", "c"] > 0
+    assert ("a", "e") not in strength, "less often than by chance"
+    found = Extraction(
+        ("a", "b"), (("a", "r", "b"), ("a", "s", "b")), is_sentences=True, weights=(0.5, 0.25), aliases=(("a", "A."),)
+    )
+    assert fold([found, replace(found, weights=())]).weights.tolist() == [1.5, 1.25]
+    assert Extraction.from_json(found.to_json()) == found
+    with pytest.raises(ValueError, match="weights"):
+        Extraction.from_json(found.to_json() | {"weights": [0.5]})
+
+
+def test_things_far_apart_in_a_long_list_are_not_joined():
+    names = [f"n{i}" for i in range(12)]
+    strength = associate([names])
+    assert ("n0", "n1") in strength and ("n0", "n11") not in strength
+
+
+def test_a_hub_loses_its_weakest_associations():
+    strength = {("hub", f"n{i:03}"): 0.001 * (i + 1) for i in range(200)}
+    left = damped(strength)
+    assert sorted(left) == [("hub", f"n{i:03}") for i in range(180, 200)]  # a tenth of all others
+    small = {("hub", f"n{i}"): 0.5 for i in range(9)}
+    assert damped(small) == small
+
+
+@pytest.mark.parametrize(
+    ("passages", "titled"),
+    [
+        ([Passage(str(i), f"Article {i}", "Text.") for i in range(4)], True),
+        ([Passage(str(i), f"Article {i // 2}", "Text.") for i in range(4)], True),
+        ([Passage(str(i), "", "Text.") for i in range(4)], False),
+        ([Passage(str(i), "notes", "Text.") for i in range(4)], False),
+        ([Passage(str(i), f"Part {i}", "Text.", f"p. {i}") for i in range(4)], False),
+    ],
+)
+def test_titles_of_their_own_name_passages_and_those_of_a_document_do_not(passages, titled):
+    assert is_titled(passages) is titled
+
+
+def test_the_setting_decides_and_auto_goes_by_the_titles(tmp_path):
+    articles = [replace(p, title=f"Article {i}") for i, p in enumerate(PASSAGES)]
+    names = {}
+    for case, passages, terms in (
+        ("auto, articles", articles, "auto"),
+        ("auto, document", PASSAGES, "auto"),
+        ("off, document", PASSAGES, "off"),
+        ("on, articles", articles, "on"),
+    ):
+        config = IndexConfig(extract=ExtractConfig(terms=terms))
+        build_index(tmp_path / case, passages, config, ["knowledge"])
+        names[case] = set(Index(tmp_path / case).knowledge.names)
+    assert "Article 1" in names["auto, articles"] and "thyroidectomy" not in names["auto, articles"]
+    assert "notes" in names["off, document"] and "thyroidectomy" not in names["off, document"]
+    assert "thyroidectomy" in names["auto, document"] & names["on, articles"]
+    assert not {"notes", "Article 1"} & (names["auto, document"] | names["on, articles"])
+
+
+def test_a_build_warns_of_a_hub_and_inspect_shows_it(tmp_path, capsys, caplog):
+    passages = [Passage(f"notes.txt#{i}", "notes", f"Here is Xaver{i}. There is Ybert{i} as well.") for i in range(60)]
+    for terms, share in (("off", 1), ("on", 0)):
+        caplog.clear()
+        config = IndexConfig(extract=ExtractConfig(terms=terms))
+        build_index(tmp_path / terms, passages, config, ["knowledge"])
+        lines = [line for line in caplog.messages if "index" in line]
+        assert ["'notes' (100%)" in line and "knowledge: warning" in line for line in lines] == [True] * share
+        assert run(["index", "inspect", str(tmp_path / terms)]) == 0
+        assert ("notes (100%)" in capsys.readouterr().out) is bool(share)
