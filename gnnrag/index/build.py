@@ -139,12 +139,7 @@ def collect_garbage(root: Path, spare: Collection[str] = ()) -> list[str]:
     `spare` are keys of passages whose artefacts readers may still hold open.
     """
     index = Index(root)
-    keep = {f"passages-{key[:16]}.jsonl" for key in (index.manifest["passages"], *spare)}
-    keep |= {f"{name}-{index.key(name)[:16]}" for name in STAGES if any(root.glob(f"{name}-*"))}
-    for key in spare:
-        earlier = Index(root)
-        earlier.manifest = {**earlier.manifest, "passages": key}
-        keep |= {f"{name}-{earlier.key(name)[:16]}" for name in STAGES if any(root.glob(f"{name}-*"))}
+    keep = index.state().union(*(index.state(key) for key in spare))
     gone = []
     for path in root.iterdir():
         is_ours = path.name.rpartition("-")[0] in (*STAGES, "passages")

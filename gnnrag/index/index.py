@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
     from gnnrag.index.lexical import BM25
     from gnnrag.index.nearest import Nearest
 
+logger = logging.getLogger(__name__)
 KEYS = "keys.json"  # keys of artefacts by `Index._memo`
 MANIFEST = "manifest.json"  # the passages, settings and source of the newest state; replaced at the end of a change
 WAIT_S = 600.0  # how long one process waits for another that makes artefacts of the same index
-# Artefact, passages done now, passages in all. One that has a method `tell` gets remarks, a line each.
+# Artefact, passages done now, passages in all.
 Progress = Callable[[str, int, int], None]
 
 
@@ -143,11 +145,23 @@ class Index:
         if not prompted_writers(name, self.config):
             context.forget(name)
         for line in [*remarks(by_writer(counts), WARN, None), *context.remarks]:
-            getattr(self.progress, "tell", str)(f"index, {name}: {line}")
+            logger.warning("index, stage %s: %s", name, line)
 
     @cached_property
     def _context(self) -> Context:
         return Context(self.root, self.config, self.passages, lambda: self.embedder, self.read)
+
+    def state(self, passages: str | None = None) -> set[str]:
+        """Return the names of the folders that hold what is there; of other passages, by their key."""
+        other = self if passages is None else Index(self.root, self.config)
+        other.manifest = {**self.manifest, "passages": passages or self.manifest["passages"]}
+        folders = {f"passages-{other.manifest['passages'][:16]}.jsonl"}
+        for name in STAGES:
+            try:
+                folders.add(f"{name}-{other.key(name)[:16]}")
+            except NotGivenError:  # which one it is only the caller of a model knows
+                folders.update(path.name for path in self.root.glob(f"{name}-*"))
+        return folders
 
     @property
     def fingerprint(self) -> dict[str, str]:

@@ -6,10 +6,10 @@ import pytest
 
 from gnnrag.cli.app import run as run_command
 from gnnrag.config import EmbedderConfig
-from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
+from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS, REPOSITORY, artefacts, command, environment, fault
+from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS, REPOSITORY, artefacts, command, environment
 
 
 def main(arguments):
@@ -51,7 +51,7 @@ class TestBuild:
         path = tmp_path / "index"
         assert build(corpus, path) == 0
         first, last = capsys.readouterr().out.splitlines()
-        assert first.startswith("built passages, text, hierarchy, lexical, embeddings in ")
+        assert first.startswith("built text, hierarchy, lexical, embeddings in ")
         assert first.endswith(" s; 6 passages")
         assert last == str(path)
         build(corpus, path)
@@ -62,10 +62,9 @@ class TestBuild:
 
     def test_some_stages(self, corpus, tmp_path, capsys):
         build(corpus, tmp_path / "index", "--stages=lexical,hierarchy")
-        assert capsys.readouterr().out.startswith("built passages, text, hierarchy, lexical in ")
-        with pytest.raises(ArtefactError, match="no 'embeddings' artefact"):
-            _ = Index(tmp_path / "index").passage_vectors
-        with pytest.raises(ConfigError, match="stage 'graph' is unknown"):
+        assert capsys.readouterr().out.startswith("built text, hierarchy, lexical in ")
+        assert not Index(tmp_path / "index").has("embeddings")
+        with pytest.raises(ConfigError, match="graph"):
             build(corpus, tmp_path / "index", "--stages=graph")
 
     def test_a_config_file_gives_settings_and_the_default_folder(self, corpus, tmp_path):
@@ -123,8 +122,6 @@ class TestChange:
         assert artefacts(root) == artefacts(tmp_path / "fresh")
         with pytest.raises(DataError, match="passage 'p1' is not in the index"):
             main(["remove", str(root), "p1"])
-        with pytest.raises(DataError, match="passage 'p2' is not in the index"):
-            main(["remove", str(root), "p2", "p2"])
         assert Index(root).ids == ["p2", "p3", "p4", "p6"]
 
     def test_a_document_that_got_shorter_leaves_nothing_behind(self, tmp_path, capsys):
@@ -227,12 +224,10 @@ class TestInspect:
         out = capsys.readouterr().out
         for text in (
             str(root)[-20:],
-            *["passages", "text", "hierarchy", "lexical", "embeddings", "MB"],
+            *["text", "hierarchy", "lexical", "embeddings", "MB"],
             "256 dim",
-            "6 passages",
         ):
             assert text in out
-        assert "cut off" not in out
 
     def test_graphs_and_gaps(self, tmp_path, capsys):
         build_index(tmp_path / "index", CORPUS, HASH)
@@ -269,26 +264,14 @@ class TestInspect:
         for path, more, problem in [
             (drawn, ["--html", page, "--entity", "Nobody"], "the index has no entity 'Nobody'"),
             (root, ["--html", page], r"no knowledge graph to draw; add one with: gnnrag index"),
-            (tmp_path, [], "holds no index; make one with"),
-            (tmp_path / "none", [], "holds no index; make one with"),
+            (tmp_path, [], "is no index; make one"),
+            (tmp_path / "none", [], "is no index; make one"),
         ]:
             with pytest.raises(GnnragError, match=problem):
                 main(["inspect", str(path), *more])
         assert not (tmp_path / "none").exists()
 
-    def test_damage_is_named(self, root):
-        path = next(root.glob("lexical-*")) / "lengths.npy"
-        fault(path, "flip")
-        with pytest.raises(ArtefactError, match=r"lengths\.npy is damaged"):
-            main(["inspect", str(root)])
 
-    def test_verify_hashes_every_stage(self, root, capsys):
-        main(["verify", str(root)])
-        assert "lexical: " in (said := capsys.readouterr().out) and said.count("as written") == len(said.splitlines())
-        for stage in ("lexical", "hierarchy"):
-            fault(next(p for p in sorted(root.glob(f"{stage}-*/*")) if p.is_file()), "flip")
-        with pytest.raises(ArtefactError, match=r"hierarchy.* is damaged .*; index artefact .*lexical.* is damaged"):
-            main(["verify", str(root)])
 
 
 @pytest.mark.parametrize(
@@ -298,8 +281,8 @@ class TestInspect:
         (["build", "none.yaml"], "config file 'none.yaml' does not exist"),
         (["build", "retriever=dense", "index.pth=x"], "unknown setting 'index.pth'. Did you mean 'path'?"),
         (["build", "retriever=dense", "data.path=/no/such"], "/no/such"),
-        (["add", "/no/such", "README.md"], "error: /no/such holds no index; make one with: gnnrag index"),
-        (["remove", "/no/such", "x"], "error: /no/such holds no index; make one with: gnnrag index"),
+        (["add", "/no/such", "README.md"], "error: /no/such is no index; make one: gnnrag index"),
+        (["remove", "/no/such", "x"], "error: /no/such is no index; make one: gnnrag index"),
     ],
 )
 def test_mistakes_are_one_line_and_code_2(arguments, message, capsys):
