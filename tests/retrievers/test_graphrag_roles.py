@@ -153,6 +153,6 @@ class TestRating:
         )
         reply, _ = ask(ready(PromptedRating(), backend=ScriptedBackend.of((".", "four"))), task)
         assert (reply.rating, reply.flags) == (1.0, ("rating_failed",)), "as in the release"
-        for text in ('{"rating": 6}', '{"rating": "4"}', '{"rating": false}', "4"):
+        for text in ('{"rating": 6}', '{"rating": false}', "4"):
             with pytest.raises(MalformedError):
                 parse_rating(text)
