@@ -26,7 +26,11 @@ from gnnrag.cli.console import (
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.documents.report import summary, write_report
+<<<<<<< HEAD
 from gnnrag.errors import GnnragError
+=======
+from gnnrag.errors import ArtefactError
+>>>>>>> main
 from gnnrag.extract.prompted import estimate_extraction
 from gnnrag.index.build import build_index, collect_garbage
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
@@ -35,7 +39,6 @@ from gnnrag.io import write_atomic
 from gnnrag.llm.openai import prices_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
-from gnnrag.pages.graph import around_entity, for_question
 from gnnrag.pages.inspection import GraphSummary, inspect_index
 from gnnrag.roles.writers.tasks import model_settings
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
@@ -162,7 +165,7 @@ def inspect(
 ) -> None:
     """Print counts, sizes, hubs and gaps of an index, or draw a part of it."""
     if html:
-        _write_page(index, html, entity, question)
+        write_atomic(html, render_page(Index(index), entity, question))
         print(html)
         return
     report = inspect_index(index)
@@ -189,6 +192,7 @@ def inspect(
     print(render(*tables, *lines))
 
 
+<<<<<<< HEAD
 def _write_page(root: Path, path: Path, entity: str | None, question: str | None) -> None:
     """Write the page of an entity, of a question, or of the entity with the most neighbours."""
     index = Index(root)
@@ -205,6 +209,8 @@ def _write_page(root: Path, path: Path, entity: str | None, question: str | None
     write_atomic(path, render_page(index, subgraph))
 
 
+=======
+>>>>>>> main
 def _graph_table(graph: GraphSummary) -> Table:
     table = Table("", "", title=f"{graph.name}: {graph.nodes:,} nodes, {graph.edges:,} joined pairs", show_header=False)
     names = {0: "least", 50: "median", 100: "most"}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.pages.graph import around_entity
 from gnnrag.serve.still import render_page
 from gnnrag.types import Passage
 
@@ -30,4 +29,4 @@ class Held:
 def page_around(graph: KnowledgeGraph, passages: Sequence[Passage], name: str) -> str:
     """Return the page of an entity."""
     index: Any = Held(graph, passages)
-    return render_page(index, around_entity(graph, name))
+    return render_page(index, name)
