@@ -90,8 +90,8 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "triples hyper": (HyperTriples, TriplesTask(FILM, gleaning=1)),
 }  # fmt: skip
 AGENTS = {name for name in ROLES if name.startswith("agent")}  # what is no move, they are told
-ANY_TEXT = {"chain", "report_reduce", "reader", "reader closed", "reader robust", "reasoner ircot", "reasoner irgs", "reasoner gcot",
-            "rewriter", "summary", "thoughts separate"}  # fmt: skip
+ANY_TEXT = {"chain", "reader", "reader closed", "reader robust", "reasoner ircot", "reasoner irgs", "reasoner gcot",
+            "report_reduce", "rewriter", "summary", "thoughts separate"}  # fmt: skip
 
 
 def valid(name: str) -> Any:
