@@ -84,7 +84,7 @@ def test_a_sample_is_drawn_by_a_hash_and_bad_replies_end_with_code_1(
     monkeypatch.setattr(cross, "cross_evaluate", lambda *a: (whole(*a)[0], replies))
     assert call(folder, "both", "--against=bm25", "--sample=5") == 1
     assert "error: more bad replies than run.max_bad_replies=0.5" in capsys.readouterr().err
-    assert call(folder, "both", "--sample=few") == 2 and "--sample='few'" in capsys.readouterr().err
+    assert call(folder, "both", "--sample=few") == 2 and "'--sample'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -1,352 +1,229 @@
+"""`gnnrag index`: build, add and remove documents, inspect, verify, estimate."""
+
+from __future__ import annotations
+
 import json
-import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gnnrag.cli.app import run as run_command
+from gnnrag.cli.app import run
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS, REPOSITORY, artefacts, command, environment, fault
+from gnnrag.types import Passage
+from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS, fault
 
 
-def main(arguments):
+def index(*arguments: Any) -> int:
     """Run `gnnrag index`; an error of ours is raised."""
-    return run_command(["index", *arguments, "--debug"])
+    return run(["index", *map(str, arguments), "--debug"])
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    return write_corpus(tmp_path / "corpus", CORPUS)
+def build(data: Path, path: Path, *more: str) -> int:
+    return index("build", *HASH_DOTS, f"data.path={data}", f"index.path={path}", *more)
 
 
-@pytest.fixture
-def root(tmp_path, corpus, capsys):
-    build(corpus, tmp_path / "index")
-    capsys.readouterr()
-    return tmp_path / "index"
-
-
-READ = ["hierarchy", "lexical", "embeddings"]  # what a run of the config needs
-
-
-def write_corpus(folder, passages):
+def write_corpus(folder: Path, passages: Sequence[Passage]) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "corpus.jsonl").write_text("".join(json.dumps(asdict(p)) + "\n" for p in passages), "utf-8")
     return folder
 
 
-def build(data, path, *dots):
-    return main(["build", *HASH_DOTS, f"data.path={data}", f"index.path={path}", *dots])
+def write_documents(folder: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
 
 
-def documents(root):
-    return json.loads((root / "documents.json").read_text("utf-8"))["documents"]
+def reported(root: Path) -> list[str]:
+    return [row["file"] for row in json.loads((root / "documents.json").read_text("utf-8"))["documents"]]
 
 
-class TestBuild:
-    def test_it_says_what_was_done_and_where(self, corpus, tmp_path, capsys):
-        path = tmp_path / "index"
-        assert build(corpus, path) == 0
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_corpus(tmp_path / "corpus", CORPUS)
+
+
+@pytest.fixture
+def root(tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    build(corpus, tmp_path / "index")
+    capsys.readouterr()
+    return tmp_path / "index"
+
+
+def test_a_build_prints_what_it_did_and_where(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for done in ("built passages, text, hierarchy, lexical, embeddings in ", "nothing to do in "):
+        assert build(corpus, tmp_path / "index") == 0
         first, last = capsys.readouterr().out.splitlines()
-        assert first.startswith("built passages, text, hierarchy, lexical, embeddings in ")
-        assert first.endswith(" s; 6 passages")
-        assert last == str(path)
-        build(corpus, path)
-        assert capsys.readouterr().out.startswith("nothing to do in ")
-        assert Index(path).ids == [p.id for p in CORPUS]
-        build_index(tmp_path / "fresh", CORPUS, HASH, READ)
-        assert artefacts(path) == artefacts(tmp_path / "fresh")
-
-    def test_some_stages(self, corpus, tmp_path, capsys):
-        build(corpus, tmp_path / "index", "--stages=lexical,hierarchy")
-        assert capsys.readouterr().out.startswith("built passages, text, hierarchy, lexical in ")
-        with pytest.raises(ArtefactError, match="no 'embeddings' artefact"):
-            _ = Index(tmp_path / "index").passage_vectors
-        with pytest.raises(ConfigError, match="stage 'graph' is unknown"):
-            build(corpus, tmp_path / "index", "--stages=graph")
-
-    def test_a_config_file_gives_settings_and_the_default_folder(self, corpus, tmp_path):
-        (tmp_path / "my.yaml").write_text(
-            f"retriever: dense\ndata:\n  path: {corpus}\n"
-            f"index:\n  root: {tmp_path}/indexes\n  embedder:\n    model: hash\n"
-        )
-        main(["build", str(tmp_path / "my.yaml"), "index.text.title_mode=own"])
-        index = Index(tmp_path / "indexes" / "corpus")
-        assert index.config.embedder == EmbedderConfig(model="hash")
-        assert index.config.text.title_mode == "own"
-        assert index.store.manifest["source"]["path"] == str(corpus)
-
-    def test_own_documents(self, tmp_path, capsys):
-        folder = tmp_path / "notes"
-        (folder / "deep").mkdir(parents=True)
-        (folder / "deep" / "trip.md").write_text("# A trip\n\nWe went to Missolonghi.\n\n## Food\n\nFish.\n")
-        (folder / "list.txt").write_text("Bread and cheese.")
-        (folder / "photo.png").write_bytes(b"\x89PNG")
-        (folder / "empty.txt").write_text("")
-        build(folder, tmp_path / "index")
-        told = capsys.readouterr()
-        assert "; 3 passages" in told.out
-        assert "photo.png" in told.err and "empty.txt" in told.err
-        index = Index(tmp_path / "index")
-        assert index.ids == ["deep/trip.md#1", "deep/trip.md#2", "list.txt#1"]
-        assert [p.title for p in index.passages] == ["A trip", "A trip > Food", "list"]
-        (folder / "list.txt").write_text("Bread only.")
-        main(["add", str(tmp_path / "index"), str(folder)])
-        assert Index(tmp_path / "index").passages[2].text == "Bread only."
-        assert "; 3 passages" in capsys.readouterr().out
+        assert first.startswith(done) and first.endswith(" s; 6 passages") and last == str(tmp_path / "index")
+    assert Index(tmp_path / "index").ids == [p.id for p in CORPUS]
 
 
-class TestChange:
-    def test_add_replaces_known_ids_and_appends_others(self, root, tmp_path, capsys):
-        new = [replace(CORPUS[1], text="Edited."), replace(CORPUS[0], id="p9")]
-        assert main(["add", str(root), str(write_corpus(tmp_path / "more", new))]) == 0
-        first, last = capsys.readouterr().out.splitlines()
-        assert first.startswith("built ") and first.endswith("; 7 passages")
-        assert last == str(root)
-        wanted = [CORPUS[0], new[0], *CORPUS[2:], new[1]]
-        build_index(tmp_path / "fresh", wanted, HASH, READ)
-        assert artefacts(root) == artefacts(tmp_path / "fresh")
-        main(["add", str(root), str(tmp_path / "more")])
-        assert capsys.readouterr().out.startswith("nothing to do")
-        parts = [replace(CORPUS[0], id=f"x#{i}") for i in (1, 2)]  # ids of a corpus file are no names of documents
-        main(["add", str(root), str(write_corpus(tmp_path / "more", parts))])
-        main(["add", str(root), str(write_corpus(tmp_path / "more", parts[:1]))])
-        assert Index(root).ids[-2:] == ["x#1", "x#2"]
-
-    def test_remove(self, root, tmp_path, capsys):
-        assert main(["remove", str(root), "p1", "p5"]) == 0
-        assert "; 4 passages" in capsys.readouterr().out
-        build_index(tmp_path / "fresh", [p for p in CORPUS if p.id not in ("p1", "p5")], HASH, READ)
-        assert artefacts(root) == artefacts(tmp_path / "fresh")
-        with pytest.raises(DataError, match="passage 'p1' is not in the index"):
-            main(["remove", str(root), "p1"])
-        with pytest.raises(DataError, match="passage 'p2' is not in the index"):
-            main(["remove", str(root), "p2", "p2"])
-        assert Index(root).ids == ["p2", "p3", "p4", "p6"]
-
-    def test_a_document_that_got_shorter_leaves_nothing_behind(self, tmp_path, capsys):
-        folder, root = tmp_path / "docs", tmp_path / "index"
-        (folder / "deep").mkdir(parents=True)
-        long = "\n\n".join(f"Part {i} of it. " + "word " * 20 for i in range(4))
-        for name in ("a.txt", "a.txt.md", "deep/a.txt", "gone.txt"):
-            (folder / name).write_text(long.replace("it", name))
-        (folder / "faq.jsonl").write_text('{"id": "x", "text": "A first answer."}\n{"text": "A second one."}\n')
-        build(folder, root, "data.chunk_words=30", "--stages=lexical")
-        before = Index(root).ids
-        assert {"a.txt#4", "a.txt.md#4", "deep/a.txt#4", "faq.jsonl:x#1", "faq.jsonl:2#1"} <= set(before)
-        (folder / "a.txt").write_text(long[: len(long) // 2].replace("it", "a.txt"))
-        (folder / "faq.jsonl").write_text('{"id": "x", "text": "A first answer."}\n')
-        (folder / "gone.txt").write_text("")
-        main(["add", str(root), str(folder)])
-        told = capsys.readouterr().err
-        left = set(before) - {"a.txt#3", "a.txt#4", "faq.jsonl:2#1", *(f"gone.txt#{i}" for i in range(1, 5))}
-        assert set(Index(root).ids) == left and "gone.txt" in told
-        build(folder, tmp_path / "fresh", "data.chunk_words=30", "--stages=lexical")
-        assert artefacts(root) == artefacts(tmp_path / "fresh"), "cut as the others are, too"
-        main(["add", str(root), str(folder / "deep" / "a.txt")])
-        assert {"a.txt#3", "a.txt#4"} <= set(Index(root).ids), "known by the name that it was given with"
-
-    def test_the_report_is_kept_with_the_index_and_follows_it(self, tmp_path, capsys):
-        folder, root = tmp_path / "docs", tmp_path / "index"
-        folder.mkdir()
-        (folder / "a.txt").write_text("A first text.")
-        (folder / "b.png").write_bytes(b"x")
-        build(folder, root, "--stages=lexical")
-        told = capsys.readouterr().err
-        assert "2 files: 1 read, 1 skipped; 1 passage\n" in told and "b.png (skipped): unsupported file type" in told
-        assert {row["file"]: row["state"] for row in documents(root)} == {"a.txt": "read", "b.png": "skipped"}
-        (tmp_path / "c.md").write_text("# C\n\nA third text.")
-        main(["add", str(root), str(tmp_path / "c.md")])
-        assert [row["file"] for row in documents(root)] == ["a.txt", "b.png", "c.md"]
-        main(["remove", str(root), "a.txt"])
-        assert [row["file"] for row in documents(root)] == ["b.png", "c.md"] and Index(root).ids == ["c.md#1"]
-        (root / "documents.json").write_text("[]")  # a stranger's
-        main(["add", str(root), str(tmp_path / "c.md")])
-        assert [row["file"] for row in documents(root)] == ["c.md"]
-
-    def test_a_text_of_two_documents_stays_as_long_as_one_of_them(self, tmp_path):
-        folder, root = tmp_path / "docs", tmp_path / "index"
-        folder.mkdir()
-        both = "The two old friends met again in the harbour of Bergen, where the ferry to the islands had just left. "
-        for name in ("a.txt", "b.txt", "c.txt"):
-            (folder / name).write_text(both)
-        build(folder, root, "--stages=lexical")
-        assert [(p.id, p.place) for p in Index(root).passages] == [
-            (
-                "a.txt#1",
-                "characters 1-101; the same in b.txt#1 (characters 1-101); the same in c.txt#1 (characters 1-101)",
-            )
-        ]
-        (folder / "a.txt").write_text("Something else.")
-        main(["add", str(root), str(folder / "a.txt")])
-        assert Index(root).ids == ["a.txt#1", "b.txt#1"]
-        assert Index(root).passages[1].place == "characters 1-101; the same in c.txt#1 (characters 1-101)"
-        main(["remove", str(root), "b.txt"])
-        assert [(p.id, p.place) for p in Index(root).passages][1:] == [("c.txt#1", "characters 1-101")]
-
-    def test_a_document_may_be_named_by_its_path(self, tmp_path, monkeypatch, capsys):
-        folder, root = tmp_path / "docs", tmp_path / "index"
-        (folder / "deep").mkdir(parents=True)
-        for name in ("a.txt", "deep/a.txt", "b.txt"):
-            (folder / name).write_text(f"The text of {name}.")
-        build(folder, root, "--stages=lexical")
-        monkeypatch.chdir(tmp_path)
-        (folder / "deep" / "a.txt").unlink()  # gone there before it goes here
-        main(["remove", str(root), "docs/deep/a.txt"])
-        assert Index(root).ids == ["a.txt#1", "b.txt#1"]
-        assert [row["file"] for row in documents(root)] == ["a.txt", "b.txt"]
-        for elsewhere in ("deep/a.txt", "other/a.txt", str(tmp_path / "a.txt")):
-            with pytest.raises(DataError, match=r"nor a document\..* Allowed: a\.txt, b\.txt"):
-                main(["remove", str(root), elsewhere])
-        assert Index(root).ids == ["a.txt#1", "b.txt#1"]
-
-    def test_a_document_goes_with_all_its_passages(self, root, tmp_path, capsys):
-        folder = tmp_path / "docs"
-        folder.mkdir()
-        for name in ("a.txt", "aXtxt.txt", "a.txt.md"):
-            (folder / name).write_text("\n\n".join(f"Part {i} of {name}. " + "word " * 120 for i in range(2)))
-        (folder / "faq.jsonl").write_text('{"id": "x:1", "text": "A first answer."}\n{"text": "A second one."}\n')
-        main(["add", str(root), str(folder)])
-        assert len([i for i in Index(root).ids if i.startswith("a.txt#")]) > 1
-        assert main(["remove", str(root), "a.txt", "p1", "faq.jsonl"]) == 0
-        left = {i.partition("#")[0] for i in Index(root).ids}
-        assert left == {"a.txt.md", "aXtxt.txt", *(p.id for p in CORPUS if p.id != "p1")}
-        with pytest.raises(DataError, match=r"'a\.txt' is not in the index, nor a .*\. Did you mean 'a\.txt\.md'"):
-            main(["remove", str(root), "a.txt"])
-        (tmp_path / "one.txt").write_text("A single document.")
-        main(["add", str(root), str(tmp_path / "one.txt")])
-        assert Index(root).ids[-1] == "one.txt#1"
+def test_some_stages(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build(corpus, tmp_path / "index", "--stages=lexical,hierarchy")
+    assert capsys.readouterr().out.startswith("built passages, text, hierarchy, lexical in ")
+    with pytest.raises(ArtefactError, match="embeddings"):
+        _ = Index(tmp_path / "index").passage_vectors
+    with pytest.raises(ConfigError, match="graph"):
+        build(corpus, tmp_path / "index", "--stages=graph")
 
 
-class TestInspect:
-    def test_a_row_for_each_stage(self, root, capsys):
-        assert main(["inspect", str(root)]) == 0
-        out = capsys.readouterr().out
-        for text in (
-            str(root)[-20:],
-            *["passages", "text", "hierarchy", "lexical", "embeddings", "MB"],
-            "256 dim",
-            "6 passages",
-        ):
-            assert text in out
-        assert "cut off" not in out
+def test_a_config_file_gives_settings_and_the_default_folder(corpus: Path, tmp_path: Path) -> None:
+    settings = f"retriever: dense\ndata: {{path: {corpus}}}\nindex: {{root: {tmp_path}/i, embedder: {{model: hash}}}}\n"
+    (tmp_path / "my.yaml").write_text(settings)
+    index("build", tmp_path / "my.yaml", "index.text.title_mode=own")
+    config = Index(tmp_path / "i" / "corpus").config
+    assert (config.embedder, config.text.title_mode) == (EmbedderConfig(model="hash"), "own")
 
-    def test_graphs_and_gaps(self, tmp_path, capsys):
-        build_index(tmp_path / "index", CORPUS, HASH)
-        main(["inspect", str(tmp_path / "index")])
-        out = capsys.readouterr().out
-        for text in (
-            "knowledge: ",
-            "connected parts",
-            *["hubs", "isolated", "neighbours", "median", "malformed", "current"],
-        ):
-            assert text in out
-        main(["inspect", str(tmp_path / "index"), "--json"])
-        found = json.loads(capsys.readouterr().out)
-        assert [graph["name"] for graph in found["graphs"]] == ["knowledge", "entity_graph", "hierarchy"]
-        assert found["complete"] is True and found["extraction"]["passages"] == len(CORPUS)
 
-    def test_a_page(self, tmp_path, capsys):
-        root, page = tmp_path / "index", tmp_path / "deep" / "page.html"
-        build_index(root, CORPUS, HASH, ["knowledge"])
-        graph = Index(root).knowledge
-        hub = graph.names[int(graph.degrees.argmax())]
-        for more, title in (
-            (["--entity=lord byron"], "Lord Byron"),
-            (["--question", "Where was Ada Lovelace born?"], "Where was Ada Lovelace born?"),
-            ([], hub),
-        ):
-            assert main(["inspect", str(root), "--html", str(page), *more]) == 0
-            assert capsys.readouterr().out == f"{page}\n"
-            assert f"<title>{title} · gnnrag</title>" in page.read_text("utf-8")
+def test_own_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trip = "# A trip\n\nWe went to Missolonghi.\n\n## Food\n\nFish.\n"
+    folder, root = (
+        write_documents(tmp_path / "notes", deep__trip_md=trip, list_txt="Bread.", empty_txt=""),
+        tmp_path / "i",
+    )
+    (folder / "photo.png").write_bytes(b"\x89PNG")
+    build(folder, root)
+    out, err = capsys.readouterr()
+    assert "; 3 passages" in out and "photo.png" in err and "empty.txt" in err
+    assert Index(root).ids == ["deep/trip.md#1", "deep/trip.md#2", "list.txt#1"]
+    assert [p.title for p in Index(root).passages] == ["A trip", "A trip > Food", "list"]
+    write_documents(folder, list_txt="Bread only.")
+    index("add", root, folder)
+    assert Index(root).passages[2].text == "Bread only."
 
-    def test_mistakes(self, root, tmp_path):
-        drawn, page = tmp_path / "drawn", str(tmp_path / "x.html")
-        build_index(drawn, CORPUS, HASH, ["knowledge"])
-        for path, more, problem in [
-            (drawn, ["--html", page, "--entity", "Nobody"], "the index has no entity 'Nobody'"),
-            (root, ["--html", page], r"no knowledge graph to draw; add one with: gnnrag index"),
-            (tmp_path, [], "holds no index; make one with"),
-            (tmp_path / "none", [], "holds no index; make one with"),
-        ]:
-            with pytest.raises(GnnragError, match=problem):
-                main(["inspect", str(path), *more])
-        assert not (tmp_path / "none").exists()
 
-    def test_damage_is_named(self, root):
-        path = next(root.glob("lexical-*")) / "lengths.npy"
-        fault(path, "flip")
-        with pytest.raises(ArtefactError, match=r"lengths\.npy is damaged"):
-            main(["inspect", str(root)])
+def test_add_replaces_known_ids_and_appends_others(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = [replace(CORPUS[1], text="Edited."), replace(CORPUS[0], id="p9")]
+    assert index("add", root, write_corpus(tmp_path / "more", new)) == 0
+    assert "; 7 passages" in capsys.readouterr().out
+    assert list(Index(root).passages) == [CORPUS[0], new[0], *CORPUS[2:], new[1]]
+    index("add", root, tmp_path / "more")
+    assert capsys.readouterr().out.startswith("nothing to do")
 
-    def test_verify_hashes_every_stage(self, root, capsys):
-        main(["verify", str(root)])
-        assert "lexical: " in (said := capsys.readouterr().out) and said.count("as written") == len(said.splitlines())
-        for stage in ("lexical", "hierarchy"):
-            fault(next(p for p in sorted(root.glob(f"{stage}-*/*")) if p.is_file()), "flip")
-        with pytest.raises(ArtefactError, match=r"hierarchy.* is damaged .*; index artefact .*lexical.* is damaged"):
-            main(["verify", str(root)])
+
+def test_remove(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert index("remove", root, "p1", "p5") == 0
+    assert "; 4 passages" in capsys.readouterr().out
+    for names in (["p1"], ["p2", "p2"]):
+        with pytest.raises(DataError, match=names[0]):
+            index("remove", root, *names)
+    assert Index(root).ids == ["p2", "p3", "p4", "p6"]
+
+
+def test_a_document_that_got_shorter_leaves_nothing_behind(tmp_path: Path) -> None:
+    long = "\n\n".join(f"Part {i} of the text. " + "word " * 20 for i in range(4))
+    folder = write_documents(
+        tmp_path / "docs", a_txt=long, deep__a_txt=long.replace("word", "sea"), gone_txt=long.replace("word", "hill")
+    )
+    root = tmp_path / "index"
+    build(folder, root, "data.chunk_words=30", "--stages=lexical")
+    before = set(Index(root).ids)
+    assert {"a.txt#4", "deep/a.txt#4", "gone.txt#4"} <= before
+    write_documents(folder, a_txt=long[: len(long) // 2], gone_txt="")
+    index("add", root, folder)
+    assert set(Index(root).ids) == before - {"a.txt#3", "a.txt#4", *(f"gone.txt#{i}" for i in range(1, 5))}
+
+
+def test_the_report_is_kept_with_the_index_and_follows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, root = write_documents(tmp_path / "docs", a_txt="A first text."), tmp_path / "index"
+    (folder / "b.png").write_bytes(b"x")
+    build(folder, root, "--stages=lexical")
+    assert "b.png" in capsys.readouterr().err and reported(root) == ["a.txt", "b.png"]
+    write_documents(tmp_path, c_md="# C\n\nA third text.")
+    index("add", root, tmp_path / "c.md")
+    assert reported(root) == ["a.txt", "b.png", "c.md"]
+    index("remove", root, "a.txt")
+    assert reported(root) == ["b.png", "c.md"] and Index(root).ids == ["c.md#1"]
+
+
+def test_a_document_goes_with_all_its_passages(root: Path, tmp_path: Path) -> None:
+    long = "\n\n".join(f"Part {i}. " + "word " * 120 for i in range(2))
+    write_documents(tmp_path / "docs", a_txt=long, aXtxt_txt="Another.", deep__b_txt="A third one.")
+    index("add", root, tmp_path / "docs")
+    assert {"a.txt#1", "a.txt#2"} <= set(Index(root).ids)
+    index("remove", root, "a.txt", "p1", "deep/b.txt")
+    assert Index(root).ids == [*(p.id for p in CORPUS if p.id != "p1"), "aXtxt.txt#1"]
+    with pytest.raises(DataError, match=r"a\.txt"):
+        index("remove", root, "a.txt")
+
+
+def test_inspect_has_a_row_for_each_stage(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert index("inspect", root) == 0
+    out = capsys.readouterr().out
+    assert all(text in out for text in ("passages", "hierarchy", "lexical", "embeddings", "256 dim", "6 passages"))
+    assert "cut off" not in out
+
+
+def test_inspect_shows_graphs_and_gaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_index(tmp_path / "index", CORPUS, HASH)
+    index("inspect", tmp_path / "index")
+    out = capsys.readouterr().out
+    assert all(text in out for text in ("knowledge", "connected parts", "hubs", "isolated", "malformed"))
+    index("inspect", tmp_path / "index", "--json")
+    report = json.loads(capsys.readouterr().out)
+    assert [graph["name"] for graph in report["graphs"]] == ["knowledge", "entity_graph", "hierarchy"]
+    assert report["extraction"]["passages"] == len(CORPUS)
+
+
+@pytest.mark.parametrize("more", [["--entity=lord byron"], ["--question", "Where was Ada Lovelace born?"], []])
+def test_a_page_is_drawn(more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, page = tmp_path / "index", tmp_path / "deep" / "page.html"
+    build_index(root, CORPUS, HASH, ["knowledge"])
+    assert index("inspect", root, "--html", page, *more) == 0
+    assert capsys.readouterr().out == f"{page}\n" and "<title>" in page.read_text("utf-8")
+
+
+def test_what_cannot_be_drawn_is_named(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(GnnragError, match="no knowledge graph"):
+        index("inspect", root, "--html", tmp_path / "x.html")
+    build_index(root, CORPUS, HASH, ["knowledge"])
+    with pytest.raises(GnnragError, match="Nobody"):
+        index("inspect", root, "--html", tmp_path / "x.html", "--entity=Nobody")
+
+
+def test_verify_hashes_every_stage(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    index("verify", root)
+    assert capsys.readouterr().out.count("as written") == 5
+    for stage in ("lexical", "hierarchy"):
+        fault(next(p for p in sorted(root.glob(f"{stage}-*/*")) if p.is_file()), "flip")
+    with pytest.raises(ArtefactError, match=r"hierarchy.*lexical"):
+        index("verify", root)
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "arguments, named",
     [
-        (["build", "a.yaml", "b.yaml"], "one config file at most, got a.yaml, b.yaml"),
-        (["build", "none.yaml"], "config file 'none.yaml' does not exist"),
-        (["build", "retriever=dense", "index.pth=x"], "unknown setting 'index.pth'. Did you mean 'path'?"),
+        (["build", "none.yaml"], "none.yaml"),
+        (["build", "retriever=dense", "index.pth=x"], "index.pth"),
         (["build", "retriever=dense", "data.path=/no/such"], "/no/such"),
-        (["add", "/no/such", "README.md"], "error: /no/such holds no index; make one with: gnnrag index"),
-        (["remove", "/no/such", "x"], "error: /no/such holds no index; make one with: gnnrag index"),
+        (["add", "/no/such", "README.md"], "gnnrag index"),
+        (["remove", "/no/such", "x"], "/no/such"),
+        (["inspect", "/no/such"], "/no/such"),
     ],
 )
-def test_mistakes_are_one_line_and_code_2(arguments, message, capsys):
-    assert run_command(["index", *arguments]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("error: ") and message in told.err
-    assert told.err.count("\n") == 1
+def test_mistakes_are_one_line_and_code_2(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["index", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.startswith("error: ") and named in err and err.count("\n") == 1
 
 
-def test_a_document_that_is_not_there_is_named(root, capsys):
-    assert run_command(["index", "add", str(root), "/no/such.md"]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: /no/such.md: does not exist; ")
-
-
-@pytest.mark.slow
-def test_as_a_process(corpus, tmp_path):
-    def run(*arguments):
-        done = subprocess.run(
-            command("inference/index.py", *arguments), cwd=REPOSITORY, env=environment(), capture_output=True, text=True
-        )
-        return done.returncode, done.stdout, done.stderr
-
-    path = tmp_path / "index"
-    code, out, err = run("build", *HASH_DOTS, f"data.path={corpus}", f"index.path={path}")
-    assert (code, out.splitlines()[-1]) == (0, str(path))
-    assert not err, "bars are for terminals"
-    code, out, err = run("--help")
-    assert code == 0 and "inspect" in out and not err
-    code, out, err = run("remove", str(path), "nope")
-    assert (code, out) == (2, "")
-    assert err.startswith("error: ") and "Traceback" not in err
-
-
-def test_the_cost_of_extraction_by_the_model_of_the_index_is_told_before_the_first_call(corpus, capsys):
-    dots = [f"data.path={corpus}", "index.extract.format=lightrag", "index.max_calls=9"]
-    assert main(["estimate", *dots, "llm.price_in=100000", "llm.price_out=1"]) == 0
-    shown = capsys.readouterr()
-    rows = {cells[1].strip(): cells[2].strip() for line in shown.out.splitlines() if len(cells := line.split("│")) == 4}
-    assert rows["passages"] == "5" and rows["calls"] == "10"
+def test_the_cost_of_extraction_is_estimated(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [f"data.path={corpus}", "index.extract.format=lightrag", "llm.price_in=100000", "llm.price_out=1"]
+    assert index("estimate", *settings) == 0
+    lines = [line.split("│") for line in capsys.readouterr().out.splitlines()]
+    rows = {cells[1].strip(): cells[2].strip() for cells in lines if len(cells) == 4}
     prompt, completion = (int(rows[f"{kind} tokens"].replace(",", "")) for kind in ("prompt", "completion"))
+    assert (rows["passages"], rows["calls"]) == ("5", "10")
     assert float(rows["cost"].replace(",", "")) == pytest.approx(prompt / 10 + completion / 1e6, abs=0.01)
-    main(["estimate", f"data.path={corpus}", "llm.model=small"])
-    told = capsys.readouterr().err
-    assert "give llm.price_in" in told and "summaries, reports and curation by a model are not counted" in told
-    own = ["index.llm.name=openai", "index.llm.model=small", "index.llm.price_in=7", "index.llm.price_out=7"]
-    main(["estimate", f"data.path={corpus}", *own, "llm.price_in=0"])
-    shown = capsys.readouterr()
-    assert "extraction by small" in shown.out and "price_in" not in shown.err
+    index("estimate", f"data.path={corpus}", "llm.model=small")
+    assert "price_in" in capsys.readouterr().err
