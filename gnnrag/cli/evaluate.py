@@ -238,20 +238,15 @@ def audit(settings: Settings = []) -> None:  # noqa: B006
     gnnrag audit configs/evaluate/musique.yaml audit.labels=type audit.target=0.6
 
     Questions are sampled by type and put into classes (passage_local, multi_hop, thematic) by the router, by their
-    type, or by two annotators in a file (audit.labels=FILE). All of them go through audit.flat, those of failing
+    type, or by a file of {"id", "class"} (audit.labels=FILE). All of them go through audit.flat, those of failing
     classes through audit.routes (settings: gnnrag/audit.py). The last line printed is the directory with audit.json.
     """
     source, overrides = split(settings)
     config = load_config(AuditRunConfig, source, overrides)
     with progress_bar() as advance:
         path, report = run_audit(config, advance, note)
-    labels = report["labels"]
-    if labels["from"] == "router":
+    if report["labels"] == "router":
         note("the classes are the router's own: what it takes wrongly is counted where it put it")
-    if labels["kappa"] is not None and labels["kappa"] < 0.6:
-        note(f"kappa {labels['kappa']:.2f} is below 0.6: rewrite the annotators' guideline first")
-    if labels["unresolved"]:
-        note(f"{len(labels['unresolved'])} questions are left out: the annotators differ, nobody decided")
     classes = Table(title=f"accuracy: {report['measure']}; {report['questions']} of {report['population']} questions")
     for heading in ("class", "route", "n", "right", "accuracy [95%]", "closed", *COSTS):
         classes.add_column(heading, justify="left" if heading in ("class", "route") else "right", no_wrap=True)
@@ -277,7 +272,7 @@ def audit(settings: Settings = []) -> None:  # noqa: B006
     ]
     confusion = report["router"]["confusion"]
     routes = [f"to {name}" for name in next(iter(confusion.values()))]
-    router = Table(f"class by {labels['from']}", *routes, title="router")
+    router = Table(f"class by {report['labels']}", *routes, title="router")
     for name, row in confusion.items():
         router.add_row(name, *map(str, row.values()))
     economics = Table("routed by", "accuracy", *COSTS, title="an average question of the population")
@@ -295,7 +290,6 @@ def _costs(of: Mapping[str, Any]) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------------- judge
 MEANS = {"judge/a_score": "A-Score", "judge/e_score": "E-Score"}
 PAIRWISE = ("dimension", "win rate [95%]", "better", "won / shared / lost of asked", "shown first wins", "orders agree")
-AGREEMENT = ("judged", "agreement", "kappa", "within_one", "deviation")
 
 
 def judge(settings: Settings, as_json: AsJson = False) -> int:
@@ -303,7 +297,7 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 
     \b
     gnnrag judge configs/judge/scores.yaml runs=[RUN,RUN] llm.model=MODEL
-    gnnrag judge configs/judge/pairwise.yaml runs=[RUN,RUN] repeats=3 repeat_temperature=0.7
+    gnnrag judge configs/judge/pairwise.yaml runs=[RUN,RUN] limit=100
 
     scores: six qualities from 0 to 10; three beside the golden answer make the A-Score, three beside the golden
     evidence the E-Score. pairwise: the first run against each of the others, in both orders, in five dimensions.
@@ -330,18 +324,14 @@ def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
             "values are missing for that, left out and not guessed"
         )
     if missing["llm_error"]:
-        # The last reply to a call counts.
-        rows = read_journal(Path(report["path"]) / ROWS)
-        last = {(row["question_id"], row["part"], row["repeat"]): row for row in rows}.values()
-        errors = Counter(str(row["error"])[:300] for row in last if row["problem"] == LLM_ERROR).most_common(3)
+        rows = {(row["question_id"], row["part"]): row for row in read_journal(Path(report["path"]) / ROWS)}
+        errors = Counter(str(row["error"])[:300] for row in rows.values() if row["problem"] == LLM_ERROR).most_common(3)
         why = "; ".join(f"{count} x {error}" for error, count in errors)
         yield f"{name}: {missing['llm_error']} values are missing as calls failed; the same command tries again: {why}"
     for run, counts in report["judged_runs"].items():
-        if counts["failed"] or counts["empty"]:
+        if counts["unanswered"]:
             outcome = "score 0" if report["kind"] == "scores" else "lose"
-            yield f"{run}: {counts['failed']} failed questions and {counts['empty']} without an answer {outcome}"
-        if counts["cut"]:
-            yield f"{run}: {counts['cut']} answers were cut at {report['settings']['max_words']} words"
+            yield f"{run}: {counts['unanswered']} questions without an answer {outcome}"
     overall = report.get("dimensions", {}).get("overall", {})
     if overall.get("better") == "too_few":
         yield f"{name}: {overall['counted']} of {overall['asked']} questions have a value: too few to call a run better"
@@ -364,21 +354,8 @@ def _judge_tables(judged: Mapping[str, Any]) -> Iterator[str]:
     for report in readable if kind == "pairwise" else ():
         title = f"{report['runs'][0]} against {report['runs'][1]}, {report['questions']} questions, {by}"
         yield plain_table(PAIRWISE, _pair_rows(report), title, width=180)
-    for report in readable:
-        if agreement := report.get("self_agreement"):
-            rows = [(name, *(cell(of.get(key)) for key in AGREEMENT)) for name, of in agreement.items()]
-            title = f"{report['repeats']} times {' against '.join(report['runs'])}: agreement with itself"
-            yield plain_table(["", *AGREEMENT], rows, title)
     if differences := judged.get("differences"):
-        rows = [
-            (
-                run,
-                name,
-                f"{of['only_first']} / {of['only_second']} p {of['p']:.2g}" if name == "right" else difference(of),
-            )
-            for run, names in differences.items()
-            for name, of in names.items()
-        ]
+        rows = [(run, name, difference(of)) for run, names in differences.items() for name, of in names.items()]
         yield plain_table(["run", "score", "difference [95%]"], rows, f"against {reports[0]['runs'][0]}")
     yield from (report["path"] for report in reports)
 

@@ -14,7 +14,6 @@ from gnnrag.index.store import Store
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.writers.tasks import BATCH, IndexTasks
 from gnnrag.types import Passage
-from tests.helpers.each import each
 from tests.helpers.indexes import HASH, artefacts, build
 
 REPORT = {"title": "T", "summary": "S.", "rating": 3, "rating_explanation": "R", "findings": []}
@@ -29,7 +28,7 @@ def settings(writer, **more):
     return replace(HASH, writers=writers, llm=llm, llm_cache=None, tree=tree, **more)
 
 
-@each("stage, writer", [("reports", "report"), ("tree", "summary")])
+@pytest.mark.parametrize("stage, writer", [("reports", "report"), ("tree", "summary")])
 def test_a_spend_limit_loses_one_batch_at_most(tmp_path, monkeypatch, stage, writer):
     asked, plain = [], ScriptedBackend.generate
 
