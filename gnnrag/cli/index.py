@@ -26,11 +26,6 @@ from gnnrag.cli.console import (
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.documents.report import summary, write_report
-<<<<<<< HEAD
-from gnnrag.errors import GnnragError
-=======
-from gnnrag.errors import ArtefactError
->>>>>>> main
 from gnnrag.extract.prompted import estimate_extraction
 from gnnrag.index.build import build_index, collect_garbage
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
@@ -192,25 +187,6 @@ def inspect(
     print(render(*tables, *lines))
 
 
-<<<<<<< HEAD
-def _write_page(root: Path, path: Path, entity: str | None, question: str | None) -> None:
-    """Write the page of an entity, of a question, or of the entity with the most neighbours."""
-    index = Index(root)
-    if not index.has("knowledge") or not index.knowledge.num_entities:
-        raise GnnragError(
-            f"index {root} has no knowledge graph to draw; add one with: gnnrag index build data.path=FOLDER "
-            f"index.path={root} retriever=lightrag, or with the config that it was built with in place of data.path"
-        )
-    graph = index.knowledge
-    if question is not None:
-        subgraph = for_question(index, question)
-    else:
-        subgraph = around_entity(graph, entity if entity is not None else graph.names[int(graph.degrees.argmax())])
-    write_atomic(path, render_page(index, subgraph))
-
-
-=======
->>>>>>> main
 def _graph_table(graph: GraphSummary) -> Table:
     table = Table("", "", title=f"{graph.name}: {graph.nodes:,} nodes, {graph.edges:,} joined pairs", show_header=False)
     names = {0: "least", 50: "median", 100: "most"}
