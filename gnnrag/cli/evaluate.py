@@ -238,20 +238,15 @@ def audit(settings: Settings = []) -> None:  # noqa: B006
     gnnrag audit configs/evaluate/musique.yaml audit.labels=type audit.target=0.6
 
     Questions are sampled by type and put into classes (passage_local, multi_hop, thematic) by the router, by their
-    type, or by two annotators in a file (audit.labels=FILE). All of them go through audit.flat, those of failing
+    type, or by a file of {"id", "class"} (audit.labels=FILE). All of them go through audit.flat, those of failing
     classes through audit.routes (settings: gnnrag/audit.py). The last line printed is the directory with audit.json.
     """
     source, overrides = split(settings)
     config = load_config(AuditRunConfig, source, overrides)
     with progress_bar() as advance:
         path, report = run_audit(config, advance, note)
-    labels = report["labels"]
-    if labels["from"] == "router":
+    if report["labels"] == "router":
         note("the classes are the router's own: what it takes wrongly is counted where it put it")
-    if labels["kappa"] is not None and labels["kappa"] < 0.6:
-        note(f"kappa {labels['kappa']:.2f} is below 0.6: rewrite the annotators' guideline first")
-    if labels["unresolved"]:
-        note(f"{len(labels['unresolved'])} questions are left out: the annotators differ, nobody decided")
     classes = Table(title=f"accuracy: {report['measure']}; {report['questions']} of {report['population']} questions")
     for heading in ("class", "route", "n", "right", "accuracy [95%]", "closed", *COSTS):
         classes.add_column(heading, justify="left" if heading in ("class", "route") else "right", no_wrap=True)
@@ -277,7 +272,7 @@ def audit(settings: Settings = []) -> None:  # noqa: B006
     ]
     confusion = report["router"]["confusion"]
     routes = [f"to {name}" for name in next(iter(confusion.values()))]
-    router = Table(f"class by {labels['from']}", *routes, title="router")
+    router = Table(f"class by {report['labels']}", *routes, title="router")
     for name, row in confusion.items():
         router.add_row(name, *map(str, row.values()))
     economics = Table("routed by", "accuracy", *COSTS, title="an average question of the population")
