@@ -147,7 +147,6 @@ class Served:
             self._writer = writer.start(self.service, self.name)
 
     def close(self) -> None:
-        """Close the index."""
         index, self._index = self._index, None
         if index is not None:
             index.close()

@@ -148,7 +148,6 @@ class View:
         self.join(self.passage(row), self.entity(name), rest if rest[:1].isupper() else sentence)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON data; `more` tells of what found no room."""
         nodes, edges = list(self._nodes.values()), list(self._edges.values())
         return {"nodes": nodes, "edges": edges, "more": len(nodes) >= self._limit}
 
