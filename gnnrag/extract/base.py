@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Protocol
 from pydantic import TypeAdapter
 
 from gnnrag.config import ExtractConfig
-from gnnrag.registry import EXTRACTORS, resolve
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 
@@ -122,5 +121,11 @@ class Extractor(Protocol):
 
 def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None) -> Extractor:
     """Build the extractor that `config` names, prompted ones with the writers of `jobs`; ConfigError if none fits."""
-    cls = resolve("index.extract.method", config.method, EXTRACTORS)
-    return cls(config, jobs) if cls.needs_tasks else cls(config)
+    from gnnrag.extract.precomputed import KnowledgeBaseExtractor, PrecomputedExtractor
+    from gnnrag.extract.prompted import PromptedExtractor
+    from gnnrag.extract.rules import OfflineExtractor
+
+    if config.method == "prompted":
+        return PromptedExtractor(config, jobs)  # type: ignore[arg-type]
+    extractors = {"offline": OfflineExtractor, "precomputed": PrecomputedExtractor, "kb": KnowledgeBaseExtractor}
+    return extractors[config.method](config)

@@ -22,7 +22,6 @@ from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.index.embedder import Embedder
 from gnnrag.io import Journal, digest, read_json, read_object
-from gnnrag.registry import INDEX_TASKS, resolve
 from gnnrag.types import Passage
 
 T = TypeVar("T")
@@ -80,7 +79,9 @@ class Context:
     @cached_property
     def tasks(self) -> Any:
         """Who runs the writers (`gnnrag.roles.writers.tasks.IndexTasks`): summaries, reports, extraction by a model."""
-        return resolve("index.jobs", "jobs", INDEX_TASKS)(self.config, self.embedder)
+        from gnnrag.roles.writers.tasks import IndexTasks  # only an index that is written by a model needs it
+
+        return IndexTasks(self.config, self.embedder)
 
     @cached_property
     def hashes(self) -> list[str]:
