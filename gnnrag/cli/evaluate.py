@@ -191,12 +191,12 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 
     \b
     gnnrag judge configs/judge/scores.yaml runs=[RUN,RUN] llm.model=MODEL
-    gnnrag judge configs/judge/pairwise.yaml runs=[RUN,RUN] repeats=3 repeat_temperature=0.7
+    gnnrag judge configs/judge/pairwise.yaml runs=[RUN,RUN] limit=100
 
     scores: six qualities from 0 to 10; three beside the golden answer make the A-Score, three beside the golden
     evidence the E-Score. pairwise: the first run against each of the others, in both orders, in five dimensions.
     Settings: gnnrag/judge/__init__.py. Judgements go to RUN/judgements/KIND; the same command again continues. --json
-    also has each quality, agreement and differences. The exit code is 1 where no reply of a judgement could be read.
+    also has each quality and the differences. The exit code is 1 where no reply of a judgement could be read.
     """
     judged = run_judge(load_config(JudgeConfig, *split(settings)), note)
     reports = judged["judgements"]
@@ -224,18 +224,14 @@ def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
             "values are missing for that, left out and not guessed"
         )
     if missing["llm_error"]:
-        # The last reply to a call counts.
-        rows = read_journal(Path(report["path"]) / ROWS)
-        last = {(row["question_id"], row["part"], row["repeat"]): row for row in rows}.values()
-        errors = Counter(str(row["error"])[:300] for row in last if row["problem"] == LLM_ERROR).most_common(3)
+        rows = {(row["question_id"], row["part"]): row for row in read_journal(Path(report["path"]) / ROWS)}
+        errors = Counter(str(row["error"])[:300] for row in rows.values() if row["problem"] == LLM_ERROR).most_common(3)
         why = "; ".join(f"{count} x {error}" for error, count in errors)
         yield f"{name}: {missing['llm_error']} values are missing as calls failed; the same command tries again: {why}"
     for run, counts in report["judged_runs"].items():
-        if counts["failed"] or counts["empty"]:
+        if counts["unanswered"]:
             outcome = "score 0" if report["kind"] == "scores" else "lose"
-            yield f"{run}: {counts['failed']} failed questions and {counts['empty']} without an answer {outcome}"
-        if counts["cut"]:
-            yield f"{run}: {counts['cut']} answers were cut at {report['settings']['max_words']} words"
+            yield f"{run}: {counts['unanswered']} questions without an answer {outcome}"
     overall = report.get("dimensions", {}).get("overall", {})
     if overall.get("better") == "too_few":
         yield f"{name}: {overall['counted']} of {overall['asked']} questions have a value: too few to call a run better"

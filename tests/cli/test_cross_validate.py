@@ -35,7 +35,8 @@ def train(folder: Path, name: str, *more: str) -> int:
 def call(folder: Path, training: str, *more: str) -> int:
     settings = [
         f"data.path={SAMPLE}", "data.limit=12", "index.embedder.model=hash", "index.text.language=blank:en",
-        "retriever=gfm", f"index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"gnn={folder / 'training' / training}",
+        "retriever=gfm", f"index.path={folder / 'index'}", f"run.root={folder / 'runs'}",
+        f"gnn={folder / 'training' / training}",
     ]  # fmt: skip
     return app.run(["cross-validate", *settings, *more])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import Field, ValidationError
 
 from gnnrag.graphs.linking import stems
 from gnnrag.llm.base import estimate_tokens
@@ -16,7 +16,7 @@ from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_eleme
 from gnnrag.roles.base import Role
 from gnnrag.roles.bridges import Bridge, BridgeFinder, OpenQuestion
 from gnnrag.roles.gold import gold_hops
-from gnnrag.roles.parsing import read_as
+from gnnrag.roles.parsing import ReplyModel, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier, words
@@ -62,16 +62,16 @@ class EvidenceFound:
 FIRST_QUESTION = 10  # number of the question in the prompt; its parts follow. Example numbers are below.
 
 
-class Record(BaseModel):
+class Record(ReplyModel):
     """A sentence of a reply that helps: its number, its text, and by question `T` (answers) or `P` (a clue)."""
 
     id: int
     text: str = ""
     labels: dict[int, Literal["T", "P"]]
-    phrases: list[str] = []
+    phrases: list[str] = Field(default_factory=list)
 
 
-class Reply(BaseModel):
+class Reply(ReplyModel):
     """A reply; a record that is none is left out alone."""
 
     evidence: list[Any]
