@@ -154,20 +154,16 @@ def audit(settings: Settings = []) -> None:  # noqa: B006
     gnnrag audit configs/evaluate/musique.yaml audit.labels=type audit.target=0.6
 
     Questions are sampled by type and put into classes (passage_local, multi_hop, thematic) by the router, by their
-    type, or by two annotators in a file (audit.labels=FILE). All of them go through audit.flat, those of failing
+    type, or by a file of {"id", "class"} (audit.labels=FILE). All of them go through audit.flat, those of failing
     classes through audit.routes (settings: gnnrag/audit.py). The last line printed is the directory with audit.json,
     which also has the router's confusions and the cost of an average question.
     """
     config = load_config(AuditRunConfig, *split(settings))
     with progress_bar() as advance:
         path, report = run_audit(config, advance, note)
-    labels, rows = report["labels"], []
-    if labels["from"] == "router":
+    rows = []
+    if report["labels"] == "router":
         note("the classes are the router's own: what it takes wrongly is counted where it put it")
-    if labels["kappa"] is not None and labels["kappa"] < 0.6:
-        note(f"kappa {labels['kappa']:.2f} is below 0.6: rewrite the annotators' guideline first")
-    if labels["unresolved"]:
-        note(f"{len(labels['unresolved'])} questions are left out: the annotators differ, nobody decided")
     for name, row in report["classes"].items():
         for route, of in row["routes"].items():
             mark = " (adopt)" if route == row["adopted"] else " (fails)" if route == "flat" and row["fails"] else ""
@@ -248,17 +244,16 @@ def _judge_table(report: Mapping[str, Any]) -> str:
             for key, name in {"judge/a_score": "A-Score", "judge/e_score": "E-Score"}.items()
         ]
         return plain_table(("score", "mean [95%]", "questions"), rows, title)
-    names = {**dict(zip(("first", "second"), report["runs"], strict=True)), "tie": "neither", "too_few": "too few"}
-    rows = [
-        (
-            name,
-            _mean(of["win_rate"], of["interval"]),
-            names.get(of.get("better", ""), "-"),
-            f"{of['won']}/{of['asked']}",
-        )
+    names: dict[Any, str] = {
+        **dict(zip(("first", "second"), report["runs"], strict=True)),
+        "tie": "neither",
+        "too_few": "too few",
+    }
+    pairs = [
+        (name, _mean(of["win_rate"], of["interval"]), names.get(of.get("better"), "-"), f"{of['won']}/{of['asked']}")
         for name, of in report["dimensions"].items()
     ]
-    return plain_table(("dimension", "win rate [95%]", "better", "won"), rows, title)
+    return plain_table(("dimension", "win rate [95%]", "better", "won"), pairs, title)
 
 
 def _mean(value: float | None, interval: Any, digits: int = 3) -> str:

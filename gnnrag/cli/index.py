@@ -24,7 +24,7 @@ from gnnrag.cli.console import (
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.documents.report import summary, write_report
-from gnnrag.errors import ArtefactError, GnnragError
+from gnnrag.errors import ArtefactError
 from gnnrag.extract.prompted import estimate_extraction
 from gnnrag.index.build import build_index
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
@@ -34,7 +34,6 @@ from gnnrag.io import write_atomic
 from gnnrag.llm.openai import prices_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
-from gnnrag.pages.graph import around_entity, for_question
 from gnnrag.pages.inspection import inspect_index
 from gnnrag.roles.writers.tasks import model_settings
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
@@ -172,7 +171,7 @@ def inspect(
 ) -> None:
     """Print counts, sizes, hubs and gaps of an index, or draw a part of it."""
     if html:
-        _write_page(index, html, entity, question)
+        write_atomic(html, render_page(Index(index), entity, question))
         print(html)
         return
     report = inspect_index(index)
@@ -202,19 +201,3 @@ def inspect(
         )
     for name, size in report.unfinished.items():
         note(f"cut off in {name}: {size / 1e6:.2f} MB of work are kept")
-
-
-def _write_page(root: Path, path: Path, entity: str | None, question: str | None) -> None:
-    """Write the page of an entity, of a question, or of the entity with the most neighbours."""
-    index = Index(root)
-    if index.store.key("knowledge") is None or not index.knowledge.num_entities:
-        raise GnnragError(
-            f"index {root} has no knowledge graph to draw; add one with: gnnrag index build data.path=FOLDER "
-            f"index.path={root} retriever=lightrag, or with the config that it was built with in place of data.path"
-        )
-    graph = index.knowledge
-    if question is not None:
-        subgraph = for_question(index, question)
-    else:
-        subgraph = around_entity(graph, entity if entity is not None else graph.names[int(graph.degrees.argmax())])
-    write_atomic(path, render_page(index, subgraph))

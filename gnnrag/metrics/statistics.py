@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -146,14 +145,3 @@ def share_interval(values: Sequence[float]) -> tuple[float, float]:
     variance = (math.fsum(value * value for value in values) + 1) / n - mean * mean
     width = _Z * math.sqrt(variance / n)
     return max(0.0, mean - width), min(1.0, mean + width)
-
-
-def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
-    """Return the agreement of two annotators beyond chance (Cohen 1960); 1.0 where every label is the same."""
-    if not first or len(first) != len(second):
-        raise ValueError(f"{len(first)} and {len(second)} labels: both annotators must label the same items")
-    n = len(first)
-    observed = sum(a == b for a, b in zip(first, second, strict=True)) / n
-    a, b = Counter(first), Counter(second)
-    expected = sum(a[label] * b[label] for label in a) / (n * n)
-    return 1.0 if expected == 1.0 else (observed - expected) / (1.0 - expected)

@@ -213,6 +213,6 @@ def test_vllm_runs_adapter_and_merged_model(
         monkeypatch.setenv(name, value)
     rows = lab.rows("thoughts")
     engine = {"dtype": "float32", "context": 4096, "engine": {"enforce_eager": True}}
-    found, failures = says(thoughts / form, "thoughts", rows, llm="vllm", llm_settings=engine)
+    found, failures = says(thoughts / form, "thoughts", rows, llm="vllm_engine", llm_settings=engine)
     assert failures == 0
     assert [(t.fast, t.slow) for t in found] == [(row.fast, row.slow) for row in rows]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from gnnrag.metrics.statistics import (
     bootstrap_interval,
-    cohen_kappa,
     mcnemar,
     paired_difference,
     share_interval,
@@ -97,7 +96,6 @@ def test_mcnemar_is_the_exact_binomial_test(only_a, only_b):
         (lambda: wilson_interval(3, 2), "3 of 2"),
         (lambda: share_interval([]), "at least one value"),
         (lambda: share_interval([1.5]), "from 0 to 1"),
-        (lambda: cohen_kappa(["a", "b"], ["a"]), "2 and 1 labels"),
     ],
 )
 def test_wrong_input_is_named(call, message):
@@ -133,11 +131,3 @@ def test_the_interval_of_shares() -> None:
     assert low < 0.2 and high == 1.0, "one win is no proof"
     low, high = share_interval([0.5] * 5)
     assert low < 0.45 and high == pytest.approx(1 - low)
-
-
-def test_cohen_kappa() -> None:
-    first = ["a"] * 25 + ["b"] * 25
-    second = ["a"] * 20 + ["b"] * 5 + ["a"] * 10 + ["b"] * 15
-    assert cohen_kappa(first, second) == pytest.approx(0.4)  # observed 0.7, expected 0.5 * 0.6 + 0.5 * 0.4
-    assert cohen_kappa(["a", "b"], ["b", "a"]) == pytest.approx(-1.0)
-    assert cohen_kappa([1, 2, 3], [1, 2, 3]) == 1.0 == cohen_kappa(["a", "a"], ["a", "a"])

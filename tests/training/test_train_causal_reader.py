@@ -10,6 +10,7 @@ import pytest
 
 from gnnrag.cli.app import run
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.parsing import MalformedError
 from gnnrag.roles.tuned.causal_reader import BriefReader, brief_reply, parse_brief
@@ -54,13 +55,13 @@ def test_replies_of_another_form_are_malformed(text: str) -> None:
     (["river", "river [9]"], Answer("", flags=("reader_failed",))),
 ])  # fmt: skip
 def test_the_reader_asks_once_more_and_abstains(replies: list[str], expected: Answer) -> None:
-    reader, session = BriefReader(ScriptedBackend.of(("", replies))), Session("q")
+    reader, session = ready(BriefReader(), backend=ScriptedBackend.of(("", replies))), Session("q")
     assert asyncio.run(reader(TASK, session)) == expected
     assert session.by_role["reader"]["calls"] == len(replies)
 
 
 def test_without_passages_nothing_is_asked() -> None:
-    reader = BriefReader(ScriptedBackend.of())
+    reader = ready(BriefReader(), backend=ScriptedBackend.of())
     assert asyncio.run(reader(ReaderTask(TASK.question, ()), Session("q"))).flags == ("abstained",)
 
 
