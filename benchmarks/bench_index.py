@@ -44,7 +44,7 @@ def main() -> None:
     changed = [replace(p, id=f"new-{p.id}", text=f"{p.text} It was added.") for p in load_passages(data).passages]
     result: dict[str, Any] = {"data": str(args.data), "embedder": args.embedder, "cpus": os.cpu_count()}
     with tempfile.TemporaryDirectory() as folder:
-        for name, stages in (("without", [f"index.stages={WITHOUT}"]), ("with", [])):
+        for name, stages in (("without", [f"--stages={WITHOUT}"]), ("with", [])):
             build = ["build", f"data.path={data}", f"index.path={folder}/{name}", *dots, *stages]
             result[name] = measure(Path(folder, name), build, changed[:DOCUMENTS], args.rounds)
     print(json.dumps(result, indent=2) if args.json else table(result))

@@ -92,7 +92,6 @@ class KnowledgeConfig:
 
     # Names of one entity: casefold (within a type), upper (released), exact; auto: see `fold`
     match: Literal["auto", "casefold", "exact", "upper"] = "auto"
-    hyper_tag: bool = False  # embed hyperedges with the tag of HyperGraphRAG's released code
     # extraction: as extracted; sentences: those that name two entities
     hyperedges: Literal["auto", "extraction", "sentences", "none"] = "auto"
     resolve: bool = False  # merge names that the writer `curator` takes for one thing
@@ -195,7 +194,6 @@ RECORDED: Mapping[type, tuple[str, ...]] = {
     GraphConfig: ("norm", "fact_text", "synonym_threshold", "synonym_max"),
     KnowledgeConfig: (
         "match",
-        "hyper_tag",
         "hyperedges",
         "resolve",
         "resolve_threshold",

@@ -83,8 +83,8 @@ def is_part(cls: Any) -> bool:
     return isinstance(vars(cls).get("kind"), str)
 
 
-def find(kind: str, name: str) -> type:
-    """Return the class of a part. ConfigError: unknown, or its module cannot be imported."""
+def find(kind: str, name: str, where: str = "") -> type:
+    """Return the class of a part. ConfigError naming `where` (or `kind`): unknown, or its module cannot be imported."""
     if ":" in name:
         return _at(kind, name)
     if (kind, name) not in _PARTS:
@@ -99,7 +99,7 @@ def find(kind: str, name: str) -> type:
         known = names(kind)  # imports all modules, some of which hold several parts
         if name not in known:
             hint = nearest(name, known)
-            raise ConfigError(f"{kind}={name!r} is unknown. {hint} Or name your own: package.module:Class")
+            raise ConfigError(f"{where or kind}={name!r} is unknown. {hint} Or name your own: package.module:Class")
     return _PARTS[kind, name]
 
 

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.llm.providers import PROVIDERS
 from gnnrag.own_parts import check_part, open_part, place_of
+from gnnrag.parts import find
+from gnnrag.parts import part as make_part
 
 PartT = TypeVar("PartT")
 
@@ -126,9 +128,9 @@ ROLES = {
         "oracle": "gnnrag.roles.decomposer:OracleDecomposer",
     },
     "evidence_extractor": {
-        "prompted": "gnnrag.methods.mgranrag:PromptedEvidenceExtractor",
-        "offline": "gnnrag.methods.mgranrag:OfflineEvidenceExtractor",
-        "oracle": "gnnrag.methods.mgranrag:OracleEvidenceExtractor",
+        "prompted": "gnnrag.methods.mgranrag.evidence:PromptedEvidenceExtractor",
+        "offline": "gnnrag.methods.mgranrag.evidence:OfflineEvidenceExtractor",
+        "oracle": "gnnrag.methods.mgranrag.evidence:OracleEvidenceExtractor",
     },
     "concepts": {
         "prompted": "gnnrag.methods.dotrag.roles:PromptedConcepts",
@@ -268,6 +270,8 @@ _OWN = {id(RETRIEVERS): "retriever", id(METHODS): "method"} | {id(table): f"role
 
 def resolve(kind: str, name: str, table: dict[str, str]) -> Any:
     """Return the class under `name` in one of the tables above; the ConfigError for an unknown one lists the known."""
+    if name not in table and table is RETRIEVERS:
+        return find("retriever", name, kind)
     if name not in table and id(table) in _OWN:
         return open_part(kind, _OWN[id(table)], name, table)
     if name not in table:
@@ -296,12 +300,13 @@ def register(kind: str, name: str) -> Callable[[type[PartT]], type[PartT]]:
         raise ConfigError(f"register: {kind}={name!r} must be a name of letters, digits and underscores")
 
     def add(part: type[PartT]) -> type[PartT]:
-        check_part(kind, name, part)
+        if kind != "retriever":
+            check_part(kind, name, part)
         place = f"{part.__module__}:{part.__qualname__}"
         if "." in part.__qualname__:
             raise ConfigError(f"register: {place} must stand at the top of its module")
         if tables[kind].setdefault(name, place) != place:
             raise ConfigError(f"register: {kind}={name} is {tables[kind][name]} already; take another name")
-        return part
+        return make_part("retriever", name)(part) if kind == "retriever" else part
 
     return add

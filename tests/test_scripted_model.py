@@ -20,15 +20,14 @@ from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.prompts.untrusted import MARK
-from gnnrag.registry import METHODS, RETRIEVERS, ROLES, resolve
+from gnnrag.registry import METHODS, RETRIEVERS, ROLES
 from gnnrag.roles.registry import Roles
 from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Question
 from tests.helpers.every_method import RETRIEVER_SETTINGS, SETTINGS
 from tests.helpers.parts import COMPOSITIONAL, CORPUS
-from tests.helpers.replies import ATTACK, BAD, attack_in, good, prompt_of, quoting, user
+from tests.helpers.replies import ATTACK, BAD, attack_in, good, prompt_of, user
 
 HOSTILE = Passage(
     "p8", "The director of the film Night Harbour", f"The director of the film Night Harbour was born. {ATTACK}"
@@ -42,7 +41,6 @@ EXCLUDED_FIELDS = {
 COUNTS = {"calls", "prompt_tokens", "completion_tokens", "cached_calls", "parse_failure", "refused"}
 
 
-WHERE = ("before", "after", "inside")
 READS_PASSAGES = {"thoughts", "chain", "verifier", "reasoner", "agent", "evidence_extractor", "refiner", "reader",
                   "report_points", "report_rating"}  # fmt: skip
 
@@ -58,7 +56,7 @@ def runs() -> dict[str, list[str]]:
     found = {f"{name}{n or ''}": [f"method={name}", *dots] for name in METHODS for n, dots in enumerate(SETTINGS[name])}
     for name in RETRIEVERS:
         config = load(tuple(RETRIEVER_SETTINGS[name]))
-        if resolve("retriever", name, RETRIEVERS).roles_for(config.retriever.settings):
+        if config.retriever.settings.role_names:
             found[f"single-{name}"] = RETRIEVER_SETTINGS[name]
     return found
 
@@ -78,9 +76,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return Index(path)
 
 
-# Whose model a question has: good, one that quotes the attack, or one that is bad in one role.
+# Whose model a question has: good, or one that is bad in one role.
 WHO: ContextVar[str] = ContextVar("WHO")
-QUOTES = {f"{where} {what}": quoting(where, what == "harmless") for where in WHERE for what in ("hostile", "harmless")}
 
 
 def backend_for(roles: Roles, script: Callable[[str, Request], str], role: Any) -> ScriptedBackend:
@@ -100,7 +97,7 @@ class Run:
     def __init__(self, index: Index, name: str) -> None:
         self.rows: dict[str, tuple[Prediction, Session]] = {}
         self.requests: dict[tuple[str, str], list[Request]] = {}
-        ways = ["good", *QUOTES, *(f"{role} {kind}" for run, role in pairs() if run == name for kind in BAD)]
+        ways = ["good", *(f"{role} {kind}" for run, role in pairs() if run == name for kind in BAD)]
         self.questions = [Question(way, COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1")) for way in ways]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Roles, "backend", partialmethod(backend_for, self.script))
@@ -118,25 +115,12 @@ class Run:
         """Reply to a role, as the question's model would."""
         way = WHO.get()
         self.requests.setdefault((way, role), []).append(request)
-        if way in QUOTES:
-            return QUOTES[way](request)
         who, _, kind = way.partition(" ")
         return BAD[kind] if who == role else good(request)
 
     def counts(self, way: str, role: str) -> dict[str, int]:
         """Return what was counted under a role."""
         return self.rows[way][0].usage["roles"].get(role, {})
-
-    def comparable(self, way: str) -> list[Any]:
-        """Return everything of a question but its conversations and what they cost."""
-        prediction, session = self.rows[way]
-        usage = {
-            role: {k: v for k, v in row.items() if not k.endswith("_tokens")}
-            for role, row in prediction.usage["roles"].items()
-        }
-        events = [e for e in session.events if e["event"] != "llm"]
-        return [prediction.answer, prediction.ranking, prediction.context, prediction.nodes, prediction.rounds,
-                prediction.error, usage, prediction.usage["flags"], events]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -182,22 +166,15 @@ def test_a_bad_reply_is_counted(run: Callable[[str], Run], name: str, role: str,
     assert kind != "refusal" or counts["refused"]
 
 
-@pytest.mark.parametrize("name, where", [(name, where) for name in runs() for where in WHERE])
-def test_a_quoted_instruction_changes_nothing(run: Callable[[str], Run], name: str, where: str) -> None:
-    result = run(name)
-    assert result.comparable(f"{where} hostile") == result.comparable(f"{where} harmless")
-    assert "HACKED" not in result.rows[f"{where} hostile"][0].answer
-
-
 def test_the_attack_reaches_the_roles_that_read_passages(run: Callable[[str], Run]) -> None:
     reached = {role for name in runs() for (_, role), rs in run(name).requests.items() if any(map(attack_in, rs))}
     assert reached >= READS_PASSAGES
 
 
 def test_no_element_loses_its_tags_on_the_way(run: Callable[[str], Run]) -> None:
-    """One that was joined by hand is defused: its mark, which no other text has, becomes U+FFFD."""
+    """One that was joined by hand would be escaped."""
     requests = [request for name in runs() for found in run(name).requests.values() for request in found]
-    assert requests and not [r for r in requests if "\ufffd" in r.text or MARK in r.text]
+    assert requests and not [r for r in requests if re.search(r'&lt;(?:passage|path|answer) id="', r.text)]
 
 
 ELEMENT = re.compile(

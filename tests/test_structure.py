@@ -19,19 +19,22 @@ COMMAND = sorted((ROOT / "gnnrag" / "cli").glob("*.py"))
 LIBRARY = sorted({*(ROOT / "gnnrag").rglob("*.py")} - {*COMMAND})
 
 # All lines of .py files. They may only fall: lower them whenever they do.
-MOST_LINES = {"gnnrag": 75_560, "tests": 63_635}
+MOST_LINES = {"gnnrag": 62542, "tests": 45238}
 
 # The one statement of order, low to high: a module imports what stands in a line above its own, and, where its line
 # names a package, modules of that package. The longest name that fits a module is the one that counts.
 LEVELS: list[str] = [
-    "common.untrusted",
+    "common.untrusted common.waiting",
     "errors",
-    "own_parts",
-    "registry types",
-    "common.yaml_config common.waiting",
-    "common index_config",
+    "parts types",
+    "io pool session",
+    "llm.providers own_parts",
+    "registry",
+    "index_config",
+    "common hub",
     "config",
-    "common.records session pool text",
+    "common.records common.yaml_config",
+    "text",
     "llm datasets metrics",
     "prompts",
     "extract.base roles.base",
@@ -50,7 +53,7 @@ LEVELS: list[str] = [
     "training",
     "audit pages",
     "reports",
-    "api hub",
+    "api",
     "interchange serve",
 ]
 
@@ -76,9 +79,13 @@ MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__
 
 @cache
 def imported(path: Path) -> frozenset[str]:
-    """Return the modules that a file imports, wherever in the file."""
+    """Return the modules that a file imports, wherever in the file, but for annotations alone."""
     found = set[str]()
+    annotating = [n for n in nodes(path) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    skipped = {id(inner) for block in annotating for inner in ast.walk(block)}
     for node in nodes(path):
+        if id(node) in skipped:
+            continue
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{relative(path)}: relative import"
             full = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -109,7 +116,7 @@ def test_imports_point_down() -> None:
             is_own = module.split(".")[1:2] == other.split(".")[1:2] and level(module) == level(other)
             if module != "gnnrag" and not is_own and level(other) >= level(module):
                 wrong.append(f"{module} imports {other}")
-    assert not wrong
+    assert wrong == []
 
 
 def test_the_loop_knows_no_concrete_part() -> None:

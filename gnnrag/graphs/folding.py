@@ -23,7 +23,6 @@ from gnnrag.graphs.knowledge import KnowledgeGraph
 
 MAX_NAME = 256  # longer names are cut, as LightRAG does
 FULL_SCORE, FULL_IMPORTANCE = 10.0, 100.0  # the ends of HyperGraphRAG's scales
-TAG = "<hyperedge>"  # what HyperGraphRAG's code writes in front of sentences, and embeds with them
 _WORD = re.compile(r"\w+")
 
 

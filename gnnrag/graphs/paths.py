@@ -269,11 +269,6 @@ def paths_of_length(
     yield from _towards_anchor(adjacency, labels, (int(target),), length, count() if steps is None else steps)
 
 
-def mean_node_score(scores: np.ndarray) -> Callable[[Path], float]:
-    """Return a path score: the mean over the path's nodes of `scores`, shape (num_nodes,)."""
-    return lambda path: float(sum(float(scores[node]) for node in path) / len(path))
-
-
 def mean_relation_score(adjacency: Adjacency, scores: np.ndarray) -> Callable[[Path], float]:
     """Return a path score: the mean over its edges of the best parallel relation's `scores`, shape (num_relations,)."""
 

@@ -102,18 +102,13 @@ def pick(
 
 
 def classic_passages(
-    items: Sequence[int],
-    passages: Lists,
-    neighbours: Lists,
-    neighbour_passages: Lists | None = None,
-    summed: bool = True,
+    items: Sequence[int], passages: Lists, neighbours: Lists, neighbour_passages: Lists | None = None
 ) -> list[int]:
-    """Rank the passages of entities (best first) as the classic profile does.
+    """Rank the passages of entities (best first) as LightRAG did in 2025, and its forks PathRAG and HyperGraphRAG do.
 
-    A passage stands where the first entity that has it does; those of one entity by how many neighbours cite them too,
-    then in their own order. Neighbours are one-hop neighbours (LightRAG), out-neighbours (PathRAG) or hyperedges
-    (HyperGraphRAG, with `neighbour_passages`); those of all entities that have the passage count if `summed` (PathRAG,
-    HyperGraphRAG), else those of the first alone (LightRAG).
+    A passage stands where the first entity that has it does; those of one entity by how many neighbours, of all
+    entities that have the passage, cite them too, then in their own order. Neighbours are one-hop neighbours (PathRAG)
+    or hyperedges (HyperGraphRAG, with `neighbour_passages`).
     """
     cited = passages if neighbour_passages is None else neighbour_passages
     rank: dict[int, int] = {}
@@ -121,8 +116,8 @@ def classic_passages(
     for place, item in enumerate(items):
         citations = Counter(gathered(cited, neighbours[item]).tolist())
         for passage in passages[item].tolist():
-            if rank.setdefault(passage, place) == place or summed:
-                support[passage] += citations[passage]
+            rank.setdefault(passage, place)
+            support[passage] += citations[passage]
     return sorted(rank, key=lambda passage: (rank[passage], -support[passage]))
 
 
@@ -139,9 +134,6 @@ def gathered(lists: Lists, items: np.ndarray) -> np.ndarray:
 class Edges:
     """Joined pairs: relations of one pair share an edge; a relation of a thing with itself has none.
 
-    Directed, as PathRAG stores them, A to B and B to A are two edges, and neighbours are those that an edge leads to
-    (Q-PR-1).
-
     Attributes:
         ends: (num_edges, 2) int32.
         of: (num_relations,) int32, edge of each relation, -1 for none.
@@ -149,22 +141,10 @@ class Edges:
         degrees: (num_entities,) int64, edges of each entity.
     """
 
-    def __init__(self, graph: KnowledgeGraph, directed: bool = False) -> None:
+    def __init__(self, graph: KnowledgeGraph) -> None:
         self.graph = graph
-        if not directed:
-            self.ends, self.of, self.weights = graph.pairs
-            self.degrees, self.neighbours = graph.degrees, graph.neighbours
-            return
-        heads, tails = graph.ends.T.astype(np.int64)
-        proper = heads != tails
-        count = max(graph.num_entities, 1)
-        keys, inverse = np.unique(heads[proper] * count + tails[proper], return_inverse=True)
-        self.ends = np.stack(np.divmod(keys, count), axis=1).astype(np.int32)
-        self.of = np.full(graph.num_relations, -1, dtype=np.int32)
-        self.of[proper] = inverse
-        self.weights = np.bincount(inverse, weights=graph.weights[proper], minlength=len(keys))
-        self.degrees = np.bincount(self.ends.ravel(), minlength=graph.num_entities)
-        self.neighbours = _grouped(self.ends[:, 0], self.ends[:, 1], graph.num_entities)
+        self.ends, self.of, self.weights = graph.pairs
+        self.degrees, self.neighbours = graph.degrees, graph.neighbours
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -245,7 +225,7 @@ class Shown:
     edges: Edges
     passages: Sequence[Passage]
     counter: TokenCounter
-    classic: bool = False  # budgets count descriptions one by one (LightRAG in 2025, forks); else joined rows
+    classic: bool = False  # budgets count descriptions one by one (forks of LightRAG); else joined rows
 
     def entity_row(self, entity: int) -> str:
         """Return what counts of an entity: its row as JSON, or its description alone."""
@@ -351,10 +331,8 @@ class Found:
     edges: Sequence[int] = ()
 
 
-def merge(local: Found, other: Found, classic: bool = False) -> Found:
-    """Merge the local and the global side: position by position, local first; classic: all of the global side first."""
-    if classic:
-        return Found(distinct([*other.entities, *local.entities]), distinct([*other.edges, *local.edges]))
+def merge(local: Found, other: Found) -> Found:
+    """Merge the local and the global side position by position, local first."""
     return Found(round_robin(local.entities, other.entities), round_robin(local.edges, other.edges))
 
 
@@ -380,11 +358,3 @@ def current_passages(
     ours = pick([edges.graph.entity_passages[e].tolist() for e in found.entities], cosines, per_item)
     theirs = pick([edges.passages[e].tolist() for e in found.edges], cosines, per_item, () if shared else ours)
     return round_robin(near, ours, theirs)
-
-
-def classic_sides(shown: Shown, local: Found, other: Found, tokens: int, summed: bool = False) -> list[int]:
-    """Return the passages of the global side's edges, then of the local side's entities, each within a budget."""
-    edges = shown.edges
-    ranked = classic_passages(local.entities, edges.graph.entity_passages, edges.neighbours, summed=summed)
-    stated = passages_in_order(other.edges, edges.passages)
-    return distinct([*shown.fit_passages(stated, tokens), *shown.fit_passages(ranked, tokens)])

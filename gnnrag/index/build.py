@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ from gnnrag.index.stages import STAGES, PassageStage
 from gnnrag.index.store import BUILDING, Store, forget_journals, read_artefact
 from gnnrag.metrics.replies import WARN, by_writer, remarks
 from gnnrag.types import Passage
+
+logger = logging.getLogger(__name__)
 
 
 def place(path: str) -> str | None:
@@ -356,7 +359,7 @@ def _writing(root: Path, job: _Job | None, progress: Progress) -> Iterator[None]
         if waited - told >= TELL_S:
             told = waited
             what = f" (stage {stage})" if stage else ""
-            getattr(progress, "tell", str)(
+            logger.warning(
                 f"index {root} is being built by another process{what}: waiting, {waited:.0f} of at most {WAIT_S:.0f} s"
             )
 
@@ -432,5 +435,5 @@ def _run(step: Step, context: Context, progress: Progress) -> None:
     store.record_models({writer: context.tasks.model(writer) for writer in writers})
     store.commit(name, step.key, write, time.perf_counter() - started, step.settings)
     for line in [*remarks(by_writer(store.info(name)), WARN, None), *context.remarks]:
-        getattr(progress, "tell", str)(f"index, stage {name}: {line}")
+        logger.warning("index, stage %s: %s", name, line)
     forget_journals(store, name)

@@ -17,7 +17,7 @@ from gnnrag.errors import ArtefactError, ConfigError, DataError, LLMError
 from gnnrag.extract.base import Extraction, Extractor, make_extractor
 from gnnrag.extract.rules import is_titled
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
-from gnnrag.graphs.folding import TAG, fold
+from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph, hubs_of_everything
 from gnnrag.graphs.synonyms import Synonyms, find_synonyms
 from gnnrag.index.curation import Curator, curation_settings
@@ -344,12 +344,11 @@ class KnowledgeVectorStage(Stage):
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
-        tagged = ["tagged"] if context.config.knowledge.hyper_tag else []
-        return [self.version, context.embedder().identity, *tagged]
+        return [self.version, context.embedder().identity]
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        texts = table_texts(context.read("knowledge"), TAG if context.config.knowledge.hyper_tag else "")
+        texts = table_texts(context.read("knowledge"))
         position: dict[str, int] = {}
         rows = {name: [position.setdefault(t, len(position)) for t in texts[name]] for name in TABLES}
         strings = list(position)
@@ -390,12 +389,12 @@ class KnowledgeVectorStage(Stage):
         return context.store.load(self.name, read)
 
 
-def table_texts(graph: KnowledgeGraph, hyper_tag: str = "") -> dict[Table, list[str]]:
+def table_texts(graph: KnowledgeGraph) -> dict[Table, list[str]]:
     """Return what is embedded of each item.
 
     An entity: name and description, a line each. A relation: keywords, ends and description (LightRAG); where it has no
     description, head, predicate and tail; where the description is a sentence that joins many, its head and the
-    sentence, so that relations of one sentence share a vector. A hyperedge: the tag if any (Q-HG-1), and its sentence.
+    sentence, so that relations of one sentence share a vector. A hyperedge: its sentence.
     """
     relations = []
     for i, (head, tail) in enumerate(graph.ends.tolist()):
@@ -409,5 +408,5 @@ def table_texts(graph: KnowledgeGraph, hyper_tag: str = "") -> dict[Table, list[
         "entities": [f"{name}\n{text}" if text else name for name, text in described],
         "names": list(graph.names),
         "relations": relations,
-        "hyperedges": [f"{hyper_tag}{text}" for text in graph.hyper_texts],
+        "hyperedges": list(graph.hyper_texts),
     }

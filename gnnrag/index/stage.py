@@ -68,15 +68,6 @@ def as_texts(values: Iterable[Any]) -> list[str]:
     return found
 
 
-def get_array(path: Path) -> np.ndarray:
-    """Read an array. Raises ValueError where it is none, or would have to be unpickled."""
-    with open_regular(path) as file:
-        found = np.load(file, allow_pickle=False)
-    if not isinstance(found, np.ndarray):
-        raise ArtefactError(f"{path} holds several arrays, or none; it is damaged or forged")
-    return found
-
-
 _CHECKED = 1 << 26  # numbers
 
 

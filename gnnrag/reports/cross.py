@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml  # type: ignore[import-untyped]
 
 from gnnrag.common.files import digest, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.common.records import CROSS, folds_of, refuse_other
@@ -163,7 +163,7 @@ def cross_evaluate(
     name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
     merged, whole = first.with_name(name), swapped(config, parts)
     _merge(runs, data.questions, merged)
-    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(to_plain(whole))))
+    write_atomic(merged / "config.yaml", yaml.safe_dump(to_plain(whole), sort_keys=False, allow_unicode=True))
     predictions = read_predictions(merged)
     metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
     open_tracker(whole, merged, {"data": data.fingerprints}).finish(metrics)

@@ -28,8 +28,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.metrics.comparison import load_runs, overlap
@@ -172,7 +170,7 @@ def load_table(path: str | Path, given: Sequence[str] = ()) -> Table:
 
     Raises ConfigError for a file, key, column, axis or published row that does not exist.
     """
-    raw: Any = OmegaConf.to_container(read_yaml(path, "configs/papers/bdtr/table5.yaml"))
+    raw: Any = read_yaml(path, "configs/papers/bdtr/table5.yaml")
     try:
         return _table(Path(path), raw, given)
     except ConfigError as error:

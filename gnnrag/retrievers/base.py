@@ -23,9 +23,9 @@ ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it
 class Retriever(Part):
     """Queries to rankings, in batches; read-only once built.
 
-    A result must not depend on which other queries share the batch. One with `roles_for` gets roles as a third
-    argument. With `asks_roles`, `retrieve_for` is called, alone for each question, and its rankings are kept for that
-    question; without, `retrieve` is called, in batches over all questions.
+    A result must not depend on which other queries share the batch. With `asks_roles`, `retrieve_for` is called, alone
+    for each question, and its rankings are kept for that question; without, `retrieve` is called, in batches over all
+    questions.
     """
 
     channels: frozenset[str] = frozenset({"text"})  # what it can search (`text`, `graph`)
@@ -36,21 +36,6 @@ class Retriever(Part):
     checkpoints: tuple[Path, ...] = ()  # folders of the trained models that it uses
     index: ClassVar[Any]  # set by `build`
     roles: ClassVar[Any]  # set by `build`
-
-    @classmethod
-    def channels_for(cls, settings: Any) -> frozenset[str]:
-        """Return what it can search with these settings."""
-        return settings.channels if isinstance(settings, cls) else cls.channels
-
-    @classmethod
-    def roles_for(cls, settings: Any) -> tuple[str, ...]:
-        """Return the roles that it may ask with these settings."""
-        return settings.role_names if isinstance(settings, cls) else cls.role_names
-
-    @classmethod
-    def checkpoints_for(cls, settings: Any) -> tuple[Path, ...]:
-        """Return the folders of the trained models that it uses with these settings."""
-        return settings.checkpoints if isinstance(settings, cls) else ()
 
     def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
         """Return why a finished run is hardly one of this retriever, from its questions' usage; empty: nothing is."""

@@ -19,7 +19,7 @@ from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.retrievers.base import Retriever, best_positions, min_max, rank_passages
 from gnnrag.roles.base import Role
-from gnnrag.roles.parsing import objects, strip_thinking
+from gnnrag.roles.parsing import json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session, ask_all
 from gnnrag.types import Query, Ranking
@@ -77,7 +77,7 @@ def read_facts(reply: str) -> list[Fact]:
 
     The released field marker `[[ ## fact_after_filter ## ]]` is optional; rows that are no triples are left out.
     """
-    for data in objects(strip_thinking(reply)):
+    for data in json_objects(strip_thinking(reply), whole=True):
         rows = next((data[key] for key in _KEYS if isinstance(data.get(key), list | tuple)), None)
         if rows is not None:
             facts = [tuple(map(str, row)) for row in rows if _is_fact(row)]

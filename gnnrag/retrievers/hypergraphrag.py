@@ -10,8 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from gnnrag.common.waiting import MicroBatcher
-from gnnrag.graphs.folding import FULL_IMPORTANCE, FULL_SCORE, TAG
+from gnnrag.graphs.folding import FULL_IMPORTANCE, FULL_SCORE
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import (
     Edges,
@@ -25,7 +24,8 @@ from gnnrag.graphs.rendering import (
 )
 from gnnrag.parts import part, ready
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.base import Retriever, by_rank, query_vectors, rank_order
+from gnnrag.retrievers.asking import AskingRetriever
+from gnnrag.retrievers.base import by_rank, rank_order
 from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import clean_line, in_parentheses, strip_thinking
@@ -166,135 +166,102 @@ class Bipartite:
         return found
 
 
-NEAR = 5  # passages of the vector search, in the paper and in `fixed`
-PAPER_NEAR_TAU = 0.5  # their least cosine in the paper
-
-
 @part("retriever", "hypergraphrag")
-class HyperGraphRAGRetriever(Retriever):
+class HyperGraphRAGRetriever(AskingRetriever):
     """Retrieval over n-ary facts (Luo et al., "HyperGraphRAG", arXiv 2503.21322).
 
-    Channel `text` ranks passages: those of the hyperedge side, then those of the entity side, then the rest by cosine
-    (`tail`). Channel `graph` ranks hyperedges (kind relation) and entities in the same way. Scores are 1 / rank. The
-    branch is `hybrid`, `entities` or `hyperedges` by what was found, or `naive_fallback` where that was nothing.
+    Channel `text` ranks passages: those of a vector search, of the hyperedge side and of the entity side, position by
+    position, then the rest by cosine (`tail`). Channel `graph` ranks hyperedges (kind relation) and entities of both
+    sides. Scores are 1 / rank. The branch is `hybrid`, `entities` or `hyperedges` by what was found, or
+    `naive_fallback` where that was nothing. Role: `hyper_query`; where it names nothing, the query itself is searched
+    among the facts.
 
-    `fixed`: where one side finds nothing the other one counts, where both find nothing dense search does (Q-HG-2;
-    released gives an empty ranking, branch `nothing`); passages of both sides and of a vector search, which the paper
-    has and the release has not, are merged position by position. The released tag in embedded sentences (Q-HG-1) is the
-    index's `index.knowledge.hyper_tag`. Role: `hyper_query`.
+    The released code ranks nothing where either side is empty (Q-HG-2) and has no vector search, which the paper has.
     """
 
-    profile: Literal["fixed", "released"] = "fixed"  # fixed, or released with its quirks Q-HG-1 and Q-HG-2
     # of an entity's hyperedges: degrees first; cosine; paper: cosine times confidence, cut off
-    rank: Literal["released", "paper", "cosine"] = "released"
-    # of both sides' passages: chain, round_robin; null: round_robin, released chain
-    fusion: Literal["chain", "round_robin"] | None = None
+    rank_by: Literal["released", "paper", "cosine"] = "released"
     top_k: int = 60  # entities, and hyperedges
     cosine_floor: float = 0.2  # what is less alike is not found
     entity_tau: float = 0.5  # paper: least cosine times importance (50 on the scale to 100)
     fact_tau: float = 0.5  # paper: least cosine times completeness (5 on the scale to 10)
-    near_k: int | None = None  # passages of the vector search; null: 5, released 0 unless rank=paper
-    near_tau: float | None = None  # their least cosine; null: 0.2, rank=paper 0.5
+    near_k: int = 5  # passages of the vector search
+    near_tau: float | None = None  # their least cosine; null: 0.2, rank_by=paper 0.5
     entity_tokens: int = 4000  # of the entities of each side
     fact_tokens: int = 4000  # of the hyperedges of each side
     passage_tokens: int = 4000  # of the passages of each side
     tail: Literal["dense", "none"] = "dense"  # passages after HyperGraphRAG's own: by cosine, or none
-    # a query without facts and names is itself searched: among facts, or both; or off
-    seed_fallback: Literal["off", "facts", "both"] | None = None
     tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
-    channels = frozenset({"text", "graph"})
-    reads = ("knowledge", "knowledge_vectors", "embeddings")
-    role_names, asks_roles = ("hyper_query",), True
+    role_names = ("hyper_query",)
 
     def setup(self) -> None:
         """Open what is searched."""
-        self.is_fixed, self.is_paper, index = self.profile == "fixed", self.rank == "paper", self.index
-        self.chained = (self.fusion or ("round_robin" if self.is_fixed else "chain")) == "chain"
-        self._near_k = (NEAR if self.is_fixed or self.is_paper else 0) if self.near_k is None else self.near_k
-        usual = PAPER_NEAR_TAU if self.is_paper else self.cosine_floor
-        self._near_tau = usual if self.near_tau is None else self.near_tau
-        self.seeds = self.seed_fallback or ("facts" if self.is_fixed else "off")
-        self.graph, self.vectors = index.knowledge, index.knowledge_vectors
+        super().setup()
+        self.is_paper = self.rank_by == "paper"
+        self.near_floor = self.near_tau if self.near_tau is not None else 0.5 if self.is_paper else self.cosine_floor
         self.bipartite = Bipartite(self.graph)
         self.counter = TokenCounter(self.tokenizer)
-        self.shown = Shown(Edges(self.graph), index.passages, self.counter, classic=True)
-        self._batcher: MicroBatcher[tuple[Query, HyperQuery], Ranking] = MicroBatcher(self.rank_asked)
+        self.shown = Shown(Edges(self.graph), self.index.passages, self.counter, classic=True)
 
-    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
-        """Ask for facts and names, one query after the other so that no trace depends on timing; rank in batches."""
-        asked = []
-        for query in queries:
-            found = await self.roles["hyper_query"](HyperQueryTask(query.text), session)
-            session.flag("hyper_query", *found.flags)
-            asked.append((query, found))
-        return await self._batcher(asked)
+    def task(self, query: str) -> HyperQueryTask:
+        """See `AskingRetriever`."""
+        return HyperQueryTask(query)
 
-    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """Rank without asking: as if no query had facts and names. The loop calls `retrieve_for`."""
-        return self.rank_asked([(query, HyperQuery()) for query in queries])
+    def strings(self, query: str, reply: HyperQuery) -> tuple[str, str]:
+        """Return what entities and hyperedges are searched by."""
+        low, high = ", ".join(reply.entities), ", ".join(reply.sentences)
+        return (low, high) if low or high else ("", query)
 
-    def rank_asked(self, asked: Sequence[tuple[Query, HyperQuery]]) -> list[Ranking]:
-        """Rank queries whose facts and names are known; all their strings are embedded in one call."""
-        rows = [(query.text, *self.strings(query.text, found)) for query, found in asked]
-        vectors = query_vectors(self.index.embedder, rows)
-        return [self._rank_one(query, *found) for (query, _), found in zip(asked, vectors, strict=True)]
-
-    def strings(self, query: str, found: HyperQuery) -> tuple[str, str]:
-        """Return what entities and hyperedges are searched by; empty for no search."""
-        low, high = ", ".join(found.entities), ", ".join(found.sentences)
-        if not low and not high and self.seeds != "off":
-            return (query if self.seeds == "both" else ""), query
-        if self.is_fixed:
-            return low, high
-        # Q-HG-1: the tag is part of a sentence, where it is part of those in the index.
-        tag = TAG if self.index.config.knowledge.hyper_tag else ""
-        return low.upper(), ", ".join(f"{tag}{sentence}" for sentence in found.sentences)
-
-    def _rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
+    def rank_one(
+        self,
+        query: Query,
+        reply: HyperQuery,
+        vector: np.ndarray,
+        low: np.ndarray | None,
+        high: np.ndarray | None,
+    ) -> Ranking:
+        """See `AskingRetriever`."""
         cosines = self.index.passage_vectors @ vector
         entity_side = Side() if low is None else self.entity_side(low, vector)
         fact_side = Side() if high is None else self.fact_side(high)
-        if not self.is_fixed and not (entity_side.entities and fact_side.facts):  # Q-HG-2
-            return Ranking((), np.zeros(0), branch="nothing")
-        branch = {(1, 1): "hybrid", (1, 0): "entities", (0, 1): "hyperedges"}.get(
-            (int(bool(entity_side.entities)), int(bool(fact_side.facts))), "naive_fallback"
+        branch = {(True, True): "hybrid", (True, False): "entities", (False, True): "hyperedges"}.get(
+            (bool(entity_side.entities), bool(fact_side.facts)), "naive_fallback"
         )
         if query.channel == "graph":
             facts = [self._fact_hit(f) for f in distinct([*fact_side.facts, *entity_side.facts])]
             entities = distinct([*fact_side.entities, *entity_side.entities])
             return by_rank(facts + [self.shown.entity_hit(e) for e in entities], query.top_k, branch)
-        near = above(cosines, self._near_k, self._near_tau)
-        lists = (near, fact_side.passages, entity_side.passages)
-        own = distinct([*lists[1], *near, *lists[2]]) if self.chained else round_robin(*lists)
-        is_whole = self.tail == "dense" or branch == "naive_fallback"
-        return rank_order(own, self.index.ids, query.top_k, branch, cosines if is_whole else None)
+        near = above(cosines, self.near_k, self.near_floor)
+        own = round_robin(near, fact_side.passages, entity_side.passages)
+        has_tail = self.tail == "dense" or branch == "naive_fallback"
+        return rank_order(own, self.index.ids, query.top_k, branch, cosines if has_tail else None)
 
     def entity_side(self, low: np.ndarray, query: np.ndarray) -> Side:
-        """Return entities near the names `low`, their hyperedges (by `query` unless as released), passages of both."""
+        """Return entities near the names `low`, their hyperedges (by degrees, or near `query`), passages of both."""
         scores = self.vectors.scores("entities", low)
         if self.is_paper:
             scores = scores * self.bipartite.entity_confidence
-        found = above(scores, self.top_k, self.entity_tau if self.is_paper else self.cosine_floor)
-        facts = self.bipartite.incident(found)
-        if self.rank != "released":
+        near = above(scores, self.top_k, self.entity_tau if self.is_paper else self.cosine_floor)
+        facts = self.bipartite.incident(near)
+        if self.rank_by != "released":
             scores = self.vectors.scores("hyperedges", query)
             scores = scores * self.bipartite.fact_confidence if self.is_paper else scores
             facts.sort(key=lambda fact: -scores[fact])
         passages = classic_passages(
-            found, self.graph.entity_passages, self.graph.entity_hyperedges, self.graph.hyper_passages
+            near, self.graph.entity_passages, self.graph.entity_hyperedges, self.graph.hyper_passages
         )
         facts = self._fit_facts(facts)
-        return Side(self._fit_entities(distinct([*found, *self.bipartite.members(facts)])), facts, self._fit(passages))
+        return Side(self._fit_entities(distinct([*near, *self.bipartite.members(facts)])), facts, self._fit(passages))
 
     def fact_side(self, high: np.ndarray) -> Side:
         """Return the hyperedges near the facts of a query, their members and their passages."""
         scores = self.vectors.scores("hyperedges", high)
         if self.is_paper:
             scores = scores * self.bipartite.fact_confidence
-        found = above(scores, self.top_k, self.fact_tau if self.is_paper else self.cosine_floor)
-        found.sort(key=lambda fact: (-scores[fact], -self.graph.hyper_scores[fact]))
-        facts = self._fit_facts(found)
+        near = above(scores, self.top_k, self.fact_tau if self.is_paper else self.cosine_floor)
+        near.sort(key=lambda fact: (-scores[fact], -self.graph.hyper_scores[fact]))
+        facts = self._fit_facts(near)
         passages = passages_in_order(facts, self.graph.hyper_passages)
         return Side(self._fit_entities(self.bipartite.members(facts)), facts, self._fit(passages))
 

@@ -1,29 +1,22 @@
-"""Keywords of a question, low and high level (LightRAG), prompted and by rules, and retrieval by them."""
+"""Keywords of a question, low and high level (LightRAG, PathRAG): prompted and by rules."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
+from pydantic import AliasChoices, Field
 
-from gnnrag.common.waiting import MicroBatcher
 from gnnrag.graphs.linking import link_question
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.base import Retriever, query_vectors
 from gnnrag.roles.base import Keywords, KeywordsTask, Role
-from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedPart
+from gnnrag.roles.parsing import Lines, ReplyModel, read_as
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.normalise import phrase_key, words
 from gnnrag.text.phrases import rule_phrases
 from gnnrag.text.sentences import beginning
-from gnnrag.types import Query, Ranking
-
-_KEYS = {"low": ("low", "low_level", "low_level_keywords"), "high": ("high", "high_level", "high_level_keywords")}
-_MAX_LENGTH = 100  # characters of a keyword: a longer one is a sentence
 
 
 @part("role", "keywords.prompted")
@@ -42,20 +35,15 @@ class PromptedKeywords(PromptedPart[KeywordsTask, Keywords]):
         return Keywords(low, high)
 
 
+class KeywordsReply(ReplyModel):
+    low: Lines = Field(validation_alias=AliasChoices("low", "low_level", "low_level_keywords"))
+    high: Lines = Field(validation_alias=AliasChoices("high", "high_level", "high_level_keywords"))
+
+
 def parse_keywords(text: str) -> tuple[list[str], list[str]]:
     """Return low-level and high-level keywords, cleaned, without repeats; MalformedError without both lists."""
-    for data in json_objects(strip_markup(strip_thinking(text))):
-        lowered = {str(k).strip().lower(): v for k, v in data.items()}
-        lists = [next((lowered[k] for k in keys if isinstance(lowered.get(k), list)), None) for keys in _KEYS.values()]
-        if None not in lists:
-            return _strings(lists[0]), _strings(lists[1])
-    raise MalformedError("no JSON object with the lists 'low' and 'high'")
-
-
-def _strings(values: Any) -> list[str]:
-    """Keep what is text; names may be numbers (`1984`)."""
-    texts = [str(v) for v in values if isinstance(v, str | int) and not isinstance(v, bool)]
-    return list(dict.fromkeys(line for text in texts if (line := clean_line(text, _MAX_LENGTH))))
+    reply = read_as(KeywordsReply, text)
+    return reply.low, reply.high
 
 
 _POSSESSIVE_END = re.compile(r"['’]s$")
@@ -102,62 +90,14 @@ class _Places:
     """Where folded words stand in a text that was cut at blanks."""
 
     def __init__(self, raw: Sequence[str]) -> None:
-        self._words: list[str] = []
-        self._owners: list[int] = []  # of each word, its piece
-        self._starts: dict[str, list[int]] = {}  # of a piece's first word, where it stands
-        for number, token in enumerate(raw):
-            found = words(token)
-            if found:
-                self._starts.setdefault(found[0], []).append(len(self._words))
-            self._words += found
-            self._owners += [number] * len(found)
+        pairs = [(word, number) for number, token in enumerate(raw) for word in words(token)]
+        self._words, self._owners = [word for word, _ in pairs], [number for _, number in pairs]  # token of each word
 
     def of(self, key: Sequence[str]) -> tuple[int, int] | None:
-        """Return the first place of words that begin with a piece, as a range of the pieces."""
-        for start in self._starts.get(key[0], ()) if key else ():
+        """Return the first place of words that begin with a token, as a range of the tokens."""
+        for start in range(len(self._words) - len(key) + 1) if key else ():
             end = start + len(key)
-            if self._words[start:end] == key:
+            begins_token = not start or self._owners[start - 1] != self._owners[start]
+            if begins_token and self._words[start:end] == key:
                 return self._owners[start], self._owners[end - 1] + 1
         return None
-
-
-class KeywordRetriever(Retriever):
-    """LightRAG's and PathRAG's base: role `keywords` is asked query by query, many queries are ranked at once."""
-
-    channels = frozenset({"text", "graph"})
-    reads = ("knowledge", "knowledge_vectors", "embeddings")
-    role_names, asks_roles = ("keywords",), True
-    asks_keywords = True
-
-    def setup(self) -> None:
-        """Open what is searched."""
-        self._batcher: MicroBatcher[tuple[Query, Keywords], Ranking] = MicroBatcher(self.rank)
-
-    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
-        """Rank the queries of one question; one after the other is asked about, so that traces keep their order."""
-        asked = []
-        for query in queries:
-            keywords = Keywords()
-            if self.asks_keywords:
-                keywords = await self.roles["keywords"](KeywordsTask(query.text), session)
-                session.flag("keywords", *keywords.flags)
-            asked.append((query, keywords))
-        return await self._batcher(asked)
-
-    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """Rank without asking: as if no query had keywords. The loop calls `retrieve_for`."""
-        return self.rank([(query, Keywords()) for query in queries])
-
-    def rank(self, asked: Sequence[tuple[Query, Keywords]]) -> list[Ranking]:
-        """Rank queries whose keywords are known; all their strings are embedded in one call."""
-        rows = [self.strings(query.text, keywords) for query, keywords in asked]
-        vectors = query_vectors(self.index.embedder, rows)
-        return [self.rank_one(query, *found) for (query, _), found in zip(asked, vectors, strict=True)]
-
-    def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
-        """Return what is embedded: the query, and what entities and relations are searched by; empty for no search."""
-        raise NotImplementedError
-
-    def rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
-        """Return the ranking of a query from the vectors of its strings."""
-        raise NotImplementedError

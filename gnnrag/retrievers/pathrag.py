@@ -1,27 +1,35 @@
 """PathRAG: flow-pruned paths between the entities of a question, written as context.
 
 The released code moves weight over edges, without decay on the first hop and with a gate of 0.3 (`edge_flow`); the
-paper moves it over nodes (`node_flow`). Accidents of the code are named Q-PR-4 to Q-PR-6 in our specification.
+paper moves it over nodes (`node_flow`). Accidents of the code are named Q-PR-1 to Q-PR-7 in our specification.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain, pairwise
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from annotated_types import Len
 
 from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import Path, paths_between_seeds
-from gnnrag.graphs.rendering import Edges, Found, Shown, above, classic_sides, distinct, round_robin
+from gnnrag.graphs.rendering import (
+    Edges,
+    Found,
+    Shown,
+    above,
+    classic_passages,
+    distinct,
+    passages_in_order,
+    round_robin,
+)
 from gnnrag.parts import part
+from gnnrag.retrievers.asking import AskingRetriever
 from gnnrag.retrievers.base import by_rank, rank_order
-from gnnrag.retrievers.keywords import KeywordRetriever
-from gnnrag.roles.base import Keywords
+from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
 
@@ -69,7 +77,7 @@ def node_flow(paths: Sequence[Path], decay: float = 0.8, gate: float = 0.05) -> 
     A node's resource is the decayed sum of what its predecessors share out; a node whose share for each successor is
     below the gate (the paper's theta) keeps it. A path's score is the resource on its nodes over its number of edges.
     Nodes are visited in topological order of the union of the paths. Where paths run both ways between two nodes there
-    is none: the node of least depth, then of lowest id, goes first, and what would flow back into it is not counted.
+    is none: then in order of least depth, and what would flow back is not counted.
     """
     if not paths:
         return []
@@ -86,6 +94,21 @@ def node_flow(paths: Sequence[Path], decay: float = 0.8, gate: float = 0.05) -> 
                 if place[other] > place[node]:
                     resource[other] += decay * share
     return [sum(resource[node] for node in path) / (len(path) - 1) for path in paths]
+
+
+def _visiting_order(paths: Sequence[Path], after: Mapping[int, set[int]]) -> list[int]:
+    before: dict[int, set[int]] = {}
+    for node, others in after.items():
+        for other in others:
+            before.setdefault(other, set()).add(node)
+    try:
+        return list(TopologicalSorter(before).static_order())
+    except CycleError:
+        depth: dict[int, int] = {}
+        for path in paths:
+            for i, node in enumerate(path):
+                depth[node] = min(depth.get(node, i), i)
+        return sorted(depth, key=lambda node: (depth[node], node))
 
 
 def pool_paths(pairs: PairPaths, score: Callable[[Sequence[Path]], list[float]], by_node_set: bool) -> list[FlowPath]:
@@ -121,10 +144,8 @@ def reliable_paths(
 ) -> list[FlowPath]:
     """Return PathRAG's paths, at most `most`, the most reliable first (a prompt shows them in reverse).
 
-    `pairs` is of `paths_between_seeds`; gate None: 0.3 for `released`, 0.05 for `paper`. ValueError: unknown flow.
+    `pairs` is of `paths_between_seeds`; gate None: 0.3 for `released`, 0.05 for `paper`.
     """
-    if flow not in ("released", "paper"):
-        raise ValueError(f"flow={flow!r}: allowed are released, paper")
     run, usual = (edge_flow, 0.3) if flow == "released" else (node_flow, 0.05)
     bound = usual if gate is None else gate
     return pool_paths(pairs, lambda paths: run(paths, decay, bound), by_node_set)[: path_limit(pairs, most)]
@@ -136,32 +157,6 @@ def _successors(paths: Sequence[Path]) -> dict[int, set[int]]:
         for node, other in pairwise(path):
             after.setdefault(node, set()).add(other)
     return after
-
-
-def _visiting_order(paths: Sequence[Path], after: Mapping[int, set[int]]) -> list[int]:
-    """Return the nodes in topological order; see `node_flow` for what happens where there is none."""
-    depth: dict[int, int] = {}
-    for path in paths:
-        for i, node in enumerate(path):
-            depth[node] = min(depth.get(node, i), i)
-    waits = dict.fromkeys(depth, 0)
-    for others in after.values():
-        for other in others:
-            waits[other] += 1
-    ready = [(depth[node], node) for node, count in waits.items() if not count]
-    left = sorted(depth, key=lambda node: (depth[node], node), reverse=True)
-    order: dict[int, None] = {}
-    heapify(ready)
-    while left:
-        node = heappop(ready)[1] if ready else left.pop()
-        if node in order:
-            continue
-        order[node] = None
-        for other in after.get(node, ()):
-            waits[other] -= 1
-            if not waits[other] and other not in order:
-                heappush(ready, (depth[other], other))
-    return list(order)
 
 
 _FALLBACK = 20  # passages of the vector search where the graph had nothing
@@ -177,24 +172,22 @@ class PathFound:
 
 
 @part("retriever", "pathrag")
-class PathRAGRetriever(KeywordRetriever):
+class PathRAGRetriever(AskingRetriever):
     """Paths between seed entities (Chen et al., "PathRAG: Pruning Graph-based RAG with Relational Paths", 2025).
 
     Seeds are the entities nearest to the low-level keywords; simple paths of up to 3 edges between them are scored by
-    flow and pooled. Relations nearest to the high-level keywords add their ends and passages.
+    flow and pooled. Relations nearest to the high-level keywords and the question add their ends and passages. A
+    missing kind of keywords is replaced by the other, or by the query.
 
-    Channel `text` ranks passages: in the order of its context, those of the relations, then those of the seeds (fixed:
-    these two position by position); then those that state the paths, which its context shows as text only; then the
-    rest by cosine (`tail`). Channel `graph` ranks paths (id: names joined by ` -> `), then entities
-    and relations. Scores are 1 / rank; the branch is `paths`, `no_paths`, or `naive_fallback` where nothing was found.
+    Channel `text` ranks passages: those of the relations and those of the seeds, position by position; then those that
+    state the paths, which PathRAG's context shows as text only; then the rest by cosine (`tail`). Channel `graph` ranks
+    paths (id: names joined by ` -> `), then entities and relations. Scores are 1 / rank; the branch is `paths`,
+    `no_paths`, or `naive_fallback` where nothing was found.
 
-    `fixed`: neighbours in both directions (Q-PR-1); a missing kind of keywords is replaced by the other, or by the
-    query, instead of giving up (Q-PR-3); paths over the same nodes in another order are paths of their own (Q-PR-4); a
-    search without relations goes on with its seeds instead of failing (Q-PR-7); relations keep the order of the search
-    and are searched by the question too; hubs and pairs are bounded.
+    The released code follows edges in one direction only, gives up without both kinds of keywords or without relations,
+    and takes paths over the same nodes for one (Q-PR-1, 3, 4, 7): here it does not.
     """
 
-    profile: Literal["fixed", "released"] = "fixed"  # fixed, or released with its quirks Q-PR-1, 3, 4 and 7
     top_k: int = 40  # seeds, and relations searched for
     cosine_floor: float = 0.2  # what is less alike is not found
     hops: int = 3  # longest path
@@ -202,40 +195,35 @@ class PathRAGRetriever(KeywordRetriever):
     decay: float = 0.8  # of each hop
     gate: float | None = None  # what passes nothing on; null: 0.3, paper 0.05
     max_paths: int = 15  # paths kept
-    pair_cap: int | None = None  # paths of a pair that are looked at, 0 for all; null: 50, released all
-    hub_degree: int | None = (
-        None  # no path passes through nodes of more edges, 0 for no bound; null: 500, released none
-    )
-    # of relations: degree, cosine; null: cosine, released degree
-    relation_rank: Literal["degree", "cosine"] | None = None
-    tokens: Annotated[list[int], Len(3, 3)] = field(
-        default_factory=lambda: [4000, 3000, 5000]
-    )  # of passages, relations, entities (and paths)
+    pair_cap: int | None = 50  # paths of a pair that are looked at; null: all
+    hub_degree: int | None = 500  # no path passes through nodes of more edges; null: no bound
+    passage_tokens: int = 4000
+    relation_tokens: int = 3000
+    entity_tokens: int = 5000  # of the entities, and of the paths
     tail: Literal["dense", "none"] = "dense"  # passages after PathRAG's own: by cosine, or none
     tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
+
+    role_names = ("keywords",)
 
     def setup(self) -> None:
         """Open what is searched."""
         super().setup()
-        self.is_fixed = self.profile == "fixed"
-        self.by_cosine = (self.relation_rank or ("cosine" if self.is_fixed else "degree")) == "cosine"
-        self._pair_cap = (50 if self.is_fixed else 0) if self.pair_cap is None else self.pair_cap
-        self._hub_degree = (500 if self.is_fixed else 0) if self.hub_degree is None else self.hub_degree
-        self.graph, self.vectors = self.index.knowledge, self.index.knowledge_vectors
-        self.edges = Edges(self.graph, directed=not self.is_fixed)
+        self.edges = Edges(self.graph)
         self.shown = Shown(self.edges, self.index.passages, TokenCounter(self.tokenizer), classic=True)
         self.adjacency = Adjacency(self.graph.ends, self.graph.num_entities)
 
-    def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
-        """See `KeywordRetriever`."""
-        low, high = ", ".join(keywords.low), ", ".join(keywords.high)
-        if not self.is_fixed:
-            return (query, low, high) if low and high else (query, "", "")
-        low, high = low or high or query, high or low
-        return query, low, f"{query} {high}" if high else query
+    def task(self, query: str) -> KeywordsTask:
+        """See `AskingRetriever`."""
+        return KeywordsTask(query)
 
-    def rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
-        """See `KeywordRetriever`."""
+    def strings(self, query: str, reply: Keywords) -> tuple[str, str]:
+        """Return what entities and relations are searched by."""
+        low, high = ", ".join(reply.low), ", ".join(reply.high)
+        low, high = low or high or query, high or low
+        return low, f"{query} {high}" if high else query
+
+    def rank_one(self, query: Query, reply: Keywords, vector: np.ndarray, low: np.ndarray, high: np.ndarray) -> Ranking:
+        """See `AskingRetriever`."""
         found = self.find(low, high)
         if not found.seeds and not found.themes.edges:
             branch = "naive_fallback"
@@ -255,37 +243,22 @@ class PathRAGRetriever(KeywordRetriever):
         edges: list[int] = []
         if high is not None:
             edges = above(self.edges.best(self.vectors.scores("relations", high)), self.top_k, self.cosine_floor)
-        if not self.is_fixed and not edges:
-            return PathFound([], Found(), [])  # Q-PR-3, Q-PR-7
-        if not self.by_cosine:
-            edges.sort(key=lambda e: (-self.edges.degree_sums[e], -self.edges.weights[e]))
-        edges = self.shown.fit_edges(edges, self.tokens[1])
-        ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), self.tokens[2])
-        return PathFound(seeds, Found(ends, edges), self._paths(seeds))
+        edges = self.shown.fit_edges(edges, self.relation_tokens)
+        ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), self.entity_tokens)
+        return PathFound(seeds, Found(ends, edges), self.paths(seeds))
 
-    def context(self, found: PathFound) -> list[str]:
-        """Return PathRAG's texts, most reliable last: ends of relations, relations, passages, seeds, paths."""
-        shown, budget = self.shown, self.tokens[0]
-        sources = classic_sides(shown, Found(found.seeds), found.themes, budget, summed=True)
-        return [
-            *(shown.path_text([e]) for e in found.themes.entities),
-            *(self.edges.text(e) for e in found.themes.edges),
-            *(self.index.passages[p].content for p in sources),
-            *(shown.path_text([e]) for e in found.seeds),
-            *(shown.path_text(path.nodes) for path in reversed(found.paths)),
-        ]
-
-    def _paths(self, seeds: Sequence[int]) -> list[FlowPath]:
-        pairs = paths_between_seeds(self.adjacency, seeds, self.hops, self._pair_cap or None, self._hub_degree or None)
-        best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=not self.is_fixed)
-        return best[: self.shown.fit_paths([path.nodes for path in best], self.tokens[2])]
+    def paths(self, seeds: Sequence[int]) -> list[FlowPath]:
+        """Return the most reliable paths between seeds."""
+        pairs = paths_between_seeds(self.adjacency, seeds, self.hops, self.pair_cap, self.hub_degree)
+        best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=False)
+        return best[: self.shown.fit_paths([path.nodes for path in best], self.entity_tokens)]
 
     def _passages(self, found: PathFound) -> list[int]:
-        budget = self.tokens[0]
-        themes = classic_sides(self.shown, Found(), found.themes, budget)
-        seeds = classic_sides(self.shown, Found(found.seeds), Found(), budget, summed=True)
-        own = round_robin(themes, seeds) if self.is_fixed else [*themes, *seeds]
-        return distinct(chain(own, *(self.shown.path_passages(path.nodes) for path in found.paths)))
+        shown, edges = self.shown, self.edges
+        stated = shown.fit_passages(passages_in_order(found.themes.edges, edges.passages), self.passage_tokens)
+        ranked = classic_passages(found.seeds, self.graph.entity_passages, edges.neighbours)
+        own = round_robin(stated, shown.fit_passages(ranked, self.passage_tokens))
+        return distinct(chain(own, *(shown.path_passages(path.nodes) for path in found.paths)))
 
     def _graph_ranking(self, found: PathFound, top_k: int, branch: str) -> Ranking:
         paths = [self.shown.path_hit(path.nodes) for path in found.paths]

@@ -10,12 +10,11 @@ import re
 from typing import get_args
 
 from gnnrag.parts import part, ready
-from gnnrag.prompts.untrusted import Shown, defuse_all_but, inline
+from gnnrag.prompts.untrusted import Shown, escaped_except, inline
 from gnnrag.roles.base import AgentFormat as Protocol
 from gnnrag.roles.base import MoveTask, NextMove, Role, ThoughtsTask, Turn
 from gnnrag.roles.gold import gold_hops, ways_to_ask
-from gnnrag.roles.hollow import need_answer
-from gnnrag.roles.parsing import LINE_START
+from gnnrag.roles.parsing import LINE_START, need_answer
 from gnnrag.roles.prompting import PromptedPart, Prompter
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session
@@ -122,7 +121,7 @@ def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) 
     """Return a turn as the agent sees it; passages are fenced by the protocol's tags and cannot speak them."""
     # A note may be a sentence of a passage.
     note = ACTIONS if protocol == "react" and turn.note == "invalid" else inline(turn.note)
-    written = defuse_all_but(turn.written, _WRITTEN[protocol])
+    written = escaped_except(turn.written, _WRITTEN[protocol])
     found = _documents(turn.passages, protocol)[:limit] or note or "no results"
     if protocol == "react":
         return f"{written.strip()}\nObservation {number}: {note or found}\n"

@@ -25,6 +25,7 @@ class Role(Part, Generic[TaskT, ResultT]):
     uses_embedder: bool = False  # of a writer: its results depend on the embedder of the index
     index: ClassVar[Any]  # set by `build`
     backend: ClassVar[Any]  # of a prompted role: its language model, set by `build`
+    embedder: ClassVar[Any]  # of a writer: gives the embedder of the index
     version: int = 1  # of a writer: raised where results change under equal settings
 
     async def close(self) -> None:

@@ -9,8 +9,7 @@ from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Chain, ChainTask, Role
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import gold_hops
-from gnnrag.roles.hollow import NO_FACT, has_fact
-from gnnrag.roles.parsing import LINE_START, clean_line, strip_markup, strip_thinking
+from gnnrag.roles.parsing import LINE_START, NO_FACT, clean_line, has_fact, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 

@@ -1,4 +1,4 @@
-"""Read a model's replies strictly: JSON, fields, lists, numbers and verdicts, or a counted failure."""
+"""Read a model's replies strictly: what parsers share, and what makes a reply none, whatever was asked for."""
 
 from __future__ import annotations
 
@@ -6,115 +6,60 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError, WrapValidator, model_validator
 
 from gnnrag.common.untrusted import well_formed_json
 
-
-def literal_value(text: str) -> Any:
-    """Return the value of a text that is JSON or a Python literal as a whole, else None."""
-    value = json_value(text.strip())
-    return python_literal(text) if value is None else value
-
-
-MAX_STARTS, MAX_DEPTH, MAX_LENGTH = 16, 50, 200_000
-_LITERALS = (ast.Dict, ast.List, ast.Tuple, ast.Constant, ast.Load, ast.UnaryOp, ast.USub)
+T = TypeVar("T")
+ModelT = TypeVar("ModelT", bound=BaseModel)
+MAX_REPLY = 200_000  # characters that a parser is given: ten times what the longest job asks for
+# Why a reply failed, as a run counts it beside `parse_failure`; of a loop that was cut off it is `loop`.
+REFUSED, EMPTY, CUT_OFF, LOOP, FILTERED = "refused", "empty", "cut_off", "loop", "filtered"
+NO_ANSWER, NO_FACT, OUT_OF_RANGE = "no_answer", "no_fact", "out_of_range"
 
 
-def objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a reply in order, whole ones first.
+class MalformedError(ValueError):
+    """Raised by a parser: a reply says nothing (`reason`: a word above) or lacks the format asked for (empty)."""
 
-    Each balanced object is read as JSON, else as a Python literal. One that never closes is cut behind its last whole
-    element and closed; what then is neither is repaired and comes last. Braces inside strings do not count.
+    def __init__(self, problem: str = "", reason: str = "") -> None:
+        super().__init__(problem)
+        self.reason = reason
+
+
+def parsed(text: str, parse: Callable[[str], T], prompt: str = "", is_cut: bool = False) -> T:
+    """Return what a role's parser reads in a reply to the turn `prompt`.
+
+    MalformedError where it is not what was asked for, goes round in circles, was cut off (`is_cut`: nothing in it can
+    be trusted to be whole), refuses, is too long, or is otherwise out of range.
     """
-    start, torn, is_broken = text.find("{"), -1, False
-    for _ in range(MAX_STARTS):
-        if start < 0:
-            break
-        end = _end(text, start)
-        value = _read(text[start:end]) if end else None
-        if isinstance(value, dict):
-            yield value
-        elif end:
-            is_broken = True
-        elif torn < 0:
-            torn = start
-        start = text.find("{", end or start + 1)
-    if torn >= 0:
-        value = _read(_closed(text[torn:]))
-        if isinstance(value, dict):
-            yield value
-        is_broken = is_broken or not isinstance(value, dict)
-    if is_broken:
-        yield from json_objects(text)
-
-
-def in_parentheses(text: str) -> str | None:
-    """Return what stands between the first opening parenthesis and the last closing one; None where nothing does."""
-    start, end = text.find("("), text.rfind(")")
-    return text[start + 1 : end] if 0 <= start < end else None
-
-
-def python_literal(text: str) -> Any:
-    """Return the value of a text that is one Python literal of dicts, lists, tuples, strings and numbers, else None."""
-    if len(text) > MAX_LENGTH or nesting(text) > MAX_DEPTH:
-        return None
+    if len(text) > MAX_REPLY:
+        raise MalformedError(f"more than {MAX_REPLY:,} characters")
+    if is_loop(text, prompt, is_cut):
+        raise MalformedError("says the same until its end", LOOP)
+    if is_cut:
+        raise MalformedError("cut off at the limit of its length", CUT_OFF)
+    if is_refusal(text):
+        raise MalformedError(REFUSED, REFUSED)
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-        plain = all(isinstance(node, _LITERALS) for node in ast.walk(tree.body))
-        return well_formed_json(ast.literal_eval(tree)) if plain else None
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return None
+        return parse(text)
+    except MalformedError:
+        raise
+    except (ValueError, OverflowError, RecursionError) as error:  # numbers of thousands of digits, or nesting as deep
+        raise MalformedError(f"cannot be read: {error}"[:300]) from error
 
 
-def _read(text: str) -> Any:
-    value = json_value(text)
-    return python_literal(text) if value is None else value
-
-
-def _outside(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
-    """Yield the positions and characters that are not part of a string, quotes left out."""
-    quote, is_escaped = "", False
-    for i in range(start, len(text)):
-        char = text[i]
-        if not quote:
-            if char in "\"'":
-                quote = char
-            else:
-                yield i, char
-        elif is_escaped:
-            is_escaped = False
-        elif char == "\\":
-            is_escaped = True
-        elif char == quote:
-            quote = ""
-
-
-def _end(text: str, start: int) -> int:
-    """Return the index after the brace that closes the one at `start`, or 0."""
-    depth = 0
-    for i, char in _outside(text, start):
-        depth += (char == "{") - (char == "}")
-        if char == "}" and depth == 0:
-            return i + 1
-    return 0
-
-
-def _closed(text: str) -> str:
-    """Return a text that was cut off, without its torn last element and with its brackets closed."""
-    stack: list[str] = []
-    cut, closing = 0, ""
-    for i, char in _outside(text):
-        if char in "{[(":
-            stack.append({"{": "}", "[": "]", "(": ")"}[char])
-        elif char in "}])" and stack:
-            stack.pop()
-        if char in ",}])":
-            cut, closing = i + (char != ","), "".join(reversed(stack))
-    return text[:cut] + closing
-
-
+# ------------------------------------------------------------------------------------------------- reasoning, markup
+# How families of models mark their reasoning; gpt-oss names channels, of which servers may strip the marks.
+_WORDS = r"(?:seed:)?(?:think(?:ing)?|thought|reasoning)"
+_REASONING = re.compile(rf"<{_WORDS}>|\[THINK\]|◁think▷|<\|channel>thought\b|<\|channel\|>analysis<\|message\|>")
+_REASONED = re.compile(
+    rf"</{_WORDS}>|\[/THINK\]|◁/think▷|<channel\|>|<\|channel\|>final<\|message\|>|\A\s*analysis.*?assistantfinal",
+    re.DOTALL,
+)
 _FENCE = re.compile(r"^[ \t]*```[^\n`]*$\n?", re.MULTILINE)
 # Emphasis marks touch a word on one side only; the stars of M*A*S*H and the bars of snake_case stay.
 _EMPHASIS = re.compile(r"(?<![\w*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w*])|(?<!\w)__(?=\S)|(?<=\S)__(?!\w)")
@@ -122,22 +67,16 @@ _BULLET = re.compile(r"^(?:[-*•–—]\s+|\(?\d{1,2}[.)]\s+|#+\s+)+")
 # In front of `\W*+` it stands for the first of the lines without a word that lead up to what follows. `^` would stand
 # for each of them in turn, and a reply of such lines alone would cost quadratic time.
 LINE_START = r"(?:\A|(?<=\w)[^\w\n]*+\n)"
-_TORN_NUMBER = re.compile(r"(?<![-\d.])[-\d.]++$")  # a reply cut inside `12` would else be read as 1
 _QUOTES = "\"'`“”‘’«»"
-# A reply of nothing but opening braces must not cost quadratic time, nor a deep recursion.
-_MAX_STARTS, _MAX_DEPTH, _MAX_DIGITS = 16, 50, 20
-# json_repair looks ahead to the end from every quotation mark that does not fit, so what it is given is bounded: in
-# characters, in brackets that are open at once, and in such marks times characters (5e6 cost a third of a second).
-_MAX_MENDED, _MAX_LOOKED_AT = 30_000, 5_000_000
-_TOKEN = re.compile(r"\\.|(\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|[\]}])\s*+([^\s:,\]}])?|[\"'“”]", re.DOTALL)
 _EMPTY_WORDS = {"", "none", "n/a", "null"}
 
 
 def strip_thinking(text: str) -> str:
-    """Drop `<think>` blocks: a closed one, one whose start the chat template wrote, one cut off by the length limit."""
-    if "</think>" in text:
-        text = text.rpartition("</think>")[2]
-    return text.partition("<think>")[0].strip()
+    """Drop reasoning: in marks, one whose start the chat template wrote, one cut off by the length limit."""
+    ends = [match.end() for match in _REASONED.finditer(text)]
+    text = text[ends[-1] :] if ends else text
+    start = _REASONING.search(text)
+    return (text[: start.start()] if start else text).strip()
 
 
 def strip_markup(text: str) -> str:
@@ -166,22 +105,108 @@ def _unquote(text: str) -> str:
     return text.strip()
 
 
-def json_objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of `text` in order, repaired; one that never closes is completed and comes last."""
+def in_parentheses(text: str) -> str | None:
+    """Return what stands between the first opening parenthesis and the last closing one; None where nothing does."""
+    start, end = text.find("("), text.rfind(")")
+    return text[start + 1 : end] if 0 <= start < end else None
+
+
+# -------------------------------------------------------------------------------------------------------------- JSON
+# A reply of nothing but opening braces must not cost quadratic time, nor a deep recursion. json_repair looks ahead to
+# the end from every quotation mark that does not fit, so such marks times characters are bounded, too (5e6: .3 s).
+_MAX_STARTS, _MAX_DEPTH, _MAX_DIGITS, _MAX_MENDED, _MAX_LOOKED_AT = 16, 50, 20, 30_000, 5_000_000
+_TOKEN = re.compile(r"\\.|(\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|[\]}])\s*+([^\s:,\]}])?|[\"'“”]", re.DOTALL)
+_STRING = re.compile(r"\"(?:[^\"\\]|\\.)*+(?:\"|\Z)|(?<!\w)'(?:[^'\\]|\\.)*+(?:'|\Z)", re.DOTALL)
+_TORN_NUMBER = re.compile(r"(?<![-\d.])[-\d.]++$")  # a reply cut inside `12` would else be read as 1
+_LITERALS = (ast.Dict, ast.List, ast.Tuple, ast.Constant, ast.Load, ast.UnaryOp, ast.USub)
+
+
+class ReplyModel(BaseModel):
+    """Base of what a role reads in an object; `Answer Types` is the field answer_types, unknown fields are ignored."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {re.sub(r"[\s-]+", "_", str(name).strip().lower()): item for name, item in value.items()}
+
+
+def read_as(model: type[ModelT], text: str) -> ModelT:
+    """Return the first object of a reply that is a `model`, bounds included. MalformedError: there is none.
+
+    A reply that is a list as a whole is the one field of a model that has one.
+    """
+    text = strip_markup(strip_thinking(text))
+    whole, fields = json_value(text), model.model_fields
+    values: Iterable[Any] = json_objects(text)
+    if isinstance(whole, list):
+        values = [dict.fromkeys(fields, whole)] if len(fields) == 1 else []
+    problem = "no JSON object"
+    for value in values:
+        try:
+            return model.model_validate(value)
+        except ValidationError as error:
+            first = error.errors()[0]
+            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    raise MalformedError(f"{problem}; wanted: {', '.join(fields)}")
+
+
+def number(value: Any) -> Any:
+    """Refuse true and false, which pydantic reads as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def _rows(value: Any, validate: Callable[[Any], list[Any]]) -> list[Any]:
+    if value is not None and not isinstance(value, list):
+        raise ValueError("must be a list")
+    valid = []
+    for row in value or ():
+        with suppress(ValidationError):
+            valid += validate([row])
+    if value and not valid:
+        raise ValueError("no row is what was asked for")
+    return valid
+
+
+def _lines(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise ValueError("must be a list of texts")
+    rows = [row for row in value if type(row) in (str, int)]  # a name may be a number: `1984`
+    return list(dict.fromkeys(line for row in rows if (line := clean_line(str(row), _LONGEST_NAME))))
+
+
+def _ids(value: Any) -> list[str]:
+    return [str(id_).strip(" []").upper() for id_ in value] if isinstance(value, list) else []
+
+
+_LONGEST_NAME = 200  # characters: a longer one is a sentence
+Number = Annotated[float, BeforeValidator(number)]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Rows = WrapValidator(_rows)  # in `Annotated[list[Row], Rows]` rows that are no `Row` are left out, unless all are none
+Ids = Annotated[list[str], BeforeValidator(_ids)]  # short ids, `[r3]` as R3; none where there is no list
+Lines = Annotated[list[str], BeforeValidator(_lines)]  # tidy lines, without repeats and without what is no text
+
+
+def json_objects(text: str, whole: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a reply in order: JSON or Python literals, mended where they are broken.
+
+    One that never closes comes last; `whole` leaves its torn last element out. Braces inside strings do not count.
+    """
     start, torn = text.find("{"), -1
     for _ in range(_MAX_STARTS):
         if start < 0:
             break
         end = _object_end(text, start)
-        if end:
-            value = _load(text[start:end])
-            if isinstance(value, dict):
-                yield value
-        elif torn < 0:
+        if end and isinstance(value := _load(text[start:end]), dict):
+            yield value
+        elif not end and torn < 0:
             torn = start
         start = text.find("{", end or start + 1)
     if torn >= 0:
-        value = _load(_TORN_NUMBER.sub("", text[torn:]))
+        value = (_load(_closed(text[torn:])) if whole else None) or _load(_TORN_NUMBER.sub("", text[torn:]))
         if isinstance(value, dict):
             yield value
 
@@ -195,52 +220,22 @@ def json_value(text: str) -> Any:
         return None
 
 
-def _finite(number: str) -> float | int | None:
-    if number.lstrip("-").isdigit():
-        return int(number) if len(number) < _MAX_DIGITS else None
-    return value if math.isfinite(value := float(number)) else None
-
-
-def _object_end(text: str, start: int) -> int:
-    """Return the index after the brace that closes the one at `start`, or 0; braces inside strings do not count."""
-    depth, in_string, escaped = 0, False, False
-    for i in range(start, len(text)):
-        char = text[i]
-        if in_string:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                in_string = False
-        elif char == '"':
-            in_string = True
-        elif char in "{}":
-            depth += 1 if char == "{" else -1
-            if depth == 0:
-                return i + 1
-    return 0
-
-
-def _load(text: str) -> Any:
-    """Parse JSON, strictly if possible, else by repair (single quotes, trailing commas, missing brackets)."""
-    value = json_value(text)
-    if value is not None or not _is_mendable(text):
-        return value
-    from json_repair import repair_json  # only replies that are broken need it
-
+def python_literal(text: str) -> Any:
+    """Return the value of a text that is one Python literal of dicts, lists, tuples, strings and numbers, else None."""
+    if len(text) > MAX_REPLY or nesting(text) > _MAX_DEPTH:
+        return None
     try:
-        return json_value(json.dumps(repair_json(text, return_objects=True)))
-    except (ValueError, RecursionError):
+        tree = ast.parse(text.strip(), mode="eval")
+        plain = all(isinstance(node, _LITERALS) for node in ast.walk(tree.body))
+        return well_formed_json(ast.literal_eval(tree)) if plain else None
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
 
 
-def _is_mendable(text: str) -> bool:
-    """Tell whether a text is broken as replies are, and not so that mending it would take for ever."""
-    if len(text) > _MAX_MENDED or nesting(text) > _MAX_DEPTH:
-        return False
-    misfits = sum(1 for token in _TOKEN.finditer(text) if token[2] or not token[1])
-    return misfits * len(text) <= _MAX_LOOKED_AT
+def literal_value(text: str) -> Any:
+    """Return the value of a text that is JSON or a Python literal as a whole, else None."""
+    value = json_value(text.strip())
+    return python_literal(text) if value is None else value
 
 
 def nesting(text: str) -> int:
@@ -250,3 +245,182 @@ def nesting(text: str) -> int:
         depth += (char in "([{") - (char in ")]}")
         deepest = max(deepest, depth)
     return deepest
+
+
+def _finite(number: str) -> float | int | None:
+    if number.lstrip("-").isdigit():
+        return int(number) if len(number) < _MAX_DIGITS else None
+    return value if math.isfinite(value := float(number)) else None
+
+
+def _without_strings(text: str) -> str:
+    """Return a text of the same length, with blanks in place of what is quoted."""
+    return _STRING.sub(lambda match: " " * len(match[0]), text)
+
+
+def _object_end(text: str, start: int) -> int:
+    """Return the index after the brace that closes the one at `start`, or 0."""
+    depth = 0
+    for brace in re.finditer(r"[{}]", _without_strings(text[start:])):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return start + brace.end()
+    return 0
+
+
+def _closed(text: str) -> str:
+    """Return a text that was cut off, without its torn last element and with its brackets closed."""
+    stack: list[str] = []
+    cut, closing = 0, ""
+    for mark in re.finditer(r"[][{}(),]", _without_strings(text)):
+        char = mark[0]
+        if char in "{[(":
+            stack.append({"{": "}", "[": "]", "(": ")"}[char])
+        elif char in "}])" and stack:
+            stack.pop()
+        if char in ",}])":
+            cut, closing = mark.start() + (char != ","), "".join(reversed(stack))
+    return text[:cut] + closing
+
+
+def _load(text: str) -> Any:
+    """Parse JSON, strictly if possible, else as a literal or by repair; None where neither reads it."""
+    if (value := json_value(text)) is not None:
+        return value
+    value = python_literal(text)
+    if value is None and len(text) <= _MAX_MENDED and nesting(text) <= _MAX_DEPTH:
+        misfits = sum(1 for token in _TOKEN.finditer(text) if token[2] or not token[1])
+        if misfits * len(text) <= _MAX_LOOKED_AT:
+            from json_repair import repair_json  # only replies that are broken need it
+
+            value = repair_json(text, return_objects=True)
+    try:
+        return None if value is None else json_value(json.dumps(value))  # numbers that are none, tuples
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+# ------------------------------------------------------------------------------------------- replies that say nothing
+# "I'm sorry, but I can't help with that" and its kin, as a whole reply. "I cannot find the answer" is no refusal.
+# Possessive (`*+`, `++`) where it can be: a reply that repeats an opening must not cost exponential time.
+_EXCUSE = (
+    r"(?:(?:(?:i['’]?m|i am|we['’]?re|we are)\s+)?(?:really |very |so )?sorry|i apologi[sz]e|unfortunately"
+    r"|my apologies)\W++"
+)
+_REFUSAL = re.compile(
+    rf"(?:{_EXCUSE})*+(?:as an ai\b[^.]*?\W++)?(?:{_EXCUSE})*+(?:but\s+)?(?:i|we)(?: am| are|['’]m|['’]re)?\s+"
+    r"(?:can(?:no|['’])?t|can not|won['’]?t|will not|must decline|decline|(?:not able|unable))(?: to)?\s+(?:\w+\s+)?"
+    r"(?:help(?! (?:myself|it|but)\b)|assist|comply|fulfil+|engage|continue with|support|do (?:that|this)|"
+    r"process (?:that|this)|provide (?:assistance|that|this)|discuss (?:that|this))\b[^{\[]*",
+    re.IGNORECASE,
+)
+_REFUSAL_LIMIT = 400  # characters
+_WORD = re.compile(r"\w+")
+_REPEATS, _LONGEST_UNIT = 4, 400  # how often the end of a loop says the same; words of what it says
+_LONG_WORD = 40  # characters; in a reply of one longer word the letters are looked at
+# What is left of "So the final answer to the question asked above is:" once the question itself is out of it.
+_FILLER = re.compile(
+    r"(?:an?|above|answers?|are|as|asked|be|below|correct|final|follow(?:s|ing)|for|given|hence|is|my|of|question|short|so"
+    r"|that|the|therefore|this|thought|thus|to|was|would|your)"
+)
+_LABELS = frozenset(("answer", "answers", "question", "thought"))
+# On the words of a line, in which "don't" is "don t".
+_NOTHING = re.compile(
+    r"(?:(?:there (?:is|are|was|were)|(?:i|we) (?:have|found|find|see)|the passages? (?:gives?|have|has|states?)) )?"
+    r"(?:no|not enough|insufficient) (?:\w+ ){0,2}(?:information|facts?|evidence|passages?|chain|answer|hops?|links?)\b"
+    r"|(?:i|we|it|they|(?:the|these) passages?) (?:(?:do|does|did|can|could) ?not|(?:don|doesn|didn|can|couldn) t) "
+    r"(?:be )?"
+    r"(?:know|find|found|see|have|determine|answer|tell|say|state|provide|give|contain|mention|identif|infer|include)"
+    r"|(?:none|n a|null|nothing|unknown)(?: (?:is |was )?(?:found|known|given|missing|stated))?$"
+)
+# After "The passages do not say it", what follows may state something.
+_NEXT = re.compile(r"[.!?;]\s+|,\s+(?:but|however|yet|so(?=\s+(?:i|we)\b))\s+", re.IGNORECASE)
+_DASH = re.compile(r"\s[-–—]\s")  # between subject, relation and object
+_HEADING = re.compile(
+    r"(?:the |my |here is the )?(?:reasoning )?(?:chain|hops?|facts?|steps?)(?: of (?:facts|reasoning))?"
+)
+_BRIDGES = re.compile(r"bridg(?:e|ing) entit(?:y|ies)\b")
+_MARKS = re.compile(r"\[(?:MISSING|\d{1,9}(?:\s*,\s*\d{1,9})*)\]|^\W*\d{1,2}[.)]\s", re.IGNORECASE)
+
+
+def is_refusal(text: str) -> bool:
+    """Tell whether a reply as a whole declines the job: roles without a format of their own would take it as text."""
+    text = strip_markup(strip_thinking(text)) if len(text) <= _REFUSAL_LIMIT else text
+    return len(text) <= _REFUSAL_LIMIT and bool(_REFUSAL.fullmatch(text))
+
+
+def words(text: str) -> str:
+    """Return the words of a text in lower case, a blank between them: what is compared here."""
+    return " ".join(_WORD.findall(text.casefold()))
+
+
+def is_loop(text: str, prompt: str = "", is_cut: bool = False) -> bool:
+    """Tell whether a reply to the turn `prompt` repeats itself to its end; `is_cut`: it may end inside a word.
+
+    It does where its last words are one phrase, line or word, at least four times in a row, and these repeats are at
+    least half of it. Punctuation and case do not count. JSON that closes is no loop (a list of equal labels has an
+    end), nor is what the prompt itself says as often: that is a name.
+    """
+    said = words(text).split()
+    if len(said) == 1 and len(said[0]) > _LONG_WORD:
+        said = list(said[0])
+    repeats = _repeated(said) or (_repeated(said[:-1]) if is_cut else "")
+    return bool(repeats) and not _closes(text) and f" {repeats} " not in f" {words(prompt)} "
+
+
+def _repeated(said: list[str]) -> str:
+    for size in range(1, min(len(said) // _REPEATS, _LONGEST_UNIT) + 1):
+        times = max(_REPEATS, -(-len(said) // (2 * size)))
+        if said[-1] == said[-1 - size] and said[-size * times :] == said[-size:] * times:
+            return " ".join(said[-size * times :])
+    return ""
+
+
+def _closes(text: str) -> bool:
+    """Whether the last thing in a text is a bracket that closes one of its first half."""
+    text, depth = text.rstrip("` \n"), 0
+    for at in range(len(text) - 1, -1, -1):
+        depth += (text[at] in "]}") - (text[at] in "[{")
+        if depth == 0:
+            return 2 * at < len(text) - 1
+    return False
+
+
+def is_no_answer(text: str, question: str = "") -> bool:
+    """Tell whether an answer is none: empty, the question once more, or the words that lead up to an answer."""
+    said, asked = words(text), words(question)
+    left = f" {said} ".replace(f" {asked} ", " ") if asked else f" {said} "
+    rest = left.split()
+    if not all(map(_FILLER.fullmatch, rest)):
+        return False
+    is_restated = len(left) < len(said) + 2
+    leads_up = not _LABELS.isdisjoint(rest) and ("is" in rest or text.rstrip("*_ \n").endswith(":"))
+    return not said or is_restated or leads_up
+
+
+def need_answer(text: str, question: str) -> str:
+    """Return an answer. Raises MalformedError where it is none (`is_no_answer`)."""
+    if is_no_answer(text, question):
+        raise MalformedError("no answer: nothing, the question, or the words that lead up to one", NO_ANSWER)
+    return text
+
+
+def has_fact(text: str, question: str = "") -> bool:
+    """Tell whether a reasoning chain or step states something: one line that does suffices.
+
+    Headings, the question once more, a line of bridge entities and "no information" state nothing.
+    """
+    return any(_states(line, question) for line in text.splitlines())
+
+
+def _states(line: str, question: str) -> bool:
+    line = _MARKS.sub(" ", line)
+    said = words(line)
+    if " " not in said or is_no_answer(line, question):
+        return False
+    subject, relation, *rest = (*_DASH.split(line), "")
+    if len(rest) > 1 and _WORD.search(subject) and _WORD.search(relation):
+        return True
+    if _NOTHING.match(said):
+        return any(_states(part, question) for part in _NEXT.split(line)[1:])
+    return not (_HEADING.fullmatch(said) or _BRIDGES.match(said))

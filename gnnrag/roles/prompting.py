@@ -2,11 +2,11 @@
 
 Calls, tokens, malformed replies and model errors are counted here; the flags of a role's result by whoever called it. A
 reply that cannot be used counts as `parse_failure`, and under its reason where that is known: `cut_off` (at the limit
-of its length), `empty`, `loop`, `refused`, `no_answer`, `no_fact`, `out_of_range`. A reply cut off has failed; a
-prompter with `keeps_cut` reads it, and counts `cut_off` and `cut_but_read`. A request that is
-rejected for what it holds (too long, filtered) counts as `rejected`, a model that cannot be asked as `llm_error`, both
-also under the error's `kind`. A prompt that failed, reminder included, is not sent again for the same question where
-sampling is greedy: that counts as `repeated_prompt`.
+of its length), `empty`, `loop`, `refused`, `filtered`, `no_answer`, `no_fact`, `out_of_range`. A reply cut off has
+failed; a prompter with `keeps_cut` reads it, and counts `cut_off` and `cut_but_read`. A request that is rejected for
+what it holds (too long, filtered) counts as `rejected`, a model that cannot be asked as `llm_error`, both also under
+the error's `kind`. A prompt that failed, reminder included, is not sent again for the same question where sampling is
+greedy: that counts as `repeated_prompt`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from gnnrag.common.untrusted import well_formed
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.llm.base import Backend, Message, RejectedError, Reply, Request
 from gnnrag.prompts import SMALL, bounded, load_prompt
-from gnnrag.prompts.untrusted import unquoted
 from gnnrag.roles.base import ResultT, Role, TaskT
-from gnnrag.roles.hollow import CUT_OFF, EMPTY, LOOP, MAX_REPLY, parsed
-from gnnrag.roles.hollow import MalformedError as MalformedError
+from gnnrag.roles.parsing import CUT_OFF, EMPTY, FILTERED, LOOP, MAX_REPLY, parsed
+from gnnrag.roles.parsing import MalformedError as MalformedError
 from gnnrag.session import Session
 from gnnrag.types import to_dict
 
 T = TypeVar("T")
 Failure = Literal["", "parse_failure", "rejected", "llm_error"]
+Messages = tuple[Message, ...]
+REMINDER = "Reply in exactly the format asked for, and with nothing else."
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Outcome(Generic[T]):
 class _Attempt:
     """One request and what became of it."""
 
-    messages: tuple[Message, ...]
+    messages: Messages
     reply: Reply | None = None
     problem: str = ""
     flags: tuple[str, ...] = ()  # what it is counted as
@@ -62,16 +63,17 @@ class _Attempt:
 
 @dataclass(slots=True)
 class _Exchange(Generic[T]):
-    """All attempts of one ask, kept apart from the session until they are booked."""
+    """All attempts of one ask, kept apart from the session until they are booked in order."""
 
     key: Hashable  # what was asked for, and how
     attempts: list[_Attempt] = field(default_factory=list)
     value: T | None = None
     failure: Failure = ""
-    text: str = ""  # of the last reply, as it was parsed
 
+    @property
     def outcome(self) -> Outcome[T]:
-        return Outcome(self.value, self.failure, self.text if self.attempts and self.attempts[-1].reply else "")
+        reply = self.attempts[-1].reply if self.attempts else None
+        return Outcome(self.value, self.failure, reply.text if reply else "")
 
 
 class Prompter:
@@ -99,7 +101,7 @@ class Prompter:
         session: Session,
         values: Mapping[str, str],
         parse: Callable[[str], T],
-        before: tuple[Message, ...] = (),
+        before: Messages = (),
         shown: int | None = None,
     ) -> Outcome[T]:
         """Ask once; a malformed reply is counted and asked for once more. Never raises LLMError.
@@ -114,7 +116,7 @@ class Prompter:
         session: Session,
         batch: Sequence[Mapping[str, str]],
         parse: Callable[[str], T] | Sequence[Callable[[str], T]],
-        before: tuple[Message, ...] = (),
+        before: Messages = (),
         shown: Sequence[int | None] = (),
     ) -> list[Outcome[T]]:
         """Ask for each of `batch` concurrently; recorded in order, so that traces do not depend on timing."""
@@ -131,29 +133,36 @@ class Prompter:
             over_budget = self._book(session, exchange) or over_budget
         if over_budget:  # only now, so that every call already paid for is in the books
             raise over_budget
-        return [exchange.outcome() for exchange in exchanges]
+        return [exchange.outcome for exchange in exchanges]
 
     async def _exchange(
         self,
         session: Session,
         values: Mapping[str, str],
         parse: Callable[[str], T],
-        before: tuple[Message, ...],
+        before: Messages,
         shown: int | None,
     ) -> _Exchange[T]:
-        """Generate and parse, `tries` times at most. Quotations are out of a reply before any parser sees it."""
+        """Generate and parse, `tries` times at most."""
         messages, c = (*before, *self.prompt.render(**values)), self.config
         exchange: _Exchange[T] = _Exchange((self.role, messages, c.max_tokens, c.temperature, c.seed))
         if exchange.key in session.failed_prompts:
-            return replace(exchange, failure="parse_failure")
+            exchange.failure = "parse_failure"
+            return exchange
+        schema = bounded(self.prompt.schema, shown) if self.prompt.schema and shown else self.prompt.schema
         for turn in (messages, *(self._reminded(messages, number) for number in range(2, self.tries + 1))):
             if exchange.attempts and turn == messages and self._is_greedy():
                 break  # a raw prompt has no reminder
-            attempt = _Attempt(turn)
-            exchange.attempts.append(attempt)
+            exchange.attempts.append(attempt := _Attempt(turn))
+            request = Request(turn, c.max_tokens, c.temperature, self.prompt.stop, c.seed, schema, raw=self.raw)
             try:
-                attempt.reply = await self.backend.generate(self._request(turn, shown))
-                self._read(attempt, exchange, parse, messages[-1].content)
+                attempt.reply = await self.backend.generate(request)
+                is_cut = attempt.reply.finish_reason == "length"
+                if attempt.reply.finish_reason == "content_filter":
+                    raise MalformedError("stopped by the provider's content filter", FILTERED)
+                text = attempt.reply.text
+                exchange.value = parsed(text, parse, messages[-1].content, is_cut and not self.keeps_cut)
+                exchange.failure, attempt.flags = "", (CUT_OFF, "cut_but_read") if is_cut else ()
                 break
             except LLMError as error:
                 exchange.failure = "rejected" if isinstance(error, RejectedError) else "llm_error"
@@ -162,34 +171,22 @@ class Prompter:
                 break
             except MalformedError as error:
                 exchange.failure, attempt.problem = "parse_failure", str(error) or "malformed"
-                is_cut = error.reason != LOOP and getattr(attempt.reply, "finish_reason", "") == "length"
-                reason = error.reason if exchange.text.strip() else EMPTY
-                attempt.flags = ("parse_failure", CUT_OFF if is_cut else reason)
+                reason = CUT_OFF if is_cut and error.reason != LOOP else error.reason if text_of(attempt) else EMPTY
+                attempt.flags = ("parse_failure", reason)
+                if error.reason == FILTERED:
+                    break
         return exchange
-
-    def _read(self, attempt: _Attempt, exchange: _Exchange[T], parse: Callable[[str], T], asked: str) -> None:
-        reply = attempt.reply
-        assert reply is not None
-        is_cut = reply.finish_reason == "length"
-        exchange.text = unquoted(reply.text[: MAX_REPLY + 1], asked)
-        exchange.value = parsed(exchange.text, parse, asked, is_cut and not self.keeps_cut)
-        exchange.failure, attempt.flags = "", (CUT_OFF, "cut_but_read") if is_cut else ()
 
     def _is_greedy(self) -> bool:
         """Whether the same prompt gets the same reply; null leaves the temperature to the server."""
         own = self.config.temperature
         return (self.backend.identity.get("temperature", 0.0) if own is None else own) == 0
 
-    def _request(self, messages: tuple[Message, ...], shown: int | None) -> Request:
-        c, schema = self.config, self.prompt.schema
-        schema = bounded(schema, shown) if schema and shown else schema
-        return Request(messages, c.max_tokens, c.temperature, self.prompt.stop, c.seed, schema, raw=self.raw)
-
-    def _reminded(self, messages: tuple[Message, ...], number: int) -> tuple[Message, ...]:
+    def _reminded(self, messages: Messages, number: int) -> Messages:
         """Append the reminder to the last turn: everything before it stays cached, and no bad reply is quoted."""
         if self.raw:
             return messages
-        reminder = self.prompt.reminder or "Reply in exactly the format asked for, and with nothing else."
+        reminder = self.prompt.reminder or REMINDER
         if number > 2:  # else a response cache would give the same reply again
             reminder += f" (Try {number}.)"
         return (*messages[:-1], replace(messages[-1], content=f"{messages[-1].content}\n\n{reminder}"))
@@ -218,6 +215,11 @@ class Prompter:
             except BudgetError as error:
                 over_budget = error
         return over_budget
+
+
+def text_of(attempt: _Attempt) -> str:
+    """Return the text of an attempt's reply without blanks around it."""
+    return attempt.reply.text.strip() if attempt.reply else ""
 
 
 class PromptedRole(Role[TaskT, ResultT]):

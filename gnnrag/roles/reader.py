@@ -12,8 +12,7 @@ from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.citations import cited_answer, parse_cited
-from gnnrag.roles.hollow import NO_ANSWER, OUT_OF_RANGE, need_answer
-from gnnrag.roles.parsing import strip_markup, strip_thinking
+from gnnrag.roles.parsing import NO_ANSWER, OUT_OF_RANGE, need_answer, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 

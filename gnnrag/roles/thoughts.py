@@ -14,8 +14,7 @@ from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder, OpenQuestion
 from gnnrag.roles.gold import gold_hops, ways_to_ask
-from gnnrag.roles.hollow import has_fact
-from gnnrag.roles.parsing import LINE_START, clean_line, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.parsing import LINE_START, clean_line, has_fact, json_objects, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.normalise import words

@@ -16,7 +16,6 @@ from gnnrag.config import (
     EvaluateConfig,
     IndexConfig,
     RoleConfig,
-    build_settings,
     implementation,
     to_plain,
 )
@@ -28,7 +27,7 @@ from gnnrag.index.plan import closure
 from gnnrag.index.settings import stored_config
 from gnnrag.index.store import Store
 from gnnrag.methods.base import Route
-from gnnrag.parts import build, is_part
+from gnnrag.parts import build, find, is_part
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, is_known, resolve
 from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
 from gnnrag.roles.offline_reader.question import answer_style
@@ -112,11 +111,7 @@ class Pipeline:
 
 def open_retriever(choice: Choice, index: Any, roles: Any) -> Any:
     """Return a retriever ready for work."""
-    cls = resolve("retriever", choice.name, RETRIEVERS)
-    if is_part(cls):
-        return build("retriever", choice.settings, index=index, roles=roles)
-    more = (roles,) if cls.roles_for(choice.settings) else ()
-    return cls(index, choice.settings, *more)
+    return build("retriever", choice.settings, index=index, roles=roles)
 
 
 def check_answer(config: AnswerConfig) -> None:
@@ -147,10 +142,9 @@ def check_fit(config: EvaluateConfig) -> None:
     """Refuse a retriever that lacks a channel which its method asks. Raises ConfigError naming those that fit."""
     for where, (method, retriever) in zip(("", *routes(config)), pairs(config), strict=True):
         wanted = resolve("method", method.name, METHODS).channels_for(method.settings)
-        have = resolve("retriever", retriever.name, RETRIEVERS).channels_for(retriever.settings)
+        have = retriever.settings.channels
         if not wanted <= have:
-            known = {name: resolve("retriever", name, RETRIEVERS) for name in RETRIEVERS}
-            fitting = [name for name, cls in known.items() if wanted <= cls.channels_for(build_settings(cls, {}, name))]
+            fitting = [name for name in RETRIEVERS if wanted <= find("retriever", name)().channels]
             raise ConfigError(
                 f"{where and f'route method.{where}: '}method={method.name} asks the channels "
                 f"{', '.join(sorted(wanted))}, which retriever={retriever.name} does not have; "
@@ -165,9 +159,9 @@ def _check_vectors(config: EvaluateConfig) -> None:
     thoughts, book = resolve("role", "tuned", ROLES["thoughts"]), config.roles
     if "thoughts" not in asked_roles(config) or not thoughts.asks_in_vectors(book.thoughts.path):  # type: ignore[attr-defined]
         return
-    fitting = ["hybrid", *(name for name in RETRIEVERS if resolve("retriever", name, RETRIEVERS).accepts_vectors)]
     for _, retriever in pairs(config):
-        if retriever.name not in fitting:  # of a hybrid the loop asks its parts
+        if not retriever.settings.accepts_vectors:
+            fitting = [name for name in RETRIEVERS if find("retriever", name)().accepts_vectors]
             raise ConfigError(
                 f"retriever={retriever.name} cannot search by a vector, and tuned thoughts ask in "
                 f"vectors; suitable: {', '.join(sorted(fitting))}"
@@ -178,7 +172,7 @@ def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]
     """Return the index stages that a run reads: what its retrievers, methods and roles declare as `stages`."""
     needed: set[str] = set()
     for method, retriever in pairs(config):
-        needed.update(resolve("retriever", retriever.name, RETRIEVERS).stages_for(retriever.settings))
+        needed.update(retriever.settings.reads)
         needed.update(resolve("method", method.name, METHODS).stages_for(method.settings))
     for name in (*asked_roles(config), *roles):
         table = ROLES[name]
@@ -195,7 +189,7 @@ def asked_roles(config: EvaluateConfig) -> list[str]:
     for method, retriever in pairs(config):
         asked = resolve("method", method.name, METHODS).role_names
         wanted.update(ROLES if asked is None else asked)
-        wanted.update(resolve("retriever", retriever.name, RETRIEVERS).roles_for(retriever.settings))
+        wanted.update(retriever.settings.role_names)
     return [name for name in ROLES if name in wanted]
 
 

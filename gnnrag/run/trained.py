@@ -14,7 +14,6 @@ from typing import Any, TypeGuard
 from gnnrag.common.files import copy_file, read_json, write_json
 from gnnrag.config import EvaluateConfig, RoleConfig, implementation
 from gnnrag.errors import ArtefactError
-from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.roles.tuned.checkpoint import shipped_folder, tuned_folder
 from gnnrag.run.pipeline import asked_roles, pairs
 from gnnrag.types import Question
@@ -89,8 +88,7 @@ def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
     """Return folders of the trained parts and local models that a run may ask, by setting (`roles.verifier`, ...)."""
     found: dict[str, list[Path]] = {}
     for number, (_, retriever) in enumerate(pairs(config)):
-        cls = resolve("retriever", retriever.name, RETRIEVERS)
-        if folders := cls.checkpoints_for(retriever.settings):
+        if folders := retriever.settings.checkpoints:
             found[f"route {number}, retriever" if number else "retriever"] = list(folders)
     for name in asked_roles(config):
         role: RoleConfig = getattr(config.roles, name)

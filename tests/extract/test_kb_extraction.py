@@ -76,7 +76,7 @@ def test_what_is_not_an_article_has_no_triples(tmp_path, kb):
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"the benchmark data is not at {SHARED}")
 def test_metaqa_serves_neighbourhoods_and_paths(tmp_path):
-    """Issue 3, acceptance 5; the seconds are those of tests/benchmarks/bench_kb."""
+    """Issue 3, acceptance 5."""
     graph = build(tmp_path / "index", SHARED / "kb.txt").knowledge
     assert (graph.num_entities, graph.num_relations) == (42_873, 130_173)
     assert facts(graph) == {tuple(x.split("|")) for x in (SHARED / "kb.txt").read_text("utf-8").splitlines()}

@@ -133,7 +133,7 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
         load_released(path)
     state = released_state(gfm.golden_model())
     state["entity_model.layers.0.query.weight"] = torch.zeros(1)
-    with pytest.raises(ArtefactError, match=r"'layers.0.query.weight' has no place"):
+    with pytest.raises(ArtefactError, match=r"'layers.0.query.weight'"):
         import_released(state, path)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.methods.base import State
-from gnnrag.methods.mgranrag import MGranRAG, MGranRAGConfig
+from gnnrag.methods.mgranrag import MGranRAG
 from gnnrag.methods.mgranrag.graph import (
     EvidenceMemory,
     EvidenceUnit,
@@ -21,6 +21,7 @@ from gnnrag.methods.mgranrag.graph import (
     is_entity,
     is_kept,
 )
+from gnnrag.parts import make, ready
 from gnnrag.session import Session
 from gnnrag.types import Question
 from tests.goldens.reading import golden, lines
@@ -73,7 +74,7 @@ def graph() -> HierarchyGraph:
 def method(graph: HierarchyGraph) -> MGranRAG:
     hits = Hits(graph.first_phrase, len(graph.phrases))
     index = SimpleNamespace(hierarchy=graph, phrase_vectors=hits, embedder=hits, question_phrases=None)
-    return MGranRAG(index, {"decomposer": None, "evidence_extractor": None}, MGranRAGConfig(preset="official"))
+    return ready(make(MGranRAG, {"preset": "official"}, "method"), index=index, roles={})
 
 
 def test_the_graph(graph: HierarchyGraph) -> None:
@@ -85,9 +86,8 @@ def test_the_augmented_query() -> None:
         memory = EvidenceMemory()
         found = [unit(row, labels={0: "T" if row["full"] else "P"}) for row in case["evidence"]]
         memory.merge(found, "replace")
-        memory.found = set(case["full_found_this_round"])
-        psi = {one.sentence: one.psi for one in found}
-        text = memory.augment(case["question"], psi, case["num_subquestions"], "released")
+        memory.new = set(case["full_found_this_round"])
+        text = memory.augment(case["question"], case["num_subquestions"], "released")
         assert text == case["official"], case["name"]
 
 
@@ -116,7 +116,7 @@ def test_the_bonus_of_a_question_phrase_that_is_evidence_of_the_other_kind_is_le
         state = state_of(case, method)
         row = {"sentence": case["evidence_sentence"], **case}
         state.memory["evidence"].merge([unit(row)], "replace")
-        weights, _ = method._weights(state, {})
+        weights, _ = method.seed_weights(state, {})
         expected = {int(node): value for node, value in case["phrase_seeds"].items() if value}
         assert phrase_seeds(method, weights) == pytest.approx(expected, abs=1e-6), case["keywords"]
 
@@ -135,7 +135,7 @@ def test_two_rounds(number: int, method: MGranRAG) -> None:
             row["sentence"]: (sorted(row["keywords"]), row["score"], row["full"]) for row in round_["memory_after"]
         }
         assert held == after
-        weights, walk = method._weights(state, similarity)
+        weights, walk = method.seed_weights(state, similarity)
         seeds = dict(zip(round_["seeds"]["node"], round_["seeds"]["value"], strict=True))
         assert {n: v for n, v in enumerate(weights.tolist()) if v} == pytest.approx(seeds, abs=1e-6)
         rank = walk.solve(weights, 1e-12)

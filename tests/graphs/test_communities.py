@@ -153,8 +153,6 @@ def test_empty_graph() -> None:
 @pytest.mark.parametrize(
     "settings, problem",
     [
-        ({"profile": "best"}, "profile='best': allowed are fixed, released"),
-        ({"algorithm": "louvain"}, "algorithm='louvain': allowed are auto, leiden, ordered"),
         ({"max_size": 0}, "max_cluster_size=0"),
         ({"resolution": -1.0}, "resolution=-1.0"),
     ],

@@ -99,10 +99,8 @@ def test_equal_scores_keep_the_order_of_the_pairs():
     assert reliable_paths(pairs) == [FlowPath((0, 1), 1.0), FlowPath((0, 2), 1.0)]
 
 
-def test_no_paths_and_unknown_flow():
+def test_no_paths():
     assert edge_flow([]) == node_flow([]) == reliable_paths({}) == []
-    with pytest.raises(ValueError, match="flow='fast': allowed are released, paper"):
-        reliable_paths({}, flow="fast")
 
 
 @pytest.fixture(scope="module")

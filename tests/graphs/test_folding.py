@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.errors import ConfigError
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
@@ -185,12 +184,6 @@ class TestHyperedges:
         assert found == {"auto": ("f",), "extraction": ("f",), "none": ()}
         assert fold([row], hyperedges="sentences", sentences=sentences).hyper_texts == ("a and b",)
         assert fold([Extraction(("a", "b"))]).hyper_texts == (), "nobody has sentences"
-
-
-@pytest.mark.parametrize("name", ["match", "hyperedges"])
-def test_wrong_settings_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"index\.knowledge\.{name}='casefolds'.*allowed are auto"):
-        fold([], **{name: "casefolds"})
 
 
 def test_nothing_folds_to_nothing() -> None:

@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 
 from gnnrag.graphs.ppr import personalised_pagerank
+from gnnrag.methods.mgranrag import MGranRAG
 from gnnrag.methods.mgranrag.graph import (
-    PRESETS,
     EvidenceMemory,
     EvidenceUnit,
     Overlay,
@@ -20,6 +20,7 @@ from gnnrag.methods.mgranrag.graph import (
     personalisation,
     same_nodes,
 )
+from gnnrag.parts import make
 
 EDGES = [(0, 3), (0, 4), (1, 5), (1, 6), (2, 7), (3, 8), (3, 9), (4, 9), (4, 10), (5, 8), (5, 11), (6, 11), (6, 12)]
 EDGES += [(7, 13), (7, 12), (7, 9)]
@@ -51,10 +52,9 @@ def aligned(phrase):
 
 def run(preset, expand=False, previous=None, **constants):
     """Return weights, PageRank and passage order."""
-    switches, weights = PRESETS[preset]
-    weights = replace(weights, **constants)
-    units = [A, B, C] if not switches["keep_rule"] else [u for u in (A, B, C) if is_kept(u.labels)]
-    psi = {u.sentence: confidence(u.labels, 3, switches["psi_norm"]) for u in units}
+    settings = make(MGranRAG, {"preset": preset, "weights": constants}, "method")
+    units = [replace(u, psi=confidence(u.labels, 3, settings.psi_norm)) for u in (A, B, C)]
+    units = [u for u in units if not settings.keep_rule or is_kept(u.labels)]
     graph, overlay = shared(), Overlay(14)
     named, unnamed = [], []
     for unit in units:
@@ -70,9 +70,10 @@ def run(preset, expand=False, previous=None, **constants):
         named.append(nodes)
         unnamed.append([n for n in around.tolist() if n >= 8 and n not in nodes])
     asked = aligned("Beta City") + aligned("founder")
-    seeds = Seeds(COSINES, units, psi, named, unnamed, asked, previous, unused=(4, 6))
+    best = max(unit.psi for unit in units)
+    seeds = Seeds(COSINES, units, named, unnamed, asked, best, previous, unused=(4, 6))
     degrees = overlay.degrees(np.diff(graph.indptr))
-    reset = personalisation(seeds, degrees, 3, weights)
+    reset = personalisation(seeds, degrees, 3, settings.weights)
     rank = personalised_pagerank(overlay.adjacency(graph), reset, 0.5, 1e-12)
     return reset, rank, sorted(range(3), key=lambda p: -rank[p])
 
@@ -179,7 +180,7 @@ def test_memory_keeps_the_stronger_label_and_the_newest_text():
     memory = EvidenceMemory()
     memory.merge([EvidenceUnit(5, "old", ("x",), {0: "P", 1: "T"}), EvidenceUnit(6, "other", ("z",), {1: "P"})])
     memory.merge([EvidenceUnit(5, "new", ("y",), {0: "T", 1: "P"})])
-    assert memory.units[5] == EvidenceUnit(5, "new", ("x", "y"), {0: "T", 1: "T"}) and memory.found == {5}
+    assert memory.units[5] == EvidenceUnit(5, "new", ("x", "y"), {0: "T", 1: "T"}) and memory.new == {5}
     memory.merge([EvidenceUnit(5, "newer", ("w",), {0: "P"})], keywords="replace")
     assert memory.units[5].phrases == ("w",) and list(memory.units) == [5, 6]
     memory = EvidenceMemory()
@@ -191,11 +192,10 @@ def test_memory_keeps_the_stronger_label_and_the_newest_text():
 
 def test_the_augmented_query_states_the_best_full_units_then_this_rounds():
     memory = EvidenceMemory()
-    units = [EvidenceUnit(i, str(i), (), {0: "T"}) for i in (1, 2, 3)] + [EvidenceUnit(4, "4", (), {0: "P"})]
+    rows = ((1, "T", 1.0), (2, "T", 0.5), (3, "T", 2.0), (4, "P", 3.0))
+    units = [EvidenceUnit(i, str(i), (), {0: label}, psi) for i, label, psi in rows]
     memory.merge(units)
     memory.merge(units[1:2])
-    psi = {1: 1.0, 2: 0.5, 3: 2.0, 4: 3.0}
-    assert [u.sentence for u in memory.chosen(psi, 1)] == [3, 2]
-    assert [u.sentence for u in memory.chosen(psi, 0)] == [2]
-    assert memory.augment("Who?", psi, 1) == "- 1. () 3\n- 2. () 2\nWho?"
-    assert [u.sentence for u in memory.scope("new")] == [2] and len(memory.scope("memory")) == 4
+    assert [u.sentence for u in memory.chosen(1)] == [3, 2]
+    assert [u.sentence for u in memory.chosen(0)] == [2]
+    assert memory.augment("Who?", 1) == "- 1. () 3\n- 2. () 2\nWho?"

@@ -18,7 +18,6 @@ from gnnrag.graphs.paths import (
     grow,
     k_shortest_paths,
     label_anchor,
-    mean_node_score,
     mean_relation_score,
     paths_between_seeds,
 )
@@ -190,8 +189,6 @@ def test_equals_networkx_lengths_on_400_pairs():
 def test_ties_are_ranked_by_score_then_by_ids():
     labels = label_anchor(DIAMOND, 0, 3)
     assert k_shortest_paths(DIAMOND, labels, 4, 4) == [(0, 1, 4), (0, 2, 4), (0, 3, 4), (0, 2, 1, 4)]
-    scores = mean_node_score(np.array([0, 0.1, 0.5, 0.5, 0, 0]))
-    assert k_shortest_paths(DIAMOND, labels, 4, 2, score=scores) == [(0, 2, 4), (0, 3, 4)]
     best = mean_relation_score(DIAMOND, np.array([0, 0, 0.2, 0, 0, 0.9, 0, 0]))
     assert k_shortest_paths(DIAMOND, labels, 4, 1, score=best) == [(0, 3, 4)]
     # Only `collect_cap` of them are compared.

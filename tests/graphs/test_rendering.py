@@ -13,7 +13,6 @@ from gnnrag.graphs.rendering import (
     Found,
     Shown,
     classic_passages,
-    classic_sides,
     current_passages,
     cut,
     distinct,
@@ -42,7 +41,7 @@ def test_golden_merges() -> None:
     assert merged == ["AB", "CB", "DE", "CD"]
     assert round_robin(["c1", "c2", "c3"], ["c4", "c1", "c5"], ["c6", "c2"]) == ["c1", "c4", "c6", "c2", "c3", "c5"]
     assert round_robin() == round_robin([], []) == []
-    assert distinct([*["E3", "E5"], *["E1", "E3"]]) == ["E3", "E5", "E1"], "classic fusion keeps the first row"
+    assert distinct([*["E3", "E5"], *["E1", "E3"]]) == ["E3", "E5", "E1"], "of equal ones the first stays"
 
 
 def test_golden_occurrence_and_owners() -> None:
@@ -108,21 +107,11 @@ def test_undirected_edges() -> None:
     assert edges.best(np.array([0.1, 0.5, 0.2, 0.4, 0.9])).tolist() == [0.5, 0.2]
 
 
-def test_directed_edges_q_pr_1() -> None:
-    edges = Edges(GRAPH, directed=True)
-    assert edges.ends.tolist() == [[0, 1], [0, 2], [1, 0]] and edges.weights.tolist() == [3.0, 1.0, 1.0]
-    assert edges.degrees.tolist() == [3, 2, 1, 0]
-    assert lists(edges.neighbours) == [[1, 2], [0], [], []]
-    assert lists(edges.incident) == [[0, 1, 2], [0, 2], [1], []]
-    assert edges.between(1, 0) == edges.between(0, 1) == [0, 2] and edges.between(2, 3) == []
-
-
 def test_no_edges() -> None:
     for graph in (knowledge([]), knowledge([("D", "is", "D")])):
-        for directed in (False, True):
-            edges = Edges(graph, directed)
-            assert len(edges) == len(edges.best(np.zeros(graph.num_relations))) == 0
-            assert lists(edges.passages) == [] and seed_edges(edges, range(graph.num_entities), [edges.weights]) == []
+        edges = Edges(graph)
+        assert len(edges) == len(edges.best(np.zeros(graph.num_relations))) == 0
+        assert lists(edges.passages) == [] and seed_edges(edges, range(graph.num_entities), [edges.weights]) == []
 
 
 def test_seed_edges_are_ranked_capped_and_in_order_of_appearance() -> None:
@@ -166,10 +155,7 @@ def test_hits_and_paths() -> None:
 def test_merges_and_passages() -> None:
     local, other = Found([0, 1], [0]), Found([2, 0], [1, 0])
     assert merge(local, other) == Found([0, 2, 1], [0, 1])
-    assert merge(local, other, classic=True) == Found([2, 0, 1], [1, 0])
     # A cites all three passages, B the first two: floor(5 * 2 / 2) of them by cosine. The edge's are among them.
     assert current_passages(shown(), local, [2], np.array([0.1, 0.3, 0.2]), 5) == [2, 1, 0]
     assert current_passages(shown(), Found([0], [0]), [], None, 1) == [0, 1], "the edge has one that A did not pick"
     assert current_passages(shown(), Found([0], [0]), [], None, 1, shared=True) == [0], "or picks the same"
-    assert classic_sides(shown(classic=True), local, Found((), [1]), 4000) == [2, 0, 1]
-    assert classic_sides(shown(classic=True), local, Found((), [1]), 3) == [2, 0]

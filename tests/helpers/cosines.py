@@ -44,7 +44,7 @@ class PassageTable:
         return self.table.row(vector, self.ids)
 
 
-def knowledge_index(graph: KnowledgeGraph, cosines: Cosines, hyper_tag: bool = False) -> Any:
+def knowledge_index(graph: KnowledgeGraph, cosines: Cosines) -> Any:
     """Return what such retrievers read of an index; passages are c1, c2, ..."""
     table, ids = Table(cosines), [f"c{i + 1}" for i in range(graph.num_passages)]
     names = {
@@ -61,7 +61,6 @@ def knowledge_index(graph: KnowledgeGraph, cosines: Cosines, hyper_tag: bool = F
         knowledge_vectors=SimpleNamespace(scores=lambda kind, vector: table.row(vector, names[kind])),
         passage_vectors=PassageTable(table, ids),
         embedder=table,
-        config=SimpleNamespace(knowledge=SimpleNamespace(hyper_tag=hyper_tag)),
     )
 
 

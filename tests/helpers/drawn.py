@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.pages.graph import around_entity
 from gnnrag.serve.still import render_page
 from gnnrag.types import Passage
 
@@ -28,4 +27,4 @@ class Held:
 def page_around(graph: KnowledgeGraph, passages: Sequence[Passage], name: str) -> str:
     """Return the page of an entity."""
     index: Any = Held(graph, passages)
-    return render_page(index, around_entity(graph, name))
+    return render_page(index, name)

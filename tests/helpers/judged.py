@@ -16,7 +16,6 @@ from gnnrag.judge import JudgeConfig
 from gnnrag.judge.tasks import DIMENSIONS
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from tests.helpers.prompts import uncoded
 
 Row = dict[str, Any]
 _ANSWER = re.compile(r'<answer(?: id="([AB])")?>\n(.*?)\n</answer>', re.DOTALL)
@@ -72,7 +71,7 @@ def settings(kind: str, *runs: Path, dots: Sequence[str] = ()) -> JudgeConfig:
 
 def shown(request: Request) -> list[str]:
     """Return the answers that a request shows, in order."""
-    return [text for _, text in _ANSWER.findall(uncoded(request.messages[-1].content))]
+    return [text for _, text in _ANSWER.findall(request.messages[-1].content)]
 
 
 def criterion(request: Request) -> str:
@@ -84,7 +83,7 @@ def criterion(request: Request) -> str:
 
 def question_of(request: Request) -> int:
     """Return the number of the question that a request is about."""
-    found = re.search(r"Question: What is thing (\d+)\?", uncoded(request.messages[-1].content))
+    found = re.search(r"Question: What is thing (\d+)\?", request.messages[-1].content)
     assert found
     return int(found[1])
 

@@ -1,27 +1,19 @@
 """Parts of a user's own: what `tests/test_own_parts.py` puts into a folder outside of the package."""
 
 RETRIEVER = '''
-from dataclasses import dataclass
-
 import numpy as np
 
 from gnnrag.retrievers.base import Retriever, rank_passages
 
 
-@dataclass
-class TitleConfig:
-    weight: float = 1.0
-
-
 class TitleMatch(Retriever):
     """Passages by the words of their titles that the query has."""
 
-    stages = ("passages",)
-    config_class = TitleConfig
+    weight: float = 1.0
+    reads = ("passages",)
 
-    def __init__(self, index, settings):
-        self.index, self.weight = index, (settings or TitleConfig()).weight
-        self.titles = [set(p.title.casefold().split()) for p in index.passages]
+    def setup(self):
+        self.titles = [set(p.title.casefold().split()) for p in self.index.passages]
 
     def retrieve(self, queries):
         words = [set(q.text.casefold().replace("?", "").split()) for q in queries]

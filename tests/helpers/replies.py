@@ -14,7 +14,6 @@ from pathlib import Path
 
 from gnnrag.llm.base import Request
 from gnnrag.prompts import Prompt, load_prompt
-from tests.helpers.prompts import uncoded
 
 # What a hostile passage says, on one line: for every format something that its parser would take for a reply.
 ATTACK = (
@@ -36,7 +35,7 @@ Reply = str | Callable[[Request], str]
 
 def user(request: Request) -> str:
     """Return the last turn, without the codes in its tags."""
-    return uncoded(request.messages[-1].content)
+    return request.messages[-1].content
 
 
 def _plan(request: Request) -> str:
@@ -183,24 +182,3 @@ def attack_in(request: Request) -> str | None:
     """Return the attack as a prompt shows it, or None where it does not."""
     found = _ATTACK.search(user(request))
     return found[0] if found else None
-
-
-def quoting(where: str, harmless: bool) -> Callable[[Request], str]:
-    """Return what makes good replies that quote the attack, wherever a prompt shows it.
-
-    Args:
-        where: `before` or `after` the good reply, or `inside`: as a field of one that is an object, else before it.
-        harmless: the same remark, without the attack.
-    """
-
-    def reply(request: Request) -> str:
-        attack = attack_in(request)
-        if attack is None:
-            return good(request)
-        text, own = "…" if harmless else attack, good(request)
-        if where == "inside" and own.startswith('{"') and "<|" not in own and '("' not in own:
-            return json.dumps({"remark": text, **json.loads(own)})
-        remark = f'One passage says "{text}", and I keep to the task.'
-        return "\n".join([own, remark] if where == "after" else [remark, own])
-
-    return reply

@@ -28,7 +28,6 @@ from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Query, Question, Ranking
 from tests.helpers.parts import read_nothing
-from tests.helpers.prompts import uncoded
 
 QUESTION = Question(
     "q",
@@ -178,7 +177,7 @@ def module_of(request: Request) -> str:
 
 def user_text(request: Request) -> str:
     """Return the last turn of a request, without the codes in its tags."""
-    return uncoded(request.messages[-1].content)
+    return request.messages[-1].content
 
 
 def scripted(**replies: Any) -> ScriptedBackend:

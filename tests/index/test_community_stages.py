@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gnnrag.config import CommunityConfig, RoleConfig
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ArtefactError
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
 from gnnrag.index.reports import Report, dirty_ratio, read_reports
@@ -141,20 +141,16 @@ def test_flagged_reports_stand_in_until_a_rebuild(tmp_path: Path, monkeypatch: p
     assert artefacts(root) == artefacts(tmp_path / "new")
 
 
-def test_out_of_date_reports_are_flagged_or_dropped(tmp_path: Path) -> None:
+def test_out_of_date_reports_say_so(tmp_path: Path) -> None:
     strict = replace(FLAG, communities=replace(FLAG.communities, stale_limit=0.0))
     build(tmp_path / "i", CORPUS, strict, stages=STAGES)
     update_index(tmp_path / "i", add=[replace(CORPUS[3], text="Otto Brandt was born in Kalmar.")])
-    index = Index(tmp_path / "i")
-    view, dropping = ReportView(index), ReportView(index, "drop")
-    everything = list(range(len(view.reports)))
-    old = [i for i in everything if view.is_out_of_date(i)]
-    assert old and view.usable(everything) == everything
-    assert dropping.usable(everything) == [i for i in everything if i not in old]
-    assert view.text(old[0]).startswith("(out of date: ") and view.hit(old[0]).text == view.text(old[0])
-    assert (view.branch("x", old), view.branch("x", dropping.usable(everything))) == ("x_stale", "x")
-    with pytest.raises(ConfigError, match=r"retriever\.stale='keep': allowed are flag, drop"):
-        ReportView(index, "keep")
+    view = ReportView(Index(tmp_path / "i"))
+    old = [i for i in range(len(view.reports)) if view.is_out_of_date(i)]
+    current = [i for i in range(len(view.reports)) if i not in old]
+    assert old and current and view.hit(old[0]).text == view.text(old[0])
+    assert view.text(old[0]).startswith("(out of date: ")
+    assert (view.branch("x", old), view.branch("x", current)) == ("x_stale", "x")
 
 
 def test_dirty_ratio() -> None:

@@ -20,11 +20,6 @@ JSON = Request(ASK.messages, schema=SCHEMA)
 PARTS = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
 
 
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-
-
 def model(server: StubServer | str, **settings) -> OpenAI:
     url = server if isinstance(server, str) else server.url
     defaults = {"model": "m", "max_retries": 3, "timeout_s": 5.0, "api_key_env": None}
@@ -101,7 +96,7 @@ def test_missing_usage_is_estimated_and_says_so(usage) -> None:
         (ok(None, refusal="I cannot"), "I cannot", "content_filter"),
         (ok("x", finish=None), "x", "unknown"),
         (ok(PARTS), "ab", "stop"),
-        (ok("half \ud83d"), "half \ufffd", "stop"),
+        (ok("half \ud83d"), "half ?", "stop"),
     ],
 )
 def test_contents_and_finish_reasons(behaviour, text: str, finish: str) -> None:

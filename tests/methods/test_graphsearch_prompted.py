@@ -37,7 +37,6 @@ from gnnrag.roles.decomposer import PromptedDecomposer
 from gnnrag.session import Session
 from gnnrag.text.subqueries import HistoryItem
 from gnnrag.types import Hit, Passage, Question
-from tests.helpers.prompts import uncoded
 from tests.helpers.search import opened
 
 QUESTION = Question("q", "How long is the river?")
@@ -54,7 +53,7 @@ def ask(cls: Any, task: Any, *replies: Any) -> tuple[Any, Session, ScriptedBacke
 
 
 def shown(backend: ScriptedBackend) -> str:
-    return uncoded(backend.requests[0].messages[-1].content)
+    return backend.requests[0].messages[-1].content
 
 
 GROUND = GroundTask(QUESTION, "semantic", "Where was #1 born?", "the plan", HISTORY)
@@ -141,7 +140,7 @@ def test_what_a_reply_becomes(cls: Any, task: Any, reply: str, expected: Any) ->
 def test_the_second_try_counts(cls: Any, task: Any, good: str) -> None:
     found, session, backend = ask(cls, task, "", good)
     assert found.flags == () and len(backend.requests) == 2
-    assert "Format:" in uncoded(backend.requests[1].messages[-1].content)
+    assert "Format:" in backend.requests[1].messages[-1].content
     assert session.usage()["llm_calls"] == 2
 
 

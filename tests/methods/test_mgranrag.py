@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from gnnrag.graphs.ppr import PageRankOperator
-from gnnrag.methods.mgranrag import (
+from gnnrag.methods.mgranrag import MGranRAG
+from gnnrag.methods.mgranrag.evidence import (
     EvidenceFound,
     FoundEvidence,
-    MGranRAG,
-    MGranRAGConfig,
     OfflineEvidenceExtractor,
     OracleEvidenceExtractor,
-    resolve_preset,
 )
-from gnnrag.methods.mgranrag.graph import GranularWeightsConfig
-from gnnrag.parts import ready
+from gnnrag.parts import make, ready
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import Decomposition
 from gnnrag.roles.decomposer import OfflineDecomposer
 from gnnrag.types import GoldHop, Query, Question
-from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL, Scripted, answer_all, read_nothing
 
 GOLD = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
@@ -40,7 +38,7 @@ def run(
         "decomposer": Scripted("decomposer", Decomposition(tuple(parts))),
         "evidence_extractor": extractor or Scripted("evidence_extractor", directed),
     }
-    method = MGranRAG(index, roles, MGranRAGConfig(phrase_match="exact", **settings))
+    method = ready(make(MGranRAG, {"phrase_match": "exact", **settings}, "method"), index=index, roles=roles)
     rows = answer_all(method, ready(DenseRetriever(), index=index), questions, read_nothing, concurrency)
     return rows[0][0], rows[0][1], roles
 
@@ -81,17 +79,6 @@ def test_later_rounds_show_earlier_facts_and_may_skip_what_was_read(index):
     assert not {s.passage for s in first.sentences} & {s.passage for s in second.sentences}
 
 
-def test_skipping_reads_fewer_passages_than_refilling(index):
-    read = {}
-    for way in ("none", "skip", "refill"):
-        _, _, roles = run(index, iterations=2, candidates=2, skip_read=way)
-        read[way] = [[s.passage for s in task.sentences] for task in roles["evidence_extractor"].tasks]
-    passages = {way: [len(set(shown)) for shown in rounds] for way, rounds in read.items()}
-    assert passages["none"] == [2, 2] == passages["refill"]
-    assert passages["skip"][0] == 2 and sum(passages["skip"]) < 4
-    assert not set(read["skip"][0]) & set().union(*map(set, read["skip"][1:]))
-
-
 def test_next_candidates_follow_the_preset(index):
     _, _, ppr = run(index, iterations=2, candidates=2, skip_read="none")
     _, _, dense = run(index, iterations=2, candidates=2, preset="official")
@@ -100,12 +87,12 @@ def test_next_candidates_follow_the_preset(index):
     assert "p0" in shown[1]
 
 
-@each("preset", ["official", "repaired", "paper"])
-def test_every_preset_and_ablation_runs(index, preset):
-    for ablate in ([], ["decomposition"], ["augmentation"], ["ppr"]):
-        prediction, _, roles = run(index, preset=preset, iterations=2, ablate=ablate)
-        assert len(prediction.ranking) == 8 and prediction.error is None
-        assert bool(roles["decomposer"].tasks) == ("decomposition" not in ablate)
+@pytest.mark.parametrize("ablate", [[], ["decomposition"], ["augmentation"], ["ppr"]])
+@pytest.mark.parametrize("preset", ["official", "repaired", "paper"])
+def test_every_preset_and_ablation_runs(index, preset, ablate):
+    prediction, _, roles = run(index, preset=preset, iterations=2, ablate=ablate)
+    assert len(prediction.ranking) == 8 and prediction.error is None
+    assert bool(roles["decomposer"].tasks) == ("decomposition" not in ablate)
 
 
 def test_concurrency_changes_nothing(index):
@@ -116,7 +103,7 @@ def test_concurrency_changes_nothing(index):
             "decomposer": Scripted("decomposer", Decomposition(("x?",))),
             "evidence_extractor": Scripted("evidence_extractor", directed),
         }
-        method = MGranRAG(index, roles, MGranRAGConfig(phrase_match="embedding", iterations=2))
+        method = ready(MGranRAG(phrase_match="embedding", iterations=2), index=index, roles=roles)
         found = answer_all(method, ready(DenseRetriever(), index=index), questions, concurrency=concurrency)
         rows.append([(p.ranking, p.context, p.error) for p, _ in found])
     assert rows[0] == rows[1]
@@ -124,22 +111,17 @@ def test_concurrency_changes_nothing(index):
 
 def test_offline_and_oracle_roles(index):
     for extractor, wanted in (
-        (OfflineEvidenceExtractor(index), {"p0"}),
-        (OracleEvidenceExtractor(index), {"p0", "p1"}),
+        (OfflineEvidenceExtractor(), {"p0"}),
+        (OracleEvidenceExtractor(), {"p0", "p1"}),
     ):
-        roles = {"decomposer": ready(OfflineDecomposer(), index=index), "evidence_extractor": extractor}
-        method = MGranRAG(index, roles, MGranRAGConfig(iterations=2))
+        decomposer = ready(OfflineDecomposer(), index=index)
+        roles = {"decomposer": decomposer, "evidence_extractor": ready(extractor, index=index)}
+        method = ready(MGranRAG(iterations=2), index=index, roles=roles)
         (prediction, _), *_ = answer_all(method, ready(DenseRetriever(), index=index), [QUESTION])
         assert wanted <= set(prediction.ranking[:3]) and prediction.error is None
 
 
-def test_presets_fill_what_is_left_open():
-    filled = resolve_preset(
-        MGranRAGConfig(preset="paper", psi_norm="supported", weights=GranularWeightsConfig(phrase=2))
-    )
-    assert (filled.iterations, filled.psi_norm, filled.weights.phrase, filled.weights.sentence) == (
-        3,
-        "supported",
-        2,
-        0.5,
-    )
+def test_a_preset_is_a_layer_below_what_is_given():
+    settings = {"preset": "paper", "psi_norm": "supported", "weights": {"phrase": 2}}
+    made = make(MGranRAG, settings, "method")
+    assert (made.iterations, made.psi_norm, made.weights.phrase, made.weights.sentence) == (3, "supported", 2, 0.5)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.cli import cross_validate
-from gnnrag.cli.console import run_script
+from gnnrag.cli import app
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
@@ -105,8 +104,8 @@ def test_roles_against_other_implementations_and_retrievers(
     dots: list[str], data: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = toy_training(tmp_path / "v", "verifier", ids(data))
-    given = [*dots, f"verifier={run}", "methods=bdtr", "retrievers=bm25", "against=offline,oracle,dense", "--json"]
-    assert run_script(cross_validate.main, given, "") == 0
+    given = [*dots, f"verifier={run}", "--methods=bdtr", "--retrievers=bm25", "--against=offline,oracle,dense"]
+    assert app.run(["cross-validate", *given, "--json"]) == 0
     out = capsys.readouterr().out
     rows = json.loads(out[: out.rindex("]") + 1])
     assert [(row["retriever"], row["roles"]) for row in rows] == [

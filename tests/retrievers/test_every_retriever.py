@@ -11,7 +11,8 @@ import pytest
 from gnnrag.config import EvaluateConfig, RolesConfig
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.parts import build, names
+from gnnrag.parts import build
+from gnnrag.registry import RETRIEVERS
 from gnnrag.roles.registry import Roles
 from gnnrag.session import Session
 from gnnrag.types import Query
@@ -22,15 +23,15 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "dense": [{}, {"search": "hnsw"}],
     "hybrid": [{"parts": ["bm25", "dense"]}],
     "raptor": [{"mode": "collapsed"}, {"mode": "traverse"}],
-    "graphrag_local": [*PROFILES, {"profile": "nano"}],
-    "lightrag": [*PROFILES, {"mode": "hybrid", "release": "classic"}],
+    "graphrag_local": PROFILES,
+    "lightrag": [*PROFILES, {"mode": "hybrid"}],
     "minirag": PROFILES,
-    "hypergraphrag": [{**profile, "rank": rank} for profile in PROFILES for rank in ("released", "paper", "cosine")],
-    "pathrag": PROFILES,
+    "hypergraphrag": [{"rank_by": rank} for rank in ("released", "paper", "cosine")],
+    "pathrag": [{"flow": "released"}, {"flow": "paper"}],
     "linearrag": PROFILES,
 }
 CASES = [
-    (n, s) for n in names("retriever") if n not in ("gfm", "nexthop") for s in SETTINGS.get(n, [{}])
+    (n, s) for n in RETRIEVERS if n not in ("gfm", "nexthop") for s in SETTINGS.get(n, [{}])
 ]  # need checkpoints
 TEXTS = (COMPOSITIONAL, "Who directed Copper Road?", "hm?", "the TROMSO", "", " ", "zzz qqq")
 
@@ -68,21 +69,20 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     *(("hipporag2", {name: "x"}, allowed) for name, allowed in (("phrase_agg", "mean"), ("fallback_policy", "minmax"))),
     ("hipporag2", {"filter": "llm"}, "role"),
     ("hipporag2", {"fallback_policy": "same_scale", "passage_weight": 0.0}, "passage_weight"),
-    ("graphrag_local", {"profile": "best"}, "nano"),
+    ("graphrag_local", {"profile": "best"}, "released"),
     ("graphrag_local", {"text_share": 0.9}, "community_share"),
     ("graphrag_local", {"entities": 0}, "entities"),
-    ("graphrag_local", {"stale": "keep"}, "flag"),
     *(("graphrag_global", {name: "x"}, name) for name in ("profile", "selection", "order")),
     *(("graphrag_global", {name: 0}, name) for name in ("batch_tokens", "repeats")),
-    *(("hypergraphrag", {name: "x"}, name) for name in ("profile", "rank", "fusion", "tail", "seed_fallback")),
+    *(("hypergraphrag", {name: "x"}, name) for name in ("rank_by", "tail")),
     ("lightrag", {"mode": "bypass"}, "mix"),
-    ("lightrag", {"pick": "best"}, "vector"),
+    ("lightrag", {"profile": "best"}, "released"),
     ("linearrag", {"search": "dfs"}, "bfs"),
     *(("linearrag", {name: 0}, name) for name in ("top_k_sentence", "max_iterations")),
     ("linearrag", {"passage_share": 1.0}, "passage_share"),
     ("linearrag", {"passage_power": -1.0}, "passage_power"),
     *(("minirag", {name: "x"}, name) for name in ("profile", "tail")),
-    ("pathrag", {"tokens": [1]}, "tokens"),
+    ("pathrag", {"flow": "x"}, "paper"),
     ("raptor", {"mode": "tree"}, "traverse"),
     ("raptor", {"gamma": 1.5}, "gamma"),
     *(("raptor", {name: 0}, name) for name in ("nodes", "tokens", "per_layer", "num_layers")),

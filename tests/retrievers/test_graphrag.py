@@ -6,17 +6,15 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gnnrag.config import CommunityConfig, EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_dataset, load_passages
 from gnnrag.errors import BudgetError
-from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request, estimate_tokens
 from gnnrag.llm.scripted import ScriptedBackend
@@ -40,7 +38,6 @@ from gnnrag.roles.base import Role
 from gnnrag.run.pipeline import Pipeline
 from gnnrag.session import Budget, Session
 from gnnrag.types import Prediction, Query, Ranking
-from tests.helpers.each import each
 from tests.helpers.indexes import HASH, build
 from tests.helpers.parts import Scripted
 
@@ -83,7 +80,7 @@ class TestLocal:
     def test_twice_as_many_entities_as_asked_for(self, index: Index) -> None:
         """Q-MS-5."""
         vector = np.zeros(index.knowledge_vectors.matrix.shape[1], dtype=np.float32)
-        assert [len(local(index, profile=p).select(vector)) for p in ("released", "fixed", "nano")] == [20, 10, 20]
+        assert [len(local(index, profile=p).select(vector)) for p in ("released", "fixed")] == [20, 10]
         assert len(local(index, profile="released", entities=3).select(vector)) == 6
         by_degree = local(index).select(None)
         assert by_degree == np.argsort(-index.knowledge.degrees, kind="stable")[:10].tolist(), "an empty query"
@@ -91,8 +88,6 @@ class TestLocal:
     def test_budgets(self, index: Index) -> None:
         r = local(index)
         assert (r.report_tokens, r.table_tokens, r.text_tokens) == (1800, 4200, 6000)
-        n = local(index, profile="nano")
-        assert (n.report_tokens, n.table_tokens, n.text_tokens) == (3200, 4800, 4000)
         entities = r.select(None)
         for tokens in (400, 2000, 12000):
             tight = local(index, max_tokens=tokens)
@@ -133,23 +128,6 @@ class TestLocal:
 
         assert [key(x) for x in out] == sorted(key(x) for x in out)
 
-    def test_an_overflowing_table_rolls_back(self, index: Index) -> None:
-        wide = local(index, max_tokens=10**6)
-        entities = wide.select(None)
-        kept, whole = wide.table(entities)
-        assert kept == entities and whole == wide.relations(entities)
-        steps = [wide.relations(entities[:n]) for n in range(1, 11)]
-        for tokens in (1500, 3000, 6000, 9000):
-            kept, table = local(index, max_tokens=tokens).table(entities)
-            assert kept == entities[: len(kept)] and (table == [] or table in steps), "a whole step, never part of one"
-
-    def test_graph_hits(self, index: Index) -> None:
-        (ranking,) = local(index).retrieve([Query(QUERY, "graph")])
-        kinds = list(dict.fromkeys(ranking.kinds))
-        assert kinds == ["entity", "community", "relation"]
-        assert all(h.text and set(h.sources) <= set(index.ids) for h in ranking.hits)
-        assert all(h.sources for h in ranking.hits) and ranking.hits[0].id in index.knowledge.position
-
     def test_no_entities(self, tmp_path: Path) -> None:
         from gnnrag.types import Passage
 
@@ -164,17 +142,12 @@ def first_ids(request: Request) -> list[str]:
 
 
 class TestGlobal:
-    @each("settings", [{"stale": "drop"}, {"min_rating": 0.01}])
-    def test_members_of_a_dropped_report_are_read_above_it(self, index: Index, settings: dict[str, Any]) -> None:
-        retriever = ready(GraphRAGGlobalRetriever(**settings), index=index, roles={})
+    def test_members_of_a_report_left_out_are_read_above_it(self, index: Index) -> None:
+        retriever = ready(GraphRAGGlobalRetriever(min_rating=0.01), index=index, roles={})
         view, every = retriever.view, retriever.candidates()
         parents = view.communities.parents
         gone = next(i for i in every if parents[i] >= 0 and int(parents[i]) not in every)
-        dirty = replace(view[gone], dirty_ratio=1.0)
-        view.reports = replace(
-            view.reports, items=[dirty if i == gone else r for i, r in enumerate(view.reports.items)]
-        )
-        view.ratings = np.where(np.arange(len(view.ratings)) == gone, 0.0 if "min_rating" in settings else 5.0, 5.0)
+        view.ratings = np.where(np.arange(len(view.ratings)) == gone, 0.0, 5.0)
         assert retriever.candidates() == sorted({*every, int(parents[gone])} - {gone})
 
     def roles(self, points: Any, reduce: Any = None, rating: Any = None) -> dict[str, Any]:
@@ -253,27 +226,6 @@ class TestGlobal:
             asyncio.run(retriever.retrieve_for([Query(QUERY)], session))
         assert session.by_role["report_points"]["calls"] > 2, "what was paid for is in the books"
 
-    def test_inside_a_batch_by_weight_then_rating(self, index: Index) -> None:
-        retriever = ready(GraphRAGGlobalRetriever(), index=index, roles={})
-        weights, ratings = retriever.view.communities.occurrence, retriever.view.ratings
-        for batch in retriever.batches(retriever.candidates()):
-            rows = [(-weights[i], -ratings[i]) for i in batch]
-            assert rows == sorted(rows)
-
-    def test_nano_order(self, index: Index) -> None:
-        config = GraphRAGGlobalRetriever(order="occurrence", max_reports=20, batch_tokens=1500)
-        retriever = ready(config, index=index, roles={})
-        batches = retriever.batches(retriever.candidates())
-        weights = retriever.view.communities.occurrence
-        rows = [-float(weights[i]) for b in batches for i in b]
-        assert len(rows) == 20 and rows == sorted(rows) and len(batches) > 1
-
-    def test_an_oversized_report_travels_alone(self, index: Index) -> None:
-        """Q-NG-2."""
-        retriever = ready(GraphRAGGlobalRetriever(batch_tokens=1), index=index, roles={})
-        batches = retriever.batches(retriever.candidates())
-        assert all(len(b) == 1 for b in batches) and len(batches) == len(retriever.candidates())
-
     def test_parents_beside_their_children(self, index: Index) -> None:
         """Q-MS-6."""
         released, fixed = (
@@ -289,7 +241,7 @@ class TestGlobal:
         assert {float(retriever.view.ratings[i]) >= 3 for i in candidates} == {True}
         assert len(candidates) < len(ready(GraphRAGGlobalRetriever(), index=index, roles={}).candidates())
 
-    @each("points", [(), (Point("nothing", 0.0),)])
+    @pytest.mark.parametrize("points", [(), (Point("nothing", 0.0),)])
     def test_no_positive_point_no_reduce_call(self, index: Index, points: Sequence[Point]) -> None:
         reduce = Scripted("report_reduce", RuntimeError("must not be asked"))
         roles = self.roles([ReportPoints(tuple(points))], reduce)
@@ -359,31 +311,6 @@ class TestGlobal:
         assert finding.explanation.split(". ")[0][:40] in " ".join(cited.split()), "the passage that says so"
         assert "entity" in graph.kinds and graph.hits[-1].score == pytest.approx(1 / len(graph))
 
-    def test_stale_reports_are_said_to_be(self, tmp_path: Path) -> None:
-        config = replace(HASH, communities=CommunityConfig(reports="flag", stale_limit=0.0))
-        passages = load_passages(SAMPLE).passages[:25]
-        build(tmp_path / "i", passages, config, stages=NEEDED)
-        update_index(tmp_path / "i", add=[replace(passages[0], text="Solaris is a film by Otto Brandt.")])
-        index = Index(tmp_path / "i")
-        stale = [k for k, r in zip(index.read("communities").keys, index.read("reports").items, strict=True) if r.stale]
-        assert stale
-        for setting, suffix in (("flag", "_stale"), ("drop", "")):
-            asked: list[Any] = []
-
-            def points(task: Any, asked: list[Any] = asked) -> ReportPoints:
-                asked.extend(task.reports)
-                return ReportPoints(tuple(Point("x", 9.0, (id_,)) for id_, _ in task.reports))
-
-            (graph,), _ = search(index, self.roles([points]), Query(QUERY, "graph"), stale=setting, profile="released")
-            assert graph.branch == f"graphrag_global{suffix}"
-            old = [text for id_, text in asked if id_ in stale]
-            assert all(t.startswith("(out of date: ") for t in old) and bool(old) == (setting == "flag")
-
-    def test_without_roles_it_cannot_be_asked(self, index: Index) -> None:
-        with pytest.raises(TypeError, match="retrieve_for"):
-            ready(GraphRAGGlobalRetriever(), index=index, roles={}).retrieve([Query("x")])
-
-
 def _task(points: Sequence[Point]) -> Any:
     from gnnrag.retrievers.graphrag.report_roles import ReduceTask
 
@@ -416,11 +343,3 @@ class TestThematicQuestions:
             assert list(prediction.ranking[:2]) == passages[1].split(", ")[:2]
             assert prediction.nodes and set(prediction.nodes) <= set(index.knowledge.position)
 
-    def test_twice_the_same(self, index: Index, answers: dict[str, Prediction]) -> None:
-        config = load_config(
-            EvaluateConfig, None, ["retriever=graphrag_global", "method=single", "method.channel=both"]
-        )
-        question = next(q for q in load_dataset(SAMPLE).questions if q.type == "thematic")
-        found: list[Prediction] = []
-        asyncio.run(Pipeline(config, index).run([question], lambda p, s: found.append(p)))
-        assert found[0].answer == answers[question.id].answer and found[0].nodes == answers[question.id].nodes

@@ -24,7 +24,6 @@ from gnnrag.retrievers.minirag import (
 from gnnrag.roles.base import Mentions, MentionsTask
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
-from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL
 
 
@@ -32,7 +31,7 @@ def ask(role, task, session: Session | None = None):
     return asyncio.run(role(task, session or Session("q")))
 
 
-@each(
+@pytest.mark.parametrize(
     "reply, names, types",
     [
         ('{"answer_types": ["person"], "entities": ["A B", "C"]}', ["A B", "C"], ["person"]),
@@ -52,7 +51,7 @@ def test_parse_mentions(reply: str, names: list[str], types: list[str]) -> None:
     assert parse_mentions(reply) == (names, types)
 
 
-@each("reply", ["", "Ann", "[]", "{}", '["A"]', '{"other": ["A"]}', '{"entities": {"a": 1}}'])
+@pytest.mark.parametrize("reply", ["", "Ann", "[]", "{}", '["A"]', '{"other": ["A"]}', '{"entities": {"a": 1}}'])
 def test_parse_mentions_refuses(reply: str) -> None:
     with pytest.raises(MalformedError):
         parse_mentions(reply)
@@ -77,7 +76,7 @@ def test_prompted_mentions_ask_once_more_and_then_give_up() -> None:
     assert len(llm.requests) == 2 and session.usage()["roles"]["mentions"]["parse_failure"] == 2
 
 
-@each(
+@pytest.mark.parametrize(
     "query, types",
     [
         ("Who directed Night Harbour?", ("person",)),
@@ -123,7 +122,7 @@ def test_parse_hyper_query() -> None:
     assert found == HyperQuery(("A person founded the Ferry.", "B & C met."), ("Ferry",))
 
 
-@each(
+@pytest.mark.parametrize(
     "record",
     [
         '("hyper-relation"<|>two fields)',

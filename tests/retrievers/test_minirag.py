@@ -19,7 +19,6 @@ from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
 from gnnrag.types import Query
 from tests.helpers.cosines import ask, knowledge_index
-from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL, CORPUS, Scripted
 
 
@@ -93,7 +92,7 @@ def test_q_mr_3_released_counts_an_edge_one_way_only() -> None:
     assert weights == {"released": [1, 1], "fixed": [2, 1]}
 
 
-@each(
+@pytest.mark.parametrize(
     "mentions",
     [Mentions(), Mentions((), ("person",)), Mentions(("zzz",)), Mentions(("Alice", "zzz"), ("person",))],
 )
@@ -102,8 +101,8 @@ def test_q_mr_6_released_returns_nothing_without_a_mention_that_hits(mentions: M
     assert not len(ranking) and ranking.branch == "nothing"
 
 
-@each("tail", ["dense", "none"])
-@each("mentions", [Mentions(), Mentions(("zzz",)), Mentions(flags=("mentions_failed",))])
+@pytest.mark.parametrize("tail", ["dense", "none"])
+@pytest.mark.parametrize("mentions", [Mentions(), Mentions(("zzz",)), Mentions(flags=("mentions_failed",))])
 def test_q_mr_6_fixed_falls_back_to_dense_search(mentions: Mentions, tail: str) -> None:
     ranking = ask(MiniRAGRetriever, golden(), "mentions", mentions, tail=tail)
     assert ranking.ids == ("c1", "c5", "c2", "c3", "c4") and ranking.branch == "naive_fallback"
@@ -125,7 +124,7 @@ def test_the_tail_follows_below_in_order_of_cosine() -> None:
     assert ask(MiniRAGRetriever, golden(), "mentions", ALICE, Query("q", top_k=2)).ids == ("c1", "c2")
 
 
-@each("profile", ["fixed", "released"])
+@pytest.mark.parametrize("profile", ["fixed", "released"])
 def test_a_candidate_of_two_mentions(profile: str) -> None:
     index = golden()
     index.embedder.cosines["Alice"]["CAROL"] = 0.9
@@ -139,7 +138,7 @@ def test_of_isolated_candidates_the_best_fifth_stays() -> None:
     names = [f"n{i}" for i in range(12)]
     graph = fold([Extraction((name,)) for name in names] + [Extraction(triples=(("x", "r", "y"),))])
     index = knowledge_index(graph, {"q": {}, "m": {**{n: 0.3 + i / 100 for i, n in enumerate(names)}, "x": 0.25}})
-    retriever = ready(MiniRAGRetriever(candidates_k=60), index=index, roles={})
+    retriever = ready(MiniRAGRetriever(profile="released"), index=index, roles={})
     linked = retriever.link(index.embedder.encode(["q"])[0], index.embedder.encode(["m"]), ())
     assert [graph.names[e] for e in linked.mentions[0]] == ["n11", "n10", "x"]
     assert list(linked.scores) == linked.mentions[0]
@@ -162,7 +161,7 @@ def test_the_graph_channel_ranks_entities_and_walks() -> None:
     assert ranking.sources[:2] == (("c1", "c2"), ("c1",))
 
 
-@each("profile", ["fixed", "released"])
+@pytest.mark.parametrize("profile", ["fixed", "released"])
 def test_an_empty_graph(profile: str) -> None:
     index = knowledge_index(fold([Extraction(), Extraction()]), {"q": {"c2": 0.5}})
     ranking = ask(MiniRAGRetriever, index, "mentions", ALICE, profile=profile)

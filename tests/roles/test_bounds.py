@@ -24,17 +24,16 @@ from gnnrag.judge.tasks import parse_score
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_draft, parse_verdict
-from gnnrag.methods.mgranrag import parse_evidence
+from gnnrag.methods.mgranrag.evidence import parse_evidence
 from gnnrag.parts import ready
-from gnnrag.prompts.untrusted import unquoted
+from gnnrag.prompts.untrusted import escaped
 from gnnrag.retrievers.hypergraphrag import parse_hyper_query
 from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.roles.agent import parse_r1_searcher, parse_react, parse_search_r1
 from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.chain import parse_chain
-from gnnrag.roles.hollow import is_refusal
 from gnnrag.roles.offline_reader.reader import OfflineReader
-from gnnrag.roles.parsing import clean_line, json_objects, objects
+from gnnrag.roles.parsing import clean_line, is_loop, is_refusal, json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.reader import parse_hipporag, parse_robust
 from gnnrag.roles.reasoner import parse_thought
@@ -42,18 +41,19 @@ from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection, parse_yes_no
 from gnnrag.roles.writers.records import split_records
 from gnnrag.roles.writers.report import parse_summary
-from gnnrag.roles.writers.triples import read
+from gnnrag.roles.writers.triples import LightRAGTriples
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.sentences import MAX_SENTENCE, beginning, pieces, split_sentences
 from gnnrag.types import Passage, Prediction, Question
-from tests.helpers.each import each
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "json_objects": lambda text: list(json_objects(text)),
     "clean_line": clean_line,
-    "objects": lambda text: list(objects(text)),
+    "thinking": strip_thinking,
+    "escaped": escaped,
+    "loop": is_loop,
     "react": parse_react,
     "search_r1": parse_search_r1,
     "r1_searcher": parse_r1_searcher,
@@ -70,13 +70,12 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "selection": parse_selection,
     "summary": parse_summary,
     "thoughts": lambda text: parse_thoughts(text, may_stop=True, with_chain=True),
-    "hyper": read,
+    "hyper": LightRAGTriples().read,
     "yes or no": parse_yes_no,
     "score": parse_score,
     "plain text": plain_text,
     "refusal": lambda text: is_refusal(text[:400]),
     "shortened": lambda text: shortened(plain_text(text), 100, answer="abc"),
-    "unquoted": lambda text: unquoted(text, text),
 }
 # What made a parser slow once, or could: openings without an end, runs of what a pattern may divide in many ways.
 ATOMS = (
@@ -116,7 +115,10 @@ def depth_of(text: str) -> Any:
     return depth_of(text)
 
 
-@each("reply, parse", [("9" * 5000, number_of), ("9" * 400, number_of), ("x", depth_of), ("x" * 300_000, str)])
+CHOKES = [("9" * 5000, number_of), ("9" * 400, number_of), ("x", depth_of), ("x" * 300_000, str)]
+
+
+@pytest.mark.parametrize("reply, parse", CHOKES)
 def test_what_a_parser_chokes_on_is_a_malformed_reply(reply: str, parse: Callable[[str], Any]) -> None:
     session = Session("q")
     prompter = Prompter("reader", ScriptedBackend.of((".", reply)), PromptedConfig(), "reader")

@@ -29,7 +29,6 @@ from gnnrag.run.loop import Loop
 from gnnrag.run.pipeline import check_fit
 from gnnrag.session import Session
 from gnnrag.types import Query, Question
-from tests.helpers.each import each
 from tests.helpers.next_hop import QUESTIONS, index_by, make_base, make_network, make_next_hop
 
 
@@ -55,7 +54,7 @@ def test_before_the_first_step_queries_are_the_bases(base: Path, index: Index) -
     assert np.allclose(work.vectors([(question, ())])[0], index.embedder.encode([question])[0], atol=1e-5)
     read = index.embedder.encode([f"{question} {passage.content}"])[0]
     expected = read - 0.5 * index.passage_vectors[0]
-    found = work.encode_next(question, [passage])
+    found = work.vectors([(question, (0,))])[0]
     assert np.allclose(found, expected / np.linalg.norm(expected), atol=1e-5)
 
 
@@ -102,7 +101,7 @@ def test_a_damaged_checkpoint_and_none_are_refused(base: Path, index: Index, tmp
         NextHop.open(index, str(tmp_path / "nowhere"), str(base))
 
 
-@each(
+@pytest.mark.parametrize(
     "settings, message",
     [
         ({"first": "last"}, "network.first='last': allowed are base, trained, mean"),

@@ -45,14 +45,13 @@ class DotRAG(Method):
     schema_file: str | None = None
     set_questions: Literal["auto", "always", "never"] = "auto"  # which questions ask for a set: by their wording (auto)
     top_k: Count = 200  # passages asked for per query
-    # concepts and anchors (S1)
+    # Step 1, concepts and their anchors
     by_name: bool = True  # anchors by name before meaning; false: by cosine alone
     tau: float = 0.6  # least cosine of an anchor that is found by meaning
     # by meaning: all from tau on, or the best: at most 5 that are near the best one, which may be below tau
     anchors: Literal["best", "all"] = "best"
     topics_only: bool = False  # a broad question starts from its topics alone, as the paper's prompt has it
-    bridging: bool = False  # a further DOT whose paths touch the anchors of the first two concepts
-    # rules and region (S2)
+    # Step 2, rules and the region of a DOT
     hops: Count = 3
     max_nodes: Count | None = 5000  # size guard of a DOT
     hub_degree: Count | None = 500  # nodes with more neighbours are hubs, which are not passed
@@ -60,7 +59,7 @@ class DotRAG(Method):
     # neighbour of the anchors, needs; and a search that accepts nothing in two rounds goes on without a filter
     type_filter: Literal["soft", "strict", "off"] = "soft"
     terminal_only: bool = True  # types of the answer end paths; false: they are expanded like any other
-    # search (S3)
+    # Step 3, the search
     rounds: Count = 3
     top_nodes: Count | None = None  # destinations a round; null: 20, or 50 where the question asks for a set
     node_score: Literal["relations", "node"] = "relations"  # cosine of the node, or 0.9 of a relation's at it if more
@@ -72,7 +71,7 @@ class DotRAG(Method):
     min_cosine: float = 0.2  # least score of a destination, with early_stop
     bounded: bool = True  # weak verdicts, queries that mean the same, and more than five a round and DOT are dropped
     drop_complete_prefix: bool = False  # true: a complete path goes if a longer accepted one contains it
-    # evidence (S4)
+    # Step 4, the evidence
     nodes: Literal["terminal", "path", "resolved"] = "terminal"  # ends of complete paths; all on paths; and of passages
     passages: Count = 20  # for the reader
     tokens: Count = 6000  # of the passages together, and of the paths
@@ -122,7 +121,6 @@ class DotRAG(Method):
         session.counts.update(flags)
         starts, hubs = self.selector.split_hubs(starts)
         session.counts.update(hub_as_constraint=bool(hubs), schema_lacks=len(self.schema.lacking))
-        starts = self.selector.with_bridge(starts)
         many = {"always": True, "never": False}.get(self.set_questions, bool(_ASKS_SET.search(question.text)))
         state.memory["must_touch"] = hubs
         jobs = [partial(self._open, state, i, s, many) for i, s in enumerate(starts)]
@@ -149,7 +147,7 @@ class DotRAG(Method):
         session.counts.update(note.partition(":")[0] for note in region.notes)
         session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.anchors.rule,
                        nodes=len(region.near), notes=list(region.notes), types=list(region.filter.allowed))  # fmt: skip
-        dot = Dot(number, start.text, region, rules, self.index.knowledge, self, many, sides=start.sides)
+        dot = Dot(number, start.text, region, rules, self.index.knowledge, self, many)
         dot.pending, dot.done = [(1.0, state.question.text)], "isolated" in region.notes
         return dot
 
@@ -207,9 +205,7 @@ class DotRAG(Method):
             return
         history = tuple(text for text, _ in dot.issued)
         paths = path_texts(self.index.knowledge, found.paths, cosines)
-        judged = await self.judge(
-            JudgeTask(state.question, self.schema, dot.rules, history, paths), session
-        )
+        judged = await self.judge(JudgeTask(state.question, self.schema, dot.rules, history, paths), session)
         session.flag("path_judge", *judged.flags)
         kept = await self.worker(lambda: dot.take(found, judged.items))
         session.record("judged", dot=dot.number, round=state.round, paths=len(found.paths), kept=kept,

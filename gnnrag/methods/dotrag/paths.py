@@ -13,7 +13,6 @@ import numpy as np
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import Neighbourhood, Path, k_shortest_paths, mean_relation_score
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.methods.dotrag.start import Sides
 
 Label = Literal["complete", "partial", "irrelevant"]
 Pattern = tuple[tuple[str, ...], ...]  # for each edge, its predicates; "~" in front of those stated the other way round
@@ -86,39 +85,6 @@ def paths_to(near: Neighbourhood, target: int, count: int, score: Callable[[Path
             if last < len(path) - 1:
                 paths.setdefault(path[last:])
     return sorted(paths, key=lambda path: (len(path), -score(path), path))
-
-
-def bridging_paths(
-    near: Neighbourhood, sides: Sides, target: int, count: int, score: Callable[[Path], float]
-) -> list[Path]:
-    """Return the shortest loopless paths to a target that touch both concepts, shortest first.
-
-    They start at an anchor of one concept and pass one of the other, or end there, within the reach of the
-    neighbourhood grown from both. `count` is for each pair of anchors, and for each half of a path; `score` orders
-    paths of equal length, higher first.
-    """
-
-    def shortest(start: int, end: int) -> list[Path]:
-        if start == end:
-            return []
-        return list(k_shortest_paths(near.adjacency, near.labels(start), end, count, score=score))
-
-    joined: dict[Path, None] = {}
-    for here, there in (sides, sides[::-1]):
-        for first in here:
-            for second in there:
-                halves = [(second,)] if second == target else shortest(second, target)
-                for path in shortest(first, second) if halves else ():
-                    for half in halves:
-                        whole = (*path, *half[1:])
-                        if len(set(whole)) == len(whole) <= near.hops + 1:
-                            joined[whole] = None
-    return sorted(joined, key=lambda path: (len(path), -score(path), path))
-
-
-def touches(path: Path, sides: Sides) -> bool:
-    """Tell whether a path passes an anchor of every concept."""
-    return all(not set(side).isdisjoint(path) for side in sides)
 
 
 def round_robin(groups: Sequence[Sequence[Path]], limit: int) -> list[Path]:

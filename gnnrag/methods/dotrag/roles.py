@@ -18,8 +18,7 @@ from gnnrag.methods.dotrag.schema import Kind, Schema
 from gnnrag.methods.dotrag.start import fold_name
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element, path_elements
-from gnnrag.roles.hollow import OUT_OF_RANGE
-from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.parsing import OUT_OF_RANGE, clean_line, json_objects, json_value, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.types import Question

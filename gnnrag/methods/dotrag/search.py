@@ -18,7 +18,6 @@ from gnnrag.methods.dotrag.paths import (
     Judgement,
     Pattern,
     best_of_each,
-    bridging_paths,
     candidates,
     matching_paths,
     node_scores,
@@ -26,11 +25,9 @@ from gnnrag.methods.dotrag.paths import (
     paths_to,
     pattern_of,
     round_robin,
-    touches,
     without_prefixes,
 )
 from gnnrag.methods.dotrag.schema import Schema, split_types
-from gnnrag.methods.dotrag.start import Sides
 from gnnrag.session import normalised
 
 BUSY = 2.0  # a type is a hub's type when its mean degree is this many times the graph's
@@ -208,7 +205,6 @@ class Dot:
     idle: int = 0  # rounds in a row without an accepted path
     round: int = 0  # rounds searched
     done: bool = False
-    sides: Sides = ()  # of a bridging DOT, the anchors of the two concepts that its paths must touch
 
     def admit(self, text: str, vector: np.ndarray) -> bool:
         """Take a query into this round unless it, or one that means the same, was sent before or the round is full."""
@@ -231,16 +227,12 @@ class Dot:
         scores = node_scores(near, nodes, relations if s.node_score == "relations" else None)
         count = s.top_nodes or (50 if self.many else 20)
         targets = candidates(near, scores, self.visited, count, s.min_cosine if s.early_stop else -math.inf)
-        # Paths between two concepts end at the second one's anchors.
-        far = [n for side in self.sides[1:] for n in side if n not in self.visited and n not in self.sides[0]]
-        targets = [*far, *targets][:count]
         self.visited.update(targets)
         score = path_score(near, relations)
-        if self.sides:
-            groups = [bridging_paths(near, self.sides, target, s.paths_per_target, score) for target in targets]
-        else:
-            groups = [paths_to(near, target, s.paths_per_target, score) for target in targets]
-        fresh = [[path for path in group if path not in self.judged] for group in groups]
+        fresh = [
+            [path for path in paths_to(near, target, s.paths_per_target, score) if path not in self.judged]
+            for target in targets
+        ]
         if self.by_pattern:
             return self._by_pattern(round_robin(fresh, sum(map(len, fresh))))
         in_turn = round_robin(fresh, s.paths_per_round) if s.spread_paths else chain.from_iterable(fresh)
@@ -323,7 +315,7 @@ class Dot:
         extended = []
         for path in paths:
             is_full = per_end.get(path[-1], 0) >= self.settings.paths_per_target
-            if path not in shown and not is_full and touches(path, self.sides):
+            if path not in shown and not is_full:
                 per_end[path[-1]] = per_end.get(path[-1], 0) + 1
                 walked = pattern if len(path) <= len(pattern) else ()
                 extended.append(Accepted(path, is_complete, confidence, why, self.number, self.round, walked))

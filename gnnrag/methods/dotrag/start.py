@@ -22,8 +22,6 @@ TOPIC_NODES = 5  # anchors of a broad topic
 NAIVE_BELOW = 0.2  # best cosine of the question with any node, below which there is no search
 CACHE_SIZE = 64  # texts; a row for a large knowledge base is half a megabyte
 
-Sides = tuple[tuple[int, ...], ...]  # anchors of each concept that a bridging DOT joins
-
 
 def fold_name(text: str) -> str:
     """Return a name without case, accents and extra spaces."""
@@ -68,7 +66,6 @@ class Start:
 
     text: str
     anchors: Anchors
-    sides: Sides = ()  # of a bridging one
 
 
 class AnchorFinder:
@@ -188,12 +185,3 @@ class AnchorSelector:
         if not hubs or len(hubs) == len(starts):
             return list(starts), ()
         return [s for s in starts if s not in hubs], tuple(s.anchors.nodes for s in hubs)
-
-    def with_bridge(self, starts: Sequence[Start]) -> list[Start]:
-        """Return the starts and, where the settings say so and there are two, one that joins the first two."""
-        if not self.settings.bridging or len(starts) < 2:
-            return list(starts)
-        first, second = starts[:2]
-        sides = (first.anchors.nodes, second.anchors.nodes)
-        nodes = tuple(dict.fromkeys([*sides[0], *sides[1]]))
-        return [*starts, Start(f"{first.text} and {second.text}", Anchors(nodes, "bridge"), sides)]

@@ -23,8 +23,7 @@ from gnnrag.methods.graphsearch.tasks import (
 )
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element
-from gnnrag.roles.hollow import need_answer
-from gnnrag.roles.parsing import clean_line, literal_value, python_literal, strip_markup, strip_thinking
+from gnnrag.roles.parsing import clean_line, literal_value, need_answer, python_literal, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.subqueries import Triple, bracketed, read_triples, render_history, render_triples

@@ -1,17 +1,17 @@
-"""MGranRAG's settings, and scores over its graph of passages, sentences, phrases (ids: `gnnrag.graphs.hierarchy`)."""
+"""MGranRAG's evidence, and its seeds on the graph of passages, sentences, phrases (ids: `gnnrag.graphs.hierarchy`)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge
 from scipy import sparse
 
-from gnnrag.errors import ConfigError, nearest
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.text.normalise import phrase_key
 
@@ -54,35 +54,37 @@ class EvidenceMemory:
     """What a question's evidence is so far; grows only."""
 
     units: dict[int, EvidenceUnit] = field(default_factory=dict)  # by sentence node, in order of arrival
-    found: set[int] = field(default_factory=set)  # nodes found, or found again, in the current round
+    new: set[int] = field(default_factory=set)  # nodes found, or found again, in the current round
     read: set[int] = field(default_factory=set)  # positions of the passages read so far
 
     def merge(self, units: Iterable[EvidenceUnit], keywords: str = "union") -> None:
         """Take in a round: newest text, highest psi, all labels (stronger stays), `union` of phrases or `replace`."""
-        self.found = set()
+        self.new = set()
         for unit in units:
-            self.found.add(unit.sentence)
+            self.new.add(unit.sentence)
             if old := self.units.get(unit.sentence):
                 phrases = tuple(dict.fromkeys([*old.phrases, *unit.phrases])) if keywords == "union" else unit.phrases
                 labels = {n: max(old.labels.get(n, ""), unit.labels.get(n, "")) for n in {**old.labels, **unit.labels}}
                 unit = replace(unit, phrases=phrases, labels=labels, psi=max(old.psi, unit.psi))
             self.units[unit.sentence] = unit
 
-    def ranked(self, psi: Mapping[int, float], full_only: bool = False) -> list[EvidenceUnit]:
+    def ranked(self, full_only: bool = False) -> list[EvidenceUnit]:
         """Return the units by falling confidence, ties by arrival."""
         units = [u for u in self.units.values() if u.is_full or not full_only]
-        return sorted(units, key=lambda unit: -psi[unit.sentence])
+        return sorted(units, key=lambda unit: -unit.psi)
 
-    def chosen(self, psi: Mapping[int, float], num_subquestions: int) -> list[EvidenceUnit]:
+    def chosen(self, num_subquestions: int) -> list[EvidenceUnit]:
         """Return what the augmented query states: the best K full units, then the others found this round."""
-        ranked = self.ranked(psi, full_only=True)
-        return ranked[:num_subquestions] + [u for u in ranked[num_subquestions:] if u.sentence in self.found]
+        ranked = self.ranked(full_only=True)
+        return ranked[:num_subquestions] + [u for u in ranked[num_subquestions:] if u.sentence in self.new]
 
-    def augment(self, question: str, psi: Mapping[int, float], num_subquestions: int, form: str = "plain") -> str:
-        """Return the augmented query: the chosen evidence, a line each, then the question."""
-        # `released` has the labels of the released code, which begins with an empty line where there is evidence and
-        # none of it is full.
-        chosen = self.chosen(psi, num_subquestions)
+    def augment(self, question: str, num_subquestions: int, form: str = "plain") -> str:
+        """Return the augmented query: the chosen evidence, a line each, then the question.
+
+        `released` has the labels of the released code, which begins with an empty line where there is evidence and none
+        of it is full.
+        """
+        chosen = self.chosen(num_subquestions)
         if form != "released":
             lines = [f"- {n}. ({'; '.join(u.phrases)}) {u.text}" for n, u in enumerate(chosen, start=1)]
             return "\n".join([*lines, question])
@@ -90,10 +92,6 @@ class EvidenceMemory:
             return question
         lines = [f"- Knowledge {n}: (Relevant Keywords: {';'.join(u.phrases)}) {u.text}" for n, u in enumerate(chosen)]
         return "\n".join(lines) + f"\n<SEP>Query: {question}"
-
-    def scope(self, scope: str) -> list[EvidenceUnit]:
-        """Return the units that set seeds: all in `memory`, or those that are `new` in this round."""
-        return [u for u in self.units.values() if scope == "memory" or u.sentence in self.found]
 
 
 def same_nodes(phrase: str, hits: Sequence[tuple[int, str, float]], exact: int | None, same: float = 0.9) -> list[int]:
@@ -146,20 +144,22 @@ class Overlay:
 
 
 @dataclass
-class GranularWeightsConfig:
-    """Constants of the seeds; null takes the preset's value."""
+class SeedWeights:
+    """Constants of the seeds."""
 
-    passage: float | None = None  # w of passages, sentences and phrases
-    sentence: float | None = None
-    phrase: float | None = None
-    passage_sim: str | None = None  # cos, or cos_idf: times 1 + 1 / (degree + 1), as released
-    degree_penalty: str | None = None  # inverse: 1 / degree (eq. 4), or idf: 1 + 1 / (degree + 1)
-    sim_top_k: int | None = None  # passages whose similarity counts
-    momentum_scope: str | None = None  # all nodes, or passages: what keeps a share of the last PageRank
-    alpha_decay: float | None = None  # that share
-    halve_unread: bool | None = None  # halve it on sentences that were read and are no evidence
-    unselected_entity: str | None = None  # phrases of evidence that were not named; off, fallback, or overwrite
-    query_phrases: str | None = None  # phrases of the question; off, if_not_selected, or additive: as released
+    passage: float = 4.0  # w of passages, sentences and phrases
+    sentence: float = 1.5
+    phrase: float = 8.0
+    passage_sim: Literal["cos", "cos_idf"] = "cos_idf"  # cos_idf: times 1 + 1 / (degree + 1), as released
+    degree_penalty: Literal["inverse", "idf"] = "idf"  # 1 / degree (eq. 4), or 1 + 1 / (degree + 1)
+    sim_top_k: Annotated[int, Ge(1)] = 400  # passages whose similarity counts
+    momentum_scope: Literal["all", "passages"] = "all"  # nodes that keep a share of the last PageRank
+    alpha_decay: float = 0.01  # that share
+    halve_unread: bool = True  # halve it on sentences that were read and are no evidence
+    # phrases of evidence that were not named count a little; overwrite, as released: also in place of a named one
+    unselected_entity: Literal["off", "fallback", "overwrite"] = "fallback"
+    # phrases of the question count, if no evidence names them, or in any case (additive, as released)
+    query_phrases: Literal["off", "if_not_selected", "additive"] = "if_not_selected"
 
 
 @dataclass(frozen=True)
@@ -168,46 +168,44 @@ class Seeds:
 
     similarity: Mapping[int, float]  # passage node to cosine with the augmented query
     units: Sequence[EvidenceUnit]  # evidence to weigh
-    psi: Mapping[int, float]  # confidence by sentence
     named: Sequence[Sequence[int]]  # for each unit, the nodes that its phrases are aligned with, in order
     unnamed: Sequence[Sequence[int]]  # for each unit, entity-like phrase nodes of its sentence that it does not name
     asked: Sequence[int]  # phrase nodes of the question
+    best: float  # the highest confidence of all evidence
     previous: np.ndarray | None = None  # last PageRank over the shared nodes
     unused: Sequence[int] = ()  # sentence nodes of read passages that are no evidence
 
 
-def personalisation(seeds: Seeds, degrees: np.ndarray, num_passages: int, c: GranularWeightsConfig) -> np.ndarray:
+def personalisation(seeds: Seeds, degrees: np.ndarray, num_passages: int, c: SeedWeights) -> np.ndarray:
     """Return the reset of PageRank, eqs. 2-4, not normalised. Shape (num_nodes,), float64.
 
-    `degrees` (num_nodes,) are those of the graph with its overlay; nodes below `num_passages` are passages; no constant
-    in `c` may be null.
+    `degrees` (num_nodes,) are those of the graph with its overlay; nodes below `num_passages` are passages.
     """
     out = np.zeros(len(degrees))
     if seeds.previous is not None:
         n = num_passages if c.momentum_scope == "passages" else len(seeds.previous)
-        out[:n] = float(c.alpha_decay or 0.0) * seeds.previous[:n]
+        out[:n] = c.alpha_decay * seeds.previous[:n]
         if c.halve_unread:
             out[list(seeds.unused)] *= 0.5
     idf = 1.0 + 1.0 / (degrees + 1.0)
     for node, cosine in seeds.similarity.items():
-        out[node] += float(c.passage or 0.0) * cosine * (idf[node] if c.passage_sim == "cos_idf" else 1.0)
+        out[node] += c.passage * cosine * (idf[node] if c.passage_sim == "cos_idf" else 1.0)
     for unit in seeds.units:
-        out[unit.sentence] += float(c.sentence or 0.0) * seeds.psi[unit.sentence]
+        out[unit.sentence] += c.sentence * unit.psi
     scale = 1.0 / np.maximum(degrees, 1) if c.degree_penalty == "inverse" else idf
     for node, weight in _phrase_features(seeds, c).items():
-        out[node] += float(c.phrase or 0.0) * weight * scale[node]
+        out[node] += c.phrase * weight * scale[node]
     return np.where(np.isfinite(out) & (out > 0), out, 0.0)
 
 
-def _phrase_features(seeds: Seeds, c: GranularWeightsConfig) -> dict[int, float]:
+def _phrase_features(seeds: Seeds, c: SeedWeights) -> dict[int, float]:
     """Return f(w) psi(w) of each phrase node."""
     named: dict[int, float] = {}
     unnamed: dict[int, float] = {}
     for unit, nodes, others in zip(seeds.units, seeds.named, seeds.unnamed, strict=True):
-        psi = seeds.psi[unit.sentence]
-        for found, where in ((named, nodes), (unnamed, others)):
+        for confidences, where in ((named, nodes), (unnamed, others)):
             for node in where:
-                found[node] = max(found.get(node, 0.0), psi)
+                confidences[node] = max(confidences.get(node, 0.0), unit.psi)
     features = {node: NAMED * psi for node, psi in named.items()}
     if c.unselected_entity != "off":
         for node, psi in unnamed.items():
@@ -215,94 +213,10 @@ def _phrase_features(seeds: Seeds, c: GranularWeightsConfig) -> dict[int, float]
                 features[node] = UNNAMED * (psi + named.get(node, 0.0))
             elif node not in named:
                 features[node] = UNNAMED * psi
-    best = max(seeds.psi.values(), default=0.0)
     for node in dict.fromkeys(seeds.asked) if c.query_phrases != "off" else ():
         if c.query_phrases == "additive" or node not in named:
-            features[node] = features.get(node, 0.0) + ASKED * best
+            features[node] = features.get(node, 0.0) + ASKED * seeds.best
     return features
-
-
-_RELEASED = GranularWeightsConfig(4.0, 1.5, 8.0, "cos_idf", "idf", 400, "all", 0.01, True, "overwrite", "additive")
-_PRINTED = GranularWeightsConfig(0.1, 0.5, 0.6, "cos", "inverse", 400, "passages", 0.01, False, "off", "off")
-_SWITCHES: tuple[str, ...] = (
-    "iterations",
-    "next_candidates",
-    "expand_graph",
-    "psi_norm",
-    "keep_rule",
-    "sentence_scope",
-)
-_SWITCHES += ("merge_keywords", "subquery_order", "skip_read", "query_form", "phrase_folding")
-# Preset: values of the switches in the order of `_SWITCHES`, and the constants of the seeds.
-PRESETS: dict[str, tuple[dict[str, Any], GranularWeightsConfig]] = {
-    name: (dict(zip(_SWITCHES, values, strict=True)), weights)
-    for name, values, weights in (
-        (
-            "official",
-            (1, "dense_aug", "off", "supported", True, "memory", "replace", "alphabetical", "none", "released", False),
-            _RELEASED,
-        ),
-        (
-            "repaired",
-            (1, "ppr", "both", "supported", True, "memory", "union", "generated", "skip", "plain", True),
-            replace(_RELEASED, unselected_entity="fallback", query_phrases="if_not_selected"),
-        ),
-        ("paper", (3, "ppr", "both", "all", False, "new", "union", "generated", "none", "plain", True), _PRINTED),
-    )
-}
-ALLOWED = {
-    "next_candidates": ("ppr", "dense_aug"),
-    "expand_graph": ("off", "edges", "both"),
-    "psi_norm": ("supported", "all"),
-    "sentence_scope": ("memory", "new"),
-    "merge_keywords": ("union", "replace"),
-    "subquery_order": ("generated", "alphabetical"),
-    "phrase_match": ("embedding", "exact"),
-    "skip_read": ("none", "skip", "refill"),
-    "query_form": ("plain", "released"),
-}
-
-
-@dataclass
-class MGranRAGConfig:
-    """Settings of `MGranRAG`; null takes the preset's value."""
-
-    preset: str = "repaired"  # repaired, official (the released code, defects included) or paper (eqs. 1-5 as printed)
-    iterations: int | None = None  # T: evidence is read and ranked so often; 0 is dense retrieval
-    next_candidates: str | None = None  # what is read next: the best by PageRank, or by the augmented query
-    expand_graph: str | None = None  # phrases that are named: off, edges to nodes there are, both: also new nodes
-    psi_norm: str | None = None  # see `graph.confidence`
-    keep_rule: bool | None = None  # drop weak evidence
-    sentence_scope: str | None = None  # weigh all evidence, or only the round's
-    merge_keywords: str | None = None  # phrases of a sentence found again
-    subquery_order: str | None = None
-    query_form: str | None = None  # of the augmented query: plain, or released with its labels
-    phrase_folding: bool | None = None  # a phrase spelt in another case is the same; as released only its vector tells
-    candidates: int = 10  # M: passages read in an iteration
-    skip_read: str | None = None  # skip: of the candidates only unread ones, fewer tokens; refill: others; or none
-    phrase_match: str = "embedding"  # named phrases are aligned with graph nodes by vector and text, or by text alone
-    phrase_same: float = 0.9  # least cosine of two spellings of one phrase; depends on the embedder
-    ablate: list[str] = field(default_factory=list)  # of decomposition, augmentation, ppr (Table 4)
-    weights: GranularWeightsConfig = field(default_factory=GranularWeightsConfig)
-
-
-def resolve_preset(config: MGranRAGConfig) -> MGranRAGConfig:
-    """Return the settings with every null filled from the preset. Raises ConfigError for an unknown value."""
-    if config.preset not in PRESETS:
-        raise ConfigError(f"method.preset={config.preset!r} is unknown. {nearest(config.preset, PRESETS)}")
-    switches, constants = PRESETS[config.preset]
-    filled = {name: value for name, value in switches.items() if getattr(config, name) is None}
-    own = {f.name: getattr(config.weights, f.name) for f in fields(config.weights)}
-    weights = replace(constants, **{name: value for name, value in own.items() if value is not None})
-    config = replace(config, **filled, weights=weights)
-    for name, allowed in ALLOWED.items():
-        if getattr(config, name) not in allowed:
-            raise ConfigError(f"method.{name}={getattr(config, name)!r}: allowed are {', '.join(allowed)}")
-    if unknown := [a for a in config.ablate if a not in ("decomposition", "augmentation", "ppr")]:
-        raise ConfigError(f"method.ablate={unknown}: allowed are decomposition, augmentation, ppr")
-    if config.candidates < 1 or int(config.iterations or 0) < 0:
-        raise ConfigError("method.candidates must be at least 1 and method.iterations at least 0")
-    return config
 
 
 _NEAREST = 10  # hits looked at

@@ -25,13 +25,9 @@ from gnnrag.retrievers.graphrag.reports import (
     keep_points,
     local_order,
     shuffled,
-    split_budget,
-    up_to_level,
 )
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Hit, Query, Ranking
-
-_NANO = (3200, 4800, 4000)  # tokens of reports, relations and passages in nano-graphrag
 
 
 @part("retriever", "graphrag_local")
@@ -40,19 +36,16 @@ class GraphRAGLocalRetriever(Retriever):
 
     Passages come by (order of the entity, number of its relations that the passage states). Without a single one, dense
     search takes over (branch `dense_fallback`). Graph hits are the selected entities, the reports of their communities
-    and their relations, in this order. Scores are 1 / rank. ConfigError for
-    shares that leave nothing.
+    and their relations, in this order. Scores are 1 / rank. ConfigError for shares that leave nothing.
     """
 
-    # released: twice as many entities as asked for; nano: as nano-graphrag
-    profile: Literal["released", "fixed", "nano"] = "fixed"
-    entities: Annotated[int, Ge(1)] | None = None  # entities taken by their vectors; null: 10, nano 20
-    max_tokens: int = 12000  # of everything; nano has budgets of its own
+    profile: Literal["released", "fixed"] = "fixed"  # released: twice as many entities as asked for (Q-MS-5)
+    entities: Annotated[int, Ge(1)] = 10  # entities taken by their vectors
+    max_tokens: int = 12000  # of everything
     community_share: Annotated[float, Ge(0)] = 0.15  # of it for reports
     text_share: Annotated[float, Ge(0)] = 0.5  # of it for passages; the rest is for entities and relations
     out_relations: int = 10  # relations out of the selection, for each selected entity
     max_level: int = 2  # reports up to this level, 0 is coarsest
-    stale: Literal["flag", "drop"] = "flag"  # reports that are out of date: flag or drop
 
     channels = frozenset({"text", "graph"})
     reads = ("knowledge", "knowledge_vectors", "communities", "reports", "embeddings")
@@ -63,13 +56,13 @@ class GraphRAGLocalRetriever(Retriever):
             raise ConfigError(
                 f"retriever.community_share={self.community_share} and text_share={self.text_share} must be shares of 1"
             )
-        wanted = self.entities or (20 if self.profile == "nano" else 10)
-        self.count = 2 * wanted if self.profile == "released" else wanted
+        self.count = 2 * self.entities if self.profile == "released" else self.entities
         self.graph, self.vectors = self.index.knowledge, self.index.knowledge_vectors
-        self.view = ReportView(self.index, self.stale)
+        self.view = ReportView(self.index)
         self.rank = self.graph.degrees[self.graph.ends].sum(axis=1)
-        budget = split_budget(self.max_tokens, self.community_share, self.text_share)
-        self.report_tokens, self.table_tokens, self.text_tokens = _NANO if self.profile == "nano" else budget
+        self.report_tokens = int(self.max_tokens * self.community_share)
+        self.text_tokens = int(self.max_tokens * self.text_share)
+        self.table_tokens = self.max_tokens - self.report_tokens - self.text_tokens
         self._of_entity = self.view.communities.of_entities(self.graph.num_entities)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
@@ -81,19 +74,16 @@ class GraphRAGLocalRetriever(Retriever):
     def _rank(self, query: Query, vector: np.ndarray | None) -> Ranking:
         entities = self.select(vector)
         if query.channel == "graph":
-            return self._graph_ranking(query, entities)
+            (kept, relations), reports = self.table(entities), self.reports(entities)
+            hits = [self.view.entity_hit(e, self._of_one(e)) for e in kept]
+            hits += [self.view.hit(i) for i in reports]
+            hits += [self.view.relation_hit(r) for r in relations]
+            return by_rank(hits, query.top_k, self.view.branch("graphrag_local", reports))
         passages = self.passages(entities)
         if not passages and vector is not None:
             return rank_passages(self.index.passage_vectors @ vector, self.index.ids, query.top_k, "dense_fallback")
         ids = tuple(self.index.ids[p] for p in passages[: query.top_k])
         return Ranking(ids, 1.0 / np.arange(1, len(ids) + 1), branch="graphrag_local")
-
-    def _graph_ranking(self, query: Query, entities: Sequence[int]) -> Ranking:
-        (kept, relations), reports = self.table(entities), self.reports(entities)
-        hits = [self.view.entity_hit(e, self._of_one(e)) for e in kept]
-        hits += [self.view.hit(i) for i in reports]
-        hits += [self.view.relation_hit(r) for r in relations]
-        return by_rank(hits, query.top_k, self.view.branch("graphrag_local", reports))
 
     def select(self, vector: np.ndarray | None) -> list[int]:
         """Return the entities nearest to a query vector (dim,), best first; without one, those of highest degree."""
@@ -103,28 +93,22 @@ class GraphRAGLocalRetriever(Retriever):
     def reports(self, entities: Sequence[int]) -> list[int]:
         """Return the communities of the entities by (how many of them they hold, rating), as far as reports fit."""
         matches = Counter(i for e in entities for i in self._of_entity[e].tolist())
-        found = [i for i in sorted(matches) if self.view.communities.levels[i] <= self.max_level]
-        found = self.view.usable(found)
-        order = local_order([matches[i] for i in found], [float(self.view.ratings[i]) for i in found])
-        return self._that_fit([found[n] for n in order], [self.view.text(found[n]) for n in order], self.report_tokens)
+        items = [i for i in sorted(matches) if self.view.communities.levels[i] <= self.max_level]
+        order = local_order([matches[i] for i in items], [float(self.view.ratings[i]) for i in items])
+        return _that_fit([items[n] for n in order], [self.view.text(items[n]) for n in order], self.report_tokens)
 
     def table(self, entities: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the entities and the relations of the local table.
 
         Entities may fill it; relations of the first one, two, ... are added until they overflow (the step before
-        stands). Nano-graphrag takes all relations by (degrees, weight), as far as they fit.
+        stands).
         """
-        g = self.graph
-        if self.profile == "nano":
-            near = np.unique(np.concatenate([g.incident[e] for e in entities] or [np.zeros(0, np.int64)]))
-            ranked = near[np.lexsort((near, -g.weights[near], -self.rank[near]))].tolist()
-            return list(entities), self._that_fit(ranked, [g.statement(r) for r in ranked], self.table_tokens)
-        kept = self._that_fit(list(entities), [self.view.entity_text(e) for e in entities], self.table_tokens)
+        kept = _that_fit(list(entities), [self.view.entity_text(e) for e in entities], self.table_tokens)
         left = self.table_tokens - sum(estimate_tokens(self.view.entity_text(e)) for e in kept)
         table: list[int] = []
         for count in range(1, len(kept) + 1):
             relations = self.relations(kept[:count])
-            if sum(estimate_tokens(g.statement(r)) for r in relations) > left:
+            if sum(estimate_tokens(self.graph.statement(r)) for r in relations) > left:
                 break
             table = relations
         return kept, table
@@ -135,11 +119,11 @@ class GraphRAGLocalRetriever(Retriever):
         chosen = np.zeros(g.num_entities, dtype=bool)
         chosen[list(selected)] = True
         near = np.unique(np.concatenate([g.incident[e] for e in selected]))
-        ends = g.ends[near]
-        inside = chosen[ends].all(axis=1)
+        inside = chosen[g.ends[near]].all(axis=1)
         own, out = near[inside], near[~inside]
-        outer = np.where(chosen[g.ends[out, 0]], g.ends[out, 1], g.ends[out, 0])
-        inner = np.where(chosen[g.ends[out, 0]], g.ends[out, 0], g.ends[out, 1])
+        is_head = chosen[g.ends[out, 0]]
+        outer = np.where(is_head, g.ends[out, 1], g.ends[out, 0])
+        inner = np.where(is_head, g.ends[out, 0], g.ends[out, 1])
         joined = np.unique(np.stack([outer, inner], axis=1), axis=0)[:, 0]
         links = np.bincount(joined, minlength=g.num_entities)[outer]
         own = own[np.lexsort((own, -self.rank[own]))]
@@ -148,9 +132,8 @@ class GraphRAGLocalRetriever(Retriever):
 
     def passages(self, entities: Sequence[int]) -> list[int]:
         """Return the passages of the entities by (order of the entity, relations stated), as far as they fit."""
-        found = list(dict.fromkeys(p for e in entities for p in self._of_one(e)))
-        texts = [self.index.passages[p].content for p in found]
-        return self._that_fit(found, texts, self.text_tokens)
+        passages = list(dict.fromkeys(p for e in entities for p in self._of_one(e)))
+        return _that_fit(passages, [self.index.passages[p].content for p in passages], self.text_tokens)
 
     def _of_one(self, entity: int) -> list[int]:
         """Return an entity's passages, those that state most of its relations first; ties by corpus order."""
@@ -159,11 +142,11 @@ class GraphRAGLocalRetriever(Retriever):
         )
         return sorted(self.graph.entity_passages[entity].tolist(), key=lambda p: (-stated[p], p))
 
-    @staticmethod
-    def _that_fit(items: list[int], texts: Sequence[str], budget: int) -> list[int]:
-        """Return the first items whose texts fit together; the first one in any case."""
-        used = np.cumsum([estimate_tokens(text) for text in texts])
-        return items[: max(1, int((used <= budget).sum()))]
+
+def _that_fit(items: list[int], texts: Sequence[str], budget: int) -> list[int]:
+    """Return the first items whose texts fit together; the first one in any case."""
+    used = np.cumsum([estimate_tokens(text) for text in texts])
+    return items[: max(1, int((used <= budget).sum()))]
 
 
 # ------------------------------------------------------------------------------------------------------ global search
@@ -204,7 +187,6 @@ class GraphRAGGlobalRetriever(Retriever):
     batch_tokens: Annotated[int, Ge(1)] = 12000
     reduce_tokens: Annotated[int, Ge(1)] = 12000
     reduce_words: int = 2000
-    stale: Literal["flag", "drop"] = "flag"  # reports that are out of date: flag or drop
 
     channels = frozenset({"text", "graph"})
     reads = ("knowledge", "communities", "reports")
@@ -212,12 +194,8 @@ class GraphRAGGlobalRetriever(Retriever):
 
     def setup(self) -> None:
         """Open what is searched."""
-        self.view = ReportView(self.index, self.stale)
+        self.view = ReportView(self.index)
         self.keys = self.view.communities.keys
-
-    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """Not for this retriever: raises TypeError. Its roles need a question's session, see `retrieve_for`."""
-        raise TypeError("graphrag_global asks roles: use retrieve_for(queries, session)")
 
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
         """Return one ranking for each query; a text that two channels ask is searched once."""
@@ -248,26 +226,31 @@ class GraphRAGGlobalRetriever(Retriever):
             reduced = await self.roles["report_reduce"](task, session)
             session.flag("report_reduce", *reduced.flags)
             text = reduced.text or NO_DATA
-        return self._answer(text, [points[i] for i in ranked], [i for batch in batches for i in batch])
+        cited: dict[int, str] = {}
+        for point in (points[i] for i in ranked):
+            for id_ in point.reports:
+                cited.setdefault(self.view.communities.position[id_], point.text)
+        rest = [i for batch in batches for i in batch if i not in cited]
+        rest = best_first(rest, self.view.communities.occurrence, self.view.ratings)
+        return GlobalAnswer(text, tuple(points[i] for i in ranked), cited | dict.fromkeys(rest, ""))
 
     def candidates(self) -> list[int]:
         """Return the reports that may be read, by position."""
         communities = self.view.communities
-        found = [i for i in up_to_level(communities, self.max_level) if self.view.ratings[i] >= self.min_rating]
-        found, is_whole = self.view.usable(found), self.profile == "released" or self.selection == "dynamic"
-        # Only now the roll-up: what a dropped report covers is read in the one above it.
-        return found if is_whole else deepest(communities, self.max_level, set(found))
+        is_candidate = (communities.levels <= self.max_level) & (self.view.ratings >= self.min_rating)
+        candidates = np.flatnonzero(is_candidate).tolist()
+        if self.profile == "released" or self.selection == "dynamic":
+            return candidates
+        return deepest(communities, self.max_level, set(candidates))
 
     def batches(self, chosen: Sequence[int]) -> list[list[int]]:
         """Return the reports of each map call: shuffled into batches, and there by (occurrence weight, rating)."""
-        occurrence = self.view.communities.occurrence
-        ranked = best_first(chosen, occurrence, self.view.ratings)[: self.max_reports]
-        chosen = sorted(ranked)
-        order = [chosen[n] for n in shuffled(len(chosen), self.seed)] if self.order == "shuffle" else ranked
+        ranked = best_first(chosen, self.view.communities.occurrence, self.view.ratings)[: self.max_reports]
+        ascending = sorted(ranked)
+        order = [ascending[n] for n in shuffled(len(ascending), self.seed)] if self.order == "shuffle" else ranked
         place = {i: n for n, i in enumerate(ranked)}
         tokens = {i: estimate_tokens(self.view.text(i)) for i in order}
-        header = estimate_tokens(HEADER)
-        batches = fill_batches(order, tokens, self.batch_tokens, header)
+        batches = fill_batches(order, tokens, self.batch_tokens, estimate_tokens(HEADER))
         return [sorted(batch, key=place.__getitem__) for batch in batches]
 
     async def select(self, query: str, session: Session) -> list[int]:
@@ -275,11 +258,11 @@ class GraphRAGGlobalRetriever(Retriever):
         candidates = self.candidates()
         if self.selection == "all":
             return candidates
-        rate = partial(self._rate_all, query, session)
-        return await descend(self.view.communities, candidates, rate, self.threshold)
 
-    async def _rate_all(self, query: str, session: Session, reports: Sequence[int]) -> list[float]:
-        return await concurrently(session, [partial(self._rate, query, i) for i in reports])
+        async def rate_all(reports: Sequence[int]) -> list[float]:
+            return await concurrently(session, [partial(self._rate, query, i) for i in reports])
+
+        return await descend(self.view.communities, candidates, rate_all, self.threshold)
 
     async def _rate(self, query: str, report: int, session: Session) -> float:
         task = RateReportTask(query, (self.keys[report], self.view.text(report)))
@@ -290,32 +273,21 @@ class GraphRAGGlobalRetriever(Retriever):
             ratings.append(reply.rating)
         return max(ratings, key=ratings.count)  # the first of the commonest
 
-    def _answer(self, text: str, points: Sequence[Point], read: Sequence[int]) -> GlobalAnswer:
-        best: dict[int, str] = {}
-        for point in points:
-            for id_ in point.reports:
-                best.setdefault(self.view.communities.position[id_], point.text)
-        rest = best_first([i for i in read if i not in best], self.view.communities.occurrence, self.view.ratings)
-        return GlobalAnswer(text, tuple(points), best | dict.fromkeys(rest, ""))
-
-    def _ranking(self, query: Query, found: GlobalAnswer) -> Ranking:
-        cited = [i for i, said in found.reports.items() if said]
-        branch = self.view.branch("graphrag_global", cited) + ("" if found.points else "_no_data")
-        shown = list(found.reports.items())[: query.top_k]
+    def _ranking(self, query: Query, answer: GlobalAnswer) -> Ranking:
+        cited = [i for i, point in answer.reports.items() if point]
+        branch = self.view.branch("graphrag_global", cited) + ("" if answer.points else "_no_data")
+        shown = list(answer.reports.items())[: query.top_k]
         if query.channel == "text":
-            ids = tuple(dict.fromkeys(p for i, said in shown for p in self.view.passages(i, said)))[: query.top_k]
+            ids = tuple(dict.fromkeys(p for i, point in shown for p in self.view.passages(i, point)))[: query.top_k]
             return Ranking(ids, 1.0 / np.arange(1, len(ids) + 1), branch=branch)
         entities = dict.fromkeys(e for i in cited for e in self.view.entities(i))
-        hits = [self._own_hit(found, cited), *(self.view.hit(i, said) for i, said in shown[: len(cited)])]
-        hits += [self.view.entity_hit(e) for e in entities]
-        hits += [self.view.hit(i) for i, _ in shown[len(cited) :]]
-        return by_rank(hits, query.top_k, branch)
-
-    def _own_hit(self, found: GlobalAnswer, cited: Sequence[int]) -> Hit:
-        """Return the answer, with the communities and passages it rests on, as a hit."""
-        passages = tuple(dict.fromkeys(p for i in cited for p in self.view.passages(i, found.reports[i])))
-        text = found.text
+        passages = tuple(dict.fromkeys(p for i in cited for p in self.view.passages(i, answer.reports[i])))
+        text = answer.text
         if cited:
             keys = ", ".join(self.keys[i] for i in cited)
             text += f"\n\nCommunities: {keys}\nPassages: {', '.join(passages[:20])}"
-        return Hit(ANSWER, 1.0, 1, "community", text, passages)
+        hits = [Hit(ANSWER, 1.0, 1, "community", text, passages)]
+        hits += [self.view.hit(i, point) for i, point in shown[: len(cited)]]
+        hits += [self.view.entity_hit(e) for e in entities]
+        hits += [self.view.hit(i) for i, _ in shown[len(cited) :]]
+        return by_rank(hits, query.top_k, branch)

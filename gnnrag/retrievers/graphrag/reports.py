@@ -59,18 +59,12 @@ def keep_points(
     ranked = sorted((i for i in range(len(scores)) if scores[i] > 0), key=lambda i: -scores[i])
     kept, used = [], 0
     for i in ranked:
-        if used + tokens[i] > budget:
-            if skip_large:
-                continue
+        if used + tokens[i] <= budget:
+            used += tokens[i]
+            kept.append(i)
+        elif not skip_large:
             break
-        used += tokens[i]
-        kept.append(i)
     return ranked, kept
-
-
-def up_to_level(communities: Communities, max_level: int) -> list[int]:
-    """Return communities of a level up to `max_level`, parents beside their children, as the release does (Q-MS-6)."""
-    return np.flatnonzero(communities.levels <= max_level).tolist()
 
 
 def deepest(communities: Communities, max_level: int, allowed: Collection[int] | None = None) -> list[int]:
@@ -79,7 +73,7 @@ def deepest(communities: Communities, max_level: int, allowed: Collection[int] |
     Members of communities outside `allowed` are read in the parts above them; None allows all.
     """
     last: dict[int, int] = {}
-    for i in up_to_level(communities, max_level):  # coarse ones come first
+    for i in np.flatnonzero(communities.levels <= max_level).tolist():  # coarse ones come first
         if allowed is None or i in allowed:
             last.update(dict.fromkeys(communities.members[i].tolist(), i))
     return sorted(set(last.values()))
@@ -117,24 +111,17 @@ def local_order(matches: Sequence[int], ratings: Sequence[float]) -> list[int]:
     return sorted(range(len(matches)), key=lambda i: (-matches[i], -ratings[i]))
 
 
-def split_budget(tokens: int, community_share: float, text_share: float) -> tuple[int, int, int]:
-    """Return the tokens of communities, of the local tables and of passages."""
-    communities, texts = int(tokens * community_share), int(tokens * text_share)
-    return communities, tokens - communities - texts, texts
-
-
 _CITED = 20  # passages that a report without citations, a bucket for instance, stands for
 
 
 class ReportView:
     """The reports of an index, by position of their community.
 
-    Of reports of whose members more than `index.communities.stale_limit` have changed, `stale=flag` says so in the
-    text, `stale=drop` leaves them out.
+    A report of whose members more than `index.communities.stale_limit` have changed says so in its text.
     """
 
-    def __init__(self, index: Index, stale: str = "flag") -> None:
-        self.index, self.stale, self.limit = index, stale, index.config.communities.stale_limit
+    def __init__(self, index: Index) -> None:
+        self.index, self.limit = index, index.config.communities.stale_limit
         self.graph: KnowledgeGraph = index.knowledge
         self.communities: Communities = index.read("communities")
         self.reports: Reports = index.read("reports")
@@ -146,10 +133,6 @@ class ReportView:
     def is_out_of_date(self, i: int) -> bool:
         """Whether too much of its community has changed since the report was written."""
         return self[i].dirty_ratio > self.limit
-
-    def usable(self, items: Iterable[int]) -> list[int]:
-        """Return the reports that may be read."""
-        return [i for i in items if self.stale == "flag" or not self.is_out_of_date(i)]
 
     def branch(self, name: str, items: Iterable[int]) -> str:
         """Return the name of a ranking's branch; it says so where one of the reports is out of date."""
@@ -164,15 +147,15 @@ class ReportView:
 
     def entities(self, i: int) -> list[int]:
         """Return the members that a report cites, by itself or through relations, in order; without any, the best."""
-        found: dict[int, None] = {}
+        cited: dict[int, None] = {}
         for finding in self[i].draft.findings:
             for source in finding.sources:
                 if (entity := self._entity(source)) is not None:
-                    found[entity] = None
+                    cited[entity] = None
                 for relation in self._relations.get(source, ()):
-                    found.update(dict.fromkeys(self.graph.ends[relation].tolist()))
+                    cited.update(dict.fromkeys(self.graph.ends[relation].tolist()))
         members = self.communities.members[i]
-        return list(found) or members[np.lexsort((members, -self.graph.degrees[members]))][:_CITED].tolist()
+        return list(cited) or members[np.lexsort((members, -self.graph.degrees[members]))][:_CITED].tolist()
 
     def passages(self, i: int, statement: str = "") -> list[str]:
         """Return the ids of the passages that a report rests on.
@@ -180,9 +163,9 @@ class ReportView:
         First those of its findings, by how much of `statement` these say; then those of the reports it was written
         from; without any, the first passages of its members.
         """
-        found: dict[str, None] = {}
-        self._cite(i, content_words(statement), found)
-        return list(found) or [self.index.ids[p] for p in self.communities.passages[i][:_CITED].tolist()]
+        cited: dict[str, None] = {}
+        self._cite(i, content_words(statement), cited)
+        return list(cited) or [self.index.ids[p] for p in self.communities.passages[i][:_CITED].tolist()]
 
     def hit(self, i: int, statement: str = "") -> Hit:
         """Return a report as a hit of kind community, not ranked yet."""
@@ -191,31 +174,30 @@ class ReportView:
 
     def entity_hit(self, entity: int, passages: Sequence[int] | None = None) -> Hit:
         """Return an entity as a hit, not ranked yet; `passages`: its passages in another order than the corpus's."""
-        g, found = self.graph, self.graph.entity_passages[entity].tolist() if passages is None else passages
-        sources = tuple(self.index.ids[p] for p in found)
-        return Hit(g.names[entity], 0.0, 0, "entity", self.entity_text(entity), sources)
+        rows = self.graph.entity_passages[entity].tolist() if passages is None else passages
+        sources = tuple(self.index.ids[p] for p in rows)
+        return Hit(self.graph.names[entity], 0.0, 0, "entity", self.entity_text(entity), sources)
 
     def relation_hit(self, relation: int) -> Hit:
         """Return a relation as a hit, not ranked yet."""
-        g, passages = self.graph, self.graph.relation_passages[relation].tolist()
-        sources = tuple(self.index.ids[p] for p in passages)
-        return Hit(g.relation_id(relation), 0.0, 0, "relation", g.statement(relation), sources)
+        sources = tuple(self.index.ids[p] for p in self.graph.relation_passages[relation].tolist())
+        return Hit(self.graph.relation_id(relation), 0.0, 0, "relation", self.graph.statement(relation), sources)
 
     def entity_text(self, entity: int) -> str:
         """Return an entity's name and description."""
         text = self.graph.descriptions[entity]
         return f"{self.graph.names[entity]}: {text}" if text else self.graph.names[entity]
 
-    def _cite(self, i: int, wanted: frozenset[str], found: dict[str, None]) -> None:
+    def _cite(self, i: int, wanted: frozenset[str], cited: dict[str, None]) -> None:
         findings = self[i].draft.findings
         texts = [content_words(f"{f.summary} {f.explanation}") for f in findings]
         for n in sorted(range(len(findings)), key=lambda n: -similarity(wanted, texts[n])):
             for source in findings[n].sources:
-                found.update(dict.fromkeys(self._passages_of(source)))
+                cited.update(dict.fromkeys(self._passages_of(source)))
             if not findings[n].sources:  # it repeats the report of a part
                 for child in self.communities.children[i].tolist():
                     if self[child].draft.title == findings[n].summary:
-                        self._cite(child, wanted, found)
+                        self._cite(child, wanted, cited)
 
     def _passages_of(self, source: str) -> list[str]:
         """Return the passages behind a source: a passage, a relation or an entity."""
@@ -228,13 +210,12 @@ class ReportView:
         return [self.index.ids[p] for row in rows for p in row.tolist()]
 
     def _entity(self, source: str) -> int | None:
-        """Return the entity that a source is; None for one that is none."""
         return self.graph.position.get(source.removeprefix(ENTITY)) if source.startswith(ENTITY) else None
 
     @cached_property
     def _relations(self) -> dict[str, list[int]]:
         """Relations by their id as a source."""
-        found: dict[str, list[int]] = defaultdict(list)
+        relations: dict[str, list[int]] = defaultdict(list)
         for i in range(self.graph.num_relations):
-            found[RELATION + self.graph.relation_id(i)].append(i)
-        return dict(found)
+            relations[RELATION + self.graph.relation_id(i)].append(i)
+        return dict(relations)

@@ -5,30 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from gnnrag.common.waiting import MicroBatcher
 from gnnrag.extract.entity_types import noun_type
 from gnnrag.graphs.rendering import Edges, Shown, above
 from gnnrag.parts import part, ready
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.base import Retriever, min_max, query_vectors, rank_graph, rank_order
+from gnnrag.retrievers.asking import AskingRetriever
+from gnnrag.retrievers.base import min_max, rank_graph, rank_order
 from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.retrievers.minirag.walks import TypePool, Votes, WalkGraph, score_passages
 from gnnrag.roles.base import Mentions, MentionsTask, Role
 from gnnrag.roles.offline_reader.question import AnswerType, expected_type, head_noun, question_word
-from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedPart
+from gnnrag.roles.parsing import Lines, ReplyModel, read_as
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.sentences import beginning
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
-
-_TYPES = ("answer_types", "answer_type_keywords", "types")
-_NAMES = ("entities", "entities_from_query", "names", "mentions")
-_LIMIT = 200  # characters of a name: a longer one is a sentence
 
 
 @part("role", "mentions.prompted")
@@ -50,24 +47,29 @@ class PromptedMentions(PromptedPart[MentionsTask, Mentions]):
         return Mentions(tuple(names[: self.max_names]), tuple(types))
 
 
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class MentionsReply(ReplyModel):
+    entities: Annotated[Lines, BeforeValidator(_listed)] | None = Field(
+        None, validation_alias=AliasChoices("entities", "entities_from_query", "names", "mentions")
+    )
+    answer_types: Annotated[Lines, BeforeValidator(_listed)] | None = Field(
+        None, validation_alias=AliasChoices("answer_types", "answer_type_keywords", "types")
+    )
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.entities is None and self.answer_types is None:
+            raise ValueError("neither entities nor answer types")
+        return self
+
+
 def parse_mentions(text: str) -> tuple[list[str], list[str]]:
     """Return names and answer types, cleaned, without repeats; MalformedError where both lists are missing."""
-    for data in json_objects(strip_markup(strip_thinking(text))):
-        lowered = {str(k).strip().lower().replace(" ", "_"): v for k, v in data.items()}
-        names, types = _list(lowered, _NAMES), _list(lowered, _TYPES)
-        if names is not None or types is not None:
-            return names or [], types or []
-    raise MalformedError("no JSON object with the list 'entities'")
-
-
-def _list(data: dict[str, Any], keys: tuple[str, ...]) -> list[str] | None:
-    """Return the texts under the first key that is there; a single text counts as a list of one."""
-    value = next((data[key] for key in keys if isinstance(data.get(key), list | str)), None)
-    if value is None:
-        return None
-    # A name may be a number (`1984`).
-    rows = [value] if isinstance(value, str) else [v for v in value if type(v) in (str, int)]
-    return list(dict.fromkeys(line for row in rows if (line := clean_line(str(row), _LIMIT))))
+    reply = read_as(MentionsReply, text)
+    return reply.entities or [], reply.answer_types or []
 
 
 _ASKED = re.compile(r"^(?:what|which) ")
@@ -119,9 +121,6 @@ def guessed_types(query: str) -> tuple[str, ...]:
     return (kind,) if kind else ()
 
 
-FAN_OUT, CANDIDATES = 200, 5
-
-
 @dataclass(frozen=True)
 class Linked:
     """What a query was linked to."""
@@ -132,7 +131,7 @@ class Linked:
 
 
 @part("retriever", "minirag")
-class MiniRAGRetriever(Retriever):
+class MiniRAGRetriever(AskingRetriever):
     """Heterogeneous-graph retrieval for small models (Fan et al., "MiniRAG", arXiv 2501.06713).
 
     Channel `text` ranks passages by what the candidates' walks say of them, then the rest by cosine (`tail`), scaled to
@@ -143,15 +142,13 @@ class MiniRAGRetriever(Retriever):
     the nearest one (Q-MR-2); an edge counts in both directions (Q-MR-3); all walks of a candidate count, and a node
     each time (Q-MR-4); the factor ten is for the best passage alone (Q-MR-5); a mention without hits, or none at all,
     ends nothing (Q-MR-6; released gives an empty ranking, branch `nothing`). A node that two mentions find has its best
-    cosine, not the last. Walks go to the 200 heaviest neighbours.
+    cosine, not the last. A mention has 5 candidates (released: `top_k`), walks go to the 200 heaviest neighbours.
     """
 
-    profile: Literal["fixed", "released"] = "fixed"  # fixed, or released with its quirks Q-MR-2 to Q-MR-6
+    profile: Literal["fixed", "released"] = "fixed"  # released: with its quirks Q-MR-2 to Q-MR-6
     top_k: int = 60  # relations for each mention and, halved, passages of the vector search
-    candidates_k: int | None = None  # entities of each mention; null: 5, released as many as `top_k`
     cosine_floor: float = 0.2  # what is less alike is not found
     max_mentions: int = 5  # the first ones count
-    fan_out: int | None = None  # neighbours of an entity that walks go to, 0 for all; null: 200, released all
     short_share: float = 0.2  # of the candidates from which no walk starts, the share that is kept, at least one
     per_candidate: int = 3  # passages that one candidate supports
     passages_k: int = 30  # passages in the end, before the tail
@@ -160,47 +157,30 @@ class MiniRAGRetriever(Retriever):
     tail: Literal["dense", "none"] = "dense"  # passages after MiniRAG's own: by cosine, or none
     tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
-    channels = frozenset({"text", "graph"})
-    reads = ("knowledge", "knowledge_vectors", "embeddings")
-    role_names, asks_roles = ("mentions",), True
+    role_names = ("mentions",)
 
     def setup(self) -> None:
         """Open what is searched."""
-        self.is_fixed, index = self.profile == "fixed", self.index
-        self._candidates_k = self.candidates_k or (CANDIDATES if self.is_fixed else self.top_k)
-        self.graph, self.vectors = index.knowledge, index.knowledge_vectors
+        super().setup()
+        self.is_fixed = self.profile == "fixed"
+        self.candidates = 5 if self.is_fixed else self.top_k
         self.edges = Edges(self.graph)
-        fan_out = (FAN_OUT if self.is_fixed else 0) if self.fan_out is None else self.fan_out
-        self.walks = WalkGraph(self.edges, fan_out or None)
-        self.shown = Shown(self.edges, index.passages, TokenCounter(self.tokenizer), classic=True)
-        self.types = TypePool(self.graph, index.embedder.encode)
-        self._batcher: MicroBatcher[tuple[Query, Mentions], Ranking] = MicroBatcher(self.rank)
+        self.walks = WalkGraph(self.edges, 200 if self.is_fixed else None)
+        self.shown = Shown(self.edges, self.index.passages, TokenCounter(self.tokenizer), classic=True)
+        self.types = TypePool(self.graph, self.index.embedder.encode)
 
-    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
-        """Ask for mentions, one query after the other so that traces do not depend on timing; rank in batches."""
-        asked = []
-        for query in queries:
-            task = MentionsTask(query.text, self.types.names if self.is_fixed else ())  # Q-MR-2
-            mentions = await self.roles["mentions"](task, session)
-            session.flag("mentions", *mentions.flags)
-            asked.append((query, mentions))
-        return await self._batcher(asked)
+    def task(self, query: str) -> MentionsTask:
+        """See `AskingRetriever`."""
+        return MentionsTask(query, self.types.names if self.is_fixed else ())  # Q-MR-2
 
-    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """Rank without asking: as if no query had mentions. The loop calls `retrieve_for`."""
-        return self.rank([(query, Mentions()) for query in queries])
+    def strings(self, query: str, reply: Mentions) -> Sequence[str]:
+        """Return the names that candidates are searched by."""
+        return [name for name in reply.names if name][: self.max_mentions]
 
-    def rank(self, asked: Sequence[tuple[Query, Mentions]]) -> list[Ranking]:
-        """Rank queries whose mentions are known; all their strings are embedded in one call."""
-        vectors = query_vectors(self.index.embedder, [(query.text, *self._names(m)) for query, m in asked])
-        return [self._rank_one(q, own, names, m) for (q, m), (own, *names) in zip(asked, vectors, strict=True)]
-
-    def _names(self, mentions: Mentions) -> Sequence[str]:
-        return [name for name in mentions.names if name][: self.max_mentions]
-
-    def _rank_one(self, query: Query, vector: np.ndarray, names: Sequence[np.ndarray], mentions: Mentions) -> Ranking:
+    def rank_one(self, query: Query, reply: Mentions, vector: np.ndarray, *vectors: np.ndarray) -> Ranking:
+        """See `AskingRetriever`."""
         cosines = self.index.passage_vectors @ vector
-        linked = self.link(vector, names, mentions.answer_types)
+        linked = self.link(vector, vectors, reply.answer_types)
         if not self.is_fixed and (not linked.mentions or not linked.mentions[-1] or not len(self.edges)):  # Q-MR-6
             return Ranking((), np.zeros(0), branch="nothing")
         branch = "walks" if linked.scores else "naive_fallback"
@@ -208,8 +188,8 @@ class MiniRAGRetriever(Retriever):
             return self._graph_ranking(linked, query.top_k, branch)
         scores = self._passage_scores(query.text, linked, cosines)
         own = sorted(scores, key=lambda p: -scores[p])[: self.passages_k]
-        is_whole = self.tail == "dense" or branch == "naive_fallback"
-        ranking = rank_order(own, self.index.ids, query.top_k, branch, cosines if is_whole else None)
+        has_tail = self.tail == "dense" or branch == "naive_fallback"
+        ranking = rank_order(own, self.index.ids, query.top_k, branch, cosines if has_tail else None)
         # The rest stays below the last of MiniRAG's own, and keeps the spacing of its cosines.
         rest = (scores[own[-1]] if own else 1.0) * min_max(cosines)
         positions = [self.index.position[i] for i in ranking.ids]
@@ -222,7 +202,7 @@ class MiniRAGRetriever(Retriever):
         scores: dict[int, float] = {}
         for name in names:
             cosines = self.vectors.scores("names", name)
-            found.append(above(cosines, self._candidates_k, self.cosine_floor))
+            found.append(above(cosines, self.candidates, self.cosine_floor))
             for entity in found[-1]:
                 score = float(cosines[entity])
                 scores[entity] = max(score, scores.get(entity, 0.0)) if self.is_fixed else score

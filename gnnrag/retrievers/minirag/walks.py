@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,7 +31,6 @@ class TypePool:
         self.names = tuple(sorted(self._members))
         self._folded = {kind.casefold(): kind for kind in self.names}
         self._encode = encode
-        self._vectors: dict[str, np.ndarray] = {}
 
     def entities(self, kinds: Sequence[str]) -> list[int]:
         """Return the entities of some types, each once, in order of types."""
@@ -42,18 +42,17 @@ class TypePool:
 
     def nearest(self, asked: Sequence[str]) -> list[str]:
         """Return the types that equal what is asked for but for case; for what equals none, the one nearest to it."""
-        found = [self._folded.get(" ".join(kind.split()).casefold()) or self._alike(kind) for kind in asked]
-        return [kind for kind in dict.fromkeys(found) if kind]
+        kinds = [self._folded.get(" ".join(kind.split()).casefold()) or self._alike(kind) for kind in asked]
+        return [kind for kind in dict.fromkeys(kinds) if kind]
 
     def _alike(self, kind: str) -> str:
         if not self.names or not kind.strip():
             return ""
-        if new := [name for name in dict.fromkeys((kind, *self.names)) if name not in self._vectors]:
-            self._vectors.update(zip(new, self._encode(new), strict=True))
-        vector = self._vectors[kind]
-        if kind not in self._members:
-            del self._vectors[kind]  # whatever models write must not pile up
-        return max(self.names, key=lambda name: float(self._vectors[name] @ vector))
+        return self.names[int(np.argmax(self._vectors @ self._encode([kind])[0]))]
+
+    @cached_property
+    def _vectors(self) -> np.ndarray:
+        return self._encode(self.names)
 
 
 MANY = 5  # passages of a node; of one with more, only those nearest to the query count

@@ -30,7 +30,6 @@ from gnnrag.roles.tuned.checkpoint import (
     shipped_folder,
     tuned_folder,
 )
-from gnnrag.types import Passage
 
 KIND = "encoder"
 FIRST = ("base", "trained", "mean")
@@ -209,10 +208,6 @@ class NextHop:
             if hasattr(module, "lora_A"):
                 module.merge()  # type: ignore[operator]
         return cls(index, model.to(device_named(device, key)), RowMaker(config), record.fingerprint)
-
-    def encode_next(self, question: str, passages: Sequence[Passage]) -> np.ndarray:
-        """Return the unit vector of the passage to read after these, oldest first. Shape (dim,), float32."""
-        return self.vectors([(question, tuple(self.index.position[p.id] for p in passages))])[0]
 
     @torch.inference_mode()
     def vectors(self, asked: Sequence[tuple[str, tuple[int, ...]]]) -> np.ndarray:

@@ -1,45 +1,50 @@
-"""Decide which entity names mean the same, and of which type each is; prompted, and by rules."""
+"""Which entity names mean the same, and of which type each entity is; prompted, and by rules."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated
 
 import numpy as np
+from pydantic import BeforeValidator, StringConstraints
 
 from gnnrag.common.files import digest
-from gnnrag.llm.base import Backend
-from gnnrag.prompts.untrusted import inline, notes_element
+from gnnrag.parts import part
+from gnnrag.prompts.untrusted import Shown, inline, notes_element
 from gnnrag.roles.base import Role
-from gnnrag.roles.parsing import objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
+from gnnrag.roles.parsing import ReplyModel, read_as
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import UNSURE, Curated, CurateTask, Typed, TypesTask
 from gnnrag.session import Session
 from gnnrag.text.normalise import is_variant
 
 TWICE_FROM = 6  # members of a cluster that is asked about twice
+_PEOPLE = {"person", "people"}
+Trimmed = Annotated[str, StringConstraints(strip_whitespace=True)]
 Partition = frozenset[frozenset[int]]
 
 
-@dataclass
-class PromptedCuratorConfig(PromptedConfig):
-    """`description_characters`: how much of each description is shown."""
+def _listed(rows: Iterable[tuple[str, str, str]], characters: int) -> Shown:
+    """Return (name, type, description) rows as a numbered list, so much of each description."""
+    lines = []
+    for number, (name, kind, description) in enumerate(rows, start=1):
+        text = inline(description)[:characters]
+        known = (f" ({inline(kind)})" if kind else "") + (f": {text}" if text else "")
+        lines.append(f"{number}. {inline(name)}{known}")
+    return notes_element("\n".join(lines))
 
-    max_tokens: int = 1024
-    description_characters: int = 300
 
-
-class PromptedCurator(PromptedRole[CurateTask, Curated]):
+@part("writer", "curator.prompted")
+class PromptedCurator(PromptedPart[CurateTask, Curated]):
     """Asks for a partition of the members; clusters of 6 and more are asked about twice, in two orders.
 
     Then only what both replies put together is merged. A reply that is no partition of the members, asked for again in
     vain, leaves them apart: `curator_failed`.
     """
 
-    role = "curator"
-    config_class = PromptedCuratorConfig
+    max_tokens: int = 1024
+    description_characters: int = 300  # of each description that are shown
 
     async def __call__(self, task: CurateTask, session: Session) -> Curated:
         """Partition the members; groups and their members are in the order of the task."""
@@ -48,8 +53,10 @@ class PromptedCurator(PromptedRole[CurateTask, Curated]):
         if count >= TWICE_FROM:
             # Decided by the members alone: the same cluster is asked about in the same way whenever it comes up.
             orders = [_shuffled(count, f"{digest([m[0] for m in task.members])}-{turn}") for turn in range(2)]
-        batch = [{"members": self._shown(task, order)} for order in orders]
-        outcomes = await self.ask_many(session, batch, lambda reply: read_partition(reply, count))
+        shown = [_listed((task.members[i][1:] for i in order), self.description_characters) for order in orders]
+        outcomes = await self.ask_many(
+            session, [{"members": text} for text in shown], lambda reply: read_partition(reply, count)
+        )
         partitions = [
             frozenset(frozenset(order[i] for i in group) for group in outcome.value)
             for order, outcome in zip(orders, outcomes, strict=True)
@@ -61,29 +68,21 @@ class PromptedCurator(PromptedRole[CurateTask, Curated]):
         ids = tuple(tuple(task.members[i][0] for i in group) for group in groups)
         return Curated(ids, ("curator_failed",) if failed else ())
 
-    def _shown(self, task: CurateTask, order: Sequence[int]) -> str:
-        rows = []
-        for number, i in enumerate(order, start=1):
-            _, name, kind, description = task.members[i]
-            text = inline(description)[: self.config.description_characters]
-            rows.append(
-                f"{number}. {inline(name)}" + (f" ({inline(kind)})" if kind else "") + (f": {text}" if text else "")
-            )
-        return notes_element("\n".join(rows))
+
+class Groups(ReplyModel):
+    groups: list[Annotated[list[int], BeforeValidator(lambda row: row if isinstance(row, list) else [row])]]
+
+
+class Types(ReplyModel):
+    types: dict[Trimmed, Trimmed]
 
 
 def read_partition(reply: str, count: int) -> Partition:
     """Return the groups of `{"groups": [[1, 3], [2]]}` as positions from 0; MalformedError: no partition."""
-    for data in objects(strip_thinking(reply)):
-        rows = data.get("groups")
-        if not isinstance(rows, list | tuple):
-            continue
-        groups = [row if isinstance(row, list | tuple) else [row] for row in rows]
-        numbers = [int(n) for row in groups for n in row if str(n).strip().isdecimal()]
-        if len(numbers) == sum(map(len, groups)) and sorted(numbers) == list(range(1, count + 1)):
-            return frozenset(frozenset(int(n) - 1 for n in row) for row in groups if row)
+    groups = read_as(Groups, reply).groups
+    if sorted(n for row in groups for n in row) != list(range(1, count + 1)):
         raise MalformedError(f"the groups are no partition of 1 to {count}")
-    raise MalformedError("no object with a list 'groups'")
+    return frozenset(frozenset(n - 1 for n in row) for row in groups if row)
 
 
 def common(partitions: Sequence[Partition]) -> Partition:
@@ -100,19 +99,12 @@ def _shuffled(count: int, seed: str) -> list[int]:
     return order
 
 
-_PEOPLE = ("person", "people")
-
-
+@part("writer", "curator.offline")
 class OfflineCurator(Role[CurateTask, Curated]):
     """Puts each member with the first group whose first member it is a variant of: stars, no chains.
 
     Initials that fit several of the full names stay alone: nothing tells which of them they stand for.
     """
-
-    version = 1
-
-    def __init__(self, tools: Any = None, config: None = None) -> None:
-        self.tools = tools
 
     async def __call__(self, task: CurateTask, session: Session) -> Curated:
         """Partition the members, in their order."""
@@ -129,7 +121,7 @@ class OfflineCurator(Role[CurateTask, Curated]):
 
 def _same(one: tuple[str, str, str, str], other: tuple[str, str, str, str]) -> bool:
     kinds = {one[2].casefold(), other[2].casefold()} - {""}
-    return len(kinds) < 2 and is_variant(one[1], other[1], bool(kinds.intersection(_PEOPLE)))
+    return len(kinds) < 2 and is_variant(one[1], other[1], bool(kinds & _PEOPLE))
 
 
 def _has_initials(one: str, other: str) -> bool:
@@ -137,101 +129,74 @@ def _has_initials(one: str, other: str) -> bool:
     return is_variant(one, other, is_person=True) and not is_variant(one, other)
 
 
-@dataclass
-class PromptedTypesConfig(PromptedConfig):
-    """`description_characters`: how much of each description is shown; `tries`: replies before a batch is halved."""
-
-    max_tokens: int = 1024
-    description_characters: int = 300
-    tries: int = 3
-
-
-class PromptedTypes(PromptedRole[TypesTask, Typed]):
+@part("writer", "types.prompted")
+class PromptedTypes(PromptedPart[TypesTask, Typed]):
     """Asks for one type per entity, out of the schema, for a whole batch.
 
     A reply must decide for exactly the entities that were given, with types of the schema. A batch that gets no such
     reply is halved; a single entity that gets none is `unsure` and counted as `types_failed`.
     """
 
-    role = "types"
-    config_class = PromptedTypesConfig
+    max_tokens: int = 1024
+    description_characters: int = 300  # of each description that are shown
+    tries: int = 3  # replies before a batch is halved
 
-    def __init__(self, backend: Backend, config: PromptedTypesConfig | None = None) -> None:
-        super().__init__(backend, config)
-        self.prompters[0].tries = self.config.tries
+    def setup(self) -> None:
+        super().setup()
+        self.prompters[0].tries = self.tries
 
     async def __call__(self, task: TypesTask, session: Session) -> Typed:
         """Type the entities, in their order."""
         schema = dict(task.schema) | {UNSURE: dict(task.schema).get(UNSURE, "none of these, or too little is known")}
         listed = "\n".join(f"- {inline(name)}: {inline(text)}" for name, text in schema.items())
-        waiting, failed = [list(task.entities)], 0
-        decided: dict[str, str] = {}
+        decided, failed, waiting = dict[str, str](), 0, [list(task.entities)]
         while waiting:
             batch = waiting.pop(0)
-            kinds = await self._ask(batch, listed, frozenset(schema), session)
-            if kinds is None and len(batch) > 1:
+            entities = _listed(((name, "", text) for _, name, text in batch), self.description_characters)
+            values = {"schema": listed, "entities": entities}
+            outcome = await self.ask(session, values, _types_reader(len(batch), frozenset(schema)))
+            if outcome.value is None and len(batch) > 1:
                 waiting += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
                 continue
-            failed += kinds is None
-            decided.update(zip((entity[0] for entity in batch), kinds or [UNSURE], strict=True))
+            failed += outcome.value is None
+            decided.update(zip((entity[0] for entity in batch), outcome.value or [UNSURE], strict=True))
         types = tuple((entity[0], decided[entity[0]]) for entity in task.entities)
         return Typed(types, ("types_failed",) * failed)
 
-    async def _ask(
-        self, batch: list[tuple[str, str, str]], listed: str, allowed: frozenset[str], session: Session
-    ) -> list[str] | None:
-        rows = []
-        for number, (_, name, description) in enumerate(batch, start=1):
-            text = inline(description)[: self.config.description_characters]
-            rows.append(f"{number}. {inline(name)}" + (f": {text}" if text else ""))
-        values = {"schema": listed, "entities": notes_element("\n".join(rows))}
-        outcome = await self.ask(session, values, lambda reply: read_types(reply, len(batch), allowed))
-        return outcome.value
+
+def _types_reader(count: int, allowed: frozenset[str]) -> Callable[[str], list[str]]:
+    return lambda reply: read_types(reply, count, allowed)
 
 
 def read_types(reply: str, count: int, allowed: frozenset[str]) -> list[str]:
     """Return the types of `{"types": {"1": "person", ...}}` by number; MalformedError: no such numbers or types."""
-    for data in objects(strip_thinking(reply)):
-        rows = data.get("types")
-        if not isinstance(rows, dict):
-            continue
-        kinds = {str(number).strip(): str(kind).strip() for number, kind in rows.items()}
-        if kinds.keys() != {str(n) for n in range(1, count + 1)}:
-            raise MalformedError(f"the numbers are not 1 to {count}")
-        if wrong := sorted({kind for kind in kinds.values() if kind not in allowed}):
-            raise MalformedError(f"types that the schema does not have: {', '.join(wrong)[:200]}")
-        return [kinds[str(n)] for n in range(1, count + 1)]
-    raise MalformedError("no object 'types'")
+    kinds = read_as(Types, reply).types
+    if kinds.keys() != {str(n) for n in range(1, count + 1)}:
+        raise MalformedError(f"the numbers are not 1 to {count}")
+    if unknown := sorted({kind for kind in kinds.values() if kind not in allowed}):
+        raise MalformedError(f"types that the schema does not have: {', '.join(unknown)[:200]}")
+    return [kinds[str(n)] for n in range(1, count + 1)]
 
 
-@dataclass
-class OfflineTypesConfig:
-    """Settings of `OfflineTypes`."""
-
-    floor: float = 0.15  # least cosine of entity and definition; below it the entity is `unsure`
-
-
+@part("writer", "types.offline")
 class OfflineTypes(Role[TypesTask, Typed]):
     """Compares embeddings of `name: description` and `type: definition`; ties go to the schema's first type."""
 
-    config_class = OfflineTypesConfig
-    version = 1
-    uses_embedder = True
+    floor: float = 0.15  # least cosine of entity and definition; below it the entity is `unsure`
 
-    def __init__(self, tools: Any, config: OfflineTypesConfig | None = None) -> None:
-        self.tools, self.config = tools, config or OfflineTypesConfig()
+    uses_embedder = True
 
     async def __call__(self, task: TypesTask, session: Session) -> Typed:
         """Type the entities, in their order."""
         named = [(name, text) for name, text in task.schema if name != UNSURE]
         if not named or not task.entities:
             return Typed(tuple((entity[0], UNSURE) for entity in task.entities))
-        embedder = self.tools.embedder()
-        kinds = embedder.encode([f"{name}: {text}" for name, text in named])
+        embedder = self.embedder()
+        definitions = embedder.encode([f"{name}: {text}" for name, text in named])
         rows = embedder.encode([f"{name}: {text}" if text else name for _, name, text in task.entities])
         types = []
         for (id_, _, _), row in zip(task.entities, rows, strict=True):
-            scores = kinds @ row
-            best = int(np.argmax(scores))
-            types.append((id_, named[best][0] if scores[best] >= self.config.floor else UNSURE))
+            cosines = definitions @ row
+            best = int(np.argmax(cosines))
+            types.append((id_, named[best][0] if cosines[best] >= self.floor else UNSURE))
         return Typed(tuple(types))

@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any
+from typing import Annotated, Self
 
-from gnnrag.errors import ConfigError
+from pydantic import Field, model_validator
+
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Role
 from gnnrag.roles.offline_reader.spans import words
-from gnnrag.roles.parsing import json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
+from gnnrag.roles.parsing import Ids, Number, ReplyModel, Rows, Text, read_as, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask, Summary, SummaryTask
 from gnnrag.session import Session
 from gnnrag.text.sentences import content_words, diverse, extract_summary, first_sentences, split_sentences
@@ -23,15 +25,15 @@ _ENDINGS = ".!?…。！？"
 _CLOSING = "\"'”’)]"
 
 
-class PromptedSummary(PromptedRole[SummaryTask, Summary]):
+@part("writer", "summary.prompted")
+class PromptedSummary(PromptedPart[SummaryTask, Summary]):
     """Asks for one paragraph that keeps as many facts of the texts as its length allows.
 
     A reply that is too long loses its last sentences (`summary_shortened`), one that the token limit cut off its torn
     end. Where every reply is empty, the most salient sentences of the texts stand in (`summary_failed`).
     """
 
-    role = "summary"
-    config_class = at_most(400)  # wide, so that the model ends its summary
+    max_tokens: int = 400  # wide, so that the model ends its summary
 
     async def __call__(self, task: SummaryTask, session: Session) -> Summary:
         """Summarise `task.texts` in about `task.max_words` words."""
@@ -61,47 +63,24 @@ def parse_summary(text: str) -> str:
     return " ".join(sentences)
 
 
-@dataclass
-class OfflineSummaryConfig:
-    """Settings of `OfflineSummary`."""
-
-    redundancy: float = 0.4  # what a sentence loses for repeating chosen ones, from 0 to 1
-
-
+@part("writer", "summary.offline")
 class OfflineSummary(Role[SummaryTask, Summary]):
     """Extractive summaries: whole sentences of the texts, chosen by salience and against repetition.
 
     They depend on their own texts alone, so that they stay valid when other parts of a corpus change; empty without any
-    text (`summary_empty`). ConfigError: `redundancy` is outside its range.
+    text (`summary_empty`).
     """
 
-    config_class = OfflineSummaryConfig
-    version = 1
-
-    def __init__(self, index: Any = None, config: OfflineSummaryConfig | None = None) -> None:
-        self.config = config or OfflineSummaryConfig()
-        if not 0 <= self.config.redundancy <= 1:
-            raise ConfigError(f"summary.redundancy={self.config.redundancy}: give a number from 0 to 1")
+    redundancy: Annotated[float, Field(ge=0, le=1)] = 0.4  # what a sentence loses for repeating chosen ones
 
     async def __call__(self, task: SummaryTask, session: Session) -> Summary:
         """Return sentences of `task.texts`, in their order."""
-        text = extract_summary(task.texts, task.max_words, words, self.config.redundancy)
+        text = extract_summary(task.texts, task.max_words, words, self.redundancy)
         return Summary(text, () if text else ("summary_empty",))
 
 
 _TITLE_NAMES = 3
 _POOL = 120  # statements that are compared with each other
-
-
-@dataclass
-class OfflineReportConfig:
-    """Settings of `OfflineReport`."""
-
-    summary_sentences: int = 3
-    findings: int = 10  # most findings
-    finding_sentences: int = 2
-    sources: int = 5  # most sources of a finding
-    half_rating: int = 20  # entities and statements together that give a rating of 5
 
 
 @dataclass
@@ -114,6 +93,7 @@ class _Statement:
     score: float = 0.0
 
 
+@part("writer", "report.offline")
 class OfflineReport(Role[ReportTask, ReportDraft]):
     """Title: the most connected entities. Summary and findings: sentences that join well connected ones, once each.
 
@@ -121,28 +101,26 @@ class OfflineReport(Role[ReportTask, ReportDraft]):
     what there is to say.
     """
 
-    config_class = OfflineReportConfig
-    version = 1
-
-    def __init__(self, source: Any = None, config: OfflineReportConfig | None = None) -> None:
-        self.config = config or OfflineReportConfig()
+    summary_sentences: int = 3
+    findings: int = 10  # most findings
+    finding_sentences: int = 2
+    sources: int = 5  # most sources of a finding
+    half_rating: int = 20  # entities and statements together that give a rating of 5
 
     async def __call__(self, task: ReportTask, session: Session) -> ReportDraft:
-        """Write the report."""
         return self.write(task)
 
     def write(self, task: ReportTask) -> ReportDraft:
         """Return the report; a function of the task."""
-        c = self.config
         degrees = Counter(end for _, head, tail, _ in task.relations for end in dict.fromkeys((head, tail)))
         # Things that something is said of make better titles than the years and places they share.
         central = sorted(task.entities, key=lambda e: (not e[3], -degrees[e[1]]))  # stable
         statements = _statements(task, degrees)
         order = diverse([content_words(s.text) for s in statements], [s.score for s in statements], _POOL)
-        summary = [statements[i] for i in order[: c.summary_sentences]]
+        summary = [statements[i] for i in order[: self.summary_sentences]]
         names = list(dict.fromkeys(e[1] for e in central)) or [title for title, _ in task.reports]
         size = len(task.entities) + len(statements)
-        rating = round(10.0 * size / (size + c.half_rating), 2)
+        rating = round(10.0 * size / (size + self.half_rating), 2)
         reason = f"It holds {len(task.entities)} entities and {len(statements)} statements on them."
         return ReportDraft(
             _join(names[:_TITLE_NAMES]),
@@ -156,22 +134,22 @@ class OfflineReport(Role[ReportTask, ReportDraft]):
         self, task: ReportTask, statements: Sequence[_Statement], central: Sequence[str]
     ) -> tuple[Finding, ...]:
         """Return reports of parts, then what is stated of one entity after the other, up to the words allowed."""
-        c, found, used = self.config, [Finding(title, text) for title, text in task.reports], set()
+        found, used = [Finding(title, text) for title, text in task.reports], set[int]()
         of_entity: dict[str, list[int]] = {}
         for i, statement in enumerate(statements):
             for entity in statement.entities or ("",):
                 of_entity.setdefault(entity, []).append(i)
         for name in [*central, ""]:
-            own = [i for i in of_entity.get(name, ()) if i not in used][: c.finding_sentences]
-            if not own or len(found) >= c.findings:
+            own = [i for i in of_entity.get(name, ()) if i not in used][: self.finding_sentences]
+            if not own or len(found) >= self.findings:
                 continue
             used.update(own)
             # The first source of each sentence, then the second ones: every sentence can be looked up.
             rounds = zip_longest(*(statements[i].sources for i in own))
             sources = dict.fromkeys(s for row in rounds for s in row if s)
-            found.append(Finding(name, " ".join(statements[i].text for i in own), tuple(sources)[: c.sources]))
+            found.append(Finding(name, " ".join(statements[i].text for i in own), tuple(sources)[: self.sources]))
         kept, words = list[Finding](), 0
-        for finding in found[: c.findings]:
+        for finding in found[: self.findings]:
             words += len(finding.summary.split()) + len(finding.explanation.split())
             if words > task.max_words and kept:
                 break
@@ -219,14 +197,13 @@ def _clip(text: str, max_words: int) -> str:
 MAX_FINDINGS, MAX_SOURCES = 10, 5
 
 
-class PromptedReport(PromptedRole[ReportTask, ReportDraft]):
+@part("writer", "report.prompted")
+class PromptedReport(PromptedPart[ReportTask, ReportDraft]):
     """Asks for title, summary, findings with sources, rating; else the offline report (`report_fallback`)."""
 
-    role = "report"
-    config_class = at_most(4096)
+    max_tokens: int = 4096
 
     async def __call__(self, task: ReportTask, session: Session) -> ReportDraft:
-        """Write the report."""
         material, ids = show(task)
         values = {"material": material, "max_words": str(task.max_words)}
         outcome = await self.ask(session, values, parse_report)
@@ -259,33 +236,34 @@ def show(task: ReportTask) -> tuple[Shown, dict[str, str]]:
     return together(parts, "\n\n"), ids
 
 
+class FindingReply(ReplyModel):
+    summary: str = ""
+    explanation: str = ""
+    sources: Ids = Field([])
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if not (self.summary.strip() or self.explanation.strip()):
+            raise ValueError("neither a summary nor an explanation")
+        return self
+
+
+class ReportReply(ReplyModel):
+    title: Text
+    summary: Text
+    findings: Annotated[list[FindingReply], Rows]
+    rating: Annotated[Number, Field(ge=0, le=10)]
+    rating_reason: str = ""
+
+
 def parse_report(text: str) -> ReportDraft:
-    """Return a report whose sources are short ids; MalformedError: no title, summary, findings and rating (0 to 10)."""
-    for data in json_objects(strip_thinking(text)):
-        title, summary, findings = data.get("title"), data.get("summary"), data.get("findings")
-        rating = data.get("rating")
-        if not (isinstance(title, str) and isinstance(summary, str) and title.strip() and summary.strip()):
-            continue
-        if isinstance(rating, bool) or not isinstance(rating, int | float) or not 0 <= rating <= 10:
-            raise MalformedError("rating is no number from 0 to 10")
-        if not isinstance(findings, list):
-            raise MalformedError("findings is no list")
-        kept = [f for row in findings if (f := _finding(row))][:MAX_FINDINGS]
-        if findings and not kept:
-            raise MalformedError("no finding has a summary or an explanation")
-        reason = data.get("rating_reason")
-        reason = reason.strip() if isinstance(reason, str) else ""
-        return ReportDraft(title.strip(), summary.strip(), tuple(kept), float(rating), reason)
-    raise MalformedError("no JSON object with a title and a summary")
-
-
-def _finding(row: Any) -> Finding | None:
-    if not isinstance(row, Mapping):
-        return None
-    summary, explanation = (str(row.get(key) or "").strip() for key in ("summary", "explanation"))
-    sources = row.get("sources")
-    cited = [str(s).strip(" []").upper() for s in sources] if isinstance(sources, list) else []
-    return Finding(summary, explanation, tuple(cited)) if summary or explanation else None
+    """Return a report whose sources are short ids; MalformedError: no `ReportReply`."""
+    reply = read_as(ReportReply, text)
+    findings = tuple(
+        Finding(row.summary.strip(), row.explanation.strip(), tuple(row.sources))
+        for row in reply.findings[:MAX_FINDINGS]
+    )
+    return ReportDraft(reply.title, reply.summary, findings, reply.rating, reply.rating_reason.strip())
 
 
 def _finish(draft: ReportDraft, ids: Mapping[str, str], max_words: int) -> ReportDraft:

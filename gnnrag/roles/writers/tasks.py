@@ -8,15 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from gnnrag.common.files import Journal
-from gnnrag.common.records import interpreting, number, text
 from gnnrag.config import build_settings, to_plain
 from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError, nearest
 from gnnrag.index_config import MODEL_RECORDED, IndexConfig, RoleConfig, recorded_options, with_own_model
 from gnnrag.llm.cache import open_backend, with_model
+from gnnrag.parts import build
 from gnnrag.registry import BACKENDS, WRITERS, resolve
 from gnnrag.session import Session
 
@@ -53,10 +52,8 @@ class IndexTasks:
     def go_on(self, path: Path) -> Iterator[None]:
         """Keep what is spent in a journal, and count in `usage` what builds that were cut off have spent before."""
         with closing(Journal(path)) as self._journal:
-            with interpreting(path, "delete it"):
-                for name, counts in self._journal.rows:
-                    found: dict[str, Any] = {key: number(count) for key, count in counts.items()}
-                    self.usage.setdefault(text(name), Counter()).update(found)
+            for name, counts in self._journal.rows:
+                self.usage.setdefault(name, Counter()).update(counts)
             yield
         self._journal = None
 
@@ -167,8 +164,8 @@ class IndexTasks:
             cls = resolve(f"index.writers.{name}", impl, WRITERS[name])
             settings = build_settings(cls, role.options, f"index.writers.{name}.options")
             is_prompted = impl == "prompted" or name == "triples"
-            first = self._backend(name) if is_prompted else SimpleNamespace(embedder=self._embedder)
-            self._built[name] = cls(first, settings)
+            given = {"backend": self._backend(name)} if is_prompted else {"embedder": self._embedder}
+            self._built[name] = build("writer", settings, **given)
         return self._built[name]
 
     def _backend(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Write triples of passages: OpenIE, LightRAG's records, and n-ary facts of HyperGraphRAG."""
+"""What passages state, read by a model: OpenIE's triples, LightRAG's records, n-ary facts of HyperGraphRAG."""
 
 from __future__ import annotations
 
@@ -7,73 +7,60 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, Triple
-from gnnrag.llm.base import Backend
-from gnnrag.prompts.untrusted import inline, notes_element, passage_element
-from gnnrag.roles.base import Role
-from gnnrag.roles.parsing import objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, Prompter
+from gnnrag.llm.base import Message, estimate_tokens
+from gnnrag.parts import part
+from gnnrag.prompts.untrusted import escaped_except, inline, notes_element, passage_element
+from gnnrag.roles.parsing import json_objects, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.roles.writers.base import Extracted, TriplesTask
-from gnnrag.roles.writers.records import (
-    Conversation,
-    Records,
-    TriplesConfig,
-    dropped,
-    has_failed,
-    longest,
-    number,
-    read_entity,
-    read_relation,
-    split_records,
-)
+from gnnrag.roles.writers.records import Records, dropped, longest, number, read_entity, read_relation, split_records
 from gnnrag.session import Session
 
 NAMES_KEY, TRIPLES_KEY = "named_entities", "triples"
+MAX_HISTORY = 20_480  # tokens beyond which nothing more is asked for (LightRAG)
+_FORMAT = re.compile(r"<\|(?:(?:COMPLETE|#)\|)?>")  # of records; no chat template has these
 
 
-class OpenIETriples(Role[TriplesTask, Extracted]):
+@part("writer", "triples.openie")
+class OpenIETriples(PromptedPart[TriplesTask, Extracted]):
     """Two calls for each passage: its named entities, then triples that hold them (`prompt` replaces this call's).
 
     A passage whose names cannot be read is asked for triples without them; one whose triples cannot be read, or of
     which more than half are not triples, has failed.
     """
 
-    config_class = TriplesConfig
-    version = 1
+    max_tokens: int = 4096
 
-    def __init__(self, backend: Backend, config: TriplesConfig | None = None) -> None:
-        config = config or TriplesConfig()
-        plain = TriplesConfig("", config.temperature, config.max_tokens, config.seed)
+    def setup(self) -> None:
         # As the released code does, of a list that was cut off the whole elements are taken.
-        self._names = Prompter("triples", backend, plain, "triples_names", keeps_cut=True)
-        self._triples = Prompter("triples", backend, config, "triples_openie", keeps_cut=True)
+        own = replace(self, prompt="")
+        self._names = Prompter("triples", self.backend, own, "triples_names", keeps_cut=True)
+        self._triples = Prompter("triples", self.backend, self, "triples_openie", keeps_cut=True)
         self.prompters = (self._names, self._triples)
 
     async def __call__(self, task: TriplesTask, session: Session) -> Extracted:
         """Extract from one passage."""
         passage = {"passage": passage_element(task.passage, 1)}
         types = inline(", ".join(task.types) or "any")
-        found = await self._names.ask(session, {**passage, "types": types}, read_names)
-        names = found.value or ()
-        flags: tuple[str, ...] = ("no_names",) if found.value is None else ()
+        outcome = await self._names.ask(session, {**passage, "types": types}, read_names)
+        names: tuple[str, ...] = outcome.value or ()
+        flags: tuple[str, ...] = ("no_names",) if outcome.value is None else ()
         listed = notes_element(json.dumps({NAMES_KEY: names}, ensure_ascii=False))
         values = {**passage, "names": listed, "language": inline(task.language)}
-        outcome = await self._triples.ask(session, values, read_triples)
-        if outcome.value is None:
-            return Extracted(None, (*flags, "passage_failed"))
-        triples, malformed, seen = outcome.value
+        answer = await self._triples.ask(session, values, read_triples)
+        triples, malformed, seen = answer.value or ((), 0, 0)
         flags += ("records_dropped_fields",) * malformed + ("records_seen",) * seen
-        if malformed > 0.5 * seen:
+        if answer.value is None or malformed > 0.5 * seen:
             return Extracted(None, (*flags, "passage_failed"))
         return Extracted(Extraction(names, triples, malformed), flags)
 
 
 def read_names(reply: str) -> tuple[str, ...]:
     """Return the distinct names of `{"named_entities": [...]}`, in order; MalformedError without such a list."""
-    rows = _list(reply, NAMES_KEY)
-    names = (str(name).strip() for name in rows if isinstance(name, str | int | float) and not isinstance(name, bool))
+    names = (str(name).strip() for name in _list(reply, NAMES_KEY) if _is_plain(name))
     return tuple(dict.fromkeys(name for name in names if name))
 
 
@@ -84,18 +71,17 @@ def read_triples(reply: str) -> tuple[tuple[Triple, ...], int, int]:
     MalformedError without such a list.
     """
     rows = _list(reply, TRIPLES_KEY)
-    kept = [tuple(str(part).strip() for part in row) for row in rows if _is_triple(row)]
-    whole: list[Any] = [row for row in kept if all(row)]
-    return tuple(dict.fromkeys(whole)), len(rows) - len(whole), len(rows)
+    lists = [row for row in rows if isinstance(row, list | tuple) and len(row) == 3 and all(map(_is_plain, row))]
+    triples: list[Any] = [t for row in lists if all(t := tuple(str(value).strip() for value in row))]
+    return tuple(dict.fromkeys(triples)), len(rows) - len(triples), len(rows)
 
 
-def _is_triple(row: Any) -> bool:
-    parts = row if isinstance(row, list | tuple) else ()
-    return len(parts) == 3 and all(isinstance(p, str | int | float) and not isinstance(p, bool) for p in parts)
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def _list(reply: str, key: str) -> list[Any]:
-    for data in objects(strip_thinking(reply)):
+    for data in json_objects(strip_thinking(reply), whole=True):
         value = data.get(key)
         if isinstance(value, list | tuple):
             return list(value)
@@ -104,179 +90,210 @@ def _list(reply: str, key: str) -> list[Any]:
     raise MalformedError(f"no object with a list {key!r}")
 
 
-# Those of the current release; the prompt allows `other` besides.
-TYPES = (
-    "person", "creature", "organization", "location", "event", "concept", "method", "content", "data", "artifact",
-    "natural object",
-)  # fmt: skip
-
-
 @dataclass
-class Described:
-    """What the replies on one passage hold."""
+class _Found:
+    """What the replies on one passage state."""
 
     entities: list[EntityRecord] = field(default_factory=list)
     relations: list[RelationRecord] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
+    members: dict[str, dict[str, float]] = field(default_factory=dict)  # importance of the entities of each fact
+    scores: dict[str, float] = field(default_factory=dict)  # completeness of each fact
 
 
-class LightRAGTriples(Role[TriplesTask, Extracted]):
-    """Asks for entities and relations with descriptions, keywords and strengths, and then for what was missed.
+@dataclass
+class GleanedTriples(PromptedPart[TriplesTask, Extracted]):
+    """Base of extractors that ask for records, and then for what was missed.
 
-    Replies of format A and B are read (`roles.records`). Where several replies state a name or a pair, the longer
-    description stays (LightRAG). A passage of which more than half the records cannot be used has failed.
+    With gleaning g there are 1 call (g = 0), 2 (g = 1) or up to 2 g: after each turn but the last the model is asked
+    whether anything is missing, and only `yes` goes on. A passage of which more than half the records cannot be used
+    has failed.
     """
 
-    config_class = TriplesConfig
-    version = 1
+    types: ClassVar[tuple[str, ...]]  # where the task names none
 
-    def __init__(self, backend: Backend, config: TriplesConfig | None = None) -> None:
-        self._conversation = Conversation(backend, config or TriplesConfig(), "triples_lightrag")
-        self.prompters = self._conversation.prompters
+    max_tokens: int = 4096
+
+    def setup(self) -> None:
+        own = replace(self, prompt="")
+        # The records before a cut are whole, and what is missing is asked for; what is not "yes" alone is a no.
+        self._first = Prompter("triples", self.backend, self, self.prompt_name, keeps_cut=True)
+        self._more = Prompter("triples", self.backend, own, "triples_more", keeps_cut=True)
+        self._ask = Prompter("triples", self.backend, replace(own, max_tokens=8), "triples_ask", keeps_cut=True)
+        self.prompters = (self._first, self._more, self._ask)
 
     async def __call__(self, task: TriplesTask, session: Session) -> Extracted:
         """Extract from one passage."""
-        replies = await self._conversation(task, TYPES, session, read)
-        if not replies:
-            return Extracted(None, ("passage_failed",))
-        found = Described()
-        for reply in replies:
-            collect(reply, found)
-        flags = tuple(flag for reply in replies for flag in reply.flags)
-        if has_failed(found.counts):
+        replies, found = await self._converse(task, session), _Found()
+        for records in replies:
+            self.collect(records, found)
+        counts = sum((records.counts for records in replies), Counter[str]())
+        flags = tuple(flag for records in replies for flag in records.flags)
+        if not replies or dropped(counts) > 0.5 * counts["seen"]:
             return Extracted(None, (*flags, "passage_failed"))
-        relations = merged(found.relations)
-        details = longest(found.entities)
+        return Extracted(self.extraction(found, dropped(counts)), flags)
+
+    async def _converse(self, task: TriplesTask, session: Session) -> list[Records]:
+        """Return the records of each reply; none where the first was malformed twice."""
+        values = {
+            "types": inline(", ".join(task.types or self.types)),
+            "language": inline(task.language),
+            "passage": passage_element(task.passage, 1),
+        }
+        first = await self._first.ask(session, values, self.read)
+        if first.value is None:
+            return []
+        replies = [first.value]
+        turns = (*self._first.prompt.render(**values), _said(first.reply))
+        for left in reversed(range(task.gleaning)):
+            if sum(estimate_tokens(turn.content) for turn in turns) > MAX_HISTORY:
+                session.flag("triples", "gleaning_skipped")
+                break
+            more = await self._more.ask(session, {}, self._read_more, turns)
+            if more.value is None:
+                break
+            replies.append(more.value)
+            turns = (*turns, *self._more.prompt.render(), _said(more.reply))
+            if left and not (await self._ask.ask(session, {}, is_yes, turns)).value:
+                break
+        return replies
+
+    def _read_more(self, reply: str) -> Records:
+        try:
+            return self.read(reply)
+        except MalformedError:  # a model that has nothing to add may say so in its own words
+            return Records(is_complete=True)
+
+    def read(self, reply: str) -> Records:
+        """Return the records of a reply. Raises MalformedError where it has none, and not even the end marker."""
+        raise NotImplementedError
+
+    def collect(self, records: Records, found: _Found) -> None:
+        """Add what the records of one reply state; what cannot be used is counted in them."""
+        raise NotImplementedError
+
+    def extraction(self, found: _Found, malformed: int) -> Extraction:
+        """Return what a passage states."""
+        raise NotImplementedError
+
+
+def _said(reply: str) -> Message:
+    """Return a reply as a turn of the conversation that goes on: it was written from the passage."""
+    return Message("assistant", escaped_except(reply, _FORMAT))
+
+
+def is_yes(reply: str) -> bool:
+    """Tell whether a reply is the word yes and nothing else."""
+    return re.sub(r"[\W_]", "", reply).casefold() == "yes"
+
+
+@part("writer", "triples.lightrag")
+class LightRAGTriples(GleanedTriples):
+    """Asks for entities and relations with descriptions, keywords and strengths.
+
+    Replies of format A and B are read (`gnnrag.roles.writers.records`). Where several replies state a name or a pair,
+    the longer description stays (LightRAG).
+    """
+
+    prompt_name = "triples_lightrag"
+    types = (  # those of the current release; the prompt allows `other` besides
+        "person", "creature", "organization", "location", "event", "concept", "method", "content", "data", "artifact",
+        "natural object",
+    )  # fmt: skip
+
+    def read(self, reply: str) -> Records:
+        records = split_records(reply)
+        if not records.rows and not records.is_complete:
+            raise MalformedError("no record and no end marker")
+        return records
+
+    def collect(self, records: Records, found: _Found) -> None:
+        for tag, fields, is_lines in records.rows:
+            if tag == "entity" and len(fields) == 3:
+                if entity := read_entity(fields, records.counts):
+                    found.entities.append(entity)
+            elif tag in ("relation", "entity") and len(fields) > 3:
+                records.counts["repaired"] += tag == "entity"  # a relation under the wrong tag
+                if relation := read_relation(fields, is_lines, records.counts):
+                    found.relations.append(relation)
+            else:
+                records.counts["dropped_fields"] += 1
+
+    def extraction(self, found: _Found, malformed: int) -> Extraction:
+        details, relations = longest(found.entities), merged(found.relations)
         names = dict.fromkeys([d.name for d in details] + [n for r in relations for n in (r.head, r.tail)])
-        malformed = sum(n for name, n in found.counts.items() if name.startswith("dropped"))
-        return Extracted(Extraction(tuple(names), (), malformed, details, relations), flags)
-
-
-def read(reply: str) -> Records:
-    """Return the records of a reply. Raises MalformedError where it has none, and not even the end marker."""
-    records = split_records(reply)
-    if not records.rows and not records.is_complete:
-        raise MalformedError("no record and no end marker")
-    return records
-
-
-def collect(records: Records, found: Described) -> None:
-    """Add what the records of one reply state; what cannot be used is counted in both."""
-    for tag, fields, is_lines in records.rows:
-        if tag == "entity" and len(fields) == 3:
-            if entity := read_entity(fields, records.counts):
-                found.entities.append(entity)
-        elif tag in ("relation", "entity") and len(fields) > 3:
-            records.counts["repaired"] += tag == "entity"  # a relation under the wrong tag
-            if relation := read_relation(fields, is_lines, records.counts):
-                found.relations.append(relation)
-        else:
-            records.counts["dropped_fields"] += 1
-    found.counts.update(records.counts)
+        return Extraction(tuple(names), (), malformed, details, relations)
 
 
 def merged(relations: Sequence[RelationRecord]) -> tuple[RelationRecord, ...]:
     """Return one relation per pair, either way round: the longest description, all keywords, the greatest strength."""
-    kept: dict[tuple[str, ...], RelationRecord] = {}
+    by_pair: dict[tuple[str, ...], RelationRecord] = {}
     for relation in relations:
         pair = tuple(sorted((relation.head, relation.tail)))
-        old = kept.get(pair)
-        if old is None:
-            kept[pair] = relation
-            continue
+        old = by_pair.setdefault(pair, relation)
         best = relation if len(relation.description) > len(old.description) else old
         keywords = tuple(dict.fromkeys([*old.keywords, *relation.keywords]))
-        kept[pair] = replace(best, keywords=keywords, weight=max(old.weight, relation.weight))
-    return tuple(kept.values())
+        by_pair[pair] = replace(best, keywords=keywords, weight=max(old.weight, relation.weight))
+    return tuple(by_pair.values())
 
 
-HYPER_TYPES = ("organization", "person", "geo", "event", "category")  # as released
-IMPORTANCE, COMPLETENESS = 50.0, 1.0  # where the model gives none
-_TAG = re.compile(r"^[<(\[\"'\s]*hyper[-_ ]?(?:relation|edge)[\"'\s]*[>)\]:]+\s*", re.IGNORECASE)
+@part("writer", "triples.hyper")
+class HyperTriples(GleanedTriples):
+    """Asks for n-ary facts, each followed by its entities.
 
+    An entity belongs to the last fact before it, and to none in an earlier reply; a fact that cannot be used takes its
+    entities along.
+    """
 
-@dataclass
-class Facts:
-    """What the replies on one passage hold: members of each sentence with their importance, and its completeness."""
+    prompt_name = "triples_hyper"
+    types = ("organization", "person", "geo", "event", "category")  # as released
+    importance, completeness = 50.0, 1.0  # where the model gives none
+    _TAG = re.compile(r"^[<(\[\"'\s]*hyper[-_ ]?(?:relation|edge)[\"'\s]*[>)\]:]+\s*", re.IGNORECASE)
 
-    members: dict[str, dict[str, float]] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)
-    entities: list[EntityRecord] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
+    def read(self, reply: str) -> Records:
+        records = split_records(reply)
+        if not records.is_complete and not any(tag == "hyper" for tag, _, _ in records.rows):
+            raise MalformedError("no hyper-relation and no end marker")
+        return records
 
+    def collect(self, records: Records, found: _Found) -> None:
+        fact = None
+        for tag, fields, _ in records.rows:
+            if tag == "hyper":
+                fact = self._open(fields, records.counts, found)
+            elif tag == "entity" and fact is None:
+                records.counts["dropped_orphan"] += 1
+            elif tag == "entity":
+                importance = _optional(fields, 3, 100.0, self.importance, records.counts)
+                if entity := read_entity(fields[:3] if len(fields) == 4 else fields, records.counts):
+                    found.entities.append(entity)
+                    members = found.members[fact or ""]
+                    members[entity.name] = max(importance, members.get(entity.name, 0.0))
+            else:
+                records.counts["dropped_tag"] += 1
 
-class HyperTriples(Role[TriplesTask, Extracted]):
-    """Asks for n-ary facts, each followed by its entities, and then for what was missed."""
+    def _open(self, fields: list[str], counts: Counter[str], found: _Found) -> str | None:
+        """Start a fact and return its text; None where the record cannot be used."""
+        text = self._TAG.sub("", fields[0]).strip(" \"'") if fields else ""
+        if len(fields) > 2 or not text:
+            counts["dropped_fields" if len(fields) > 2 else "dropped_empty"] += 1
+            return None
+        score = _optional(fields, 1, 10.0, self.completeness, counts)
+        found.members.setdefault(text, {})
+        found.scores[text] = max(score, found.scores.get(text, 0.0))
+        return text
 
-    config_class = TriplesConfig
-    version = 1
-
-    def __init__(self, backend: Backend, config: TriplesConfig | None = None) -> None:
-        self._conversation = Conversation(backend, config or TriplesConfig(), "triples_hyper")
-        self.prompters = self._conversation.prompters
-
-    async def __call__(self, task: TriplesTask, session: Session) -> Extracted:
-        """Extract from one passage."""
-        replies = await self._conversation(task, HYPER_TYPES, session, read_hyper)
-        if not replies:
-            return Extracted(None, ("passage_failed",))
-        found = Facts()
-        for reply in replies:
-            collect_hyper(reply, found)
-        flags = tuple(flag for reply in replies for flag in reply.flags)
-        if has_failed(found.counts):
-            return Extracted(None, (*flags, "passage_failed"))
+    def extraction(self, found: _Found, malformed: int) -> Extraction:
         edges = tuple(
             HyperedgeRecord(text, found.scores[text], tuple(members.items()))
             for text, members in found.members.items()
             if members
         )
         details = longest(found.entities)
-        names = tuple(d.name for d in details)
-        return Extracted(Extraction(names, (), dropped(found.counts), details, (), edges), flags)
-
-
-def read_hyper(reply: str) -> Records:
-    """Return the records of a reply. Raises MalformedError where it holds no fact, and no end marker either."""
-    records = split_records(reply)
-    if not records.is_complete and not any(tag == "hyper" for tag, _, _ in records.rows):
-        raise MalformedError("no hyper-relation and no end marker")
-    return records
-
-
-def collect_hyper(records: Records, found: Facts) -> None:
-    """Add what one reply states: an entity belongs to the last fact before it, and to none in an earlier reply."""
-    text = None
-    for tag, fields, _ in records.rows:
-        if tag == "hyper":
-            text = _open(fields, records.counts, found)
-        elif tag == "entity" and text is None:
-            records.counts["dropped_orphan"] += 1
-        elif tag == "entity":
-            importance = _optional(fields, 3, 100.0, IMPORTANCE, records.counts)
-            if entity := read_entity(fields[:3] if len(fields) == 4 else fields, records.counts):
-                found.entities.append(entity)
-                members = found.members[text or ""]
-                members[entity.name] = max(importance, members.get(entity.name, 0.0))
-        else:
-            records.counts["dropped_tag"] += 1
-    found.counts.update(records.counts)
-
-
-def _open(fields: list[str], counts: Counter[str], found: Facts) -> str | None:
-    """Start a fact and return its text; None where the record cannot be used, so that its entities go nowhere else."""
-    text = _TAG.sub("", fields[0]).strip(" \"'") if fields else ""
-    if len(fields) > 2 or not text:
-        counts["dropped_fields" if len(fields) > 2 else "dropped_empty"] += 1
-        return None
-    score = _optional(fields, 1, 10.0, COMPLETENESS, counts)
-    found.members.setdefault(text, {})
-    found.scores[text] = max(score, found.scores.get(text, 0.0))
-    return text
+        return Extraction(tuple(d.name for d in details), (), malformed, details, (), edges)
 
 
 def _optional(fields: list[str], at: int, high: float, default: float, counts: Counter[str]) -> float:
     """Return the number in a field; the default, and a repair, where it is missing or none."""
-    value = number(fields[at], 0.0, high) if len(fields) > at else None
+    value = number(fields[at], high) if len(fields) > at else None
     counts["repaired"] += value is None
     return default if value is None else value

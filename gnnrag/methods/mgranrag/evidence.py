@@ -1,0 +1,231 @@
+"""The role that finds evidence for MGranRAG: which sentences support the question; prompted, by rules, and by gold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from gnnrag.graphs.linking import stems
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.parts import part
+from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
+from gnnrag.roles.base import Role
+from gnnrag.roles.bridges import Bridge, BridgeFinder, OpenQuestion
+from gnnrag.roles.gold import gold_hops
+from gnnrag.roles.parsing import ReplyModel, read_as
+from gnnrag.roles.prompting import PromptedPart
+from gnnrag.session import Session
+from gnnrag.text.normalise import drop_qualifier, words
+from gnnrag.types import Passage, Question
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSentence:
+    """A sentence of a passage that is read for evidence."""
+
+    text: str
+    passage: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTask:
+    """Ask which sentences support a question or its sub-questions (MGranRAG)."""
+
+    question: Question
+    parts: tuple[str, ...]  # its sub-questions
+    sentences: tuple[ShownSentence, ...]  # what is read, passage by passage, best passage first
+    facts: tuple[str, ...] = ()  # evidence found earlier, best first
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEvidence:
+    """A sentence that helps."""
+
+    sentence: int  # position in `EvidenceTask.sentences`
+    text: str  # with its pronouns resolved
+    phrases: tuple[str, ...] = ()  # its key phrases
+    labels: tuple[tuple[int, str], ...] = ()  # (question number, label), see `EvidenceUnit`
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFound:
+    """The sentences that help; none where no sentence does, or where every reply was malformed."""
+
+    items: tuple[FoundEvidence, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+FIRST_QUESTION = 10  # number of the question in the prompt; its parts follow. Example numbers are below.
+
+
+class Record(ReplyModel):
+    """A sentence of a reply that helps: its number, its text, and by question `T` (answers) or `P` (a clue)."""
+
+    id: int
+    text: str = ""
+    labels: dict[int, Literal["T", "P"]]
+    phrases: list[str] = Field(default_factory=list)
+
+
+class Reply(ReplyModel):
+    """A reply; a record that is none is left out alone."""
+
+    evidence: list[Any]
+
+
+@part("role", "evidence_extractor.prompted")
+class PromptedEvidenceExtractor(PromptedPart[EvidenceTask, EvidenceFound]):
+    """Asks which sentences support which questions; a call for all of them, or for blocks where they are too many.
+
+    Replies that do not parse give nothing (`evidence_failed`, or `evidence_partial` when other blocks succeeded).
+    """
+
+    max_tokens: int = 2048
+    block_tokens: int = 24000  # more sentences than this are read in several calls, estimated
+
+    prompt_name = "evidence"
+
+    async def __call__(self, task: EvidenceTask, session: Session) -> EvidenceFound:
+        questions = [task.question.text, *task.parts]
+        lines = (f"{number}. {inline(q)}" for number, q in enumerate(questions, start=FIRST_QUESTION))
+        facts = "\n".join(f"{n}. {inline(f)}" for n, f in enumerate(task.facts)) or "(none yet)"
+        values = {"questions": "\n".join(lines), "facts": notes_element(facts)}
+        blocks = list(_blocks(task.sentences, self.block_tokens))
+        batch = [{**values, "passages": render_sentences(task.sentences, block)} for block in blocks]
+        sentences = [s.text for s in task.sentences]
+        outcomes = await self.ask_many(session, batch, lambda text: parse_evidence(text, sentences, len(task.parts)))
+        found: dict[int, FoundEvidence] = {}
+        for outcome in outcomes:
+            for item in outcome.value or ():
+                found.setdefault(item.sentence, item)
+        failed = sum(bool(o.failure) for o in outcomes)
+        flags = () if not failed else ("evidence_failed" if failed == len(outcomes) else "evidence_partial",)
+        return EvidenceFound(tuple(found[i] for i in sorted(found)), flags)
+
+
+def render_sentences(sentences: Sequence[ShownSentence], chosen: Iterable[int]) -> Shown:
+    """Return the chosen sentences, passage by passage, each on a line with its number."""
+    elements = []
+    for number, (_, rows) in enumerate(groupby(chosen, key=lambda i: sentences[i].passage), start=1):
+        text = "\n".join(f"[{i}] {inline(sentences[i].text)}" for i in rows)
+        elements.append(passage_element(Passage("", "", text), number))
+    return together(elements)
+
+
+def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[FoundEvidence, ...]:
+    """Return the evidence of a reply: a JSON object with a list `evidence`, else MalformedError.
+
+    Left out are records of another form, numbers of sentences that were not `shown` or of unknown questions, and all
+    records of a sentence but the first.
+    """
+    found: dict[int, FoundEvidence] = {}
+    for value in read_as(Reply, text).evidence:
+        try:
+            record = Record.model_validate(value)
+        except ValidationError:
+            continue
+        numbers = {number - FIRST_QUESTION: label for number, label in record.labels.items()}
+        labels = tuple(sorted((n, label) for n, label in numbers.items() if 0 <= n <= num_parts))
+        if labels and 0 <= record.id < len(shown):
+            phrases = tuple(dict.fromkeys(name for phrase in record.phrases if (name := phrase.strip())))
+            sentence = record.text.strip() or shown[record.id]
+            found.setdefault(record.id, FoundEvidence(record.id, sentence, phrases, labels))
+    return tuple(found.values())
+
+
+def _blocks(sentences: Sequence[ShownSentence], limit: int) -> Iterable[list[int]]:
+    """Cut into runs of at most `limit` estimated tokens; a sentence that is longer stands alone."""
+    block: list[int] = []
+    used = 0
+    for i, sentence in enumerate(sentences):
+        size = estimate_tokens(sentence.text) + 4
+        if block and used + size > limit:
+            yield block
+            block, used = [], 0
+        block.append(i)
+        used += size
+    if block:
+        yield block
+
+
+@part("role", "evidence_extractor.offline")
+class OfflineEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
+    """Labels two kinds of sentences.
+
+    1. Of a passage that the question names: those that name a bridge (`P` for the question, `T` for the sub-question
+    about that thing), with the bridge as key phrase. 2. Of that passage and of a bridge's passage: the one that shares
+    most words with the open part (`T`).
+    """
+
+    max_bridges: int = 3  # bridges out of the things that the question names
+    frontier: int = 2  # passages that bridges are looked for in when the question names nothing
+
+    reads = ("hierarchy", "embeddings")
+
+    def setup(self) -> None:
+        self.finder = BridgeFinder(self.index)
+
+    async def __call__(self, task: EvidenceTask, session: Session) -> EvidenceFound:
+        question = self.finder.read(task.question.text)
+        shown: dict[int, list[int]] = {}
+        for i, sentence in enumerate(task.sentences):
+            shown.setdefault(self.index.position[sentence.passage], []).append(i)
+        anchors = [a.passage for a in question.anchors]
+        bridges = self.finder.bridges(question, anchors or list(shown)[: self.frontier])[: self.max_bridges]
+        found: dict[int, FoundEvidence] = {}
+        for bridge in bridges:
+            for i in shown.get(bridge.source, ()):
+                if _names(task.sentences[i].text, bridge.name):
+                    number = anchors.index(bridge.source) + 1 if bridge.source in anchors else 0
+                    labels = ((0, "P"), (number, "T")) if 0 < number <= len(task.parts) else ((0, "T"),)
+                    found[i] = self._unit(task, i, labels, bridge)
+                    break
+        for passage in dict.fromkeys([*anchors, *(b.passage for b in bridges)]):
+            best = _best(question, task, shown.get(passage, []))
+            if best is not None and best not in found:
+                found[best] = self._unit(task, best, ((0, "T"),))
+        return EvidenceFound(tuple(found[i] for i in sorted(found)))
+
+    def _unit(
+        self, task: EvidenceTask, i: int, labels: tuple[tuple[int, str], ...], bridge: Bridge | None = None
+    ) -> FoundEvidence:
+        sentence = task.sentences[i]
+        title = drop_qualifier(self.index.passages[self.index.position[sentence.passage]].title)
+        names = [title, bridge.name] if bridge else [title]
+        return FoundEvidence(i, " ".join(sentence.text.split()), tuple(n for n in names if n), labels)
+
+
+def _best(question: OpenQuestion, task: EvidenceTask, sentences: list[int]) -> int | None:
+    """Return the sentence that shares most stems with the open part; the first one where none shares any."""
+    scored = [(-len(question.wanted & set(stems(words(task.sentences[i].text)))), i) for i in sentences]
+    return min(scored)[1] if scored else None
+
+
+def _names(sentence: str, name: str) -> bool:
+    return f" {' '.join(words(name))} " in f" {' '.join(words(sentence))} "
+
+
+@part("role", "evidence_extractor.oracle")
+class OracleEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
+    """For each gold passage that is read: the sentences with the hop's answer, else its first one.
+
+    The last hop answers the question (`T`), the others are clues to it (`P`) and answer their own sub-question.
+    """
+
+    async def __call__(self, task: EvidenceTask, session: Session) -> EvidenceFound:
+        hops = gold_hops(task.question, self.index)
+        found = {}
+        for number, hop in enumerate(hops, start=1):
+            shown = [i for i, s in enumerate(task.sentences) if s.passage == hop.gold]
+            telling = [i for i in shown if words(hop.answer) and _names(task.sentences[i].text, hop.answer)]
+            label = (0, "T" if number == len(hops) else "P")
+            labels = (label, (number, "T")) if number <= len(task.parts) else ((0, "T"),)
+            title = drop_qualifier(self.index.passages[self.index.position[hop.gold]].title)
+            phrases = tuple(name for name in (title, hop.answer) if name)
+            for i in (telling or shown)[:2]:
+                found[i] = FoundEvidence(i, " ".join(task.sentences[i].text.split()), phrases, labels)
+        return EvidenceFound(tuple(found[i] for i in sorted(found)))
