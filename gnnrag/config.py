@@ -18,7 +18,7 @@ from annotated_types import Ge, Gt, Le
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gnnrag.errors import ConfigError, nearest
+from gnnrag.errors import ConfigError
 from gnnrag.index_config import CommunityConfig as CommunityConfig
 from gnnrag.index_config import EmbedderConfig as EmbedderConfig
 from gnnrag.index_config import ExtractConfig as ExtractConfig

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
-
 @dataclass
 class RoleConfig:
     """How one role is done. Empty fields take the value of `roles.default` or of the `llm` section."""

@@ -57,6 +57,78 @@ HOMES: Mapping[tuple[str, str], str] = {
     ("role", "hyper_query"): "gnnrag.retrievers.hypergraphrag",
     ("role", "keywords"): "gnnrag.retrievers.keywords",
     ("role", "fact_filter"): "gnnrag.retrievers.hipporag2",
+    ("role", "reader.brief"): "gnnrag.roles.tuned.causal_reader",
+    ("role", "reader.offline"): "gnnrag.roles.offline_reader.reader",
+    **{("role", f"{name}.tuned"): f"gnnrag.roles.tuned.{name}" for name in ("thoughts", "verifier", "reader")},
+    **{("writer", name): f"gnnrag.roles.writers.{module}" for name, module in (
+        ("triples", "triples"), ("summary", "report"), ("report", "report"), ("curator", "entities"),
+        ("types", "entities"))},
+}  # fmt: skip
+PRESETS = Path(__file__).with_name("presets")  # KIND/NAME.yaml: layers of settings by name, for `preset=LAYER`
+_PARTS: dict[tuple[str, str], type] = {}
+
+
+class Part:
+    """Base of all parts. `build` sets what a part works on as attributes, then calls `setup`."""
+
+    kind: ClassVar[str]
+    name: ClassVar[str]
+    reads: tuple[str, ...] = ()  # artefacts of the index that it reads; a property where settings decide
+
+    def setup(self) -> None: ...                       # self.index is there
+        def retrieve(self, queries): ...
+
+`retriever=title_match retriever.least=0.6` then names it. A part of another package is named by its place,
+`retriever=my.package:TitleMatch`, or by an entry point of the group `gnnrag.retriever`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pkgutil
+import typing
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import yaml  # type: ignore[import-untyped]
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+
+from gnnrag.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+# Where parts of a kind are: each in the module of its name, but for those in HOMES (modules or packages).
+PACKAGES: Mapping[str, str] = {
+    "retriever": "gnnrag.retrievers",
+    "method": "gnnrag.methods",
+    "llm": "gnnrag.llm",
+    "role": "gnnrag.roles",
+    "writer": "gnnrag.roles.writers",
+}
+_GRAPHSEARCH = ("grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
+_DOTRAG = ("concepts", "rules", "path_judge", "redirect")
+HOMES: Mapping[tuple[str, str], str] = {
+    **{("retriever", f"graphrag_{form}"): "gnnrag.retrievers.graphrag" for form in ("local", "global")},
+    **{
+        ("method", name): "gnnrag.methods.baselines"
+        for name in ("closed_book", "single", "multihop", "ircot", "irgs", "tog", "gcot", "react", "search_r1",
+                     "r1_searcher")
+    },
+    ("role", "evidence_extractor"): "gnnrag.methods.mgranrag",
+    **{("role", name): "gnnrag.methods.dotrag" for name in _DOTRAG},
+    **{("role", name): "gnnrag.methods.graphsearch" for name in _GRAPHSEARCH},
+    **{("role", name): "gnnrag.retrievers.graphrag"
+       for name in ("report_points", "report_reduce", "report_rating")},
+    ("role", "mentions"): "gnnrag.retrievers.minirag",
+    ("role", "hyper_query"): "gnnrag.retrievers.hypergraphrag",
+    ("role", "keywords"): "gnnrag.retrievers.keywords",
+    ("role", "fact_filter"): "gnnrag.retrievers.hipporag2",
+    ("role", "reader.brief"): "gnnrag.roles.tuned.causal_reader",
     ("role", "reader.offline"): "gnnrag.roles.offline_reader.reader",
     **{("role", f"{name}.tuned"): f"gnnrag.roles.tuned.{name}" for name in ("thoughts", "verifier", "reader")},
     **{("writer", name): f"gnnrag.roles.writers.{module}" for name, module in (
@@ -109,14 +181,9 @@ def find(kind: str, name: str, where: str = "") -> type:
     """Return the class of a part. ConfigError naming `where` (or `kind`): unknown, or its module cannot be imported."""
     if ":" in name:
         return _at(kind, name)
-    if (kind, name) not in _PARTS:
-        stem = name.split(".")[0]
-        place = HOMES.get((kind, name)) or HOMES.get((kind, stem)) or f"{PACKAGES[kind]}.{stem}"
-        for module in _modules(place) if find_spec(place) else ():
-            import_module(module)
-            if (kind, name) in _PARTS:
-                break
-    if (kind, name) not in _PARTS and (point := next(iter(entry_points(group=f"gnnrag.{kind}", name=name)), None)):
+    if has(kind, name):
+        return _PARTS[kind, name]
+    if point := next(iter(entry_points(group=f"gnnrag.{kind}", name=name)), None):
         return _at(kind, point.value)
     if (kind, name) not in _PARTS:
         known = names(kind)  # imports all modules: those of language models hold one part for each provider
@@ -124,6 +191,17 @@ def find(kind: str, name: str, where: str = "") -> type:
             hint = nearest(name, known)
             raise ConfigError(f"{kind}={name!r} is unknown. {hint} Or name your own: package.module:Class")
     return _PARTS[kind, name]
+
+
+def has(kind: str, name: str) -> bool:
+    """Tell whether there is a part of this name, registered or in the module where it would be."""
+    if (kind, name) not in _PARTS:
+        stem = name.split(".")[0]
+        place = HOMES.get((kind, name)) or HOMES.get((kind, stem)) or f"{PACKAGES[kind]}.{stem}"
+        for module in _modules(place) if find_spec(place) else ():
+            if (kind, name) not in _PARTS:
+                import_module(module)
+    return (kind, name) in _PARTS
 
 
 def _at(kind: str, place: str) -> type:
@@ -143,20 +221,8 @@ def _modules(place: str) -> list[str]:
     return [place, *(f"{place}.{module.name}" for module in pkgutil.iter_modules(paths))]
 
 
-@functools.cache
-def _load(kind: str, stem: str) -> None:
-    """Import what holds the forms of a role or a writer."""
-    places = {place for (of, name), place in HOMES.items() if of == kind and name.split(".")[0] == stem}
-    for place in {*places, f"{PACKAGES[kind]}.{stem}"}:
-        for module in _modules(place) if find_spec(place) else ():
-            import_module(module)
-
-
-def names(kind: str, stem: str = "") -> list[str]:
-    """Return the names of all parts of a kind; `stem`: of the forms of this role or writer alone."""
-    if stem:
-        _load(kind, stem)
-        return sorted(name for of, name in _PARTS if of == kind and name.startswith(f"{stem}."))
+def names(kind: str) -> list[str]:
+    """Return the names of all parts of a kind."""
     modules = {place for (of, _), place in HOMES.items() if of == kind}
     for place in sorted({*modules, PACKAGES[kind]}):
         for module in _modules(place):

@@ -11,9 +11,8 @@ from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.llm.cache import open_backend, with_model
-from gnnrag.parts import build, make_part, names
+from gnnrag.parts import build, has, make_part
 from gnnrag.roles.prompting import PromptedPart
-
 
 FORMS = ("prompted", "offline", "tuned", "oracle")
 
@@ -26,14 +25,10 @@ def made_role(roles: Any, name: str) -> Any:
     """
     role: RoleConfig = getattr(roles, name)
     form = implementation(roles, name)
-    if ":" not in form and f"{name}.{form}" not in names("role", name):
-        if form == "oracle" and f"{name}.offline" in names("role", name):
-            form = "offline"
-        elif role.impl is None and form in FORMS:
-            return None
-        else:
-            known = [known.partition(".")[2] for known in names("role", name)]
-            raise ConfigError(f"roles.{name}={form!r} is not available. {nearest(form, [*known, 'auto'])}")
+    if form == "oracle" and not has("role", f"{name}.oracle"):
+        form = "offline"
+    if form in FORMS and role.impl is None and not has("role", f"{name}.{form}"):
+        return None
     if role.path and form != "tuned":
         raise ConfigError(f"roles.{name}.path={role.path}: the role is {form}; give roles.{name}=tuned as well")
     options = dict(role.options) | ({"path": role.path} if role.path else {})

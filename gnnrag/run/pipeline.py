@@ -7,11 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from gnnrag.config import (
     ROLES,
-    AnswerConfig,
     Choice,
     DataConfig,
     EvaluateConfig,
@@ -22,14 +21,14 @@ from gnnrag.config import (
     to_plain,
 )
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.errors import ArtefactError, BudgetError, ConfigError, nearest
+from gnnrag.errors import ArtefactError, BudgetError, ConfigError
 from gnnrag.index.build import Progress, build_index, place
 from gnnrag.index.index import MANIFEST, Index, closure
 from gnnrag.index_config import WRITERS
 from gnnrag.io import read_object
 from gnnrag.methods.routed import Route
-from gnnrag.parts import build, find, make_part, names
-from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
+from gnnrag.parts import build, find, names
+from gnnrag.roles.base import WORDS, Answer, ReaderTask
 from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.registry import Roles, made_role
 from gnnrag.roles.rewriter import FollowUp, Standalone
@@ -54,7 +53,10 @@ class Pipeline:
             index.folder(name)  # made now, not while a question waits
         retriever = open_retriever(config.retriever, index, self.roles)
         further = {r.name: r.retriever for r in routes(config).values() if r.name and r.retriever}
-        others = {n: retriever if c == config.retriever else open_retriever(c, index, self.roles) for n, c in further.items()}
+        others = {
+            name: retriever if choice == config.retriever else open_retriever(choice, index, self.roles)
+            for name, choice in further.items()
+        }
         roles = wrap(self) if wrap else self.roles
         method = build("method", config.method.settings, index=index, roles=roles)
         for chosen, _ in pairs(config):  # built now, so that a run records the prompts of all

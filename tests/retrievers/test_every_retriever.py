@@ -12,10 +12,10 @@ from gnnrag.config import EvaluateConfig, RolesConfig
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.parts import build
-from gnnrag.registry import RETRIEVERS
 from gnnrag.roles.registry import Roles
 from gnnrag.session import Session
 from gnnrag.types import Query
+from tests.helpers.names import RETRIEVERS
 from tests.helpers.parts import COMPOSITIONAL
 
 PROFILES = [{"profile": "fixed"}, {"profile": "released"}]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError, nearest
+from gnnrag.errors import BudgetError, LLMError, NotGivenError
 from gnnrag.index_config import IndexConfig, RoleConfig, with_own_model
 from gnnrag.llm.cache import open_backend, with_model
 from gnnrag.parts import build, make_part
