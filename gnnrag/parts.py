@@ -75,87 +75,6 @@ class Part:
     name: ClassVar[str]
     reads: tuple[str, ...] = ()  # artefacts of the index that it reads; a property where settings decide
 
-    def setup(self) -> None: ...                       # self.index is there
-        def retrieve(self, queries): ...
-
-`retriever=title_match retriever.least=0.6` then names it. A part of another package is named by its place,
-`retriever=my.package:TitleMatch`, or by an entry point of the group `gnnrag.retriever`.
-"""
-
-from __future__ import annotations
-
-import dataclasses
-import functools
-import pkgutil
-import typing
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from importlib.metadata import entry_points
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, ClassVar, TypeVar
-
-import yaml  # type: ignore[import-untyped]
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
-
-from gnnrag.errors import ConfigError, nearest
-
-T = TypeVar("T")
-
-# Where parts of a kind are: each in the module of its name, but for those in HOMES (modules or packages).
-PACKAGES: Mapping[str, str] = {
-    "retriever": "gnnrag.retrievers",
-    "method": "gnnrag.methods",
-    "llm": "gnnrag.llm",
-    "role": "gnnrag.roles",
-    "writer": "gnnrag.roles.writers",
-}
-_GRAPHSEARCH = ("grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
-_DOTRAG = ("concepts", "rules", "path_judge", "redirect")
-HOMES: Mapping[tuple[str, str], str] = {
-    **{("retriever", f"graphrag_{form}"): "gnnrag.retrievers.graphrag" for form in ("local", "global")},
-    **{
-        ("method", name): "gnnrag.methods.baselines"
-        for name in ("closed_book", "single", "multihop", "ircot", "irgs", "tog", "gcot", "react", "search_r1",
-                     "r1_searcher")
-    },
-    ("role", "evidence_extractor"): "gnnrag.methods.mgranrag",
-    **{("role", name): "gnnrag.methods.dotrag" for name in _DOTRAG},
-    **{("role", name): "gnnrag.methods.graphsearch" for name in _GRAPHSEARCH},
-    **{("role", name): "gnnrag.retrievers.graphrag"
-       for name in ("report_points", "report_reduce", "report_rating")},
-    ("role", "mentions"): "gnnrag.retrievers.minirag",
-    ("role", "hyper_query"): "gnnrag.retrievers.hypergraphrag",
-    ("role", "keywords"): "gnnrag.retrievers.keywords",
-    ("role", "fact_filter"): "gnnrag.retrievers.hipporag2",
-    ("role", "reader.brief"): "gnnrag.roles.tuned.causal_reader",
-    ("role", "reader.offline"): "gnnrag.roles.offline_reader.reader",
-    **{("role", f"{name}.tuned"): f"gnnrag.roles.tuned.{name}" for name in ("thoughts", "verifier", "reader")},
-    **{("writer", name): f"gnnrag.roles.writers.{module}" for name, module in (
-        ("triples", "triples"), ("summary", "report"), ("report", "report"), ("curator", "entities"),
-        ("types", "entities"))},
-}  # fmt: skip
-PRESETS = Path(__file__).with_name("presets")  # KIND/NAME.yaml: layers of settings by name, for `preset=LAYER`
-_PARTS: dict[tuple[str, str], type] = {}
-
-
-class Part:
-    """Base of all parts. `build` sets what a part works on as attributes, then calls `setup`."""
-
-    kind: ClassVar[str]
-    name: ClassVar[str]
-    reads: tuple[str, ...] = ()  # artefacts of the index that it reads; a property where settings decide
-
-    # Until all parts are dataclasses (issue 30): those that are not have a class of settings beside them.
-    config_class: ClassVar[type | None] = None
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    stages: tuple[str, ...] = ()
-
-    @classmethod
-    def stages_for(cls, settings: Any) -> tuple[str, ...]:
-        """Return the artefacts of the index that it reads with these settings."""
-        return settings.reads if isinstance(settings, cls) else cls.stages
-
     def setup(self) -> None:
         """Prepare for work: settings and attributes are there."""
 
@@ -189,7 +108,7 @@ def find(kind: str, name: str, where: str = "") -> type:
         known = names(kind)  # imports all modules: those of language models hold one part for each provider
         if name not in known:
             hint = nearest(name, known)
-            raise ConfigError(f"{kind}={name!r} is unknown. {hint} Or name your own: package.module:Class")
+            raise ConfigError(f"{where or kind}={name!r} is unknown. {hint} Or name your own: package.module:Class")
     return _PARTS[kind, name]
 
 

@@ -283,7 +283,8 @@ class Asking(Retriever):
 def more(monkeypatch: pytest.MonkeyPatch) -> None:
     for cls in (Broken, GraphOnly, Asking):
         parts.names("retriever")
-        monkeypatch.setitem(parts._PARTS, ("retriever", cls.__name__.lower()), parts.part("retriever", cls.__name__.lower())(cls))
+        name = cls.__name__.lower()
+        monkeypatch.setitem(parts._PARTS, ("retriever", name), parts.part("retriever", name)(cls))
 
 
 def retrievers(labels: list[str], overrides: list[str], limit: int = 6) -> list[Result]:
