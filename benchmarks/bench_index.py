@@ -17,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gnnrag.index.store import Store
 from rich.table import Table
 from running import ROOT, run, timed
 
 from gnnrag.cli.console import render
 from gnnrag.datasets.base import load_passages
 from gnnrag.index.build import update_index
-from gnnrag.index.store import Store
 from gnnrag.types import Passage
 
 WITHOUT = "passages,text,hierarchy,lexical"

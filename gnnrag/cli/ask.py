@@ -92,7 +92,7 @@ def _open(config: EvaluateConfig, is_alone: bool) -> Index:
     with progress_bar() as advance:
         index = open_index(config, data.name, data.passages, advance)
     if data.report:
-        write_report(index.store.root, data.report)
+        write_report(index.root, data.report)
     return index
 
 

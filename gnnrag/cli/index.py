@@ -26,12 +26,10 @@ from gnnrag.cli.console import (
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.documents.report import summary, write_report
-from gnnrag.errors import ArtefactError
 from gnnrag.extract.prompted import estimate_extraction
-from gnnrag.index.build import build_index
+from gnnrag.index.build import build_index, collect_garbage
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.index.index import Index
-from gnnrag.index.store import Store
 from gnnrag.io import write_atomic
 from gnnrag.llm.openai import prices_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
@@ -79,9 +77,7 @@ def add(index: IndexFolder, path: Path, settings: Settings = []) -> None:  # noq
 
     What a language model had part in is added with the config that the index was built with.
     """
-    store = Store(index)
-    store.check_there()
-    data = load_corpus(path, cut_as(store))
+    data = load_corpus(path, cut_as(index))
     _change(index, lambda advance: add_documents(index, data, advance, _caller(settings)))
     if data.report:
         note("\n".join(summary(data.report)))
@@ -114,29 +110,20 @@ def _change(path: Path, change: Callable[[Callable[[str, int, int], None]], list
     started = time.perf_counter()
     with progress_bar() as advance:
         built = change(advance)
-    store = Store(path)
+    index = Index(path)
     done = f"built {', '.join(built)}" if built else "nothing to do"
-    print(f"{done} in {time.perf_counter() - started:.2f} s; {store.info('passages')['passages']} passages")
+    print(f"{done} in {time.perf_counter() - started:.2f} s; {len(index.passages)} passages")
     for stage in built:
-        if writers := by_writer(store.info(stage)):
+        if writers := by_writer(index.record(stage)["counts"]):
             print(replies_table(writers, f"writers of the stage {stage}"))
     print(path)
 
 
 @app.command()
-def verify(index: IndexFolder) -> None:
-    """Hash every file of an index; the first that is damaged in each stage is named."""
-    store = Store(index, is_held=True)
-    store.check_there()
-    problems = []
-    for stage, entry in store.manifest["stages"].items():
-        try:
-            store.folder(stage)
-            print(f"{stage}: {sum(file['bytes'] for file in entry['files'].values()):,} bytes as written")
-        except ArtefactError as error:
-            problems.append(str(error))
-    if problems:
-        raise ArtefactError("; ".join(problems))
+def gc(index: IndexFolder) -> None:
+    """Delete artefacts of earlier passages or settings; close what reads them first."""
+    for name in collect_garbage(index):
+        print(f"deleted {name}")
 
 
 @app.command()
@@ -180,8 +167,7 @@ def inspect(
     if as_json:
         print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
         return
-    state = "" if report.complete else ": its last build was cut off, run it again"
-    stages = Table("stage", "holds", "MB", "seconds", "state", title=f"index {report.root}{state}")
+    stages = Table("stage", "holds", "MB", "seconds", "state", title=f"index {report.root}")
     for line in report.stages:
         facts = ", ".join(f"{v} {k}" for k, v in line.facts.items())
         stages.add_row(line.name, facts, f"{line.bytes / 1e6:.2f}", f"{line.seconds:.2f}", line.state)

@@ -17,12 +17,12 @@ from statistics import fmean
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import BeforeValidator
 
 from gnnrag.judge.answers import JudgedRun, golden_answer, golden_evidence, plain_text, shortened
 from gnnrag.metrics.statistics import bootstrap_interval, mcnemar, paired_difference, share_interval
 from gnnrag.prompts.untrusted import inline, judged_element, together
-from gnnrag.roles.parsing import json_objects, strip_markup, strip_thinking
+from gnnrag.roles.parsing import ReplyModel, read_as, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.types import Passage, Question
 
@@ -69,7 +69,7 @@ def _winner(value: Any) -> Any:
 _Winner = Annotated[Literal["A", "B"], BeforeValidator(_winner)]
 
 
-class Verdict(BaseModel):
+class Verdict(ReplyModel):
     """The winner of each dimension."""
 
     comprehensiveness: _Winner
@@ -83,21 +83,8 @@ DIMENSIONS = tuple(Verdict.model_fields)
 
 
 def parse_verdict(text: str) -> dict[str, str]:
-    """Return the winner of each dimension, `A` or `B`.
-
-    Raises MalformedError where no object names a winner of every dimension, or several name different ones.
-    """
-    verdicts: list[dict[str, str]] = []
-    for data in json_objects(strip_markup(strip_thinking(text))):
-        try:
-            verdict = Verdict.model_validate(data).model_dump()
-        except ValidationError:
-            continue
-        if verdict not in verdicts:
-            verdicts.append(verdict)
-    if len(verdicts) != 1:
-        raise MalformedError(f"{len(verdicts)} verdicts with a winner of every dimension")
-    return verdicts[0]
+    """Return the winner of each dimension, `A` or `B`; MalformedError where no object names one of every dimension."""
+    return read_as(Verdict, text).model_dump()
 
 
 # ---------------------------------------------------------------------------------------------------------------- tasks

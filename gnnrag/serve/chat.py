@@ -36,15 +36,12 @@ class Message(Body):
 
     @property
     def text(self) -> str:
-        """The texts of the message."""
         if isinstance(self.content, str):
             return self.content.strip()
         return "\n".join(str(part.get("text", "")) for part in self.content if part.get("type") == "text").strip()
 
 
 class StreamOptions(Body):
-    """Of a streamed reply."""
-
     include_usage: bool = False
 
 

@@ -99,13 +99,13 @@ _OPENED: WeakKeyDictionary[Index, Phrases | Entities] = WeakKeyDictionary()
 
 def open_graph(index: Index) -> Phrases | Entities:
     """Return the richest graph that an index has. DataError: it has none."""
-    if index not in _OPENED and index.store.key("knowledge") is not None and index.knowledge.num_entities:
+    if index not in _OPENED and index.has("knowledge") and index.knowledge.num_entities:
         _OPENED[index] = Entities(index)
-    if index not in _OPENED and index.store.key("hierarchy") is not None:
+    if index not in _OPENED and index.has("hierarchy"):
         _OPENED[index] = Phrases(index)
     if index in _OPENED:
         return _OPENED[index]
-    raise DataError(index.store.root.name, "has no graph; add one: gnnrag index build ... --stages=hierarchy")
+    raise DataError(index.root.name, "has no graph; add one: gnnrag index build ... --stages=hierarchy")
 
 
 class View:
@@ -148,7 +148,6 @@ class View:
         self.join(self.passage(row), self.entity(name), rest if rest[:1].isupper() else sentence)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON data; `more` tells of what found no room."""
         nodes, edges = list(self._nodes.values()), list(self._edges.values())
         return {"nodes": nodes, "edges": edges, "more": len(nodes) >= self._limit}
 

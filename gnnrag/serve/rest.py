@@ -153,7 +153,6 @@ class EventStream(StreamingResponse):
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send them; ASGI."""
         try:
             await super().__call__(scope, receive, send)
         finally:

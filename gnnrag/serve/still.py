@@ -31,7 +31,7 @@ def render_page(index: Index, entity: str | None = None, question: str | None = 
         raise DataError("--entity", f"the graph has nothing called {title!r}; give a part of a name")
     data = page_data(index, names)
     title = title or data["nodes"][0]["label"]
-    about = f"{index.store.root.resolve().name}: {len(data['nodes'])} names and passages"
+    about = f"{index.root.resolve().name}: {len(data['nodes'])} names and passages"
     slots = {"DATA": inert(data), "VIEW": _view(), "ABOUT": html.escape(printable(about))}
     return fill(_read("still.html"), title, _read("page.css"), _script(), slots)
 

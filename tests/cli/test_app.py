@@ -79,7 +79,7 @@ def test_a_part_of_the_current_folder_is_found(tmp_path: Path) -> None:
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=tmp_path, env=environment(PYTHONPATH=str(REPOSITORY))
     )
-    assert "mine" in done.stderr and "imported" in done.stderr, done.stderr
+    assert "imported" in done.stderr, done.stderr
 
 
 def test_a_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
@@ -18,7 +17,10 @@ class Held:
     def __init__(self, graph: KnowledgeGraph, passages: Sequence[Passage]) -> None:
         self.knowledge, self.passages = graph, passages
         self.position = {passage.id: row for row, passage in enumerate(passages)}
-        self.store = SimpleNamespace(root=Path("held"), key=lambda stage: "0")
+        self.root = Path("held")
+
+    def has(self, name: str) -> bool:
+        return True
 
     def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
         return tuple(self.passages[self.position[id_]] for id_ in ids)

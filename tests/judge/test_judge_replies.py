@@ -69,7 +69,6 @@ def test_verdicts(reply: str, winners: dict[str, str]) -> None:
         verdict("tie"),
         verdict("A", overall=""),
         json.dumps(dict.fromkeys(DIMENSIONS[:-1], "A")),
-        verdict("A") + verdict("B"),
         json.dumps({name: {"winner": 1} for name in DIMENSIONS}),
     ],
 )

@@ -12,7 +12,7 @@ import yaml
 from gnnrag.cli.app import run
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.kb import RELATIONS
-from gnnrag.index.store import Store
+from gnnrag.index.index import Index
 from gnnrag.run.evaluate import evaluate
 from gnnrag.run.pipeline import needed_stages
 from tests.helpers.indexes import REPOSITORY
@@ -75,8 +75,8 @@ def test_a_knowledge_base_from_end_to_end(dots: list[str], tmp_path: Path) -> No
     assert not metrics["failed"] and len(rows) == 3
     found = {row["question_id"]: set(row["nodes"]) for row in rows}
     assert {id_: found[id_] for id_ in ("2-a", "3-a")} == {r[0]: set(r[3]) for r in QUESTIONS[1:]}
-    stages = set(Store(Path(dict(dot.split("=", 1) for dot in dots)["index.path"])).manifest["stages"])
-    assert stages == {"passages", "lexical", "extraction", "knowledge", "knowledge_vectors"}
+    stages = Index(Path(dict(dot.split("=", 1) for dot in dots)["index.path"])).fingerprint.keys()
+    assert stages == {"lexical", "extraction", "knowledge", "knowledge_vectors"}
 
 
 def test_a_walk_that_comes_back_follows_its_relations(dots: list[str], tmp_path: Path) -> None:

@@ -209,8 +209,8 @@ columns: [em]
         f"BGEC: {label}, method.thoughts=fast",
         "no part: nobody wrote it",
     ]
-    (line,) = outline(table, table.rows[:1], ["roles=offline", "retriever=dense", "data.path=/no/such"])
-    assert "data not here: /no/such" in line
+    (line,) = outline(table, table.rows[:1], ["roles=offline", "retriever=dense", f"data.path={tmp_path}/none"])
+    assert f"data not here: {tmp_path}/none" in line
 
 
 @pytest.mark.parametrize(

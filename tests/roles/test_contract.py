@@ -9,11 +9,25 @@ import pytest
 
 from gnnrag.errors import LLMError
 from gnnrag.llm.base import ContextLengthError, Reply, Request
+from gnnrag.retrievers.graphrag.report_roles import (
+    Point,
+    PromptedRating,
+    PromptedReduce,
+    PromptedReportPoints,
+    RateReportTask,
+    ReduceTask,
+    ReportPointsTask,
+)
+from gnnrag.retrievers.hypergraphrag import HyperQueryTask, PromptedHyperQuery
+from gnnrag.retrievers.keywords import PromptedKeywords
+from gnnrag.retrievers.minirag import PromptedMentions
 from gnnrag.roles.agent import PromptedAgent
 from gnnrag.roles.base import (
     Chain,
     ChainTask,
     DecomposeTask,
+    KeywordsTask,
+    MentionsTask,
     MoveTask,
     ReaderTask,
     ReasonTask,
@@ -61,6 +75,12 @@ ROLES: dict[str, tuple[Any, Any]] = {
        ("react", "search_r1", "r1_searcher")},
     "router": (PromptedRouter, RouterTask(QUESTION)),
     "rewriter": (PromptedRewriter, FollowUp("Where was he born?", (("Who directed it?", "Otto Brandt"),))),
+    "keywords": (PromptedKeywords, KeywordsTask("Who directed it?")),
+    "mentions": (PromptedMentions, MentionsTask("Who directed it?", ("person",))),
+    "hyper_query": (PromptedHyperQuery, HyperQueryTask("Who directed it?")),
+    "report_points": (PromptedReportPoints, ReportPointsTask("Who directed it?", (("c-1", "# One\nA report."),))),
+    "report_rating": (PromptedRating, RateReportTask("Who directed it?", ("c-1", "# One\nA report."))),
+    "report_reduce": (PromptedReduce, ReduceTask("Who directed it?", (Point("Vera did.", 90.0, ("c-1",)),))),
     "summary": (PromptedSummary, SummaryTask((FILM.text, CORPUS[1].text))),
     "report": (PromptedReport, ReportTask(ENTITIES, (("r1", "Vera", "Kalmar", "born in"),), PASSAGES)),
     "curator": (PromptedCurator, CurateTask(ENTITIES)),
@@ -71,7 +91,7 @@ ROLES: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 AGENTS = {name for name in ROLES if name.startswith("agent")}  # what is no move, they are told
 ANY_TEXT = {"chain", "reader", "reader closed", "reader robust", "reasoner ircot", "reasoner irgs", "reasoner gcot",
-            "rewriter", "summary", "thoughts separate"}  # fmt: skip
+            "report_reduce", "rewriter", "summary", "thoughts separate"}  # fmt: skip
 
 
 def valid(name: str) -> Any:
