@@ -61,7 +61,8 @@ def test_offline_writers_keep_their_batches():
 
 
 def test_a_rejected_passage_is_named_and_fails_alone_while_a_dead_server_ends_the_build(caplog):
-    names, triples = map(json.dumps, ({"named_entities": ["Town0", "River0"]}, {"triples": [["Town0", "lies near", "River0"]]}))
+    names = json.dumps({"named_entities": ["Town0", "River0"]})
+    triples = json.dumps({"triples": [["Town0", "lies near", "River0"]]})
 
     def run(error):
         rules = [("Town1 ", error), ("a graph of facts", triples), (".", names)]
