@@ -88,10 +88,6 @@ def waiting(what: str) -> Iterator[None]:
     yield
 
 
-def moved() -> None:
-    """Until every caller is rewritten (issue 30)."""
-
-
 @contextmanager
 def told_when_still(tell: Callable[[str], None]) -> Iterator[None]:
     """Until every caller is rewritten (issue 30)."""
