@@ -90,9 +90,3 @@ def waiting(what: str) -> Iterator[None]:
 
 def moved() -> None:
     """Until every caller is rewritten (issue 30)."""
-
-
-@contextmanager
-def told_when_still(tell: Callable[[str], None]) -> Iterator[None]:
-    """Until every caller is rewritten (issue 30)."""
-    yield
