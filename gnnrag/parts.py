@@ -179,7 +179,7 @@ def _section(cls: type, key: str) -> Mapping[str, Any]:
 
 def make_part(kind: str, name: str, values: Mapping[str, Any], where: str = "") -> Any:
     """Return a part by name with its settings; see `find` and `make`."""
-    return make(find(kind, name), values, where or kind)
+    return make(find(kind, name, where), values, where or kind)
 
 
 def layered(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:

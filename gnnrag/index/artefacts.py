@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -79,9 +80,7 @@ class Context:
     @cached_property
     def tasks(self) -> Any:
         """Who runs the writers (`gnnrag.roles.writers.tasks.IndexTasks`): summaries, reports, extraction by a model."""
-        from gnnrag.roles.writers.tasks import IndexTasks  # only an index that is written by a model needs it
-
-        return IndexTasks(self.config, self.embedder)
+        return import_module("gnnrag.roles.writers.tasks").IndexTasks(self.config, self.embedder)  # no role is known here
 
     @cached_property
     def hashes(self) -> list[str]:

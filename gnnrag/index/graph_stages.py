@@ -15,7 +15,8 @@ from gnnrag.common.files import digest
 from gnnrag.common.tables import Lists
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ConfigError, DataError, LLMError
-from gnnrag.extract.base import Extraction, Extractor, make_extractor
+from gnnrag.extract import make_extractor
+from gnnrag.extract.base import Extraction, Extractor
 from gnnrag.extract.rules import is_titled
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.folding import fold

@@ -45,7 +45,7 @@ def read_route(route: RouteConfig, where: str) -> Route:
 
     Raises ConfigError for an unknown part or setting, settings for the run's retriever, or a route to a routing method.
     """
-    method = Choice(route.method, make_part("method", route.method, route.method_settings, f"{where}.method_settings"))
+    method = Choice(route.method, make_part("method", route.method, route.method_settings, f"{where}.method"))
     if method.settings.is_router:
         raise ConfigError(
             f"{where}.method={route.method!r}: a routing method cannot be a route; name what it routes to"
@@ -54,7 +54,7 @@ def read_route(route: RouteConfig, where: str) -> Route:
         if route.retriever_settings:
             raise ConfigError(f"{where}.retriever_settings: name the retriever too, {where}.retriever=NAME")
         return Route(method, None, None)
-    settings = make_part("retriever", route.retriever, route.retriever_settings, f"{where}.retriever_settings")
+    settings = make_part("retriever", route.retriever, route.retriever_settings, f"{where}.retriever")
     is_plain = settings == make_part("retriever", route.retriever, {})
     name = route.retriever if is_plain else f"{route.retriever}-{digest(to_plain(settings))[:6]}"
     return Route(method, Choice(route.retriever, settings), name)

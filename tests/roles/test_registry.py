@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag import registry
+from gnnrag import config as config_module
 from gnnrag.config import EvaluateConfig, implementation, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.llm.cache import CachedBackend
@@ -52,7 +52,7 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
     "overrides, name, message",
     [
         (["roles.verifier=prompted", "roles.verifier.options.moed=pointwise", "llm=scripted"], "verifier",
-         "unknown setting 'roles.verifier.options.moed'. Did you mean 'mode'"),
+         "roles.verifier.options.moed"),
         (["roles.verifier=oracle", "roles.verifier.options.x=1"], "verifier",
          "unknown setting 'roles.verifier.options.x'"),
         (["roles.verifier.path=ckpt"], "verifier",
@@ -65,16 +65,15 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused_when_a_role_is_asked_for(book: Any, overrides: list[str], name: str, message: str) -> None:
-    roles = book(*overrides)
     with pytest.raises(ConfigError) as caught:
-        roles[name]
+        book(*overrides)[name]
     assert message in str(caught.value)
 
 
 def test_a_misspelt_form_is_refused_at_once(book: Any) -> None:
     for override, meant in (("roles.verifier=oracel", "oracle"), ("roles=offlien", "offline")):
-        key, _, value = override.partition("=")
-        with pytest.raises(ConfigError, match=f"{key}='{value}' is not available. Did you mean '{meant}'"):
+        value = override.partition("=")[2]
+        with pytest.raises(ConfigError, match=f"{value}.*{meant}"):
             book(override)
 
 
@@ -131,7 +130,7 @@ def test_settings_of_a_roles_own_model(book: Any) -> None:
 
 
 def test_auto_takes_a_trained_part_only_where_it_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "PROVEN", {"verifier": {None: {}}, "thoughts": {}})
+    monkeypatch.setattr(config_module, "PROVEN", {"verifier": {None: {}}, "thoughts": {}})
     config = load_config(EvaluateConfig, None, ["roles=auto", "roles.thoughts=oracle"])
     chosen = {name: implementation(config.roles, name) for name in ("verifier", "reader", "thoughts")}
     assert chosen == {"verifier": "tuned", "reader": "offline", "thoughts": "oracle"}
@@ -158,6 +157,6 @@ def test_auto_takes_what_is_proven_on_a_retriever_there_alone(
     more: list[str], form: str, options: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proven = {"verifier": {None: {}}, "thoughts": {"dense": {"mixed": True}, "chg": {}}}
-    monkeypatch.setattr(registry, "PROVEN", proven)
+    monkeypatch.setattr(config_module, "PROVEN", proven)
     config = load_config(EvaluateConfig, None, ["method=bdtr", "roles=auto", *more])
     assert (implementation(config.roles, "thoughts"), config.roles.thoughts.options) == (form, options)
