@@ -109,7 +109,7 @@ ROLES: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 AGENTS = {name for name in ROLES if name.startswith("agent")}  # what is no move, they are told
 ANY_TEXT = {"chain", "reader", "reader closed", "reader robust", "reasoner ircot", "reasoner irgs", "reasoner gcot",
-            "report_reduce", "rewriter", "summary", "thoughts separate"}  # fmt: skip
+            "report_reduce", "redirect", "rewriter", "summary", "thoughts separate"}  # fmt: skip
 
 
 def valid(name: str) -> Any:
