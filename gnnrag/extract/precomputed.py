@@ -15,18 +15,15 @@ from gnnrag.config import ExtractConfig
 from gnnrag.datasets.jsonl import Filled, parse_row, read_jsonl
 from gnnrag.datasets.kb import FILE, Part, parts_of, read_triples
 from gnnrag.datasets.metaqa_text import article, description, read_seed, sentence
-from gnnrag.errors import ConfigError, DataError, NotGivenError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, HyperedgeRecord, RelationRecord
 from gnnrag.extract.entity_types import opening, type_names
-from gnnrag.index_config import A_FILE
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 
 
 def _path(config: ExtractConfig, what: str) -> Path:
-    """Return the file of an extractor. ConfigError: there is none, or an index does not say which."""
-    if config.path == A_FILE:
-        raise NotGivenError(f"the triples are those of a file: give index.extract.path={what}")
+    """Return the file of an extractor. ConfigError: there is none."""
     if not config.path:
         raise ConfigError(f"index.extract.method={config.method} needs index.extract.path: {what}")
     return Path(config.path)

@@ -89,8 +89,8 @@ class AnchorFinder:
         """Return the anchors of a named concept: the first rule that finds some decides.
 
         a1 exact name or alias, all nodes of that name; a2 without case and accents, of the guessed type `kind` where
-        one of them is; a3 the same words in another order; a4 cosine >= tau, within the margin of the best; a5 the best one above
-        the floor. `cosines` (num_entities,) are asked for only where names do not decide.
+        one of them is; a3 the same words in another order; a4 cosine >= tau, within the margin of the best; a5 the best
+        one above the floor. `cosines` (num_entities,) are asked for only where names do not decide.
         """
         if self.settings.by_name:
             if nodes := self._exact.get(" ".join(span.split())):
