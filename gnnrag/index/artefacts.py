@@ -80,7 +80,8 @@ class Context:
     @cached_property
     def tasks(self) -> Any:
         """Who runs the writers (`gnnrag.roles.writers.tasks.IndexTasks`): summaries, reports, extraction by a model."""
-        return import_module("gnnrag.roles.writers.tasks").IndexTasks(self.config, self.embedder)  # no role is known here
+        tasks = import_module("gnnrag.roles.writers.tasks")  # by name: the index knows no role
+        return tasks.IndexTasks(self.config, self.embedder)
 
     @cached_property
     def hashes(self) -> list[str]:
