@@ -40,7 +40,7 @@ class Method(Part):
     """Start, propose, absorb, select. Methods hold no state of a question: everything is in `State`."""
 
     role_names: tuple[str, ...] | None = None  # asked besides the reader; None: any
-    channels: frozenset[str] = frozenset({"text"})  # what its retriever must be able to search
+    asked_channels: frozenset[str] = frozenset({"text"})  # what its retriever must be able to search
     default_retriever: ClassVar[str | None] = None  # where a config names none; None: that of all methods
     may_miss: bool = False  # some of several first retrievals may fail; else a failed one fails the question
     is_router: ClassVar[bool] = False  # it hands questions to other methods

@@ -127,7 +127,7 @@ def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
 def check_fit(config: EvaluateConfig) -> None:
     """Refuse a retriever that lacks a channel which its method asks. Raises ConfigError naming those that fit."""
     for where, (method, retriever) in zip(("", *routes(config)), pairs(config), strict=True):
-        wanted = method.settings.channels
+        wanted = method.settings.asked_channels
         have = retriever.settings.channels
         if not wanted <= have:
             fitting = [name for name in names("retriever") if wanted <= find("retriever", name)().channels]
