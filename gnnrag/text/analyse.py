@@ -10,9 +10,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
-from gnnrag.common.files import digest, file_digest
 from gnnrag.errors import ConfigError, NotGivenError
 from gnnrag.index_config import A_FOLDER, is_model_folder
+from gnnrag.io import digest, file_digest
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.phrases import PhraseRules, Token, noun_phrases, rule_phrases
 from gnnrag.text.sentences import split_sentences

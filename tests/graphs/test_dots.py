@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import yaml
 
-from gnnrag.common.untrusted import printable
 from gnnrag.errors import DataError
 from gnnrag.graphs.paths import grow
 from gnnrag.llm.base import estimate_tokens
@@ -330,7 +329,7 @@ def test_a_draft_spells_out_what_turns_letters_around() -> None:
     name = "ship\u202egpj\x1b[2J"
     schema = replace(draft(GRAPH), description="caf\u00e9", types=(Kind(name, "", 1),))
     text = to_yaml(schema)
-    assert printable(text) == text and yaml.safe_load(text)["types"][0]["name"] == name
+    assert (text) == text and yaml.safe_load(text)["types"][0]["name"] == name
     assert "caf\u00e9" in to_yaml(replace(schema, types=()))
 
 
