@@ -1,6 +1,6 @@
 """Until every caller is rewritten (issue 30): see `gnnrag.batching`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gnnrag.batching import MicroBatcher as MicroBatcher
@@ -9,15 +9,5 @@ from gnnrag.batching import Worker as Worker
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Until every caller is rewritten (issue 30)."""
-    yield
-
-
-def moved() -> None:
-    """Until every caller is rewritten (issue 30)."""
-
-
-@contextmanager
-def told_when_still(tell: Callable[[str], None]) -> Iterator[None]:
     """Until every caller is rewritten (issue 30)."""
     yield

@@ -84,7 +84,8 @@ class PageRankOperator:
         teleport = (seeds * ((1.0 - self.damping) / (total - self.damping * isolated))).astype(real)
         blocks = [teleport[:, at : at + _WIDTH].toarray() for at in range(0, teleport.shape[1], _WIDTH)]
         solve = self._push.solve if self._push else self._chebyshev
-        return np.concatenate([np.zeros((self.num_nodes, 0), real)[rows], *(solve(b, tol)[rows] for b in blocks)], axis=1)
+        empty = np.zeros((self.num_nodes, 0), real)
+        return np.concatenate([empty[rows], *(solve(block, tol)[rows] for block in blocks)], axis=1)
 
     def _chebyshev(self, teleport: np.ndarray, tol: float) -> np.ndarray:
         """Solve `x = step x + teleport` in as many steps as bring the bound 2 rho^k below `tol`."""

@@ -27,7 +27,7 @@ from gnnrag.index.message_stages import (
     SentenceVectorStage,
 )
 from gnnrag.index.nearest import FLAT_UP_TO, write_lists
-from gnnrag.text.analyse import PassageText, analyse, analyser_identity, resolve_language
+from gnnrag.text.analyse import PassageText, analyse, resolve_language
 
 
 class TextStage(Stage):
@@ -37,7 +37,7 @@ class TextStage(Stage):
 
     def settings(self, context: Context) -> Any:
         text = context.config.text
-        return [analyser_identity(resolve_language(text.language)), text.phrase_rules, text.title_mode]
+        return [resolve_language(text.language), text.phrase_rules, text.title_mode]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         text, keys = context.config.text, context.hashes
@@ -57,7 +57,7 @@ class TextStage(Stage):
         known = context.earlier(self.name, read, {})
         values = context.cached(self.name, context.settings, keys, known, compute, 1000, context.progress)
         put_lines(folder / "texts.jsonl", ([key, *row] for key, row in zip(keys, values, strict=True)))
-        return {"language": analyser_identity(language)}
+        return {"language": language}
 
     def load(self, folder: Path) -> Sequence[PassageText]:
         """Return one PassageText per passage."""
