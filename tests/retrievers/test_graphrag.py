@@ -311,6 +311,7 @@ class TestGlobal:
         assert finding.explanation.split(". ")[0][:40] in " ".join(cited.split()), "the passage that says so"
         assert "entity" in graph.kinds and graph.hits[-1].score == pytest.approx(1 / len(graph))
 
+
 def _task(points: Sequence[Point]) -> Any:
     from gnnrag.retrievers.graphrag.report_roles import ReduceTask
 
@@ -342,4 +343,3 @@ class TestThematicQuestions:
             assert passages and set(passages[1].split(", ")) <= set(index.ids)
             assert list(prediction.ranking[:2]) == passages[1].split(", ")[:2]
             assert prediction.nodes and set(prediction.nodes) <= set(index.knowledge.position)
-
