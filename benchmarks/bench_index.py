@@ -17,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gnnrag.index.store import Store
 from rich.table import Table
 from running import ROOT, run, timed
 
 from gnnrag.cli.console import render
 from gnnrag.datasets.base import load_passages
 from gnnrag.index.build import update_index
-from gnnrag.index.store import Store
 from gnnrag.types import Passage
 
 WITHOUT = "passages,text,hierarchy,lexical"
@@ -44,7 +44,7 @@ def main() -> None:
     changed = [replace(p, id=f"new-{p.id}", text=f"{p.text} It was added.") for p in load_passages(data).passages]
     result: dict[str, Any] = {"data": str(args.data), "embedder": args.embedder, "cpus": os.cpu_count()}
     with tempfile.TemporaryDirectory() as folder:
-        for name, stages in (("without", [f"index.stages={WITHOUT}"]), ("with", [])):
+        for name, stages in (("without", [f"--stages={WITHOUT}"]), ("with", [])):
             build = ["build", f"data.path={data}", f"index.path={folder}/{name}", *dots, *stages]
             result[name] = measure(Path(folder, name), build, changed[:DOCUMENTS], args.rounds)
     print(json.dumps(result, indent=2) if args.json else table(result))

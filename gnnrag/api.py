@@ -28,7 +28,6 @@ from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.build import build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
-from gnnrag.index.store import Store
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.opened import Events, LoopThread, Opened, parted
@@ -153,19 +152,19 @@ class Index:
     def prepare(
         self, *, method: str | None = None, retriever: str | None = None, on_progress: Progress | None = None
     ) -> None:
-        """Build the stages that a method and a retriever read and the index lacks; it may take its time."""
+        """Make what a method and a retriever read and the index lacks, ahead of the first question."""
         own = self._config(_dots(None, method, retriever))
-        store = self._opened.index.store
-        stages, source = {*needed_stages(own), *ALWAYS}, store.manifest["source"]
         with progressing(on_progress) as tell:
-            build_index(self.path, stored_passages(store), index_settings(own), stages, source, tell)
+            fresh = stored.Index(self.path, index_settings(own), tell)
+            for name in needed_stages(own):
+                fresh.folder(name)
         self.refresh()
 
     def add(self, documents: str | Path | Dataset, *, on_progress: Progress | None = None) -> None:
         """Add documents or replace those with known names: work for what is new. Arguments and errors as of `build`."""
         with progressing(on_progress) as tell:
             read = isinstance(documents, Dataset)
-            data = documents if read else load_passages(documents, cut_as(self.stored.store), tell)
+            data = documents if read else load_passages(documents, cut_as(self.path), tell)
             add_documents(self.path, data, tell, index_settings(self._config(())))
         self.refresh()
 
@@ -177,15 +176,14 @@ class Index:
         """
         with progressing(on_progress) as tell:
             remove_documents(self.path, names, tell, index_settings(self._config(())), may_empty)
-        if not may_empty or Store(self.path).manifest["stages"]:
+        if not may_empty or stored_passages(self.path):
             self.refresh()
 
     def refresh(self) -> None:
         """Answer from what the folder holds now; questions under way end on what they began with."""
         before, fresh = self._opened, Opened(self.path, self._config(()))
         old, new = before.index, fresh.index
-        weights = [index.store.manifest.get("embedder_weights") for index in (old, new)]
-        if "embedder" in vars(old) and old.config.embedder == new.config.embedder and weights[0] == weights[1]:
+        if "embedder" in vars(old) and old.config.embedder == new.config.embedder:
             new.embedder = old.embedder  # it takes seconds to load
         self._opened = fresh
         if self._thread.is_running:
@@ -357,7 +355,7 @@ def read_documents(
     They are cut as those of `index` were, or where there is none yet as the settings say. DataError: none can be read.
     """
     own = load_config(EvaluateConfig, config, _dots(settings)).data
-    cut = cut_as(index.stored.store) if index else chunking(own)
+    cut = cut_as(index.path) if index else chunking(own)
     with progressing(on_progress) as tell:
         found = load_documents(Path(path), cut, Skips(), tell)
     return Dataset(Path(path).name, tuple(found.passages), documents=tuple(found.documents), report=found.report)

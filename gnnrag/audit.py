@@ -26,7 +26,7 @@ from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.index.build import Progress
 from gnnrag.methods.base import RouteConfig, choose_route, read_route
 from gnnrag.metrics.report import per_question
-from gnnrag.metrics.statistics import cohen_kappa, wilson_interval
+from gnnrag.metrics.statistics import wilson_interval
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.router import class_of
@@ -232,23 +232,23 @@ def audit(
     c = config.audit
     check_audit(config)
     data = load_questions_for(config)
-    labels = read_labels(Path(c.labels), data.questions) if c.labels not in ("router", "type") else None
+    labels = read_labels(Path(c.labels), data.questions) if c.labels not in ("router", "type") else {}
     plain = {k: v for k, v in to_plain(config).items() if k != "method"}
     identity = digest([fingerprint_fields(plain), data.fingerprints])[:8]
     path = Path(config.run.root) / (config.run.name or f"audit-{data.name}-{identity}")
     refuse_other(path, AUDIT)
-    known = [q for q in data.questions if labels is None or q.id in labels.classes]
+    known = [q for q in data.questions if not labels or q.id in labels]
     sample, weights = stratified_sample(known, c.n, c.least, config.seed)
     if c.measure.startswith("retrieval/") and (blank := sum(not q.gold for q in sample)):
         on_note(f"{blank} of the questions have no gold passages: {c.measure} counts them as wrong")
     index = open_index(_config_for(config, FLAT, c.flat, path), data.name, data.passages, on_index, ["router"])
     routings = asyncio.run(_route_all(config, Roles(index, config.roles, config.llm, config.llm_cache), sample))
     decided = [choose_route(r.probabilities, c.thematic_threshold, c.multi_hop_threshold) for r in routings]
-    if labels is None:
+    if not labels:
         names = decided if c.labels == "router" else [class_of(q)[0] for q in sample]
-        labels = Labels(dict(zip((q.id for q in sample), names, strict=True)))
-    given = [labels.classes[q.id] for q in sample]
-    groups = {name: [q for q in sample if labels.classes[q.id] == name] for name in QUERY_CLASSES if name in given}
+        labels = dict(zip((q.id for q in sample), names, strict=True))
+    given = [labels[q.id] for q in sample]
+    groups = {name: [q for q in sample if labels[q.id] == name] for name in QUERY_CLASSES if name in given}
     observer = Observer(on_index, on_note=on_note)
 
     def run(name: str, route: RouteConfig, chosen: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -275,7 +275,7 @@ def audit(
         "measure": f"{c.measure} >= {c.threshold:g}" if c.measure != "answer/em" else c.measure,
         "questions": len(sample),
         "population": len(data.questions),
-        "labels": {"from": c.labels, "kappa": labels.kappa, "unresolved": list(labels.unresolved)},
+        "labels": c.labels,
         "concurrency": config.concurrency,
         "classes": classes,
         "router": router,
@@ -319,37 +319,16 @@ def _scores(data: Dataset, run: Path, config: AuditRunConfig) -> dict[str, dict[
     return {m: dict(zip(ids, np.nan_to_num(columns[m]).tolist(), strict=True)) for m in names}
 
 
-@dataclass(frozen=True)
-class Labels:
-    """Classes of questions by id, `kappa` of two annotators, and ids on which they differ and nobody decided."""
-
-    classes: Mapping[str, str]
-    kappa: float | None = None
-    unresolved: tuple[str, ...] = ()
-
-
-def read_labels(path: Path, questions: Sequence[Question]) -> Labels:
-    """Read JSON Lines of {"id", "labels": [one or two classes], "adjudicated": class or absent}.
-
-    `adjudicated` decides where annotators differ; else a question is left out and listed. Raises DataError.
-    """
-    ids = {q.id for q in questions}
-    pairs, classes, unresolved = list[list[str]](), dict[str, str](), list[str]()
+def read_labels(path: Path, questions: Sequence[Question]) -> dict[str, str]:
+    """Return the classes of questions by id, out of JSON Lines of {"id", "class"}. Raises DataError."""
+    ids, classes = {q.id for q in questions}, dict[str, str]()
     for line, row in read_jsonl(path):
-        given, final = row.get("labels"), row.get("adjudicated")
-        if not isinstance(given, list) or not 1 <= len(given) <= 2:
-            raise DataError(path, f"'labels' is {given!r}; list one or two classes, one for each annotator", line)
-        if odd := [value for value in [*given, *([final] if final else [])] if value not in QUERY_CLASSES]:
-            raise DataError(path, f"{odd[0]!r} is no class; allowed are {', '.join(QUERY_CLASSES)}", line)
-        if row.get("id") not in ids or row["id"] in classes or row["id"] in unresolved:
-            raise DataError(path, f"id={row.get('id')!r} is none of the questions of data.path, or comes twice", line)
-        if len(given) == 2:
-            pairs.append(given)
-        if final or len(set(given)) == 1:
-            classes[row["id"]] = final or given[0]
-        else:
-            unresolved.append(row["id"])
+        id_, name = row.get("id"), row.get("class")
+        if name not in QUERY_CLASSES:
+            raise DataError(path, f"class={name!r}: allowed are {', '.join(QUERY_CLASSES)}", line)
+        if id_ not in ids or id_ in classes:
+            raise DataError(path, f"id={id_!r} is none of the questions of data.path, or comes twice", line)
+        classes[id_] = name
     if not classes:
         raise DataError(path, "labels no question")
-    kappa = cohen_kappa([a for a, _ in pairs], [b for _, b in pairs]) if pairs else None
-    return Labels(classes, kappa, tuple(unresolved))
+    return classes

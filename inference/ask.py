@@ -1,11 +1,11 @@
-"""Ask a question of an index: the answer, the evidence, and how it was found. See gnnrag/cli/ask.py."""
+"""Ask a question of an index: `gnnrag ask` of this clone. `--help` says more."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the library of this clone, whatever is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("gnnrag.cli.ask")
+    main("ask")

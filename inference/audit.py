@@ -1,11 +1,11 @@
-"""Audit flat retrieval: which classes of questions it fails, which route serves them, and what each route costs."""
+"""Which questions flat retrieval fails, and what each route costs: `gnnrag audit` of this clone. `--help` says more."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the library of this clone, whatever is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("gnnrag.cli.audit", "--help")
+    main("audit")

@@ -1,11 +1,11 @@
-"""Record what a teacher decides, and write training rows for tuned roles. See gnnrag/cli/collect_traces.py."""
+"""Record a teacher's decisions as training rows: `gnnrag collect-traces` of this clone. `--help` says more."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the library of this clone, whatever is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("gnnrag.cli.collect_traces")
+    main("collect-traces")

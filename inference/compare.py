@@ -1,11 +1,11 @@
-"""Compare runs: a table, the significance of the differences, and a plot. See gnnrag/cli/compare.py."""
+"""Compare runs: table, significance, page: `gnnrag compare` of this clone. `--help` says more."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the library of this clone, whatever is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("gnnrag.cli.compare", "--help")
+    main("compare")

@@ -1,11 +1,11 @@
-"""Score trained parts inside methods, each question with checkpoints that did not train on it."""
+"""Ask each question with parts that did not train on it: `gnnrag cross-validate` of this clone. `--help` says more."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the library of this clone, whatever is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("gnnrag.cli.cross_validate")
+    main("cross-validate")

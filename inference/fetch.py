@@ -1,11 +1,11 @@
-"""Get the public benchmarks, write down what came, and check it later. See gnnrag/cli/fetch.py."""
+"""Get public benchmarks: `gnnrag fetch` of this clone. `--help` says more."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the library of this clone, whatever is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("gnnrag.cli.fetch", "--help")
+    main("fetch")

@@ -1,11 +1,11 @@
-"""Push trained parts and whole indexes to a hub, and pull them. See gnnrag/cli/hub.py."""
+"""Push trained parts and indexes to a hub, pull them: `gnnrag hub` of this clone. `--help` says more."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the library of this clone, whatever is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("gnnrag.cli.hub", "--help")
+    main("hub")

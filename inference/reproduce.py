@@ -1,11 +1,11 @@
-"""Reproduce a table or figure of a paper: run its rows and print them beside the published figures."""
+"""Reproduce a table or figure of a paper: `gnnrag reproduce` of this clone. `--help` says more."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the library of this clone, whatever is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("gnnrag.cli.reproduce")
+    main("reproduce")

@@ -1,11 +1,11 @@
-"""Serve indexes: a page to ask in, OpenAI's API, REST and MCP. See gnnrag/cli/serve.py."""
+"""Serve indexes: `gnnrag serve` of this clone. `--help` says more."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the library of this clone, whatever is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("gnnrag.cli.serve", "--help")
+    main("serve")

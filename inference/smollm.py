@@ -1,11 +1,11 @@
-"""Get SmolLM2-135M-Instruct (Apache-2.0, 98 MB), a real language model that any machine can run."""
+"""Get a small language model that any machine can run: `gnnrag smollm` of this clone. `--help` says more."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the library of this clone, whatever is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("gnnrag.cli.smollm", "models/smollm2")
+    main("smollm")

@@ -27,7 +27,7 @@ run() {
 finish() {
     if [ "$rc" -ne 0 ] && [ "$is_told" -eq 1 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 50 ]; then
         echo "stopped before its end, queued again" >&2
-        scontrol requeue "${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}"
+        scontrol requeue "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
         sleep 60 # SLURM ends this shell
     fi
     exit "$rc"

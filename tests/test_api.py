@@ -95,11 +95,6 @@ def test_adding_and_removing_is_asked_at_once(index: Index, folder: Path) -> Non
         index.remove("stalker.txt")
 
 
-def test_a_retriever_whose_stages_are_missing_says_so_until_prepared(index: Index) -> None:
-    with pytest.raises(ArtefactError):
-        index.ask(QUESTION, method="single", retriever="linearrag")
-    index.prepare(retriever="linearrag")
-    assert index.ask(QUESTION, method="single", retriever="linearrag").error is None
 
 
 def test_async_streaming_and_sync_give_the_same(index: Index) -> None:
@@ -240,7 +235,7 @@ def test_a_build_undoes_changes_only_when_told(folder: Path) -> None:
     with Index.build(folder, path, settings=SETTINGS) as index:
         before = len(index)
         index.remove("paris.txt")
-    with pytest.raises(ArtefactError, match=r"would undo it.*fresh=True"):
+    with pytest.raises(ArtefactError, match="would undo it"):
         Index.build(folder, path, settings=SETTINGS)
     with Index.build(folder, path, settings=SETTINGS, fresh=True) as index:
         assert len(index) == before

@@ -293,7 +293,7 @@ def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_pa
     assert evaluate(settings)[1]["failed"] == 0
     index = Index(tmp_path / "i")
     assert index.entity_graph.graph.facts == (("solaris", "directed by", "andrei tarkovsky"),)
-    spent = index.store.info("extraction")["triples calls"]
+    spent = index.record("extraction")["counts"]["triples calls"]
     assert spent == 2 * len(index.ids) and not index.entity_graph.is_sentences
     before = index.fingerprint
     assert evaluate(settings)[1]["failed"] == 0 and Index(tmp_path / "i").fingerprint == before

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import typer
 
-from gnnrag.cli.app import COMMANDS
+from gnnrag.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", "data/README.md", "configs/papers/README.md"]
@@ -65,10 +66,11 @@ def test_blocks_are_executed_or_say_why_not() -> None:
 def test_commands_in_sentences_are_there() -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
     wrong = []
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for page in PAGES:
         text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text("utf-8"), flags=re.S | re.M)
         for name, what in re.findall(r"`(gnnrag|make) ([a-z][\w-]*)", text):
-            if what not in (COMMANDS if name == "gnnrag" else targets):
+            if what not in (commands if name == "gnnrag" else targets):
                 wrong.append(f"{page}: {name} {what}")
     assert not wrong
 
@@ -117,7 +119,7 @@ WRITTEN = {
 def test_what_a_page_shows_runs(page: str, tmp_path: Path) -> None:
     work, command = tmp_path / "work", tmp_path / "bin/gnnrag"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gnnrag.cli.command "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gnnrag.cli.app "$@"\n')
     command.chmod(0o755)
     library = ROOT
     if page == EMPTY:

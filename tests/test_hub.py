@@ -32,7 +32,7 @@ def test_a_part_and_an_index_go_over_http_and_a_run_names_them(
     server, environment = served
 
     def run(*words: str, code: int = 0) -> str:
-        line = [sys.executable, "-m", "gnnrag.cli.command", *words]
+        line = [sys.executable, "-m", "gnnrag.cli.app", *words]
         done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == code, done.stderr
         return done.stdout if code == 0 else done.stderr

@@ -9,13 +9,9 @@ import pytest
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError
-from gnnrag.index.graph_stages import ExtractionStage
 from gnnrag.index.index import Index
-from gnnrag.index.plan import stage_states
-from gnnrag.index.stages import LexicalStage
-from gnnrag.index.store import Store
 from gnnrag.pages.inspection import Hub, inspect_index, summarise_graph
-from tests.helpers.indexes import HASH, build, fault
+from tests.helpers.indexes import HASH, build
 
 
 def numbered(node):
@@ -74,13 +70,11 @@ class TestIndexes:
         root = tmp_path / "i"
         build(root, settings=triples, source={"path": "here"})
         found = inspect_index(root)
-        store = Store(root)
-        assert [line.name for line in found.stages] == list(store.manifest["stages"])
-        assert {line.state for line in found.stages} == {"current"} and found.complete
+        assert {line.name for line in found.stages} == Index(root).fingerprint.keys()
+        assert {line.state for line in found.stages} == {"current"}
         assert found.total_bytes == sum(
             p.stat().st_size for folder in root.iterdir() if folder.is_dir() for p in folder.rglob("*") if p.is_file()
         )
-        assert found.other_bytes == (root / "manifest.json").stat().st_size + (root / ".lock").stat().st_size
         gaps = found.extraction
         assert (gaps.passages, gaps.malformed, gaps.without_record, gaps.without_triples) == (6, 1, 4, 5)
         assert gaps.examples == ("p2", "p3", "p4", "p5", "p6")
@@ -93,42 +87,6 @@ class TestIndexes:
         assert {hub.kind for hub in by_name["hierarchy"].hubs} <= {"passage", "sentence", "phrase"}
         json.dumps(asdict(found))
 
-    def test_what_is_out_of_date_says_so(self, tmp_path, triples, monkeypatch):
-        root = tmp_path / "i"
-        build(root, settings=triples, stages=["entity_graph", "lexical"])
-        assert set(stage_states(Store(root)).values()) == {"current"}
-        (tmp_path / "openie.jsonl").unlink()
-        assert set(stage_states(Store(root)).values()) == {"current"}, "an index names no file to look at"
-        monkeypatch.setattr(ExtractionStage, "needs_for", staticmethod(lambda config: ("passages", "lexical")))
-        monkeypatch.setattr(LexicalStage, "version", 99)
-        states = stage_states(Store(root))
-        assert states["lexical"] == "out of date" and states["passages"] == "current"
-        assert states["extraction"] == "out of date" and states["entity_graph"] == "waits for extraction"
-
-    def test_an_index_that_was_cut_off_is_described_by_its_manifest(self, tmp_path, monkeypatch):
-        from gnnrag.index.embedder import HashEmbedder
-
-        root = tmp_path / "i"
-
-        def dies(self, texts, is_query=False):
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(HashEmbedder, "encode", dies)
-            with pytest.raises(KeyboardInterrupt):
-                build(root, stages=["embeddings", "lexical"])
-        (root / ".partial").mkdir(exist_ok=True)
-        (root / ".partial" / "text-0123.jsonl").write_text("{}\n")
-        found = inspect_index(root)
-        states = {line.name: line.state for line in found.stages}
-        assert not found.complete and found.graphs == () and found.extraction is None
-        assert states == {"passages": "current", "lexical": "current"}
-        assert found.unfinished["text-0123"] == 3
-
     def test_no_index_and_damage(self, tmp_path):
         with pytest.raises(ArtefactError, match="index"):
             inspect_index(tmp_path)
-        build(tmp_path / "i", stages=["lexical"])
-        fault(next((tmp_path / "i").glob("lexical-*")) / "lengths.npy", "flip")
-        with pytest.raises(ArtefactError, match=r"lengths\.npy"):
-            inspect_index(tmp_path / "i")

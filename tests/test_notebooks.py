@@ -27,7 +27,7 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     preprocessors = pytest.importorskip("nbconvert.preprocessors")
     command = tmp_path / "bin/gnnrag"
     command.parent.mkdir(exist_ok=True)
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gnnrag.cli.command "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gnnrag.cli.app "$@"\n')
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

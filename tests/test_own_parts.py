@@ -11,8 +11,7 @@ import pytest
 
 import gnnrag
 from gnnrag import Index
-from gnnrag.cli import app
-from gnnrag.cli.console import run_script
+from gnnrag.cli.app import run
 from gnnrag.errors import ConfigError
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES
 from tests.helpers.mine import METHOD, RETRIEVER, ROLE
@@ -66,11 +65,11 @@ def test_in_yaml_and_on_the_command_line(folder: Path, capsys: pytest.CaptureFix
         "data: {path: corpus}\nretriever: {name: 'mypkg.mine:TitleMatch', weight: 2}\nmethod: mypkg.mine:Twice\n"
         "roles: {default: offline, reader: mypkg.mine:TitleReader}\nindex: {embedder: {model: hash}, path: index}\n"
     )
-    assert run_script(app.main, ["evaluate", "own.yaml"], None) == 0
+    assert run(["evaluate", "own.yaml"]) == 0
     path = Path(capsys.readouterr().out.splitlines()[-1])
     assert ":" not in path.name and json.loads((path / "metrics.json").read_text())["answer/em"] == 1.0
     dots = [f"{key}={value}" for key, value in OWN.items()]
-    assert run_script(app.main, ["ask", QUESTION, "index.path=index", *dots], None) == 0
+    assert run(["ask", QUESTION, "index.path=index", *dots]) == 0
     assert capsys.readouterr().out.startswith("Answer: Solaris")
 
 
@@ -134,7 +133,7 @@ def test_what_is_wrong_is_named_in_one_line(
         (folder / f"{setting.partition('=')[2].partition(':')[0]}.py").write_text(source)
     own = [f"retriever={OWN['retriever']}"] if "weigth" in setting else []
     dots = ["data.path=corpus", "index.path=index", "index.embedder.model=hash", *own, setting]
-    assert run_script(app.main, ["ask", QUESTION, *dots], None) == 2
+    assert run(["ask", QUESTION, *dots]) == 2
     err = capsys.readouterr().err
     assert len(err.splitlines()) == 1
     with pytest.raises(ConfigError, match=message):

@@ -1,29 +1,15 @@
-"""Train the next-hop encoder: a question and the passages so far become the vector of the passage to read next.
+"""Train the encoder of passages one hop away (retriever=nexthop): `gnnrag train encoder`, in one process or several.
 
-    accelerate launch training/train_encoder.py configs/train/encoder.yaml
-    ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_encoder.py configs/train/encoder.yaml
-
-Settings follow as key=value. The same command again continues a run that was cut off. Retriever `nexthop` and
-`roles.thoughts=tuned` use what comes out. The last line printed is the run directory.
+    accelerate launch training/train_encoder.py CONFIG [key=value ...]
+    ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_encoder.py CONFIG [key=value ...]
 """
-
-from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("training.train_encoder")
-
-from collections.abc import Sequence
-
-from gnnrag.cli.training import run_training
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Train; returns the exit code."""
-    return run_training("train_encoder.py", arguments)
+    main("train", "encoder")

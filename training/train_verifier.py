@@ -1,31 +1,15 @@
-"""Train what judges which passages support a chain of reasoning.
+"""Train what judges which passages support a chain of reasoning: `gnnrag train verifier`, in one process or several.
 
-    python inference/collect_traces.py configs/evaluate/2wiki.yaml roles=offline ...   # writes verifier.jsonl
-    accelerate launch training/train_verifier.py configs/train/verifier.yaml
-    ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_verifier.py configs/train/verifier.yaml
-
-`kind` is `cross_encoder` (an encoder with a head), or `causal` (a language model with LoRA that reads the listwise
-prompt). Settings follow as key=value. The same command again continues a run that was cut off. `cross=true` trains once
-for each fold and reports on all questions. The last line printed is the run directory.
+    accelerate launch training/train_verifier.py CONFIG [key=value ...]
+    ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_verifier.py CONFIG [key=value ...]
 """
-
-from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gnnrag.cli.start import start
+from gnnrag.cli.app import main
 
 if __name__ == "__main__":
-    start("training.train_verifier")
-
-from collections.abc import Sequence
-
-from gnnrag.cli.training import run_training
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Train; returns the exit code."""
-    return run_training("train_verifier.py", arguments)
+    main("train", "verifier")

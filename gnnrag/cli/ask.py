@@ -1,14 +1,4 @@
-"""Ask a question of an index: the answer, the evidence, and how it was found.
-
-    gnnrag ask "Who directed ...?" [configs/evaluate/sample.yaml] [key=value ...] [--explain] [--json]
-    gnnrag ask "..." data.path=FOLDER      your own documents; the index follows their changes
-    gnnrag ask "..." index.path=INDEX      an index as it is, for example after gnnrag index add
-
-    gnnrag ask index.path=INDEX            no question: a conversation; roles.rewriter says what "he" or "it" is
-
-Without any of these the sample corpus is asked. The index is built when it is missing; one of other data is replaced
-only with index.replace=true. --explain shows the paths in the graph that a trained retriever (retriever=gfm) leaned on.
-"""
+"""`gnnrag ask` and `gnnrag serve`: one question, a conversation, or a server."""
 
 from __future__ import annotations
 
@@ -16,125 +6,217 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from textwrap import fill, shorten
+from typing import Annotated, Any
 
-from gnnrag.cli.answering import as_text, reason_lines
-from gnnrag.cli.console import IndexProgress, load_corpus, note, refuse_flags, split_arguments, tell
-from gnnrag.common.untrusted import well_formed
+import typer
+
+from gnnrag.cli.console import AsJson, load_corpus, note, progress_bar, show_remarks, split
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.datasets.documents.report import write_report
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
-from gnnrag.run.answers import citations
+from gnnrag.run.answers import citations, where
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
 from gnnrag.session import Session
+from gnnrag.text.sentences import excerpt
 from gnnrag.types import Prediction, Query, Question
 
-FLAGS = ("--json", "--explain")
-_SETTING = re.compile(r"[\w.]+=")  # what a question does not begin with
+PAD = " " * 6
+KINDS = {"question": "the question", "fast": "fast thought", "slow": "slow thought"}
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Answer; returns 1 when the question failed."""
-    as_json, explains = "--json" in arguments, "--explain" in arguments
-    words = [a for a in arguments if a not in FLAGS]
-    refuse_flags(words, FLAGS)  # the first word too: a misspelt flag is no question
-    has_question = bool(words and words[0].strip() and not words[0].endswith(".yaml") and not _SETTING.match(words[0]))
-    if not has_question and not (sys.stdin.isatty() and len(words) == len(arguments)):
+def ask(
+    settings: Annotated[list[str], typer.Argument(metavar="[QUESTION] [CONFIG] [key=value ...]", default_factory=list)],
+    explain: Annotated[bool, typer.Option("--explain", help="show paths behind the evidence (retriever=gfm)")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Ask a question of an index: the answer, the evidence, and how it was found.
+
+    \b
+    gnnrag ask "Who directed ...?" data.path=FOLDER      your own documents; the index follows their changes
+    gnnrag ask "Who directed ...?" index.path=INDEX      an index as it is
+    gnnrag ask index.path=INDEX                          no question: a conversation; roles.rewriter knows who "he" is
+
+    Without any of these the sample corpus is asked.
+    """
+    first = settings[0] if settings else ""
+    question = first.strip() if first and not first.endswith(".yaml") and not re.match(r"[\w.]+=", first) else ""
+    if not question and not (sys.stdin.isatty() and not as_json and not explain):
         raise GnnragError('give the question first, in quotes: gnnrag ask "Who ...?"')
-    source, overrides = split_arguments(words[1:] if has_question else words)
+    source, overrides = split(settings[1:] if question else settings)
     config = load_config(EvaluateConfig, source, overrides)
     refuse_sample(config.index, is_given("data.path", source, overrides))
-    index = find_index(config, is_alone=source is None and not is_given("data", None, overrides))
+    index = _open(config, is_alone=source is None and not is_given("data", None, overrides))
     pipeline = Pipeline(config, index)
-    for remark in idle_settings(config, () if has_question else ("rewriter",)):
+    for remark in idle_settings(config, () if question else ("rewriter",)):
         note(remark)
-    if explains and not pipeline.loop.retrievers[None].explains:
+    retriever = pipeline.loop.retrievers[None]
+    if explain and not retriever.explains:
         raise GnnragError(f"--explain: retriever={config.retriever.name} has no paths to show; retriever=gfm has")
-    if not has_question:
-        return converse(pipeline, index)
-    result: list[tuple[Prediction, Session]] = []
-    question = Question("ask", words[0].strip())
-    asyncio.run(pipeline.run([question], lambda prediction, session: result.append((prediction, session))))
-    prediction, session = result[0]
-    data = as_data(prediction, session, index)
-    reasons = explain(pipeline.loop.retrievers[None], prediction, session) if explains else []
+    if not question:
+        _converse(pipeline, index)
+        return 0
+    answered: list[tuple[Prediction, Session]] = []
+    asyncio.run(pipeline.run([Question("ask", question)], lambda *row: answered.append(row)))
+    prediction, session = answered[0]
+    reasons = _reasons(retriever, prediction, session) if explain else []
     if as_json:
-        print(json.dumps(data | ({"reasons": reasons} if explains else {}), ensure_ascii=False, indent=2))
+        shown = {
+            **asdict(prediction),
+            "citations": citations(session.events, index),
+            "ranking": list(prediction.ranking[:20]),
+            "context": [asdict(p) for p in index.lookup(prediction.context)],
+            "trace": session.events,
+            **({"reasons": reasons} if explain else {}),
+        }
+        print(json.dumps(shown, ensure_ascii=False, indent=2))
     else:
-        print("\n".join([as_text(prediction, session, index), *reason_lines(reasons, index)]))
-    tell(remarks(by_role([prediction]), config.run.warn_bad_replies, None))
+        print("\n".join([answer_text(prediction, session, index), *_reason_lines(reasons, index)]))
+    show_remarks(remarks(by_role([prediction]), config.run.warn_bad_replies, None))
     return 0 if prediction.error is None else 1
 
 
-def converse(pipeline: Pipeline, index: Index) -> int:
-    """Answer what a person types, each with what was said before, until an empty line or the end of the input.
+def _open(config: EvaluateConfig, is_alone: bool) -> Index:
+    """Open the index of a config after bringing it up to date with its data; `is_alone`: as it is, if there is one."""
+    path = config.index.path
+    if is_alone and path and Path(path, "manifest.json").exists():
+        return Index(path, index_settings(config))
+    data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
+    with progress_bar() as advance:
+        index = open_index(config, data.name, data.passages, advance)
+    if data.report:
+        write_report(index.root, data.report)
+    return index
 
-    The arrow keys bring back earlier questions where Python has readline.
-    """
+
+def _converse(pipeline: Pipeline, index: Index) -> None:
+    """Answer what a person types, each with what was said before, until an empty line or the end of the input."""
     with suppress(ImportError):
         import readline  # noqa: F401 - loading it is what gives `input` its history
     note("ask on, with he, she or it for what went before; an empty line ends")
     history: list[tuple[str, str]] = []
     with asyncio.Runner() as runner:
         try:
-            while typed := _typed():
+            while typed := input("\n> ").strip():
                 session = Session(f"ask-{len(history)}", pipeline.loop.budget)
                 text = runner.run(pipeline.standalone(typed, history, session))
                 if text != typed:
                     note(f"asked: {text}")
                 prediction, _ = runner.run(pipeline.loop.answer(Question(session.question_id, text), session))
-                print(as_text(prediction, session, index))
+                print(answer_text(prediction, session, index))
                 history.append((text, prediction.answer))
+        except EOFError:
+            pass
         finally:
             pipeline.loop.close()
             runner.run(pipeline.roles.close())
-    return 0
 
 
-def _typed() -> str:
-    try:
-        return well_formed(input("\n> ")).strip()
-    except EOFError:
-        return ""
+def answer_text(prediction: Prediction, session: Session, index: Index) -> str:
+    """Return an answer for a person to read: chain, queries, evidence, cost."""
+    if prediction.error:
+        return f"failed: {prediction.error}"
+    lines = [f"Answer: {prediction.answer or '(the passages do not say)'}", ""]
+    if chain := next((e["text"] for e in session.events if e["event"] == "chain"), ""):
+        lines.append("Chain (in brackets: where the pool had it, before promotion)")
+        lines += [*(f"  {line}" for line in chain.splitlines()), ""]
+    for event in session.events:
+        if event["event"] == "sufficiency":
+            outcome = "suffices" if event["enough"] else "does not suffice: on to the multi_hop route"
+            lines.append(f"Flat evidence {outcome} ({event['check']}: {event['value']:.2f})\n")
+        elif event["event"] == "route":
+            shares = ", ".join(f"{name} {p:.2f}" for name, p in event["probabilities"].items())
+            lines.append(f"Route: {event['route']} by rule {event['rule']} ({shares})\n")
+    lines.append("Queries")
+    for event in session.events:
+        if event["event"] == "query":
+            ids = event["ranking"]["ids"][:3]  # of passages, or of graph hits, which are named by their ids
+            top = "; ".join(index.lookup([i])[0].title if i in index.position else i for i in ids)
+            to = f" to {event['retriever']}" if event["retriever"] else ""
+            lines.append(f"  round {event['round']}, {KINDS.get(event['kind'], event['kind'])}{to}: {event['text']}")
+            lines.append(f"      found: {top}")
+    usage = prediction.usage
+    cost = f"retrievals: {usage['retriever_calls']}, LLM calls: {usage['llm_calls']}, {prediction.seconds:.2f} s"
+    return "\n".join([*lines, "", *_evidence_lines(prediction, session, index), "", cost])
 
 
-def find_index(config: EvaluateConfig, is_alone: bool) -> Index:
-    """Open the index of a config after bringing it up to date with its data; `is_alone`: as it is, if there is one."""
-    path = config.index.path
-    if is_alone and path and Path(path, "manifest.json").exists():
-        return Index(path, index_settings(config))
-    data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
-    with IndexProgress() as progress:
-        index = open_index(config, data.name, data.passages, progress)
-    if data.report:
-        write_report(index.store.root, data.report)
-    return index
+def _evidence_lines(prediction: Prediction, session: Session, index: Index) -> Iterator[str]:
+    """Yield the passages that the reader saw, numbered as citations are, each around the sentence that matters."""
+    answer = next((e for e in session.events if e["event"] == "answer"), {})
+    asked = next((e["text"] for e in session.events if e["event"] == "query"), "")
+    cited, support = citations(session.events, index), answer.get("support", ())
+    yield "Evidence"
+    for number, passage in enumerate(index.lookup(prediction.context), start=1):
+        is_read = passage.id in support
+        quoted = " ".join(row["sentence"] for row in cited if row["passage"] == passage.id)
+        focus = quoted or f"{prediction.answer if is_read else ''} {asked}"
+        yield f" {'*' if is_read else ' '}[{number}] {passage.title} ({where(passage)})"
+        if text := excerpt(passage.text, focus):
+            yield fill(text, 110, initial_indent=PAD, subsequent_indent=PAD)
+    if support:
+        yield "\n * the answer was read from here"
+    unsupported = [row for row in cited if not row["supported"]]
+    if unsupported:
+        yield "\nNot borne out by the passage that it names:"
+        yield from (f"  - {row['sentence']} ({row['place']})" for row in unsupported)
 
 
-def as_data(prediction: Prediction, session: Session, index: Index) -> dict[str, Any]:
-    """Return everything about an answer as JSON data."""
-    shown = {
-        "citations": citations(session.events, index),
-        "ranking": list(prediction.ranking[:20]),
-        "context": [asdict(p) for p in index.lookup(prediction.context)],
-        "trace": session.events,
-    }
-    return {**asdict(prediction), **shown}
-
-
-def explain(retriever: Any, prediction: Prediction, session: Session) -> list[dict[str, Any]]:
+def _reasons(retriever: Any, prediction: Prediction, session: Session) -> list[dict[str, Any]]:
     """Return the paths behind each passage that the reader saw, by the query that ranked it best."""
     reasons = []
     queries = [e for e in session.events if e["event"] == "query" and not e["retriever"]]
     for id_ in prediction.context:
-        ranked = [(e["ranking"]["ids"].index(id_), i) for i, e in enumerate(queries) if id_ in e["ranking"]["ids"]]
-        if ranked:
-            query = Query(queries[min(ranked)[1]]["text"])
+        ranks = [(e["ranking"]["ids"].index(id_), i) for i, e in enumerate(queries) if id_ in e["ranking"]["ids"]]
+        if ranks:
+            query = Query(queries[min(ranks)[1]]["text"])
             reasons += [{"query": query.text, **asdict(reason)} for reason in retriever.explain(query, [id_])]
     return reasons
+
+
+def _reason_lines(reasons: Sequence[Mapping[str, Any]], index: Index) -> Iterator[str]:
+    if reasons:
+        yield "\nPaths behind the evidence (how much the score leans on each)"
+    for number, reason in enumerate(reasons):
+        if number == 0 or reason["id"] != reasons[number - 1]["id"]:
+            yield f"  {index.lookup([reason['id']])[0].title} ({reason['id']}), asked: {reason['query']}"
+        path = " -- ".join(shorten(step, 80, placeholder=" ...") for step in reason["steps"])
+        yield fill(f"{reason['score']:.3f}  {path}", 110, initial_indent=PAD, subsequent_indent=PAD * 2)
+
+
+def serve(
+    settings: Annotated[list[str], typer.Argument(metavar="INDEX [INDEX ...] [key=value ...]")],
+    mcp: Annotated[bool, typer.Option("--mcp", help="no server: tools of an agent, on stdin and stdout")] = False,
+) -> None:
+    """Serve indexes: a page to ask in, an API that OpenAI's clients speak, REST, and MCP at /mcp.
+
+    \b
+    gnnrag serve indexes/papers                              the page: http://127.0.0.1:8765
+    gnnrag serve indexes/a indexes/b serve.port=9000 serve.workers=2 method=bdtr retriever=chg
+    gnnrag serve indexes/papers serve.host=0.0.0.0 serve.tokens=tokens.yaml serve.hosts=[papers.example]
+
+    An index that is not there yet is made of the first documents that are added. On another host than the loopback a
+    file of tokens is needed. Settings of the server begin with serve., the others are those of gnnrag ask
+    (docs/serving.md).
+    """
+    if missing := [name for name in ("fastapi", "mcp", "uvicorn") if find_spec(name) is None]:
+        raise GnnragError(f"gnnrag serve needs {', '.join(missing)}: pip install 'gnnrag[serve]'")
+    from gnnrag.serve.running import run
+    from gnnrag.serve.settings import read_service
+
+    service = read_service(settings)
+    if mcp:
+        from gnnrag.serve.tools import serve_stdio
+
+        asyncio.run(serve_stdio(service))
+        return
+    for name, path in service.indexes.items():
+        if not (path / "manifest.json").exists():
+            note(f"{path} is no index yet: {name} is made of the first documents that are added")
+    run(service, lambda address: note(f"serving {', '.join(service.indexes)} at {address} (Ctrl-C ends)"))

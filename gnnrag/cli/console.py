@@ -1,176 +1,257 @@
-"""What the scripts share: progress, tables, and what they are told; how they end is in `running.py`."""
+"""What the commands share: their settings, notes, progress, and tables."""
 
 from __future__ import annotations
 
 import io
-import re
 import sys
-import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Protocol
 
+import typer
+from rich import progress
 from rich.console import Console
-from tqdm import tqdm
+from rich.table import Table
 
-from gnnrag.cli.running import run_script
-from gnnrag.common.untrusted import one_line
-from gnnrag.config import EvaluateConfig
+from gnnrag.common.untrusted import markdown
 from gnnrag.datasets.base import Dataset, load_passages
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.errors import ConfigError, GnnragError, nearest
-from gnnrag.metrics.replies import is_error
-from gnnrag.types import Prediction
+from gnnrag.errors import GnnragError
+from gnnrag.metrics.long_answers import TEXT
+from gnnrag.metrics.replies import KINDS, SPENT, is_error, total
+from gnnrag.metrics.retrieval import is_node_metric
+from gnnrag.metrics.statistics import with_interval
 
-__all__ = ["run_script"]
+Settings = Annotated[list[str], typer.Argument(metavar="[CONFIG] [key=value ...]", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="print Markdown")]
+SAMPLE = "configs/evaluate/sample.yaml"
 
 
-def split_arguments(arguments: Sequence[str], flags: Sequence[str] = ()) -> tuple[str | None, list[str]]:
-    """Split a command line without its `flags` into config file and overrides; GnnragError where more is left."""
-    refuse_flags(arguments, flags)
-    files = [a for a in arguments if "=" not in a]
+def split(settings: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the config file among settings, if any, and the overrides. Raises GnnragError for two files."""
+    files = [item for item in settings if "=" not in item]
     if len(files) > 1:
         raise GnnragError(
-            f"one config file at most, got {', '.join(files)}; settings are written key=value without spaces or dashes "
-            "(method=single), and a question stands in quotes"
+            f"one config file at most, got {', '.join(files)}; settings are written key=value without spaces, "
+            "and a question stands in quotes"
         )
-    return (files[0] if files else None), [a for a in arguments if "=" in a]
-
-
-def refuse_flags(arguments: Sequence[str], known: Sequence[str]) -> None:
-    """Raise GnnragError for what is written like a flag, naming those that are known."""
-    for argument in arguments:
-        if argument.startswith("-") and " " not in argument:
-            allowed = ", ".join([*known, "--help"])
-            raise GnnragError(f"{argument}: allowed are {allowed}; settings are written key=value")
-
-
-def refuse_unknown(overrides: Sequence[str], own: Iterable[str]) -> None:
-    """Raise ConfigError for a setting that neither the script nor a run has, naming the nearest of both.
-
-    Args:
-        overrides: `key=value` strings.
-        own: the script's own keys.
-    """
-    known = {*own, "gnn", *(field.name for field in fields(EvaluateConfig))}
-    for override in overrides:
-        if (key := override.split("=")[0].split(".")[0]) not in known:
-            raise ConfigError(f"unknown setting {key!r}. {nearest(key, known)}")
+    return (files[0] if files else None), [item for item in settings if "=" in item]
 
 
 def note(text: str) -> None:
-    """Tell a person something on stderr, in one line whatever names are in it."""
-    print(f"note: {one_line(text)}", file=sys.stderr)
+    """Print a line for a person on stderr."""
+    print(f"note: {text}", file=sys.stderr)
 
 
-def tell(remarks: Iterable[str]) -> bool:
-    """Tell a person remarks that begin with what they are (`metrics.replies.remarks`); returns if one is an error."""
+def show_remarks(remarks: Iterable[str]) -> bool:
+    """Print remarks on replies (`metrics.replies.remarks`) on stderr; returns whether one is an error."""
     lines = list(remarks)
-    for line in lines:
-        print(one_line(line), file=sys.stderr)
+    print("\n".join(lines), file=sys.stderr, end="\n" * bool(lines))
     return is_error(lines)
 
 
-def load_corpus(path: str | Path, chunking: Chunking, reports: bool = False, titles: bool = True) -> Dataset:
-    """Return the corpus at a path; a person sees how far documents are read, and is told what was left out.
-
-    `reports`: the caller prints the report of own documents; `titles`: see `DataConfig`.
-    """
-    with IndexProgress() as progress:
-        data = load_passages(path, chunking, progress)
-    for remark in data.notes if reports and data.report else data.remarks:
+def load_corpus(path: str | Path, chunking: Chunking, titles: bool = True) -> Dataset:
+    """Return the corpus at a path; documents that cannot be read are named on stderr."""
+    with progress_bar() as advance:
+        data = load_passages(path, chunking, advance)
+    for remark in data.remarks:
         note(remark)
     return data if titles else data.without_titles()
 
 
-class IndexProgress:
-    """A progress bar per index stage with rate and time left, and a note where another process is waited for.
+class Advance(Protocol):
+    """Tells that `done` more of the `total` items of a stage are done."""
 
-    The `progress` of `build_index` and of loading documents. Without a terminal it is a line every ten seconds. Use as
-    a context manager, which gives it.
-    """
-
-    EVERY = 10.0  # seconds between two lines
-
-    def __init__(self) -> None:
-        self._bar: Any = None  # a tqdm bar
-        self._stage = ""
-        self._done: Counter[str] = Counter()
-        self._totals: dict[str, int] = {}
-        self._started: dict[str, float] = {}
-        self._told = time.monotonic()
-
-    def __enter__(self) -> IndexProgress:
-        return self
-
-    def tell(self, line: str) -> None:
-        """Tell a person what is waited for."""
-        note(line)
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Move the bar of a stage; one that is come back to, as files are between their pages, goes on."""
-        if stage != self._stage:
-            self.close()
-            self._stage = stage
-            if self._done[stage] >= self._totals.get(stage, 1):  # the stage of another index
-                self._started.pop(stage, None)
-                self._done[stage] = 0
-            self._totals[stage] = total
-            self._started.setdefault(stage, time.monotonic())
-            # Only for what takes longer than a second.
-            label, unit = f"index: {one_line(stage)}", f" {unit_of(stage)}"
-            start = self._done[stage]
-            self._bar = tqdm(total=total, initial=start, desc=label, unit=unit, file=sys.stderr, delay=1, disable=None)
-        self._done[stage] += done
-        self._bar.update(done)
-        now = time.monotonic()
-        if self._bar.disable and now - self._told >= self.EVERY:
-            self._told = now
-            note(pace(stage, self._done[stage], total, now - self._started[stage]))
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the bar that is open, if any."""
-        if self._bar is not None:
-            self._bar.close()
-        self._bar, self._stage = None, ""
+    def __call__(self, stage: str, done: int, total: int) -> None: ...
 
 
-def unit_of(stage: str) -> str:
-    """Return what a stage counts."""
-    counted = {"files": "files", "pages": "pages", "slides": "slides", "chapters": "chapters"}
-    return counted.get(stage.partition(" ")[0], "passages")
+@contextmanager
+def progress_bar() -> Iterator[Advance]:
+    """Yield what moves a bar for each stage, on stderr where it is a terminal."""
+    console = Console(stderr=True)
+    columns = (*progress.Progress.get_default_columns(), progress.MofNCompleteColumn())
+    with progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks: dict[str, progress.TaskID] = {}
+
+        def advance(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.advance(tasks[stage], done)
+
+        yield advance
 
 
-def pace(stage: str, done: int, total: int, seconds: float) -> str:
-    """Return how far a stage is, how fast it goes, and when it will be done, in one line."""
-    rate = done / seconds if seconds > 0 else 0.0
-    if done >= total or not rate:
-        left = ""
-    else:
-        minutes, rest = divmod(round((total - done) / rate), 60)
-        left = f", {minutes} min {rest:02} s left" if minutes else f", {rest} s left"
-    return f"index: {stage}: {done:,} of {total:,} {unit_of(stage)}, {rate:.3g} a second{left}"
-
-
-def describe_failures(predictions: Sequence[Prediction]) -> str:
-    """Return the distinct errors of a run, most frequent first, for a person."""
-    errors = Counter(re.sub(r"\(\d+\)", "(...)", p.error) for p in predictions if p.error)
-    lines = [f"  {count} x {message}" for message, count in errors.most_common(3)]
-    failed, asked = errors.total(), len(predictions)
-    what = "all of them: nothing was measured" if failed == asked else "they score 0"
-    return "\n".join([f"{failed} of {asked} questions failed, {what}; the same command tries them again", *lines])
-
-
+# ------------------------------------------------------------------------------------------------------------- tables
 def render(*parts: Any, width: int = 140) -> str:
-    """Return rich renderables as plain text."""
+    """Return rich renderables as plain text; names from data are no markup."""
     out = io.StringIO()
-    # Cells hold names from data, and no markup of ours: `[/b]` is a name.
     console = Console(file=out, width=width, no_color=True, highlight=False, markup=False, emoji=False)
     for part in parts:
         console.print(part)
     return out.getvalue().rstrip()
+
+
+def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", width: int = 140) -> str:
+    """Return rows for people: the first column is a name, the others are numbers."""
+    table = Table(title=title or None)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return render(table, width=width)
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return rows as a Markdown table; nothing inside a cell ends it."""
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
+    first, second, *rest = [" | ".join(map(markdown, line)) for line in lines]
+    return "\n".join([f"| {first} |", f"|{second.replace(' ', '')}|", *(f"| {line} |" for line in rest)])
+
+
+def difference(row: Mapping[str, Any]) -> str:
+    """Return a paired difference (`Comparison.differences`) with its interval and p-value."""
+    low, high = row["interval"]
+    p = p_value(row, f"{row['p']:.2g}")
+    return f"{row['difference']:+.3f} [{low:+.3f}, {high:+.3f}] p {p}"
+
+
+def p_value(row: Mapping[str, Any], exact: str) -> str:
+    """Return the p-value of a paired difference: `exact`, or a bound where resampling could give no smaller one."""
+    floor = row["p_floor"]  # 0 where the test is exact
+    return f"<= {floor:.2g}" if floor and row["p"] <= floor else exact
+
+
+def cell(value: Any, digits: int = 3) -> str:
+    """Return a figure as text, `-` for none."""
+    return "-" if value is None else str(value) if isinstance(value, int | str) else f"{value:.{digits}f}"
+
+
+COLUMNS = (  # heading, metric, digits
+    ("Recall@2", "retrieval/recall@2", 3),
+    ("Recall@5", "retrieval/recall@5", 3),
+    ("MRR", "retrieval/mrr", 3),
+    ("Hits@1", "retrieval/hits@1", 3),
+    ("node recall", "retrieval/node_recall", 3),
+    ("node F1", "retrieval/node_f1", 3),
+    ("resolved recall", "retrieval/resolved_recall", 3),
+    ("resolved F1", "retrieval/resolved_f1", 3),
+    ("EM", "answer/em", 3),
+    ("F1", "answer/f1", 3),
+    ("coverage", "text/context_coverage_lexical", 3),
+    ("ROUGE-L", "text/rouge_l", 3),
+    ("cosine", "text/cosine_embedding", 3),
+    ("words", "text/words", 0),
+    ("retriever calls", "cost/retriever_calls", 1),
+    ("LLM calls", "cost/llm_calls", 1),
+    ("tokens", "tokens", 0),
+    ("failed", "failed", 0),
+)
+NO_GOLD = "no recall: there are no gold passages in these questions"
+NO_SHORT = "no EM, no F1: the reference answers of these questions are a sentence or more"
+MOST_TYPES = 12  # types of question that a table shows; a knowledge base has hundreds
+
+
+def metrics_table(runs: Iterable[tuple[str, Mapping[str, Any]]], title: str = "") -> str:
+    """Return runs as a table with the interval of Recall@5; below it by type, and what models replied badly."""
+    runs = list(runs)
+    columns = _columns([metrics for _, metrics in runs])
+    replies = {name: metrics["replies"] for name, metrics in runs if metrics.get("replies")}
+    has_bad = any(total(section)[0] for section in replies.values())
+    rows = []
+    for name, metrics in runs:
+        bad, asked = total(metrics.get("replies", {}))
+        share = [f"{bad:.0f} ({bad / asked:.0%})" if asked else "-"] if has_bad else []
+        rows.append([name, *(_figure(metrics, key, digits) for _, key, digits in columns), *share])
+    headings = ["run", *(heading for heading, _, _ in columns), *["bad replies"] * has_bad]
+    lines = [plain_table(headings, rows, title, 140 if len(columns) < 11 else 200), *_missing(runs)]
+    lines += _by_type(runs, columns)
+    if has_bad or len(runs) == 1:
+        lines += [replies_table(section, name * (len(runs) > 1)) for name, section in replies.items()]
+    return "\n".join(lines)
+
+
+def _columns(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, int]]:
+    """Return the columns of runs: those for some questions only (nodes, gold passages, long answers) where any is."""
+    columns = []
+    for heading, key, digits in COLUMNS:
+        keys = {name for metrics in runs for name in metrics if name == key or name.startswith(f"{key}@")}
+        if key.startswith(TEXT) or is_node_metric(key):
+            columns += [(heading + name.removeprefix(key), name, digits) for name in sorted(keys) if "_ci" not in name]
+        elif "/" not in key or not keys or any(metrics.get(key) is not None for metrics in runs):
+            columns.append((heading, key, digits))
+    return columns
+
+
+def _figure(metrics: Mapping[str, Any], key: str, digits: int) -> str:
+    if key == "tokens":
+        return f"{sum(metrics.get(f'cost/{kind}_tokens') or 0 for kind in ('prompt', 'completion')):.0f}"
+    if (value := metrics.get(key)) is None:
+        return "-"
+    return with_interval(value, metrics.get(f"{key}_ci") if key == "retrieval/recall@5" else None, digits)
+
+
+def _missing(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield why figures are missing, or of which questions they are."""
+    metrics = runs[0][1] if runs else {}
+    if without := metrics.get("no_gold", 0):
+        left = metrics["questions"] - without
+        yield f"recall, MRR: of the {left} questions with gold passages" if left else NO_GOLD
+    if texts := metrics.get("texts"):
+        left = metrics["questions"] - texts["long"]
+        yield f"EM, F1: of the {left} questions with short references" if left else NO_SHORT
+
+
+def _by_type(runs: Sequence[tuple[str, Mapping[str, Any]]], columns: Sequence[tuple[str, str, int]]) -> Iterator[str]:
+    """Yield a table of qualities by type of question, of several runs the first quality alone; none for one type."""
+    groups: Mapping[str, Mapping[str, Any]] = runs[0][1].get("by_type", {}) if runs else {}
+    if not 1 < len(groups) <= MOST_TYPES or any(m.get("by_type", {}).keys() != groups.keys() for _, m in runs):
+        return
+    quality = [c for c in columns if c[1].startswith(("retrieval/", "answer/", TEXT))]
+    quality = [c for c in quality if any(group.get(c[1]) is not None for group in groups.values())]
+    if len(runs) == 1:
+        quality = [c for c in quality if not c[1].startswith(TEXT)]  # `texts_table` shows these
+    else:
+        quality = [c for c in quality if c[1] in ("retrieval/recall@5", "answer/em") or c[1].startswith(TEXT)][:1]
+    rows = [
+        [heading if len(runs) == 1 else f"{name}, {heading}"]
+        + [_figure({**metrics["by_type"][group], f"{key}_ci": None}, key, digits) for group in groups]
+        for heading, key, digits in quality
+        for name, metrics in runs
+    ]
+    if rows:
+        yield plain_table(["by type", *(f"{name} ({group['count']})" for name, group in groups.items())], rows)
+
+
+def texts_table(metrics: Mapping[str, Any]) -> str:
+    """Return the metrics by texts: mean with its interval, floor, how far above it, and the means by type."""
+    texts = metrics["texts"]
+    types = {name: metrics["by_type"][name] for name in texts["by_type"]} if len(texts["by_type"]) > 1 else {}
+    rows = [
+        [
+            key.removeprefix(TEXT), with_interval(metrics[key], metrics.get(f"{key}_ci")), f"{floor['floor']:.3f}",
+            f"{floor['above']:.3f}", *(cell(group.get(key)) for group in types.values()),
+        ]
+        for key, floor in texts["floors"].items()
+    ]  # fmt: skip
+    lines = [plain_table(["by texts", "mean", "floor", "above", *types], rows, width=160)]
+    if texts["long"]:
+        limit = metrics["settings"]["long"]["answer_words"]
+        lengths = f"answers have {metrics['text/words']:.0f} words in the mean" + (f", cut to {limit}" if limit else "")
+        lines.append(f"{lengths}, references {metrics['text/reference_words']:.0f}; embedder: {texts['embedder']}")
+    lines.append("floor: with the reference of another question of the type; above: (mean - floor) / (1 - floor)")
+    return "\n".join(lines)
+
+
+def replies_table(section: Mapping[str, Mapping[str, float]], title: str = "") -> str:
+    """Return what each role's model was asked, spent and did wrong (`metrics.replies.by_role`), a column a role."""
+    used = [key for key in (*SPENT[1:], *KINDS) if any(key in counts for counts in section.values())]
+    rows = [
+        ["asked", *(f"{c['asked']:.0f}" for c in section.values())],
+        ["bad", *(f"{c['bad']:.0f} ({c['bad'] / c['asked']:.0%})" for c in section.values())],
+    ]
+    for key in used:
+        form = ".4g" if key == "cost" else ".0f"
+        rows.append([key.replace("_", " "), *(f"{c[key]:{form}}" if key in c else "" for c in section.values())])
+    return plain_table(["replies", *section], rows, title or "language models by role")

@@ -1,90 +1,260 @@
-"""Run a method on a benchmark and score it.
-
-    gnnrag evaluate configs/evaluate/2wiki.yaml method=bdtr retriever=chg roles=offline
-
-Without a config it is the sample's. The same command again continues an interrupted run. The last line printed is the
-run directory. The exit code is 1, and no table is printed, where every question failed; it is also 1 where more of a
-role's replies are bad than run.max_bad_replies. A scheduler's SIGTERM or SIGUSR1, or the file that the environment
-variable GNNRAG_STOP_FILE names, stops the run with exit code 75. data.limit=200 takes the first questions of the file;
-data.sample=200 draws as many from all of it, in proportion to their types.
-
-In parts, on as many machines as there are, in any order, and then together (what one process would have left):
-
-    gnnrag evaluate CONFIG shard=3/16          # the third of 16 parts
-    gnnrag evaluate CONFIG shard=merge
-
-A part ends with exit code 0 once each of its questions has a row: what is wrong with one holds up no merging.
-"""
+"""Commands that run methods on benchmarks: `evaluate`, `demo`, `cross-validate`, `audit`, `judge`."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from tqdm import tqdm
+import typer
 
-from gnnrag.cli.console import IndexProgress, describe_failures, note, split_arguments, tell
-from gnnrag.cli.tables import metrics_table, texts_table
+from gnnrag.audit import AuditRunConfig
+from gnnrag.audit import audit as run_audit
+from gnnrag.cli.console import (
+    SAMPLE,
+    AsJson,
+    Settings,
+    metrics_table,
+    note,
+    plain_table,
+    progress_bar,
+    show_remarks,
+    split,
+    texts_table,
+)
 from gnnrag.config import EvaluateConfig, is_given, load_config
+from gnnrag.errors import ConfigError
+from gnnrag.io import read_journal
+from gnnrag.judge import ROWS, JudgeConfig
+from gnnrag.judge import judge as run_judge
+from gnnrag.judge.tasks import LLM_ERROR
 from gnnrag.metrics.replies import remarks
-from gnnrag.registry import METHODS, RETRIEVERS, ROLES
-from gnnrag.run.evaluate import Observer, evaluate
-from gnnrag.run.pipeline import refuse_sample
-from gnnrag.run.rundir import MERGE, read_predictions, read_shard, run_label
-
-PARTS = {"method": METHODS, "retriever": RETRIEVERS, "roles": {f"{r}.{i}": "" for r in ROLES for i in ROLES[r]}}
-_LISTING = "\n".join(f"{name}: {', '.join(table)}" for name, table in PARTS.items())
-HELP = f"{__doc__}\n{_LISTING}\nsettings: gnnrag/config.py, and docs/settings.md"
-SAMPLE = "configs/evaluate/sample.yaml"
+from gnnrag.metrics.statistics import with_interval
+from gnnrag.reports import cross
+from gnnrag.run.evaluate import Observer, load_questions_for
+from gnnrag.run.evaluate import evaluate as run_evaluation
+from gnnrag.run.pipeline import open_shared_index, refuse_sample
+from gnnrag.run.rundir import read_predictions, read_shard, run_label
+from gnnrag.types import Prediction
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run; returns the exit code."""
-    source, overrides = split_arguments(arguments)
-    is_sample = source is None and not any(one.startswith("data.path=") for one in overrides)
-    config = load_config(EvaluateConfig, SAMPLE if is_sample else source, overrides)  # it has its own way of scoring
-    refuse_sample(config.index, is_given("data.path", source, overrides))
-    shard = read_shard(config.shard)
-    label = run_label(config) + (f" {shard}" if shard else "")
-    progress = IndexProgress()
-    bar: Any = None
+def evaluate(settings: Settings = []) -> int:  # noqa: B006 - typer's default
+    """Run a method on a benchmark and score it. Without a config it is the sample's.
 
-    def on_start(questions: int) -> None:
-        nonlocal bar
-        progress.close()
-        bar = tqdm(total=questions, unit=" questions", desc=label, file=sys.stderr, disable=None)
+    \b
+    gnnrag evaluate configs/evaluate/2wiki.yaml method=bdtr retriever=chg roles=offline
+    gnnrag evaluate CONFIG shard=3/16      the third of 16 shards, on any machine
+    gnnrag evaluate CONFIG shard=merge     all shards together
 
-    try:
-        with progress as on_index:
-            path, metrics = evaluate(config, Observer(on_index, lambda _: bar.update(), note, on_start))
-    finally:
-        if bar is not None:
-            bar.close()
-    return _report(config, label, path, metrics)
+    The same command again continues an interrupted run. The last line printed is the run directory. data.limit=200
+    takes the first questions, data.sample=200 draws as many in proportion to their types. The exit code is 1 where
+    every question failed, or more of a role's replies are bad than run.max_bad_replies.
+    """
+    source, overrides = split(settings)
+    if source is None and not is_given("data.path", None, overrides):
+        source = SAMPLE  # it has its own way of scoring
+    config = load_config(EvaluateConfig, source, overrides)
+    refuse_sample(config.index, source == SAMPLE or is_given("data.path", source, overrides))
+    label, shard = run_label(config), read_shard(config.shard)
+    with progress_bar() as advance:
+        questions = 0
 
+        def on_start(count: int) -> None:
+            nonlocal questions
+            questions = count
 
-def _report(config: EvaluateConfig, label: str, path: Path, metrics: dict[str, Any]) -> int:
-    """Print what a run gave; returns the exit code."""
-    shard, is_measured = read_shard(config.shard), metrics["failed"] < max(metrics["questions"], 1)
-    if shard:
-        note(f"part {shard} has ended, with {metrics['questions']} questions; shard={MERGE} puts all parts together")
-    elif is_measured:  # else its zeros would look like a result
+        observer = Observer(advance, lambda _: advance(label, 1, questions), note, on_start)
+        path, metrics = run_evaluation(config, observer)
+    is_measured = metrics["failed"] < max(metrics["questions"], 1)
+    if is_measured and not shard:  # else its zeros would look like a result
         print(metrics_table([(label, metrics)]))
         if metrics.get("texts", {}).get("floors"):
             print(texts_table(metrics))
     if metrics["failed"]:
-        print(describe_failures(read_predictions(path)), file=sys.stderr)
-    if hint := upload_hint(path):
-        note(hint)
+        note(failures(read_predictions(path)))
     most = config.run.max_bad_replies if is_measured and not shard else None
-    has_bad = tell(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, most))
+    has_bad = show_remarks(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, most))
     print(path)
     return 0 if shard or (is_measured and not has_bad) else 1
 
 
-def upload_hint(path: Path) -> str:
-    """Return how to upload what a run with run.tracking=offline left in its folder; empty where there is nothing."""
-    found = any((path / "wandb").glob("offline-run-*"))
-    return f"tracked offline; to upload it: wandb sync {path / 'wandb'}/offline-run-*" if found else ""
+def failures(predictions: Sequence[Prediction]) -> str:
+    """Return the distinct errors of a run, most frequent first, for a person."""
+    errors = Counter(re.sub(r"\(\d+\)", "(...)", p.error) for p in predictions if p.error)
+    failed, asked = errors.total(), len(predictions)
+    outcome = "all of them: nothing was measured" if failed == asked else "they score 0"
+    lines = [f"{failed} of {asked} questions failed, {outcome}; the same command tries them again"]
+    return "\n".join([*lines, *(f"  {count} x {message}" for message, count in errors.most_common(3))])
+
+
+def demo(settings: Settings = []) -> None:  # noqa: B006
+    """Index the sample and compare three methods on five retrievers: no language model, no network, five minutes."""
+    started = time.perf_counter()
+    parts = product(("single", "multihop", "bdtr"), ("bm25", "dense", "hybrid", "chg", "gfm"))
+    configs = [load_config(EvaluateConfig, SAMPLE, [*settings, f"method={m}", f"retriever={r}"]) for m, r in parts]
+    data = load_questions_for(configs[0])
+    rows = []
+    with progress_bar() as advance:
+        index = open_shared_index(configs, data.name, data.passages, advance)
+        for config in configs:
+            path, metrics = run_evaluation(config, Observer(on_note=note), index, data)
+            rows.append((run_label(config), metrics))
+            note(f"{run_label(config)}: {path}")
+    title = f"{data.name}: {len(data.questions)} questions, {len(data.passages)} passages, no language model"
+    print(metrics_table(rows, title))
+    print(f"{time.perf_counter() - started:.0f} s in all")
+
+
+def cross_validate(
+    settings: Settings,
+    sample: Annotated[int, typer.Option(help="so many questions, drawn by a hash of their ids; 0: all")] = 0,
+) -> int:
+    """Score trained parts inside a method, each question with a checkpoint that did not train on it.
+
+    \b
+    gnnrag cross-validate configs/evaluate/2wiki.yaml verifier=RUN method=bdtr retriever=dense
+    gnnrag cross-validate configs/evaluate/2wiki.yaml gnn=RUN retriever=gfm
+
+    RUN is a training of that part (gnn, verifier, thoughts, reader) with a checkpoint for each fold (cross=true) or
+    one. The questions that a fold reported on are answered with its checkpoint, and all are scored together as one run,
+    which gnnrag compare holds against others.
+    """
+    trained, rest = cross.split_trained(settings)
+    if not trained:
+        raise ConfigError("name a trained part and its run: gnn=RUN, verifier=RUN, thoughts=RUN or reader=RUN")
+    config = load_config(EvaluateConfig, *split(rest))
+    data = load_questions_for(config)
+    if sample:
+        data = replace(data, questions=cross.sampled(data.questions, sample))
+    parts = [cross.read_part(name, run, data) for name, run in trained.items()]
+    for part in parts:
+        note(f"{len(data.questions)} questions, {part.name}: {len(set(part.checkpoints.values()))} checkpoints")
+    with progress_bar() as advance:
+        path, metrics = cross.cross_evaluate(config, parts, data, Observer(advance, on_note=note))
+    print(metrics_table([(run_label(cross.swapped(config, parts)), metrics)]))
+    has_bad = show_remarks(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies))
+    print(path)
+    return int(has_bad)
+
+
+# ---------------------------------------------------------------------------------------------------------------- audit
+COSTS = {"seconds": "seconds_per_question", "LLM calls": "llm_calls", "tokens": "tokens", "USD": "usd"}
+
+
+def audit(settings: Settings = []) -> None:  # noqa: B006
+    """Audit flat retrieval: which classes of questions it fails, which route serves them, and what each route costs.
+
+    \b
+    gnnrag audit configs/evaluate/musique.yaml audit.labels=type audit.target=0.6
+
+    Questions are sampled by type and put into classes (passage_local, multi_hop, thematic) by the router, by their
+    type, or by a file of {"id", "class"} (audit.labels=FILE). All of them go through audit.flat, those of failing
+    classes through audit.routes (settings: gnnrag/audit.py). The last line printed is the directory with audit.json,
+    which also has the router's confusions and the cost of an average question.
+    """
+    config = load_config(AuditRunConfig, *split(settings))
+    with progress_bar() as advance:
+        path, report = run_audit(config, advance, note)
+    rows = []
+    if report["labels"] == "router":
+        note("the classes are the router's own: what it takes wrongly is counted where it put it")
+    for name, row in report["classes"].items():
+        for route, of in row["routes"].items():
+            mark = " (adopt)" if route == row["adopted"] else " (fails)" if route == "flat" and row["fails"] else ""
+            accuracy = with_interval(of["accuracy"], (of["low"], of["high"]))
+            costs = [f"{of[f'cost/{key}']:.4g}" for key in COSTS.values()]
+            rows.append([f"{name} {row['share']:.0%}", route + mark, str(of["n"]), accuracy, str(of["failed"]), *costs])
+        if row["n"] < 40:
+            note(f"{name} has {row['n']} questions; fewer than 40 make a wide interval")
+        if row["why"] and not row["judged"]:
+            note(f"{name} cannot be judged: {row['why']}")
+        elif row["fails"]:
+            note(f"{name} fails: {row['why']}; {row['adopted'] or 'no route'} closes enough of the gap")
+    title = f"{report['measure']}; {report['questions']} of {report['population']} questions"
+    print(plain_table(["class", "route", "n", "accuracy [95%]", "failed", *COSTS], rows, title))
+    print(path)
+
+
+# ---------------------------------------------------------------------------------------------------------------- judge
+def judge(settings: Settings, as_json: AsJson = False) -> int:
+    """Let a language model judge the answers of finished runs.
+
+    \b
+    gnnrag judge configs/judge/scores.yaml runs=[RUN,RUN] llm.model=MODEL
+    gnnrag judge configs/judge/pairwise.yaml runs=[RUN,RUN] limit=100
+
+    scores: six qualities from 0 to 10; three beside the golden answer make the A-Score, three beside the golden
+    evidence the E-Score. pairwise: the first run against each of the others, in both orders, in five dimensions.
+    Settings: gnnrag/judge/__init__.py. Judgements go to RUN/judgements/KIND; the same command again continues. --json
+    also has each quality and the differences. The exit code is 1 where no reply of a judgement could be read.
+    """
+    judged = run_judge(load_config(JudgeConfig, *split(settings)), note)
+    reports = judged["judgements"]
+    for report in reports:
+        for line in judge_remarks(report):
+            note(line)
+    if as_json:
+        print(json.dumps(judged, ensure_ascii=False, indent=2))
+    else:
+        for report in reports:
+            if report["read"] or not report["asked"]:
+                print(_judge_table(report))
+            print(report["path"])
+    return 0 if all(report["read"] or not report["asked"] for report in reports) else 1
+
+
+def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a reader of a judgement's figures should know."""
+    name, spent = " against ".join(report["runs"]), report["spent"]
+    parts = report["criteria"].values() if report["kind"] == "scores" else [report["counts"]]
+    missing = {why: sum(part[why] for part in parts) for why in ("malformed", "llm_error")}
+    if spent["malformed"]:
+        yield (
+            f"{name}: {spent['malformed']} of {spent['calls']} replies were malformed; {missing['malformed']} "
+            "values are missing for that, left out and not guessed"
+        )
+    if missing["llm_error"]:
+        rows = {(row["question_id"], row["part"]): row for row in read_journal(Path(report["path"]) / ROWS)}
+        errors = Counter(str(row["error"])[:300] for row in rows.values() if row["problem"] == LLM_ERROR).most_common(3)
+        why = "; ".join(f"{count} x {error}" for error, count in errors)
+        yield f"{name}: {missing['llm_error']} values are missing as calls failed; the same command tries again: {why}"
+    for run, counts in report["judged_runs"].items():
+        if counts["unanswered"]:
+            outcome = "score 0" if report["kind"] == "scores" else "lose"
+            yield f"{run}: {counts['unanswered']} questions without an answer {outcome}"
+    overall = report.get("dimensions", {}).get("overall", {})
+    if overall.get("better") == "too_few":
+        yield f"{name}: {overall['counted']} of {overall['asked']} questions have a value: too few to call a run better"
+    for dimension, position in report.get("position", {}).items():
+        if position["judged"] and not position["interval"][0] <= 0.5 <= position["interval"][1]:
+            yield f"{name}: of {dimension}, the answer shown first wins {position['first_wins']:.0%}"
+
+
+def _judge_table(report: Mapping[str, Any]) -> str:
+    title = f"{' against '.join(report['runs'])}: {report['questions']} questions, by {report['judge']['model']}"
+    if report["kind"] == "scores":
+        rows = [
+            (name, _mean(report[key], report[f"{key}_ci"], 2), str(report[f"{key}_counted"]))
+            for key, name in {"judge/a_score": "A-Score", "judge/e_score": "E-Score"}.items()
+        ]
+        return plain_table(("score", "mean [95%]", "questions"), rows, title)
+    names: dict[Any, str] = {
+        **dict(zip(("first", "second"), report["runs"], strict=True)),
+        "tie": "neither",
+        "too_few": "too few",
+    }
+    pairs = [
+        (name, _mean(of["win_rate"], of["interval"]), names.get(of.get("better"), "-"), f"{of['won']}/{of['asked']}")
+        for name, of in report["dimensions"].items()
+    ]
+    return plain_table(("dimension", "win rate [95%]", "better", "won"), pairs, title)
+
+
+def _mean(value: float | None, interval: Any, digits: int = 3) -> str:
+    return "-" if value is None else with_interval(value, interval, digits)

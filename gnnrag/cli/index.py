@@ -1,132 +1,189 @@
-"""Build, change and look at an index.
-
-    gnnrag index build configs/evaluate/2wiki.yaml [key=value ...]   what a run of that config would read
-    gnnrag index build data.path=FOLDER index.path=INDEX             a folder of your own documents
-    gnnrag index add INDEX PATH [CONFIG] [key=value ...]             documents, or a corpus.jsonl
-    gnnrag index remove INDEX FILE|ID [...] [CONFIG] [key=value ...] documents, or passages by their ids
-    gnnrag index inspect INDEX [--json]                              counts, sizes, hubs, gaps
-    gnnrag index inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
-    gnnrag index verify INDEX                                        every byte against its SHA-256
-    gnnrag index plan CONFIG passages=1000000 [key=value ...]        time, disk and memory by stage, by a sample
-    gnnrag index estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction
-    gnnrag index draft-schema INDEX > FILE                           types of its graph, for you to edit
-
-`index.stages=passages,text,hierarchy,lexical` builds only these stages. Adding and removing equal building the
-changed corpus from scratch; a killed build continues where it stopped. An index holds no addresses, keys or paths: what
-a language model or a file had part in is changed with the config that the index was built with.
-"""
+"""`gnnrag index`: build, change and look at an index."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import Annotated
 
-from rich.table import Table
+import typer
 
-from gnnrag.cli.changing import add, remove, report, tell_report
-from gnnrag.cli.console import IndexProgress, load_corpus, note, render, split_arguments
-from gnnrag.cli.inspecting import inspect
-from gnnrag.cli.planning import plan
-from gnnrag.config import EvaluateConfig, is_given, load_config
+from gnnrag.cli.console import (
+    AsJson,
+    Settings,
+    load_corpus,
+    note,
+    plain_table,
+    progress_bar,
+    replies_table,
+    split,
+)
+from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import load_passages
-from gnnrag.datasets.documents.report import write_report
-from gnnrag.errors import ArtefactError, GnnragError, nearest
+from gnnrag.datasets.documents.report import summary, write_report
 from gnnrag.extract.prompted import estimate_extraction
-from gnnrag.index.build import build_index
+from gnnrag.index.build import build_index, collect_garbage
+from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.index.index import Index
-from gnnrag.index.store import Store
+from gnnrag.io import write_atomic
 from gnnrag.llm.openai import prices_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
+from gnnrag.metrics.replies import by_writer
+from gnnrag.pages.inspection import inspect_index
 from gnnrag.roles.writers.tasks import model_settings
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
+from gnnrag.serve.still import render_page
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build, change and look at an index.")
+IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX")]
+Named = Annotated[list[str], typer.Argument(metavar="NAME [NAME ...] [CONFIG] [key=value ...]")]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Dispatch a subcommand; returns the exit code."""
-    commands: dict[str, Callable[[Sequence[str]], None]] = {
-        "build": build,
-        "add": add,
-        "remove": remove,
-        "inspect": inspect,
-        "verify": verify,
-        "plan": plan,
-        "estimate": estimate,
-        "draft-schema": draft_schema,
-    }
-    if not arguments or arguments[0] not in commands:
-        raise GnnragError(f"give a subcommand. {nearest(arguments[0] if arguments else '', commands)} See --help.")
-    commands[arguments[0]](arguments[1:])
-    return 0
+@app.command()
+def build(
+    settings: Settings = [],  # noqa: B006
+    stages: Annotated[str, typer.Option(help="only these, separated by commas")] = "",
+) -> None:
+    """Bring the index of a config up to date; a build that was cut off continues.
 
-
-def build(arguments: Sequence[str]) -> None:
-    """Bring the index of a config up to date."""
-    stages = [a.removeprefix("index.stages=") for a in arguments if a.startswith("index.stages=")]
-    source, overrides = split_arguments([a for a in arguments if not a.startswith("index.stages=")])
+    \b
+    gnnrag index build configs/evaluate/2wiki.yaml             what a run of that config would read
+    gnnrag index build data.path=FOLDER index.path=INDEX       a folder of your own documents
+    """
+    source, overrides = split(settings)
     config = load_config(EvaluateConfig, source, overrides)
     refuse_sample(config.index, is_given("data.path", source, overrides))
-    data = load_corpus(config.data.path, chunking(config.data), reports=True, titles=config.data.titles)
+    data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     path = index_path(config.index, data.name)
-    wanted = stages[0].split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
-    started = time.perf_counter()
-    with IndexProgress() as progress:
-        built = build_index(path, data.passages, index_settings(config), wanted, data_source(config.data), progress)
-    report(path, built, time.perf_counter() - started)
+    wanted = stages.split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
+
+    def make(advance: Callable[[str, int, int], None]) -> list[str]:
+        return build_index(path, data.passages, index_settings(config), wanted, data_source(config.data), advance)
+
+    _change(path, make)
     if data.report:
         write_report(path, data.report)
-        tell_report(data)
+        note("\n".join(summary(data.report)))
 
 
-def verify(arguments: Sequence[str]) -> None:
-    """Hash every file of an index; ArtefactError names the first that is damaged in each stage."""
-    if len(arguments) != 1:
-        raise GnnragError("usage: gnnrag index verify INDEX")
-    store = Store(Path(arguments[0]), is_held=True)
-    store.check_there()
-    problems = []
-    for stage, entry in store.manifest["stages"].items():
-        try:
-            store.folder(stage)
-        except ArtefactError as error:
-            problems.append(str(error))
-            continue
-        print(f"{stage}: {sum(file['bytes'] for file in entry['files'].values()):,} bytes as written")
-    if problems:
-        raise ArtefactError("; ".join(problems))
-    if not store.manifest["complete"]:
-        note("the last build was cut off, or is under way: run it again")
+@app.command()
+def add(index: IndexFolder, path: Path, settings: Settings = []) -> None:  # noqa: B006
+    """Add documents (or a corpus.jsonl), cut as those of the index are, or replace those with known names.
+
+    What a language model had part in is added with the config that the index was built with.
+    """
+    data = load_corpus(path, cut_as(index))
+    _change(index, lambda advance: add_documents(index, data, advance, _caller(settings)))
+    if data.report:
+        note("\n".join(summary(data.report)))
 
 
-def estimate(arguments: Sequence[str]) -> None:
-    """Print what reading the whole corpus with a language model will cost, before the first call."""
-    source, overrides = split_arguments(arguments)
+@app.command()
+def remove(index: IndexFolder, names: Named) -> None:
+    """Remove passages by id, or all that were cut from a document, named as the index does or by its path."""
+    known = {field.name for field in fields(EvaluateConfig)}  # an id may have a = in it, too
+    settings = [
+        n for n in names if n.endswith(".yaml") or (n.partition("=")[0].partition(".")[0] in known and "=" in n)
+    ]
+    rest = [name for name in names if name not in settings]
+    _change(index, lambda advance: remove_documents(index, rest, advance, _caller(settings)))
+
+
+def _caller(settings: Sequence[str]) -> IndexConfig | None:
+    """Return what settings give of what no index says, None without any; a model is one that they name."""
+    if not settings:
+        return None
+    source, overrides = split(settings)
     config = load_config(EvaluateConfig, source, overrides)
+    index = replace(config.index, llm_cache=config.llm_cache)
+    named = any(is_given(key, source, overrides) for key in ("llm.name", "llm.model", "llm.base_url"))
+    return replace(index, llm=to_plain(config.llm)) if index.llm is None and named else index
+
+
+def _change(path: Path, change: Callable[[Callable[[str, int, int], None]], list[str]]) -> None:
+    """Change an index, and print what was built, how fast, and where it is."""
+    started = time.perf_counter()
+    with progress_bar() as advance:
+        built = change(advance)
+    index = Index(path)
+    done = f"built {', '.join(built)}" if built else "nothing to do"
+    print(f"{done} in {time.perf_counter() - started:.2f} s; {len(index.passages)} passages")
+    for stage in built:
+        if writers := by_writer(index.record(stage)["counts"]):
+            print(replies_table(writers, f"writers of the stage {stage}"))
+    print(path)
+
+
+@app.command()
+def gc(index: IndexFolder) -> None:
+    """Delete artefacts of earlier passages or settings; close what reads them first."""
+    for name in collect_garbage(index):
+        print(f"deleted {name}")
+
+
+@app.command()
+def estimate(settings: Settings = []) -> None:  # noqa: B006
+    """Print what reading the whole corpus with a language model will cost: calls, tokens, money."""
+    config = load_config(EvaluateConfig, *split(settings))
     data = load_passages(config.data.path, chunking(config.data))
     extract = replace(config.index.extract, method="prompted")
-    index = index_settings(replace(config, index=replace(config.index, extract=extract)))
-    backend, llm = model_settings(index, "triples")
+    backend, llm = model_settings(
+        index_settings(replace(config, index=replace(config.index, extract=extract))), "triples"
+    )
     prices = prices_of(llm)
-    found = estimate_extraction(data.passages, extract, *prices)
-    table = Table("what", "figure", title=f"extraction by {getattr(llm, 'model', backend)}: {extract.format}")
-    for name, value in asdict(found).items():
-        table.add_row(name.replace("_", " "), f"{value:,.2f}" if name == "cost" else f"{value:,}")
-    print(render(table))
+    figures = asdict(estimate_extraction(data.passages, extract, *prices))
+    rows = [(k.replace("_", " "), f"{v:,.2f}" if k == "cost" else f"{v:,}") for k, v in figures.items()]
+    print(plain_table(("what", "figure"), rows, f"extraction by {getattr(llm, 'model', backend)}: {extract.format}"))
     if not any(prices):
-        section = "index.llm" if config.index.llm else "llm"
-        note(f"give {section}.price_in and {section}.price_out, per million tokens, for the cost")
+        note("give llm.price_in and llm.price_out, per million tokens, for the cost")
     note("summaries, reports and curation by a model are not counted")
-    for name, limit, spent in (
-        ("max_calls", config.index.max_calls, found.calls),
-        ("max_tokens", config.index.max_tokens, found.prompt_tokens + found.completion_tokens),
-    ):
-        if limit is not None and spent > limit:
-            note(f"index.{name}={limit:,} would stop the build")
 
 
-def draft_schema(arguments: Sequence[str]) -> None:
-    """Print a draft of the schema of an index's knowledge graph, for `method.schema_file`."""
-    if len(arguments) != 1:
-        raise GnnragError("usage: gnnrag index draft-schema INDEX > FILE")
-    print(to_yaml(draft(Index(arguments[0]).knowledge)), end="")
+@app.command()
+def draft_schema(index: IndexFolder) -> None:
+    """Print a draft of the schema of an index's knowledge graph, for you to edit (method.schema_file)."""
+    print(to_yaml(draft(Index(index).knowledge)), end="")
+
+
+@app.command()
+def inspect(
+    index: IndexFolder,
+    html: Annotated[Path | None, typer.Option(help="write a page that draws a part of the knowledge graph")] = None,
+    entity: Annotated[str | None, typer.Option(help="with --html: what it is drawn around")] = None,
+    question: Annotated[str | None, typer.Option(help="with --html: draw what this question finds")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print counts, sizes, hubs and gaps of an index, or draw a part of it."""
+    if html:
+        write_atomic(html, render_page(Index(index), entity, question))
+        print(html)
+        return
+    report = inspect_index(index)
+    if as_json:
+        print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
+        return
+    stages = [
+        (line.name, ", ".join(f"{v} {k}" for k, v in line.facts.items()), f"{line.bytes / 1e6:.2f}", line.state)
+        for line in report.stages
+    ]
+    print(plain_table(("stage", "holds", "MB", "state"), stages, f"index {report.root}"))
+    graphs = []
+    for graph in report.graphs:
+        hubs = "\n".join(f"{hub.name} ({hub.degree})" for hub in graph.hubs[:5])
+        counts = [f"{n:,}" for n in (graph.nodes, graph.edges, graph.isolated, graph.components)]
+        graphs.append([graph.name, *counts, str(graph.mean_degree), hubs])
+        if graph.joins_everything:
+            shares = (f"{hub.name} ({hub.degree / (graph.nodes - 1):.0%})" for hub in graph.joins_everything)
+            note(f"{graph.name}: joined to more than a tenth of all others, which says little: {', '.join(shares)}")
+    headings = ["graph", "nodes", "joined pairs", "isolated", "connected parts", "mean neighbours", "hubs"]
+    print(plain_table(headings, graphs))
+    if gaps := report.extraction:
+        note(
+            f"extraction: {gaps.malformed} malformed triples; of {gaps.passages} passages {gaps.without_record} have "
+            f"no record and {gaps.without_triples} no triples {', '.join(gaps.examples)}"
+        )
+    for name, size in report.unfinished.items():
+        note(f"cut off in {name}: {size / 1e6:.2f} MB of work are kept")

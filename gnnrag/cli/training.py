@@ -1,69 +1,84 @@
-"""What a training script does, in order: settings, processes, data, a training for each fold, the final table."""
+"""Commands that train parts and write the rows they train on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import torch
-from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
+import typer
 
-from gnnrag.cli.console import IndexProgress, note, render, split_arguments
-from gnnrag.cli.start import STOPPED
-from gnnrag.common.files import read_journal
-from gnnrag.errors import ConfigError
-from gnnrag.metrics.statistics import with_interval
+from gnnrag.cli.console import Settings, note, plain_table, progress_bar, split
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.datasets.base import load_dataset
+from gnnrag.errors import ConfigError, DataError, nearest
+from gnnrag.io import read_journal, write_jsonl
+from gnnrag.metrics.statistics import bootstrap_interval, with_interval
+from gnnrag.metrics.sub_questions import gold_sub_questions, match
 from gnnrag.registry import TRAININGS
-from gnnrag.run.stopping import stop_flag
-from gnnrag.training.base import RunContext, chosen_training, shut_down, train
-from gnnrag.training.config import FitConfig, check_fit
-from gnnrag.training.report import Report, write_report
-from gnnrag.training.rundir import draw_curves, refuse_other_layout
+from gnnrag.run.evaluate import Observer
+from gnnrag.run.rundir import run_label
+from gnnrag.run.stopping import StoppedError, stop_flag
 
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
-_PLACES = ("path", "root", "cache", "notes", "measured", "name")  # settings that only say where things lie
+PLACES = ("path", "root", "cache", "notes", "measured", "name")  # settings that only say where things lie
 
 
-def run_training(script: str, arguments: Sequence[str]) -> int:
-    """Train, and stop at a signal; see `_run`."""
-    with stop_flag() as stop:
-        return _run(script, arguments, stop.is_set)
+def train(
+    part: Annotated[str, typer.Argument(help="gnn, verifier, thoughts, reader or encoder")],
+    settings: Settings = [],  # noqa: B006
+) -> None:
+    """Train a part that methods and retrievers take, once or (cross=true) once for each fold.
 
+    \b
+    gnnrag train gnn configs/train/gnn_sample.yaml run.name=mine
+    gnnrag train verifier configs/train/verifier.yaml
+    accelerate launch training/train_verifier.py configs/train/verifier.yaml      several GPUs or nodes
 
-def _run(script: str, arguments: Sequence[str], stop: Callable[[], bool]) -> int:
-    """Train once, or once for each fold (`cross=true`); write the report on all of them, and print it.
-
-    Returns:
-        The exit code.
+    The same command continues a run that was cut off. The last line printed is the run directory: give it as
+    roles.verifier.path=DIR roles.verifier=tuned, or gnn.checkpoint=DIR.
     """
-    source, overrides = split_arguments(arguments)
+    script = f"train_{part}.py"
+    if script not in TRAININGS:
+        raise ConfigError(f"train {part}: {nearest(part, [name[6:-3] for name in TRAININGS])}")
+    with stop_flag() as stop:
+        run_training(script, settings, stop.is_set)
+
+
+def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] = lambda: False) -> Path:
+    """Train each fold, write the report on all of them and print it; returns the run directory.
+
+    Raises StoppedError where `stop()` became true: the state is saved.
+    """
+    from gnnrag.training.base import chosen_training, shut_down
+    from gnnrag.training.base import train as train_fold
+    from gnnrag.training.config import check_fit
+    from gnnrag.training.report import Report, write_report
+    from gnnrag.training.rundir import draw_curves, refuse_other_layout
+
+    source, overrides = split(settings)
     kind = chosen_training(TRAININGS[script], source, overrides)
     config = kind.load(source, overrides)
     check_fit(config.fit)
     context = run_context(config.fit, script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)
-
-    with IndexProgress() as on_index:
-        data = context.in_turn(lambda: kind.open(config, context, on_index))
-
+    with progress_bar() as advance:
+        data = context.in_turn(lambda: kind.open(config, context, advance))
     cross = kind.is_crossed(config)
     folds = list(range(config.folds.count)) if cross else [config.folds.report]
     refuse_other_layout(path, folds if cross else None)
     rows: Report = []
     for fold in folds:
         folder = path / f"fold{fold}" if cross else path
-        training = kind(config, data, fold, context)
-        reported = train(folder, training)
+        reported = train_fold(folder, kind(config, data, fold, context))
         if reported is None:
-            note(f"stopped; the same command continues {folder}")
             shut_down(context.accelerator)
-            return STOPPED
+            raise StoppedError(f"stopped; the same command continues {folder}")
         rows += reported
-
     if context.accelerator.is_main_process:
         metrics = write_report(path, sorted(rows, key=lambda row: (row["set"], row["id"])), {"folds": folds})
         if rows:
@@ -73,34 +88,176 @@ def _run(script: str, arguments: Sequence[str], stop: Callable[[], bool]) -> int
             draw_curves(curves, path / "curves.png", path.name)
         print(path)
     shut_down(context.accelerator)
-    return 0
+    return path
 
 
-def run_context(
-    fit: FitConfig, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]
-) -> RunContext:
-    """Return processes, devices, and what stops a training; `script` and its arguments go into the card."""
-    handlers = [
-        DistributedDataParallelKwargs(find_unused_parameters=True),  # not every part is used with every setting
-        InitProcessGroupKwargs(timeout=PATIENCE),
-    ]
+def run_context(fit: Any, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]) -> Any:
+    """Return processes, devices, and what stops a training; `script` and its arguments go into the model card."""
+    import torch
+    from accelerate import Accelerator
+    from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
+
+    from gnnrag.training.base import RunContext
+
     has_gpu = torch.cuda.is_available()
     if fit.precision == "fp16" and not has_gpu:
         raise ConfigError("fit.precision=fp16 needs a GPU; give bf16 or no")
-    accelerator = Accelerator(mixed_precision=fit.precision, cpu=not has_gpu, kwargs_handlers=handlers)  # type: ignore[arg-type]
-    kept = [o for o in overrides if o.split("=")[0].rsplit(".", 1)[-1] not in _PLACES]
-    command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *kept])
+    handlers: list[Any] = [
+        DistributedDataParallelKwargs(find_unused_parameters=True),  # not every part is used with every setting
+        InitProcessGroupKwargs(timeout=PATIENCE),
+    ]
+    accelerator = Accelerator(mixed_precision=fit.precision, cpu=not has_gpu, kwargs_handlers=handlers)
+    lasting = [item for item in overrides if item.split("=")[0].rsplit(".", 1)[-1] not in PLACES]
+    command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *lasting])
     return RunContext(accelerator, stop, note, command)
 
 
-def report_table(metrics: dict[str, Any], columns: Sequence[str]) -> str:
+def report_table(metrics: Mapping[str, Any], columns: Sequence[str]) -> str:
     """Return the means of a report, a line for each set; a metric that no set has is left out."""
-    from rich.table import Table
-
     sets = {name: row for name, row in metrics.items() if isinstance(row, dict)}
     names = [name for name in columns if any(name in row for row in sets.values())]
-    table = Table("set", "questions", *names)
-    for name, row in sets.items():
-        cells = [with_interval(row[n], row[f"{n}_ci"]) if n in row else "-" for n in names]
-        table.add_row(name, str(row["questions"]), *cells)
-    return render(table)
+    rows = [
+        [name, str(row["questions"]), *(with_interval(row[n], row[f"{n}_ci"]) if n in row else "-" for n in names)]
+        for name, row in sets.items()
+    ]
+    return plain_table(["set", "questions", *names], rows)
+
+
+# ------------------------------------------------------------------------------------------------------ training rows
+def collect_traces(settings: Settings) -> None:
+    """Record a teacher's decisions as training rows: verifier.jsonl, thoughts.jsonl, a data card.
+
+    \b
+    gnnrag collect-traces configs/evaluate/2wiki.yaml method=bdtr roles.verifier=oracle out=DIR
+    gnnrag collect-traces join DIR1 DIR2 out=DIR            several folders as one
+    gnnrag collect-traces import verifier.jsonl out=DIR     rows recorded elsewhere (data/README.md)
+
+    Any method that asks `thoughts` or `verifier`, any teacher. Own settings (gnnrag/training/rows.py) stand beside
+    those of the run: keep.helped=false mine=[bm25,dense] without=RUN folds.count=5. The same command continues.
+    """
+    from gnnrag.training.collect import collect, join, recorded_roles, take_in
+    from gnnrag.training.rows import TracesConfig, check_traces
+
+    known = {field.name for field in fields(TracesConfig)}
+    own = [item for item in settings if item.partition("=")[0].partition(".")[0] in known and "=" in item]
+    config = load_config(TracesConfig, None, own)
+    check_traces(config)
+    rest = [item for item in settings if item not in own]
+    if rest[:1] == ["join"]:
+        meta = join([Path(item) for item in rest[1:]], config)
+    elif rest[:1] == ["import"]:
+        if len(rest) != 2:
+            raise ConfigError(f"import takes one file, got {', '.join(rest[1:]) or 'none'}")
+        meta = take_in(Path(rest[1]), config)
+    else:
+        source, overrides = split(rest)
+        run = load_config(EvaluateConfig, source, overrides)
+        recorded_roles(run)  # a method without them is refused before the data is read
+        with progress_bar() as advance:
+            questions, label = [0], run_label(run)
+            observer = Observer(advance, lambda _: advance(label, 1, questions[-1]), note, questions.append)
+            meta = collect(run, config, observer)
+    steps = [(role, step, str(n)) for role, counts in meta["counts"].items() for step, n in counts.items()]
+    print(plain_table(("role", "step", "rows"), steps, "what was kept"))
+    parts = [
+        (f"{role}.jsonl", part, str(n["rows"]), str(n["questions"]))
+        for role, counts in meta["parts"].items()
+        for part, n in counts.items()
+    ]
+    print(plain_table(("file", "part", "rows", "questions"), parts, "of how many questions"))
+    print("\n".join(str(Path(config.out) / name) for name in meta["files"]))
+
+
+def _write_rows(out: str, rows: Sequence[Any], sets: Sequence[str], lacking: str) -> None:
+    """Write training rows, and print how many each set and part has. Raises DataError where there are none."""
+    from gnnrag.training.rows import plain_rows
+
+    if not rows:
+        raise DataError(", ".join(sets), lacking)
+    path = Path(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_jsonl(path, plain_rows(rows))
+    for (name, part), count in sorted(Counter((row.set, row.part) for row in rows).items()):
+        print(f"{name}, {part}: {count} rows")
+    print(path)
+
+
+def reader_rows(settings: Settings) -> None:
+    """Write the rows that a causal reader is trained on, from questions with gold passages and answers.
+
+    \b
+    gnnrag reader-rows out=traces/reader/rows.jsonl sets.squad.path=data/squad sets.squad.split=train
+
+    A row shows the gold passages among others, or, `unanswerable` of the rows, only others. Settings:
+    gnnrag/training/language/reader_rows.py.
+    """
+    from gnnrag.training.language import reader_rows as making
+
+    config = load_config(making.ReaderRowsConfig, *split(settings))
+    making.check_reader_rows(config)
+    _write_rows(
+        config.out, list(making.reader_rows(config)), [*config.sets], "no question has answers and gold passages"
+    )
+
+
+def sub_question_rows(settings: Settings) -> None:
+    """Write the rows that a thought generator is trained on, from questions that come with sub-questions.
+
+    \b
+    gnnrag sub-question-rows out=traces/thoughts.jsonl sets.2wiki.path=data/2wiki-train sets.2wiki.split=train
+
+    Each hop gives a row: the passages of the hops before it, and what to ask next. Settings:
+    gnnrag/training/sub_questions.py.
+    """
+    from gnnrag.training import sub_questions as making
+
+    config = load_config(making.SubQuestionsConfig, *split(settings))
+    making.check_sub_questions(config)
+    dropped: Counter[str] = Counter()
+    rows = list(making.sub_question_rows(config, dropped))
+    _write_rows(config.out, rows, [*config.sets], "no question has sub-questions, one for each of its evidence triples")
+    for reason, count in sorted(dropped.items()):
+        note(f"left out, {reason}: {count}")
+
+
+def compose_questions(settings: Settings) -> None:
+    """Join sets into one corpus, with questions of two and three hops composed of their single ones.
+
+    \b
+    gnnrag compose-questions out=runs/joined sets=[data/squad,data/2wiki-train]
+
+    A name in one question gives way to another question whose answer it is, as in MuSiQue. The folder is a set like any
+    other (data.path=runs/joined data.split=train). Settings: gnnrag/training/joining.py.
+    """
+    from gnnrag.training.joining import JoinConfig, join_sets
+
+    config = load_config(JoinConfig, *split(settings))
+    print(", ".join(f"{number} {name}" for name, number in join_sets(config).items()))
+    print(config.out)
+
+
+def match_thoughts(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN [RUN ...]")],
+    data: Annotated[str, typer.Option(help="folder of the set, with a decomposition of its questions (musique)")],
+) -> None:
+    """Compare what runs asked after the question with the gold sub-questions of the set.
+
+    Precision and recall are of token F1, with the nearest sub-question or query. Means over the questions with a
+    decomposition, 95% bootstrap intervals by question behind them.
+    """
+    gold = {q.id: parts for q in load_dataset(data, "dev").questions if (parts := gold_sub_questions(q))}
+    if not gold:
+        raise DataError(data, "no question has a decomposition")
+    names = ("precision", "recall", "f1", "asked", "gold", "same_number")
+    rows = []
+    for run in runs:
+        scores = []
+        for row in read_journal(run / "traces.jsonl"):
+            if row["question_id"] in gold:
+                queries = [e["text"] for e in row["events"] if e["event"] == "query" and e["round"] > 0]
+                scores.append(match(list(dict.fromkeys(queries)), gold[row["question_id"]]))
+        if not scores:
+            raise DataError(run, "answered no question that has a decomposition")
+        means = [bootstrap_interval([score[name] for score in scores]) for name in names]
+        rows.append([run.name, str(len(scores)), *(with_interval(m.mean, (m.low, m.high)) for m in means)])
+    print(plain_table(["run", "questions", *names], rows, "thoughts beside gold sub-questions"))

@@ -151,7 +151,7 @@ class EntityQuestions:
         kept = kept[(kept[:, 1] >= first) | (first > 0) & (kept[:, 1] == SIMILAR)]
         if not len(kept):
             raise ConfigError(
-                f"index {index.store.root} has no facts for a network of mode 'entity': build it with triples "
+                f"index {index.root} has no facts for a network of mode 'entity': build it with triples "
                 "(index.extract.method=precomputed, kb or prompted), or use a checkpoint of mode 'node'"
             )
         self.graph = replace(self.whole, triples=kept)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
-from gnnrag.common.splicing import Kept, by_first, find_all, in_order, splice_keys, splice_texts, spliced
 from gnnrag.common.tables import (
     KeyedLists,
     Keys,
@@ -22,7 +21,6 @@ from gnnrag.common.tables import (
     check_below,
     load_strings,
     map_array,
-    numbered_after,
     put_arrays_apart,
     read_few,
 )
@@ -250,83 +248,3 @@ def _is_valid(indptr: np.ndarray, indices: np.ndarray, num_rows: int, num_column
     if indptr.shape != (num_rows + 1,) or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
         return False
     return not len(indices) or (indices.min() >= 0 and indices.max() < num_columns)
-
-
-def splice_hierarchy(before: HierarchyGraph, kept: Kept, texts: Sequence[PassageText]) -> HierarchyGraph:
-    """Return what `build_hierarchy` makes of `texts`, of which an earlier graph knows most passages.
-
-    Only the texts of new passages are read, and of those in which a known sentence now stands for the first time.
-    """
-    new = [texts[position] for position in kept.missing]
-    said = list(dict.fromkeys(sentence for text in new for sentence in text.sentences))
-    known, (numbers, others) = len(before.sentences), _known(before.sentences, said)
-    own = Lists.of([numbers[sentence] for sentence in text.sentences] for text in new)
-    old_rows = Lists(before.passage_indptr, before.passage_sentences)
-    rows = spliced(old_rows, own, kept.rows)
-    order, first, number = by_first(rows.values, known + len(others))
-
-    # A sentence has the phrases of the passage that is the first to say it.
-    owners = np.searchsorted(rows.indptr, first, side="right") - 1
-    _, old_first, old_number = by_first(before.passage_sentences, known)
-    old_owners = np.searchsorted(before.passage_indptr, old_first, side="right") - 1
-    is_same = np.zeros(len(order), dtype=bool)
-    at = np.flatnonzero(order < known)
-    is_same[at] = kept.old[owners[at]] == old_owners[old_number[order[at]]]
-    read = {position: text for position, text in zip(kept.missing, new, strict=True)}
-    strings = Texts.of(before.sentences)
-    held: list[list[str]] = []
-    for i in np.flatnonzero(~is_same).tolist():
-        owner, sentence = int(owners[i]), int(order[i])
-        text = read[owner] if owner in read else read.setdefault(owner, texts[owner])
-        wanted = strings[sentence] if sentence < known else others[sentence - known]
-        held.append([p for p in dict.fromkeys(text.phrases[text.sentences.index(wanted)]) if p.strip()])
-    places, other_phrases = _known(before.phrases, list(dict.fromkeys(p for row in held for p in row)))
-    phrase_rows = order.copy()
-    phrase_rows[~is_same] = known + np.arange(len(held))
-    old_rows = Lists(before.sentence_indptr, before.sentence_phrases)
-    found = spliced(old_rows, Lists.of([places[p] for p in row] for row in held), phrase_rows)
-    phrase_order, _, phrase_number = by_first(found.values, len(before.phrases) + len(other_phrases))
-    graph = HierarchyGraph(
-        num_passages=len(rows),
-        sentences=read_few(splice_texts(strings, others, order)),
-        phrases=read_few(splice_texts(before.phrases, other_phrases, phrase_order)),
-        passage_indptr=rows.indptr.astype(np.int32),
-        passage_sentences=number[rows.values],
-        sentence_indptr=found.indptr.astype(np.int32),
-        sentence_phrases=phrase_number[found.values],
-    )
-    names = _spliced_names(before, graph, other_phrases, phrase_order)
-    return replace(graph, stored=Stored(graph.neighbours, names))
-
-
-def _known(strings: Sequence[str], wanted: list[str]) -> tuple[dict[str, int], list[str]]:
-    """Return what `Keys.numbered` does, of strings without such a table."""
-    return numbered_after(dict(zip(wanted, find_all(strings, wanted).tolist(), strict=True)), len(strings))
-
-
-def _spliced_names(before: HierarchyGraph, graph: HierarchyGraph, others: list[str], order: np.ndarray) -> Names:
-    """Name the phrases of a graph that were those of an earlier one, followed by others, in another order."""
-    old, keys = before.names, [phrase_key(phrase) for phrase in others]
-    place, wanted = old.nodes.keys_.numbered(key for key in keys if key)
-    of_others = [place.get(key, -1) for key in keys]
-    numbers = np.concatenate([old.key_of, np.array(of_others, dtype=np.int32)])[order]
-    key_order, _, key_number = by_first(numbers[numbers >= 0], len(old.nodes) + len(wanted))
-    key_of = np.append(key_number, np.int32(-1))[numbers]  # the last: of those that have none
-
-    # Words are counted anew of the phrases alone that more or fewer sentences hold than before.
-    degrees = np.zeros((2, len(before.phrases) + len(others)), dtype=np.int64)
-    degrees[0, : len(before.phrases)] = before.degrees[before.first_phrase :]
-    degrees[1, order] = graph.degrees[graph.first_phrase :]
-    changes: Counter[str] = Counter()
-    for phrase in np.flatnonzero(degrees[0] != degrees[1]).tolist():
-        at = phrase - len(before.phrases)
-        key = keys[at] if at >= 0 else before.phrase_keys[phrase]
-        for word in set(key.split()):
-            changes[word] += int(degrees[1, phrase] - degrees[0, phrase])
-    number, wanted_words = old.words.numbered(sorted(changes))
-    counts = np.concatenate([old.counts, np.zeros(len(wanted_words), dtype=np.int64)])
-    counts[[number[word] for word in changes]] += np.array(list(changes.values()), dtype=np.int64)
-    words = in_order(old.words.strings, wanted_words)
-    words = words[counts[words] > 0]
-    nodes = _nodes(splice_keys(old.nodes.keys_, wanted, key_order), key_of, graph.first_phrase)
-    return Names(nodes, key_of, splice_keys(old.words, wanted_words, words), counts[words])

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnrag.common.splicing import Kept, by_first
 from gnnrag.common.tables import check_below, map_array, put_arrays_apart
 from gnnrag.datasets.chunk import document_of
 from gnnrag.text.subjects import PATH
@@ -50,21 +49,4 @@ def layout_of(passages: Sequence[Passage]) -> Layout:
         heading, is_path, _ = passage.title.partition(PATH)
         if is_path:
             sections[position] = numbers.setdefault((document_of(passage.id), heading), len(numbers) + 1)
-    return Layout(following, sections)
-
-
-def splice_layout(before: Layout, kept: Kept, passages: Sequence[Passage]) -> Layout:
-    """Return `layout_of(passages)`; where only passages come and go that are no parts, those that stay are not read."""
-    gone, new = np.flatnonzero(kept.now < 0), [passages[i] for i in kept.missing]
-    is_followed = np.zeros(kept.count + 1, dtype=bool)
-    is_followed[before.following] = True
-    was_part = (before.following[gone] >= 0) | is_followed[gone] | (before.sections[gone] > 0)
-    if was_part.any() or any("#" in p.id or PATH in p.title for p in new):
-        return layout_of(passages)
-    following, sections = (np.full(len(passages), value, dtype=np.int32) for value in (-1, 0))
-    there = kept.old >= 0
-    after, numbers = before.following[kept.old[there]], before.sections[kept.old[there]]
-    following[there] = np.where(after >= 0, kept.now[after], -1)
-    _, _, number = by_first(numbers[numbers > 0], int(numbers.max(initial=0)) + 1)
-    sections[there] = number[numbers] + 1
     return Layout(following, sections)

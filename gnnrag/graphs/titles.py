@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from gnnrag.common.splicing import Kept, by_first, in_order, splice_keys, spliced
 from gnnrag.common.tables import KeyedLists, Keys, Lists, distinct, map_array, put_arrays_apart
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.hierarchy import HierarchyGraph, Names
@@ -86,31 +85,21 @@ FULL, BARE, SUBJECT = 1, 2, 4  # a title; a title without its qualifier; what a 
 
 
 def build_titles(
-    graph: HierarchyGraph,
-    titles: Iterable[str],
-    subjects: Iterable[Sequence[Subject]] = (),
-    before: tuple[TitleTables, Kept] | None = None,
+    graph: HierarchyGraph, titles: Iterable[str], subjects: Iterable[Sequence[Subject]] = ()
 ) -> TitleTables:
     """Collect what passages are known by; node i of `graph` is the passage of the i-th title.
 
     A title is known with and without its parenthetical qualifier; a passage without one, by what its text is about
-    (`subjects`, a row a passage, empty where it has a title), which is as sure as the text makes it. Given the tables
-    of an earlier corpus and what of it stays, `titles` and `subjects` are of the passages alone that it has not.
+    (`subjects`, a row a passage, empty where it has a title), which is as sure as the text makes it.
     """
     rows = [_names(title, row) for title, row in zip(titles, chain(subjects, repeat(())), strict=False)]
-    old, kept = before or (_NOTHING, Kept(np.full(len(rows), -1), 0))
     names = list(dict.fromkeys(name for row in rows for name in row))
-    number, others = old.forms.keys_.numbered(names)
-    mine = Lists.of([number[name] for name in row] for row in rows)
-    sure = np.array([known for row in rows for _, known in row.values()], dtype=np.float64)
+    number = {name: i for i, name in enumerate(names)}
+    own = Lists.of([number[name] for name in row] for row in rows)
+    known = np.array([sure for row in rows for _, sure in row.values()], dtype=np.float64)
     kinds = np.array([kind for row in rows for kind, _ in row.values()], dtype=np.uint8)
-    own = spliced(old.own, mine, kept.rows)
-    known = spliced(Lists(old.own.indptr, old.known), Lists(mine.indptr, sure), kept.rows).values
-    kinds = spliced(Lists(old.own.indptr, old.kinds), Lists(mine.indptr, kinds), kept.rows).values
-    order, _, place = by_first(own.values, len(old.forms) + len(others))
-    own = Lists(own.indptr, place[own.values])
-    keys = splice_keys(old.forms.keys_, others, order)
-    words, parts, counts = _words(graph.names, old, others, order)
+    keys = Keys.of(names)
+    words, parts, counts = _words(graph.names, names)
     holders = Lists.grouped(parts.values, len(words))
     holders = Lists(holders.indptr, np.repeat(np.arange(len(keys), dtype=np.int32), parts.sizes)[holders.values])
     num_sentences = max(len(graph.sentences), 1)
@@ -140,18 +129,14 @@ def _names(title: str, subjects: Iterable[Subject]) -> dict[str, tuple[int, floa
     return found
 
 
-def _words(names: Names, old: TitleTables, others: list[str], order: np.ndarray) -> tuple[Keys, Lists, np.ndarray]:
+def _words(names: Names, forms: Sequence[str]) -> tuple[Keys, Lists, np.ndarray]:
     """Return the words of forms, sorted; those of each form; and how often sentences name something with the word."""
-    split = [content(form.split()) for form in others]
-    number, new = old.words.keys_.numbered(sorted({word for row in split for word in row}))
-    parts = spliced(old.parts, Lists.of([number[word] for word in row] for row in split), order)
-    rows, place = in_order(old.words.keys_.strings, new), np.zeros(len(old.words) + len(new), dtype=np.int32)
-    rows = rows[np.isin(rows, distinct(parts.values))]
-    place[rows] = np.arange(len(rows), dtype=np.int32)
-    words = splice_keys(old.words.keys_, new, rows)
+    split = [content(form.split()) for form in forms]
+    words = Keys.of(sorted({word for row in split for word in row}))
+    parts = Lists.of([words[word] for word in row] for row in split)
     at = names.words.matched(words)
     counts = np.where(at >= 0, names.counts[at] if len(names.counts) else 0, 0)
-    return words, Lists(parts.indptr, place[parts.values]), counts
+    return words, parts, counts
 
 
 def _weights(parts: Lists, counts: np.ndarray, num_sentences: int) -> np.ndarray:
@@ -194,20 +179,6 @@ def rarity_of(count: int, num_sentences: int) -> float:
     return math.log1p(num_sentences / (1 + count))
 
 
-_NO_LISTS = Lists.of(())
-_NO_TABLE, _NO_NUMBERS = KeyedLists(Keys.of(()), _NO_LISTS), np.zeros(0)
-_NOTHING = TitleTables(
-    forms=_NO_TABLE,
-    sure=_NO_NUMBERS,
-    weights=_NO_NUMBERS,
-    parts=_NO_LISTS,
-    own=_NO_LISTS,
-    kinds=np.zeros(0, dtype=np.uint8),
-    known=_NO_NUMBERS,
-    is_titled=np.zeros(0, dtype=bool),
-    words=_NO_TABLE,
-    num_sentences=1,
-)
 
 _ALMOST = 1e-9  # by which sums in another order may differ
 _KEPT = 1 << 16  # results that are kept

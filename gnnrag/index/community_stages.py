@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.common.files import digest
-from gnnrag.common.tables import Lists, put_array
+from gnnrag.common.tables import Lists
 from gnnrag.graphs.communities import Communities, find_communities
 from gnnrag.graphs.tree import Layer, SummaryTree, build_tree, check_tree_config
+from gnnrag.index.artefacts import Context, Stage, Writer, get_arrays, get_json, get_vectors, put_arrays, put_json
 from gnnrag.index.reports import (
     OldReports,
     Report,
@@ -27,19 +28,6 @@ from gnnrag.index.reports import (
     read_reports,
     write_reports,
 )
-from gnnrag.index.stage import (
-    Context,
-    Stage,
-    Writer,
-    as_texts,
-    embed_strings,
-    get_arrays,
-    get_json,
-    get_vectors,
-    put_arrays,
-    put_json,
-)
-from gnnrag.index.store import map_passages
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import ReportDraft, ReportTask, SummaryTask
 
@@ -78,8 +66,8 @@ class TreeStage(Stage):
 
         def write(folder: Path) -> dict[str, Any]:
             put_arrays(folder / "tree.npz", **tree.to_arrays())
-            put_array(folder / "vectors.npy", tree.vectors)
-            content = {"made_with": work.made_with, "embedder": work.embedder, "keys": work.keys, "texts": tree.texts}
+            context.put_vectors(folder, [digest(text) for text in tree.texts], tree.vectors)
+            content = {"made_with": work.made_with, "keys": work.keys, "texts": tree.texts}
             put_json(folder / "summaries.json", content)
             layers = [len(nodes) for nodes in tree.layers]
             spent = context.tasks.record("summary")
@@ -89,7 +77,7 @@ class TreeStage(Stage):
 
     def load(self, folder: Path) -> SummaryTree:
         """Return the tree."""
-        written, vectors = as_texts(get_json(folder / "summaries.json")["texts"]), get_vectors(folder / "vectors.npy")
+        written, vectors = get_json(folder / "summaries.json")["texts"], get_vectors(folder / "vectors.npy")
         return SummaryTree.from_arrays(get_arrays(folder / "tree.npz"), written, vectors)
 
 
@@ -99,9 +87,8 @@ class _Summaries:
     def __init__(self, context: Context) -> None:
         self.context, self.keys = context, list[str]()
         self.made_with = digest([context.tasks.identity("summary"), context.config.tree.summary_words])
-        self.embedder = context.embedder().identity
         self.counts = dict.fromkeys(("written", "kept", "embedded"), 0)
-        self._known, self._vectors = self._earlier()
+        self._known = context.earlier(TreeStage.name, self._read_earlier, {})
         self._told = 0
 
     def summarise(self, clusters: list[list[str]]) -> list[str]:
@@ -116,35 +103,21 @@ class _Summaries:
             tasks = [SummaryTask(tuple(clusters[i]), words) for i in positions]
             return [summary.text for summary in self.context.tasks.run("summary", tasks)]
 
-        store, name, progress = self.context.store, TreeStage.name, self._progress(len(keys))
-        batch = self.context.tasks.batch("summary", _BATCH)
-        return map_passages(store, name, self.made_with, keys, self._known, compute, batch, progress)
+        batch, progress = self.context.tasks.batch("summary", _BATCH), self._progress(len(keys))
+        return self.context.cached(TreeStage.name, self.made_with, keys, self._known, compute, batch, progress)
 
     def embed(self, texts: list[str]) -> np.ndarray:
         """Return the unit vectors of summaries, (n, dim) float32."""
         keys = [digest(text) for text in texts]
-        self.counts["embedded"] += len(set(keys) - self._vectors.keys())
+        progress = self._progress(len(keys))
+        vectors, computed = self.context.embedded(TreeStage.name, keys, lambda at: [texts[i] for i in at], progress)
+        self.counts["embedded"] += computed
+        return vectors
 
-        def pick(positions: list[int]) -> list[str]:
-            return [texts[i] for i in positions]
-
-        settings = digest(["vectors", self.embedder])
-        return embed_strings(
-            self.context, TreeStage.name, settings, keys, pick, self._vectors, self._progress(len(keys))
-        )
-
-    def _earlier(self) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-        """Return the summaries by key and the vectors by hash of the text that the artefact before this one has."""
-        store = self.context.store
-        there = store.key(TreeStage.name) is not None
-        return store.load(TreeStage.name, self._read_earlier) if there else ({}, {})
-
-    def _read_earlier(self, folder: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-        old, rows = get_json(folder / "summaries.json"), get_vectors(folder / "vectors.npy")
-        same_writer, same_embedder = old["made_with"] == self.made_with, old["embedder"] == self.embedder
-        known = dict(zip(old["keys"], old["texts"], strict=True)) if same_writer else {}
-        vectors = dict(zip(map(digest, old["texts"]), rows, strict=True)) if same_embedder else {}
-        return known, vectors
+    def _read_earlier(self, folder: Path, record: dict[str, Any]) -> dict[str, str]:
+        """Return the summaries by key that the artefact before this one has."""
+        old = get_json(folder / "summaries.json")
+        return dict(zip(old["keys"], old["texts"], strict=True)) if old["made_with"] == self.made_with else {}
 
     def _progress(self, count: int) -> Any:
         """Return a listener for `count` items: the first layer's summaries and vectors each stand for half the work."""
@@ -196,15 +169,7 @@ class CommunityStage(Stage):
 
     def load(self, folder: Path) -> Communities:
         """Return the communities."""
-        return Communities.from_data(get_arrays(folder / "communities.npz"), as_texts(get_json(folder / "keys.json")))
-
-
-@dataclass
-class _Earlier:
-    """What the artefact that is there offers: its reports by what they were written from, its vectors by string."""
-
-    reports: dict[str, Report]
-    vectors: dict[str, np.ndarray]
+        return Communities.from_data(get_arrays(folder / "communities.npz"), get_json(folder / "keys.json"))
 
 
 class ReportStage(Stage):
@@ -228,10 +193,15 @@ class ReportStage(Stage):
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
         communities: Communities = context.read("communities")
-        made_by = {"writer": digest(self._writer(context)), "embedder": digest(context.embedder().identity)}
-        earlier = self._earlier(context, made_by)
+        made_by = digest(self._writer(context))
+
+        def read(folder: Path, record: dict[str, Any]) -> dict[str, Report]:
+            is_same = get_json(folder / "made_by.json") == made_by
+            return {report.key: report for report in self.load(folder).items} if is_same else {}
+
+        earlier: dict[str, Report] = context.earlier(self.name, read, {})
         reports = self._write_all(context, communities, earlier)
-        made = sum(r.key not in earlier.reports for r in reports)
+        made = sum(r.key not in earlier for r in reports)
         level = context.config.communities.vector_level
         levels = communities.levels.tolist()
         texts = [embedded_sentences(r.draft) if at <= level else [] for r, at in zip(reports, levels, strict=True)]
@@ -239,17 +209,13 @@ class ReportStage(Stage):
         rows = Lists.of([[position.setdefault(s, len(position)) for s in row] for row in texts])
         strings = list(position)
         keys = [digest(text) for text in strings]
-
-        def some(positions: list[int]) -> list[str]:
-            return [strings[i] for i in positions]
-
-        matrix = embed_strings(context, self.name, settings, keys, some, earlier.vectors, lambda n: None)
+        matrix, new = context.embedded(self.name, keys, lambda at: [strings[i] for i in at])
 
         def write(folder: Path) -> dict[str, Any]:
-            write_reports(folder, Reports(reports, matrix, rows), keys, made_by)
+            write_reports(folder, Reports(reports, matrix, rows), made_by)
+            context.put_vectors(folder, keys, matrix.astype(np.float16))
             counts = {"reports": len(reports), "made": made, "reused": len(reports) - made}
             stale = sum(r.stale for r in reports)
-            new = len(set(keys) - earlier.vectors.keys())
             return {**counts, "stale": stale, "sentences": len(keys), "computed": new, **context.tasks.record("report")}
 
         return write
@@ -261,28 +227,16 @@ class ReportStage(Stage):
     def _writer(self, context: Context) -> list[Any]:
         return [self.version, context.tasks.identity("report")]
 
-    def _earlier(self, context: Context, made_by: dict[str, str]) -> _Earlier:
-        there = context.store.key(self.name) is not None
-        return context.store.load(self.name, partial(self._read_earlier, made_by)) if there else _Earlier({}, {})
-
-    def _read_earlier(self, made_by: dict[str, str], folder: Path) -> _Earlier:
-        found, old, reports = _Earlier({}, {}), get_json(folder / "made_by.json"), self.load(folder)
-        if old["writer"] == made_by["writer"]:
-            found.reports = {r.key: r for r in reports.items}
-        if old["embedder"] == made_by["embedder"]:
-            found.vectors = dict(zip(old["strings"], reports.matrix, strict=True))
-        return found
-
-    def _write_all(self, context: Context, communities: Communities, earlier: _Earlier) -> list[Report]:
+    def _write_all(self, context: Context, communities: Communities, earlier: dict[str, Report]) -> list[Report]:
         """Return a report for every community; level by level, for the upper ones may rest on the lower."""
         c, graph = context.config.communities, context.read("knowledge")
         tasks = ReportTasks(graph, communities, context.passages, c.report_tokens, c.report_words)
         hashes = member_lists(communities.members, member_hashes(graph))
-        known = {key: draft_to_json(r.draft) for key, r in earlier.reports.items()}
-        old = OldReports(list(earlier.reports.values())) if c.reports == "flag" else None
+        known = {key: draft_to_json(r.draft) for key, r in earlier.items()}
+        old = OldReports(list(earlier.values())) if c.reports == "flag" else None
         reports: list[Report | None] = [None] * len(communities)
         drafts: list[ReportDraft | None] = [None] * len(communities)
-        progress = _progress(context, len(communities))
+        progress = context.progress_of(len(communities))
         made_by, batch = digest(self._writer(context)), context.tasks.batch("report", _REPORTS_AT_ONCE)
         for level in range(int(communities.levels.max(initial=-1)), -1, -1):
             wave = np.flatnonzero(communities.levels == level).tolist()
@@ -294,7 +248,7 @@ class ReportStage(Stage):
             missing = [i for i in wave if reports[i] is None]
             compute = partial(_written, context, [asked[i] for i in missing])
             wanted = [keys[i] for i in missing]
-            rows = map_passages(context.store, self.name, made_by, wanted, known, compute, batch, progress)
+            rows = context.cached(self.name, made_by, wanted, known, compute, batch, progress)
             for i, row in zip(missing, rows, strict=True):
                 reports[i] = Report(keys[i], draft_from_json(row), 0.0, *hashes[i])
             for i in wave:
@@ -310,16 +264,3 @@ def _task_key(task: ReportTask) -> str:
 
 def _written(context: Context, tasks: Sequence[ReportTask], positions: list[int]) -> list[Any]:
     return [draft_to_json(draft) for draft in context.tasks.run("report", [tasks[p] for p in positions])]
-
-
-def _progress(context: Context, total: int) -> Callable[[int], None]:
-    """Return a function that takes counts of reports and tells them as shares of the passages."""
-    told, done = 0, 0
-
-    def progress(count: int) -> None:
-        nonlocal told, done
-        done += count
-        before, told = told, done * len(context.passages) // max(1, total)
-        context.progress(told - before)
-
-    return progress

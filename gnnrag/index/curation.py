@@ -15,13 +15,11 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.common.files import digest
-from gnnrag.common.tables import put_array
 from gnnrag.errors import ConfigError, DataError, NotGivenError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
-from gnnrag.index.stage import Context, embed_strings, get_json, get_vectors, put_json, unit_rows
-from gnnrag.index.store import map_passages
+from gnnrag.index.artefacts import Context, get_json, put_json, unit_rows
 from gnnrag.index_config import A_FILE
 from gnnrag.roles.writers.base import UNSURE, CurateTask, SummaryTask, TypesTask
 from gnnrag.text.sentences import count_words
@@ -49,9 +47,8 @@ class Curation:
         if not self.decisions and not self.keys:
             return {}
         decisions = dict(sorted(self.decisions.items()))
-        content = {"merges": [asdict(merge) for merge in self.merges], "keys": self.keys, "decisions": decisions}
+        content = {"merges": [asdict(merge) for merge in self.merges], "decisions": decisions}
         put_json(folder / "curation.json", content)
-        put_array(folder / "names.npy", self.names)
         merged = sum(len(merge.members) - 1 for merge in self.merges)
         counts = {"merged": merged, "summarised": self.summarised, "decided": self.computed}
         return {**counts, **{f"of type {kind}": n for kind, n in sorted(self.types.items())}}
@@ -62,7 +59,7 @@ class Curator:
 
     def __init__(self, context: Context, fold: Fold) -> None:
         self.context, self._fold, self.done = context, fold, Curation()
-        self._old = _earlier(context)
+        self._known = context.earlier(STAGE, lambda folder, _: get_json(folder / "curation.json")["decisions"], {})
 
     def run(self, extractions: Sequence[Extraction]) -> KnowledgeGraph:
         """Return the graph, resolved, relabelled and shortened as the settings say."""
@@ -84,14 +81,7 @@ class Curator:
         texts = [resolution_text(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
         identity = self.context.embedder().identity
         self.done.keys = [digest([identity, text]) for text in texts]
-
-        def chosen(positions: list[int]) -> list[str]:
-            return [texts[i] for i in positions]
-
-        known = dict(zip(self._old.keys, self._old.names, strict=True))
-        rows = embed_strings(
-            self.context, f"{STAGE}-names", digest(identity), self.done.keys, chosen, known, lambda n: None
-        )
+        rows, _ = self.context.embedded(STAGE, self.done.keys, lambda at: [texts[i] for i in at])
         self.done.names = rows.astype(np.float16)
         clusters = candidate_clusters(graph, unit_rows(self.done.names), threshold)
         tasks = [
@@ -134,7 +124,7 @@ class Curator:
             return [plain(result) for result in jobs.run(writer, [tasks[i] for i in positions])]
 
         stage = f"{STAGE}-{writer}"
-        values = map_passages(self.context.store, stage, digest(identity), keys, self._old.decisions, compute, 16)
+        values = self.context.cached(stage, digest(identity), keys, self._known, compute, 16)
         self.done.decisions.update(zip(keys, values, strict=True))
         return values
 
@@ -184,16 +174,3 @@ def curation_settings(context: Context) -> list[Any]:
             raise ConfigError(f"index.knowledge.description_words={config.description_words}: give 1 or more, or null")
         rules.append(["summary", config.description_words, context.tasks.identity("summary")])
     return rules
-
-
-def _earlier(context: Context) -> Curation:
-    if context.store.key(STAGE) is None:
-        return Curation()
-    return context.store.load(STAGE, _read_earlier)
-
-
-def _read_earlier(folder: Path) -> Curation:
-    if not (folder / "curation.json").is_file():
-        return Curation()
-    content, names = get_json(folder / "curation.json"), get_vectors(folder / "names.npy")
-    return Curation([], dict(content["decisions"]), names, list(content["keys"]))

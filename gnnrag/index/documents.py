@@ -11,18 +11,15 @@ from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents.blocks import Progress, silent
 from gnnrag.datasets.documents.merging import given_back
 from gnnrag.datasets.documents.report import write_report
-from gnnrag.errors import ArtefactError
 from gnnrag.index.build import is_cut_from, stored_passages, update_index
-from gnnrag.index.passages import positions_of
-from gnnrag.index.store import Store
+from gnnrag.index.index import MANIFEST
+from gnnrag.io import read_object
 
 
-def cut_as(store: Store) -> Chunking:
+def cut_as(root: Path) -> Chunking:
     """Return how the documents of an index were cut."""
-    cut = store.manifest["source"].get("chunking", {})
-    if not isinstance(cut, dict) or not all(type(value) is int for value in cut.values()):
-        raise ArtefactError(f"index {store.root} says not how its documents were cut; build it again")
-    return read_plain(Chunking, cut, "chunking")
+    source = read_object(root / MANIFEST).get("source", {})
+    return read_plain(Chunking, source.get("chunking", {}), "chunking")
 
 
 def add_documents(
@@ -32,8 +29,9 @@ def add_documents(
 
     `data` is cut as the index is (`cut_as`).
     """
-    before = stored_passages(Store(root, is_held=True))
-    at, ids, documents = positions_of(before), {passage.id for passage in data.passages}, frozenset(data.documents)
+    before = stored_passages(root)
+    at = {passage.id: i for i, passage in enumerate(before)}
+    ids, documents = {passage.id for passage in data.passages}, frozenset(data.documents)
     leaving = [before[i] for i, id_ in enumerate(at) if id_ in ids or is_cut_from(id_, documents)]
     back = tuple(given_back(leaving, at.keys() | ids, data.passages))
     built = update_index(root, (*data.passages, *back), (), progress, data.documents, caller)
@@ -52,10 +50,9 @@ def remove_documents(
 
     `may_empty`: those that are left, too; see `update_index`.
     """
-    store = Store(root, is_held=True)
-    before = stored_passages(store) if store.key("passages") else []
-    at = positions_of(before)
-    gone = [_known_as(name, at, store) for name in names]
+    before = stored_passages(root)
+    at = {passage.id: i for i, passage in enumerate(before)}
+    gone = [_known_as(name, at, root) for name in names]
     wanted = frozenset(gone)
     leaving = {id_: before[i] for i, id_ in enumerate(at) if id_ in wanted or is_cut_from(id_, wanted)}
     back = tuple(given_back(leaving.values(), at.keys() - leaving.keys(), ()))
@@ -64,9 +61,9 @@ def remove_documents(
     return built
 
 
-def _known_as(name: str, ids: Collection[str], store: Store) -> str:
+def _known_as(name: str, ids: Collection[str], root: Path) -> str:
     """Return the name that an index has for a file: its path within the folder that was read; else the name given."""
-    folder = store.manifest["source"].get("path")
+    folder = read_object(root / MANIFEST).get("source", {}).get("path")
     if name in ids or not isinstance(folder, str) or any(is_cut_from(id_, {name}) for id_ in ids):
         return name
     try:

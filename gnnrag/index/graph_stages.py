@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,34 +12,29 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gnnrag.common.files import digest
-from gnnrag.common.tables import Lists, put_array
+from gnnrag.common.tables import Lists
 from gnnrag.config import IndexConfig
-from gnnrag.errors import ArtefactError, ConfigError, DataError, LLMError
+from gnnrag.errors import ConfigError, DataError, LLMError
 from gnnrag.extract.base import Extraction, Extractor, make_extractor
 from gnnrag.extract.rules import is_titled
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph, hubs_of_everything
-from gnnrag.graphs.synonyms import Synonyms, find_synonyms
-from gnnrag.index.curation import Curator, curation_settings
-from gnnrag.index.stage import (
+from gnnrag.graphs.synonyms import find_synonyms
+from gnnrag.index.artefacts import (
     Context,
     Stage,
     Writer,
-    as_texts,
-    embed_strings,
     get_arrays,
     get_json,
+    get_lines,
     get_vectors,
-    known_records,
-    progress_of_strings,
     put_arrays,
     put_json,
-    read_records,
+    put_lines,
     unit_rows,
-    write_records,
 )
-from gnnrag.index.store import map_passages
+from gnnrag.index.curation import Curator, curation_settings
 from gnnrag.text.analyse import PassageText
 
 
@@ -70,10 +66,14 @@ class ExtractionStage(Stage):
             found = extractor.extract([context.passages[i] for i in positions], [texts[i] for i in positions])
             return [None if e is None else e.to_json() for e in found]
 
-        known = {k: v for k, v in known_records(context.store, self.name, settings).items() if v is not None}
+        def read(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
+            rows = get_lines(folder / "records.jsonl") if record["settings"] == settings else []
+            return {key: value for key, value in rows if value is not None}
+
+        known = context.earlier(self.name, read, {})
         # What a model wrote is worth keeping often; what rules find, seldom.
         batch = extractor.batch_size
-        values = map_passages(context.store, self.name, settings, hashes, known, compute, batch, context.progress)
+        values = context.cached(self.name, settings, hashes, known, compute, batch, context.progress)
 
         _refuse_failures(values, extractor.max_failed)
         if context.config.extract.path and all(value is None for value in values):
@@ -82,7 +82,8 @@ class ExtractionStage(Stage):
             raise DataError(context.config.extract.path, f"{problem} See data/README.md for what a row must hold")
 
         def write(folder: Path) -> dict[str, Any]:
-            write_records(folder, hashes, values, settings)
+            rows = zip(hashes, values, strict=True)
+            put_lines(folder / "records.jsonl", (json.dumps(row, ensure_ascii=False) for row in rows))
             found = [v for v in values if v is not None]
             return {
                 "entities": sum(len(v["entities"]) for v in found),
@@ -97,7 +98,7 @@ class ExtractionStage(Stage):
 
     def load(self, folder: Path) -> list[Extraction]:
         """Return one Extraction per passage; an empty one where nothing is known."""
-        return [Extraction() if v is None else Extraction.from_json(v) for _, v in read_records(folder)]
+        return [Extraction() if v is None else Extraction.from_json(v) for _, v in get_lines(folder / "records.jsonl")]
 
 
 def _extractor(context: Context) -> Extractor:
@@ -158,16 +159,12 @@ class EntityGraphStage(Stage):
         graph = build_entity_graph([passage.as_triples() for passage in found], config.norm)
         position: dict[str, int] = {}
         rows = [position.setdefault(fact_string(fact, style), len(position)) for fact in graph.facts]
-        old = self._earlier(context)
-        halves, computed = self._embed(context, [*graph.entities, *position], old)
-        known = old["graph"] if old.get("settings") == settings else None
-        near = find_synonyms(
-            graph.entities,
-            unit_rows(halves[: graph.num_entities]),
-            config.synonym_threshold,
-            config.synonym_max,
-            known and Synonyms(known.entities, known.synonyms, known.similarities),
-        )
+        strings = [*graph.entities, *position]
+        keys, progress = [digest(text) for text in strings], context.progress_of(len(strings))
+        vectors, computed = context.embedded(self.name, keys, lambda at: [strings[i] for i in at], progress)
+        halves = vectors.astype(np.float16)
+        names = unit_rows(halves[: graph.num_entities])
+        near = find_synonyms(graph.entities, names, config.synonym_threshold, config.synonym_max)
         graph = replace(graph, synonyms=near.pairs, similarities=near.cosines)
 
         def write(folder: Path) -> dict[str, Any]:
@@ -176,9 +173,8 @@ class EntityGraphStage(Stage):
             names = np.array([number[fact[1]] for fact in graph.facts], dtype=np.int32)
             statements = {"fact_relations": names, "fact_statements": np.array(rows, dtype=np.int32)}
             put_arrays(folder / "graph.npz", **graph.to_arrays(), **statements)
-            put_array(folder / "vectors.npy", halves)
-            made = {"version": self.version, "settings": settings, "embedder": context.embedder().identity}
-            content = {**made, "style": style, "num_passages": graph.num_passages}
+            context.put_vectors(folder, keys, halves)
+            content: dict[str, Any] = {"style": style, "num_passages": graph.num_passages}
             content |= {"entities": graph.entities, "relations": relations}
             put_json(folder / "strings.json", content)
             counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
@@ -187,11 +183,9 @@ class EntityGraphStage(Stage):
         return write
 
     def load(self, folder: Path) -> EntityKnowledge:
-        """Return the graph with its vectors. Raises ArtefactError where an older version wrote it."""
+        """Return the graph with its vectors."""
         content = get_json(folder / "strings.json")
-        if content.get("version") != self.version:
-            raise ArtefactError(f"entity graph {folder} was written by another version; build the index again")
-        entities, relations = tuple(as_texts(content["entities"])), as_texts(content["relations"])
+        entities, relations = tuple(content["entities"]), content["relations"]
         arrays = get_arrays(folder / "graph.npz")
         names, rows = arrays.pop("fact_relations"), arrays.pop("fact_statements")
         ends = arrays["fact_entities"].tolist()
@@ -199,35 +193,8 @@ class EntityGraphStage(Stage):
         graph = EntityGraph(content["num_passages"], entities, facts, **arrays).check()
         vectors = unit_rows(get_vectors(folder / "vectors.npy"))
         names, others = vectors[: len(entities)], vectors[len(entities) :]
-        if len(rows) != len(facts) or not ((rows >= 0) & (rows < len(others))).all() or len(names) != len(entities):
-            raise ArtefactError(f"entity graph {folder}: its vectors do not fit its facts; build the index again")
         return EntityKnowledge(graph, names, others, rows, content["style"] == "statement")
 
-    def _earlier(self, context: Context) -> dict[str, Any]:
-        """Return what the artefact that is there was made with, its graph and the vector of each of its strings."""
-        there = context.store.key(self.name) is not None
-        return context.store.load(self.name, self._read_earlier) if there else {}
-
-    def _read_earlier(self, folder: Path) -> dict[str, Any]:
-        content = get_json(folder / "strings.json")
-        if content.get("version") != self.version:
-            return {}
-        graph = self.load(folder).graph
-        strings = [*graph.entities, *dict.fromkeys(fact_string(fact, content["style"]) for fact in graph.facts)]
-        halves = get_vectors(folder / "vectors.npy")
-        return {**content, "graph": graph, "known": dict(zip(strings, halves, strict=True))}
-
-    def _embed(self, context: Context, strings: list[str], old: dict[str, Any]) -> tuple[np.ndarray, int]:
-        """Return a float16 row per string, and how many strings were new."""
-        identity = context.embedder().identity
-        known = old["known"] if old.get("embedder") == identity else {}
-        progress = progress_of_strings(context, len(strings))
-
-        def texts(positions: list[int]) -> list[str]:
-            return [strings[i] for i in positions]
-
-        vectors = embed_strings(context, self.name, digest(identity), strings, texts, known, progress)
-        return vectors.astype(np.float16), len(set(strings) - known.keys())
 
 
 def _style(fact_text: str, found: Sequence[Extraction]) -> str:
@@ -249,7 +216,6 @@ def fact_string(fact: Triple, style: str) -> str:
 
 
 Table = Literal["entities", "names", "relations", "hyperedges"]
-_TEXTS = ("names", "types", "descriptions", "labels", "texts", "hyper_texts")
 _HUBS_SHOWN = 5  # of the hubs that a build warns of
 TABLES: tuple[Table, ...] = ("entities", "names", "relations", "hyperedges")
 
@@ -293,6 +259,8 @@ class KnowledgeStage(Stage):
             counts = {"entities": graph.num_entities, "relations": graph.num_relations}
             counts |= {"hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
             counts |= curator.done.write(folder)
+            if curator.done.keys:
+                context.put_vectors(folder, curator.done.keys, curator.done.names)
             for writer in ("curator", "types", "summary") if curator.done.decisions else ():
                 counts |= context.tasks.record(writer)
             return counts
@@ -302,7 +270,6 @@ class KnowledgeStage(Stage):
     def load(self, folder: Path) -> KnowledgeGraph:
         """Return the graph."""
         strings = get_json(folder / "strings.json")
-        as_texts(text for name in _TEXTS for text in strings[name])
         return KnowledgeGraph.from_data(get_arrays(folder / "graph.npz"), strings)
 
 
@@ -353,40 +320,22 @@ class KnowledgeVectorStage(Stage):
         rows = {name: [position.setdefault(t, len(position)) for t in texts[name]] for name in TABLES}
         strings = list(position)
         keys = [digest(s) for s in strings]
-        known = self._known(context, settings)
-        progress = progress_of_strings(context, len(strings))
-
-        def chosen(positions: list[int]) -> list[str]:
-            return [strings[i] for i in positions]
-
-        vectors = embed_strings(context, self.name, settings, keys, chosen, known, progress).astype(np.float16)
+        progress = context.progress_of(len(strings))
+        vectors, computed = context.embedded(self.name, keys, lambda at: [strings[i] for i in at], progress)
 
         def write(folder: Path) -> dict[str, Any]:
-            put_array(folder / "vectors.npy", vectors)
+            context.put_vectors(folder, keys, vectors.astype(np.float16))
             arrays = {name: np.array(values, dtype=np.int32) for name, values in rows.items()}
             put_arrays(folder / "rows.npz", **arrays)
-            put_json(folder / "keys.json", {"settings": settings, "keys": keys})
-            return {"strings": len(strings), "computed": len(set(keys) - known.keys())}
+            return {"strings": len(strings), "computed": computed}
 
         return write
 
     def load(self, folder: Path) -> KnowledgeVectors:
         """Return the vectors as float32."""
         matrix, rows = get_vectors(folder / "vectors.npy").astype(np.float32), get_arrays(folder / "rows.npz")
-        if any(r.size and r.max() >= len(matrix) for r in rows.values()):
-            raise ArtefactError("knowledge vectors: rows and vectors do not belong together; rebuild the index")
         return KnowledgeVectors(matrix, rows)
 
-    def _known(self, context: Context, settings: str) -> dict[str, np.ndarray]:
-        """Return the vectors of the artefact that is there by the hash of their strings."""
-        if context.store.key(self.name) is None:
-            return {}
-
-        def read(folder: Path) -> dict[str, np.ndarray]:
-            old = get_json(folder / "keys.json")
-            return dict(zip(old["keys"], self.load(folder).matrix, strict=True)) if old["settings"] == settings else {}
-
-        return context.store.load(self.name, read)
 
 
 def table_texts(graph: KnowledgeGraph) -> dict[Table, list[str]]:

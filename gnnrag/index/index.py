@@ -1,23 +1,27 @@
-"""Reading an index: one object that all retrievers and roles share; an artefact is loaded when first asked for."""
+"""An index: one folder, whose artefacts are made when they are first read."""
 
 from __future__ import annotations
 
+import json
+import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnrag.config import IndexConfig
-from gnnrag.errors import ArtefactError
-from gnnrag.index.embedder import Embedder
-from gnnrag.index.passages import StoredPassages
-from gnnrag.index.plan import is_consistent
-from gnnrag.index.settings import open_analyser, open_embedder, stored_config
-from gnnrag.index.stages import STAGES, titles_of
-from gnnrag.index.store import Store, read_artefact
-from gnnrag.text.analyse import question_phrases
+from gnnrag.config import IndexConfig, RoleConfig, read_plain, to_plain
+from gnnrag.errors import ArtefactError, ConfigError, NotGivenError, nearest
+from gnnrag.index.artefacts import RECORD, Context, put_json, put_lines, read_artefact
+from gnnrag.index.embedder import Embedder, make_embedder
+from gnnrag.index.stages import STAGES
+from gnnrag.io import digest, exclusive_lock, read_object, write_folder, write_json
+from gnnrag.metrics.replies import WARN, by_writer, remarks
+from gnnrag.registry import WRITERS
+from gnnrag.text.analyse import question_phrases, resolve_language
 from gnnrag.types import Passage
 
 if TYPE_CHECKING:
@@ -29,84 +33,171 @@ if TYPE_CHECKING:
     from gnnrag.index.lexical import BM25
     from gnnrag.index.nearest import Nearest
 
+logger = logging.getLogger(__name__)
+KEYS = "keys.json"  # keys of artefacts by `Index._memo`
+MANIFEST = "manifest.json"  # the passages, settings and source of the newest state; replaced at the end of a change
+WAIT_S = 600.0  # how long one process waits for another that makes artefacts of the same index
+# Artefact, passages done now, passages in all.
+Progress = Callable[[str, int, int], None]
 
-# What each artefact must fit: another artefact, a count of that, and the same count of its own.
-_SIZES: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "text": ("passages", len, len),
-    "extraction": ("passages", len, len),
-    "embeddings": ("passages", len, len),
-    "hierarchy": ("passages", len, lambda graph: graph.num_passages),
-    "lexical": ("passages", len, lambda model: model.num_passages),
-    "titles": ("passages", len, lambda names: len(names[1].sections)),
-    "entity_graph": ("passages", len, lambda knowledge: knowledge.graph.num_passages),
-    "knowledge": ("passages", len, lambda graph: graph.num_passages),
-    "tree": ("passages", len, lambda tree: tree.num_leaves),
-    "phrase_vectors": ("hierarchy", lambda graph: len(graph.phrases), len),
-    "sentence_vectors": ("hierarchy", lambda graph: len(graph.sentences), len),
-    "entity_vectors": ("message_graph", lambda knowledge: knowledge.graph.num_entities, len),
-    "reports": ("communities", len, len),
-    "knowledge_vectors": (
-        "knowledge",
-        lambda graph: (graph.num_entities, graph.num_entities, graph.num_relations, len(graph.hyper_texts)),
-        lambda vectors: tuple(len(vectors.rows[table]) for table in ("entities", "names", "relations", "hyperedges")),
-    ),
-}
+
+def no_progress(name: str, done: int, total: int) -> None:
+    """Say nothing."""
 
 
 class Index:
-    """An opened index folder. Read-only, and whole while it is open: a writer leaves what this was opened with.
+    """An index folder in the state that it has when it is opened: `passages` and `config` stay what they are.
 
-    `caller` gives what no index says: the folder of an embedder, a device. Raises ArtefactError for no index, or a
-    damaged one, and when it is read for a stage that a build left unfinished.
+    `caller` gives what an index does not record: a device, the model of prompted writers, limits. Raises ArtefactError
+    where there is no index. An artefact that is not there is made when it is first read.
     """
 
-    def __init__(self, root: Path | str, caller: IndexConfig | None = None) -> None:
-        self.store = Store(Path(root), is_held=True)
-        self.store.check_there()
-        self.config, self._caller = stored_config(self.store, caller), caller
-        self._artefacts: dict[str, Any] = {}
-        self._folders: dict[str, Path] = {}
+    is_reader = True  # False: the caller's model and files are looked at, to see whether they made what is there
 
-    def folder(self, stage: str) -> Path:
-        """Return the folder of a stage's artefact, sizes checked; after a build that was cut off, every byte."""
-        if stage not in self._folders:
-            if self.store.key(stage) is not None and not is_consistent(self.store, self.config, stage):
-                raise ArtefactError(
-                    f"the last build of index {self.store.root} was cut off before its stage {stage}, or is under way; "
-                    "run it again: gnnrag index build"
-                )
-            self._folders[stage] = self.store.folder(stage, is_hashed=not self.store.manifest["complete"])
-        return self._folders[stage]
+    def __init__(self, root: Path | str, caller: IndexConfig | None = None, progress: Progress = no_progress) -> None:
+        self.root, self.progress = Path(root), progress
+        self.manifest = read_object(self.root / MANIFEST)
+        if not self.manifest:
+            raise ArtefactError(f"{root} is no index; make one: gnnrag index build data.path=FOLDER index.path={root}")
+        try:
+            self.config = completed(read_plain(IndexConfig, self.manifest["settings"]), caller or IndexConfig())
+        except ConfigError as error:
+            raise ArtefactError(f"index {root} was made by another version ({error}); build it again") from error
+        self.config = replace(self.config, path=str(root))
+        self._values: dict[str, Any] = {}
+        self._keys: dict[str, str] = {}
 
-    def read(self, stage: str) -> Any:
-        """Return a stage's value, loading it once."""
-        if stage not in self._artefacts:
-            self._artefacts[stage] = value = read_artefact(self.folder(stage), STAGES[stage].load)
-            if stage in _SIZES:
-                like, count, size = _SIZES[stage]
-                if size(value) != count(self.read(like)):
-                    raise ArtefactError(
-                        f"index artefact {self.folder(stage)} does not fit the index's {like}; it is damaged or "
-                        f"forged: delete {self.store.root} and build it again"
-                    )
-        return self._artefacts[stage]
+    # ------------------------------------------------------------------------------------------------------ artefacts
+    def read(self, name: str) -> Any:
+        """Return an artefact's value, made if need be, loaded once."""
+        if name == "passages":
+            return self.passages
+        if name not in self._values:
+            self._values[name] = read_artefact(self.folder(name), STAGES[name].load)
+        return self._values[name]
 
+    def folder(self, name: str) -> Path:
+        """Return the folder of an artefact; it is made if need be."""
+        folder = self.root / f"{name}-{self.key(name)[:16]}"
+        if not (folder / RECORD).is_file():
+            with exclusive_lock(self.root / ".lock", f"index {self.root}", WAIT_S):
+                if not (folder / RECORD).is_file():  # another process may just have made it
+                    self._make(name, folder)
+        return folder
+
+    def has(self, name: str) -> bool:
+        """Tell whether an artefact is there already; one whose settings only a caller could give is not."""
+        try:
+            return (self.root / f"{name}-{self.key(name)[:16]}" / RECORD).is_file()
+        except NotGivenError:
+            return False
+
+    def record(self, name: str) -> dict[str, Any]:
+        """Return what was noted when an artefact was made: its settings, counts and seconds; empty: it is not there."""
+        return read_object(self.root / f"{name}-{self.key(name)[:16]}" / RECORD)
+
+    def key(self, name: str) -> str:
+        """Return what decides an artefact, as 64 hex digits: its settings and the keys of what it is made of."""
+        if name == "passages":
+            return str(self.manifest["passages"])
+        if name not in STAGES:
+            raise ConfigError(f"artefact {name!r} is unknown. {nearest(name, STAGES)}")
+        if name not in self._keys:
+            memo = self._memo(name)
+            known = read_object(self.root / KEYS).get(memo)
+            if self.is_reader and known and (self.root / f"{name}-{known[:16]}" / RECORD).is_file():
+                self._keys[name] = known  # to compute it may take loading a model, or knowing its address
+                return known
+            needs = [self.key(need) for need in STAGES[name].needs_for(self.config)]
+            self._keys[name] = digest([digest([name, STAGES[name].settings(self._context)]), needs])
+            if known != self._keys[name]:
+                write_json(self.root / KEYS, {**read_object(self.root / KEYS), memo: self._keys[name]})
+        return self._keys[name]
+
+    def _memo(self, name: str) -> str:
+        """Return a hash of the recorded settings that decide an artefact, and of the passages."""
+        plain, sections = recorded(self.config), {"embedder", "text"}
+        sections.update(section for each in closure([name], self.config) for section in STAGES[each].sections)
+        own = {s: plain["writers"][s.removeprefix("writers.")] if "." in s else plain[s] for s in sorted(sections)}
+        return digest([name, own, self.manifest["passages"]])
+
+    def _make(self, name: str, folder: Path) -> None:
+        for need in STAGES[name].needs_for(self.config):
+            if need != "passages" and not self.has(need):
+                self._make(need, self.root / f"{need}-{self.key(need)[:16]}")
+        context, total, started = self._context, len(self.passages), time.perf_counter()
+        settings = digest([name, STAGES[name].settings(context)])
+        context.progress = lambda done: self.progress(name, done, total)
+        context.remarks.clear()
+        self.progress(name, 0, total)
+        write = STAGES[name].build(context, settings)
+
+        def whole(new: Path) -> dict[str, Any]:
+            counts = write(new)
+            facts = {"seconds": round(time.perf_counter() - started, 3), "made": time.time(), "counts": counts}
+            made_by = {"settings": settings, "needs": list(STAGES[name].needs_for(self.config))}
+            embedder = {"embedder": self.embedder.identity} if "embedder" in vars(self) else {}
+            put_json(new / RECORD, {**made_by, **embedder, **facts})
+            return counts
+
+        counts = write_folder(folder, whole)
+        context.forget(f"{name}-vectors")
+        if not prompted_writers(name, self.config):
+            context.forget(name)
+        for line in [*remarks(by_writer(counts), WARN, None), *context.remarks]:
+            logger.warning("index, stage %s: %s", name, line)
+
+    @cached_property
+    def _context(self) -> Context:
+        return Context(self.root, self.config, self.passages, lambda: self.embedder, self.read)
+
+    def state(self, passages: str | None = None) -> set[str]:
+        """Return the names of the folders that hold what is there; of other passages, by their key."""
+        other = self if passages is None else Index(self.root, self.config)
+        other.manifest = {**self.manifest, "passages": passages or self.manifest["passages"]}
+        folders = {f"passages-{other.manifest['passages'][:16]}.jsonl"}
+        for name in STAGES:
+            try:
+                folders.add(f"{name}-{other.key(name)[:16]}")
+            except NotGivenError:  # which one it is only the caller of a model knows
+                folders.update(path.name for path in self.root.glob(f"{name}-*"))
+        return folders
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """Keys of all artefacts that are there."""
+        return {name: self.key(name) for name in STAGES if any(self.root.glob(f"{name}-*")) and self.has(name)}
+
+    @property
+    def generation(self) -> str:
+        """16 hex digits that change with passages and settings."""
+        return digest([self.manifest["passages"], recorded(self.config)])[:16]
+
+    # --------------------------------------------------------------------------------------------------------- content
     @cached_property
     def passages(self) -> Sequence[Passage]:
         """The corpus, in index order."""
-        return self.read("passages")
+        path = self.root / f"passages-{self.manifest['passages'][:16]}.jsonl"
+
+        def read(file: Path) -> list[Passage]:
+            with file.open("rb") as lines:
+                return [Passage(**json.loads(line)) for line in lines]
+
+        return read_artefact(path, read)
 
     @cached_property
     def ids(self) -> Sequence[str]:
         """Passage ids, in index order."""
-        found = self.passages
-        return found.ids.strings if isinstance(found, StoredPassages) else [p.id for p in found]
+        return [passage.id for passage in self.passages]
 
     @cached_property
     def position(self) -> Mapping[str, int]:
         """Passage id to position."""
-        found = self.passages
-        return found.ids if isinstance(found, StoredPassages) else {p.id: i for i, p in enumerate(found)}
+        return {id_: i for i, id_ in enumerate(self.ids)}
+
+    def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
+        """Return passages by id, in the order given."""
+        return tuple(self.passages[self.position[i]] for i in ids)
 
     @property
     def hierarchy(self) -> HierarchyGraph:
@@ -133,25 +224,19 @@ class Index:
         """Names to the passages they stand for."""
         from gnnrag.graphs.titles import TitleMatcher
 
-        has_tables = self.store.key("titles")
-        tables = self.read("titles")[0] if has_tables else titles_of(self.passages, self.hierarchy)
-        return TitleMatcher(self.hierarchy, tables)
+        return TitleMatcher(self.hierarchy, self.read("titles")[0])
 
-    @cached_property
+    @property
     def layout(self) -> Layout:
         """Where passages stand in their documents."""
-        from gnnrag.graphs.layout import layout_of
-
-        return self.read("titles")[1] if self.store.key("titles") else layout_of(self.passages)
+        return self.read("titles")[1]
 
     @cached_property
     def question_phrases(self) -> Callable[[str], list[str]]:
-        """Finds the phrases of a question as those of the passages were found.
-
-        Raises ArtefactError without that spaCy model, NotGivenError for one in a folder that the caller does not name.
-        """
-        rules: Any = self.config.text.phrase_rules
-        return partial(question_phrases, analyser=open_analyser(self.store, self.config), rules=rules)
+        """Finds the phrases of a question as those of the passages were found."""
+        text: Any = self.config.text
+        language = resolve_language(self.record("text").get("counts", {}).get("language") or text.language)
+        return partial(question_phrases, analyser=language, rules=text.phrase_rules)
 
     @property
     def lexical(self) -> BM25:
@@ -163,10 +248,8 @@ class Index:
         """Finds the passages nearest to vectors."""
         from gnnrag.index.nearest import Nearest
 
-        def read(folder: Path) -> Nearest:
-            return Nearest(self.passage_vectors, folder if (folder / "codes.npy").exists() else None)
-
-        return read_artefact(self.folder("embeddings"), read)
+        folder = self.folder("embeddings")
+        return Nearest(self.passage_vectors, folder if (folder / "codes.npy").exists() else None)
 
     @property
     def passage_vectors(self) -> np.ndarray:
@@ -180,8 +263,8 @@ class Index:
 
     @cached_property
     def embedder(self) -> Embedder:
-        """The embedder that made `passage_vectors`."""
-        return open_embedder(self.store, self.config, self._caller)
+        """The embedder of all vectors."""
+        return make_embedder(self.config.embedder)
 
     def bm25_scores(self, queries: Sequence[str]) -> np.ndarray:
         """(len(queries), num_passages) float64."""
@@ -193,11 +276,74 @@ class Index:
         vectors = self.embedder.encode(queries, is_query=True)
         return np.stack([self.passage_vectors @ v for v in vectors]) if len(queries) else np.zeros((0, len(self.ids)))
 
-    def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
-        """Return passages by id, in the order given."""
-        return tuple(self.passages[self.position[i]] for i in ids)
 
-    @property
-    def fingerprint(self) -> dict[str, str]:
-        """Keys of all artefacts, for the record of a run."""
-        return {name: entry["key"] for name, entry in sorted(self.store.manifest["stages"].items())}
+# ------------------------------------------------------------------------------------------------------------ settings
+_LOCAL = ("path", "root", "llm", "llm_cache", "max_calls", "max_tokens", "replace")  # the caller's alone
+
+
+def recorded(config: IndexConfig) -> dict[str, Any]:
+    """Return the settings that an index records: those that decide artefacts, no addresses, keys or devices."""
+    plain = {key: value for key, value in to_plain(config).items() if key not in _LOCAL}
+    plain["embedder"] = {key: value for key, value in plain["embedder"].items() if key != "device"}
+    default = plain["writers"].pop("default")
+    plain["writers"] = {
+        name: {"impl": None if name == "triples" else role["impl"] or default, "options": role["options"]}
+        for name, role in plain["writers"].items()
+    }
+    return plain
+
+
+def completed(stored: IndexConfig, caller: IndexConfig) -> IndexConfig:
+    """Return the settings of an index with what the caller says of all that it does not record."""
+    writers: Any = stored.writers
+    roles = {}
+    for name in WRITERS:
+        role, given = getattr(writers, name), getattr(caller.writers, name)
+        roles[name] = RoleConfig(role.impl, given.llm, given.model, given.settings, given.path, role.options)
+    local = {f.name: getattr(caller, f.name) for f in fields(IndexConfig) if f.name in _LOCAL}
+    embedder = replace(stored.embedder, device=caller.embedder.device)
+    return replace(stored, writers=replace(writers, **roles), embedder=embedder, **local)
+
+
+def prompted_writers(name: str, config: IndexConfig) -> list[str]:
+    """Return the writers of an artefact that ask a model."""
+    writers: Any = config.writers
+    names = [section.removeprefix("writers.") for section in STAGES[name].sections if section.startswith("writers.")]
+    if "triples" in names:
+        return names if config.extract.method == "prompted" else []
+    return [writer for writer in names if (getattr(writers, writer).impl or writers.default) == "prompted"]
+
+
+def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
+    """Return artefacts and what they are made of, in the order in which they are made."""
+    wanted: set[str] = set()
+
+    def visit(name: str) -> None:
+        if name != "passages" and name not in STAGES:
+            raise ConfigError(f"artefact {name!r} is unknown. {nearest(name, STAGES)}")
+        if name != "passages" and name not in wanted:
+            wanted.add(name)
+            for need in STAGES[name].needs_for(config):
+                visit(need)
+
+    for name in names:
+        visit(name)
+    return [name for name in STAGES if name in wanted]
+
+
+def write_passages(root: Path, passages: Sequence[Passage]) -> str:
+    """Write passages into an index folder; returns their key. They are not the newest state yet."""
+    rows = [{k: v for k, v in asdict(passage).items() if v or k in ("id", "title", "text")} for passage in passages]
+    key = digest(rows)
+    path = root / f"passages-{key[:16]}.jsonl"
+    if not path.is_file():
+        root.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        put_lines(new, (json.dumps(row, ensure_ascii=False) for row in rows))
+        new.rename(path)
+    return key
+
+
+def write_manifest(root: Path, passages: str, settings: Mapping[str, Any], source: Mapping[str, Any]) -> None:
+    """Make passages, by their key, with settings and source the newest state of an index folder."""
+    write_json(root / MANIFEST, {"passages": passages, "settings": settings, "source": source})

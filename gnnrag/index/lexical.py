@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnrag.common.splicing import Kept
-from gnnrag.common.tables import Keys, Lists, map_array, put_arrays_apart
+from gnnrag.common.tables import Keys, map_array, put_arrays_apart
 from gnnrag.errors import ArtefactError
-from gnnrag.index.postings import K1, B, Postings, unmoved
+
+K1, B = 1.5, 0.75
 
 # What `fit` writes, and a stranger's file may not change.
 _FIXED = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_dtype": "int32", "backend": "numpy"}
@@ -62,23 +62,6 @@ class BM25:
         with np.errstate(invalid="ignore"):  # the mean length of passages of stop-words only is zero
             model.index(bm25s.tokenization.Tokenized(ids=ids, vocab=dict(vocabulary)), show_progress=False)
         return cls(model, vocabulary, np.array([len(row) for row in tokens], dtype=np.int32))
-
-    def spliced(self, texts: Callable[[list[int]], list[str]], kept: Kept) -> BM25 | None:
-        """Return what `fit` gives for a corpus of which this one knows all but the texts at some positions.
-
-        None where it can only be fitted: scores of another version, or nothing that counts.
-        """
-        kept, scores = unmoved(kept), self.model.scores
-        if not self.lengths.any() or not isinstance(self.terms, Keys):
-            return None
-        found = Postings.of_scores(self.terms, Lists(scores["indptr"], scores["indices"]), scores["data"], self.lengths)
-        after = found and found.spliced(kept, tokenise(texts(kept.missing)))
-        if not after or not after.lengths.any():
-            return None
-        model = _library().BM25(method="lucene", k1=K1, b=B)
-        arrays = {"data": after.scores(), "indices": after.passages.values, "indptr": after.passages.indptr}
-        model.scores, model.nonoccurrence_array = {**arrays, "num_docs": len(after.lengths)}, None
-        return BM25(model, after.terms, after.lengths)
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """Return (len(queries), num_passages) float64; a query without known terms scores zero everywhere."""

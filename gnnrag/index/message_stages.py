@@ -10,23 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.common.files import digest
-from gnnrag.common.tables import Lists, put_array
+from gnnrag.common.tables import Lists
 from gnnrag.config import IndexConfig
-from gnnrag.errors import ArtefactError, ConfigError, DataError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.messages import Fact, Grounding, MentionTable, MessageGraph, corpus_graph, fact_graph
-from gnnrag.index.stage import (
-    Context,
-    Stage,
-    Writer,
-    as_texts,
-    embed_strings,
-    get_arrays,
-    get_json,
-    get_vectors,
-    put_arrays,
-    put_json,
-)
+from gnnrag.index.artefacts import Context, Stage, Writer, get_arrays, get_json, get_vectors, put_arrays, put_json
 from gnnrag.text.normalise import phrase_key
 
 
@@ -50,19 +39,12 @@ class StringVectorStage(Stage):
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
         strings = list(self.strings(context))
-        keys, known = [digest(s) for s in strings], dict[str, np.ndarray]()
-        if context.store.key(self.name):
-            known = context.store.load(self.name, lambda folder: self._known(folder, settings))
-
-        def texts(positions: list[int]) -> list[str]:
-            return [strings[i] for i in positions]
-
-        vectors = embed_strings(context, self.name, settings, keys, texts, known, lambda n: None).astype(np.float16)
+        keys, progress = [digest(text) for text in strings], context.progress_of(len(strings))
+        vectors, computed = context.embedded(self.name, keys, lambda at: [strings[i] for i in at], progress)
 
         def write(folder: Path) -> dict[str, Any]:
-            put_array(folder / "vectors.npy", vectors)
-            put_json(folder / "keys.json", {"settings": settings, "keys": keys})
-            return {self.what: len(strings), "computed": len(set(keys) - known.keys())}
+            context.put_vectors(folder, keys, vectors.astype(np.float16))
+            return {self.what: len(strings), "computed": computed}
 
         return write
 
@@ -70,9 +52,6 @@ class StringVectorStage(Stage):
         """Return (number of strings, dim) float32."""
         return get_vectors(folder / "vectors.npy").astype(np.float32)
 
-    def _known(self, folder: Path, settings: str) -> dict[str, np.ndarray]:
-        old = get_json(folder / "keys.json")
-        return dict(zip(old["keys"], self.load(folder), strict=True)) if old["settings"] == settings else {}
 
 
 class PhraseVectorStage(StringVectorStage):
@@ -145,20 +124,18 @@ class MessageGraphStage(Stage):
         return write
 
     def load(self, folder: Path) -> MessageKnowledge:
-        """Return the graph. Raises ArtefactError where its parts do not belong together."""
+        """Return the graph."""
         content, a = get_json(folder / "strings.json"), get_arrays(folder / "graph.npz")
         passages, sentences = a["sizes"].tolist()
-        names, relations = as_texts(content["entities"]), as_texts(content["relations"])
+        names, relations = content["entities"], content["relations"]
         incidence = Lists(a["entity_indptr"], a["entity_passages"])
         graph = MessageGraph(names, passages, sentences, relations, a["triples"], incidence)
         grounding = None
         if content["stems"] is not None:
             places = (a[name] for name in ("starts", "lengths", "owners", "phrases"))
-            mentions = MentionTable(tuple(as_texts(content["stems"])), Lists(a["stem_indptr"], a["stem_ids"]), *places)
+            mentions = MentionTable(tuple(content["stems"]), Lists(a["stem_indptr"], a["stem_ids"]), *places)
             rests = Lists(a["rest_indptr"], a["rest_mentions"])
             grounding = Grounding(mentions, rests, a["confidence"], a["rarity"])
-            if len(rests) != len(graph.triples) or not rests.is_whole or len(mentions.sentence_stems) != sentences:
-                raise ArtefactError(f"message graph {folder}: its arrays do not fit each other; build the index again")
         return MessageKnowledge(graph.check(), grounding, content["is_sentences"])
 
 
@@ -216,7 +193,7 @@ def _facts(context: Context) -> tuple[list[tuple[Fact, ...]], bool]:
     found: list[Extraction] = context.read("extraction")
     facts = [passage.as_triples() for passage in found]
     if not any(facts):
-        raise DataError(context.store.root, f"no passage has triples; index.gnn.facts={wanted} needs some")
+        raise DataError(context.root, f"no passage has triples; index.gnn.facts={wanted} needs some")
     return facts, any(passage.is_sentences for passage in found)
 
 

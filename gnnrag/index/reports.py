@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,20 +13,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from gnnrag.common.tables import Lists, put_array
+from gnnrag.common.tables import Lists
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.leiden import hash_of
-from gnnrag.index.stage import (
-    as_texts,
-    get_arrays,
-    get_lines,
-    get_vectors,
-    put_arrays,
-    put_json,
-    put_lines,
-)
+from gnnrag.index.artefacts import get_arrays, get_lines, get_vectors, put_arrays, put_json, put_lines
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.text.sentences import split_sentences
@@ -231,15 +223,14 @@ def draft_from_json(row: Sequence[Any]) -> ReportDraft:
     """Return the report. Raises ArtefactError where the row is none."""
     try:
         title, summary, findings, rating, reason, flags = row
-        as_texts((title, summary, reason, *flags, *(text for finding in findings for text in finding[:2])))
         read = tuple(Finding(s, e, tuple(sources)) for s, e, sources in findings)
         return ReportDraft(title, summary, read, rating, reason, tuple(flags))
     except (TypeError, ValueError) as error:
         raise ArtefactError(f"reports: a row is damaged ({error}); rebuild the index") from error
 
 
-def write_reports(folder: Path, reports: Reports, strings: Sequence[str], made_by: Mapping[str, Any]) -> None:
-    """Write an artefact; `strings` are the keys of the vectors, `made_by` says which writer and embedder made it."""
+def write_reports(folder: Path, reports: Reports, made_by: str) -> None:
+    """Write an artefact; `made_by` says which writer made it."""
     rows = ([r.key, draft_to_json(r.draft), r.dirty_ratio] for r in reports.items)
     put_lines(folder / "reports.jsonl", (json.dumps(row, ensure_ascii=False) for row in rows))
     indptr = np.cumsum([0, *(len(r.names) for r in reports.items)])
@@ -249,8 +240,7 @@ def write_reports(folder: Path, reports: Reports, strings: Sequence[str], made_b
     }
     put_arrays(folder / "members.npz", indptr=indptr, **columns)
     put_arrays(folder / "sentences.npz", indptr=reports.sentences.indptr, values=reports.sentences.values)
-    put_array(folder / "vectors.npy", reports.matrix.astype(np.float16))
-    put_json(folder / "made_by.json", {**made_by, "strings": list(strings)})
+    put_json(folder / "made_by.json", made_by)
 
 
 def read_reports(folder: Path) -> Reports:
@@ -259,8 +249,6 @@ def read_reports(folder: Path) -> Reports:
     indptr, names, states = (arrays[n] for n in ("indptr", "names", "states"))
     at = Lists(**get_arrays(folder / "sentences.npz"))
     matrix = get_vectors(folder / "vectors.npy").astype(np.float32)
-    if len(indptr) != len(rows) + 1 or len(at) != len(rows) or at.values.max(initial=-1) >= len(matrix):
-        raise ArtefactError("reports: files do not belong together; rebuild the index")
     spans = list(zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True))
     items = [
         Report(key, draft_from_json(row), dirty, names[a:b], states[a:b])

@@ -30,10 +30,10 @@ from gnnrag.judge.tasks import (
     Call,
     Criterion,
     Pairing,
-    Replies,
     Scoring,
     Task,
     compare_scores,
+    is_enough,
 )
 from gnnrag.llm.base import Backend, estimate_tokens
 from gnnrag.llm.cache import open_backend
@@ -44,12 +44,8 @@ from gnnrag.session import Session
 Count = Annotated[int, Ge(1)]
 ROLE = "judge"
 ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"
-SPENT = ("calls", "prompt_tokens", "completion_tokens", "cost", "malformed")
-# Settings that decide replies: a judgement goes on with other values of all else, and its figures are made anew.
-_DECISIVE = (
-    "kind", "judged", "evidence", "max_words", "ties", "temperature", "repeat_temperature", "seed", "max_tokens",
-    "retries", "llm",
-)  # fmt: skip
+# Settings that change no reply: a judgement goes on with other values of these, and its figures are made anew.
+_FREE = ("runs", "name", "limit", "criteria", "llm_cache", "max_cost", "concurrency")
 
 
 @dataclass
@@ -58,52 +54,19 @@ class JudgeConfig:
 
     kind: Literal["scores", "pairwise"] = "scores"
     runs: list[str] = field(default_factory=list)  # run directories; pairwise: the first against each of the others
-    out: str | None = None  # the folder of judgements; null: judgements/ in the run that is judged
-    name: str | None = None  # of this judgement in that folder; null: the kind
-    data_path: str | None = None  # where the data of the runs lies now; null: where it was
-    # What is judged.
+    name: str | None = None  # of the folder, below judgements/ in the run that is judged; null: the kind
     judged: Literal["answer", "full"] = "answer"  # the short answer, or with the reasoning that was written before it
-    limit: Count | None = None  # so many questions, drawn at random; null: all
-    types: list[str] = field(default_factory=list)  # only questions of these types; empty: of any
-    sample_seed: int = 0  # of the draw: two runs on the same questions get the same ones
-    evidence: Literal["auto", "passages", "triples", "both"] = "auto"  # auto: passages; triples where there are none
-    max_words: Count = 600  # of an answer, the same for every run; the rest is cut before the end
-    # How it is judged.
+    limit: Count | None = None  # so many questions, drawn at random, the same for all runs; null: all
     criteria: list[Criterion] = field(default_factory=lambda: list(get_args(Criterion)))  # of the scores: a call each
-    ties: bool = False  # the pairwise judge may find no difference; the paper asks for a winner
-    repeats: Count = 1  # the first gives the figures; all together, how well the judge agrees with itself
-    temperature: float | None = None  # null: the backend's
-    repeat_temperature: float | None = None  # of the second and later repeats; null: the same
-    seed: int | None = None  # of the first repeat; the n-th after it adds n to it (or to 0)
+    max_words: Count = 600  # of an answer, the same for every run; the rest is cut before the end
+    temperature: float | None = None  # null: the backend's, like seed
+    seed: int | None = None
     max_tokens: Count = 1024
     retries: Annotated[int, Ge(0)] = 2  # after a malformed reply; then the value is missing
-    least: Count = 20  # so many questions must have a value before a run is called better, or a paper's table shows it
-    missing: float = 0.1  # nor is it where a larger share of the questions has no value
     llm: Any = "openai"
     llm_cache: str | None = ".cache/llm.sqlite"  # null: no response cache
-    # Limits for all that is judged into one folder, earlier sessions included; null is unlimited.
-    max_calls: int | None = None
-    max_cost: float | None = None  # in the currency of the backend's prices
+    max_cost: float | None = None  # of all replies in a folder, in the currency of the backend's prices; null: no limit
     concurrency: Count = 8
-
-    def is_enough(self, counted: int, asked: int) -> bool:
-        """Tell whether so many values of so many say something."""
-        return counted >= self.least and asked - counted <= self.missing * asked
-
-    def sampling(self, repeat: int) -> PromptedConfig:
-        """Return the sampling of a repeat, from 0; seeds differ, or a cache would answer one repeat with another."""
-        if not repeat:
-            return PromptedConfig(temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed)
-        temperature = self.temperature if self.repeat_temperature is None else self.repeat_temperature
-        return PromptedConfig(temperature=temperature, max_tokens=self.max_tokens, seed=(self.seed or 0) + repeat)
-
-
-def check_judge(config: JudgeConfig) -> None:
-    """Raise ConfigError for too few runs, or runs whose folders have one name: figures go by these."""
-    runs, least = config.runs, 2 if config.kind == "pairwise" else 1
-    names = [Path(run).resolve().name for run in runs]
-    if len(runs) < least or len(set(names)) < len(names):
-        raise ConfigError(f"runs={runs}: kind={config.kind} takes at least {least}, in folders of different names")
 
 
 def judge(
@@ -112,21 +75,23 @@ def judge(
     """Judge finished runs. The same settings again continue an interrupted judgement.
 
     Returns `judgements`: the report of each folder (its `metrics.json`) with its `path`; of scores of several runs also
-    `differences` from the first. Raises ConfigError for settings out of range or a folder of judgements with other
-    settings, GnnragError for a folder that is no finished run, BudgetError at a limit (replies are kept).
+    `differences` from the first. Raises ConfigError for too few runs, runs of equal names, or a folder of judgements
+    with other settings, GnnragError for a folder that is no finished run, BudgetError at the limit (replies are kept).
     """
-    check_judge(config)
+    names, least = [Path(run).resolve().name for run in config.runs], 2 if config.kind == "pairwise" else 1
+    if len(names) < least or len(set(names)) < len(names):
+        raise ConfigError(f"runs={config.runs}: kind={config.kind} takes at least {least}, in folders of other names")
     runs = [read_run(Path(run), config.judged) for run in config.runs]
-    data = load_data(runs, config.data_path)
-    questions = draw(data.questions, config.limit, config.types, config.sample_seed)
+    data = load_data(runs)
+    questions = draw(data.questions, config.limit)
     tasks: Sequence[Task]
     if config.kind == "scores":
         passages = {passage.id: passage for passage in data.passages}
-        tasks = [Scoring(config, run, questions, passages) for run in runs]
+        tasks = [Scoring(run, questions, passages, config.criteria, config.max_words) for run in runs]
     else:
-        tasks = [Pairing(config, runs[0], run, questions) for run in runs[1:]]
+        tasks = [Pairing(runs[0], run, questions, config.max_words) for run in runs[1:]]
     backend = backend or open_backend("llm", config.llm.name, config.llm.settings, config.llm_cache)
-    for note in _remarks(config, runs, backend):
+    for note in _remarks(runs, backend):
         on_note(note)
     reports = [_judge_into_folder(config, task, backend, on_note) for task in tasks]
     judged: dict[str, Any] = {"judgements": reports}
@@ -143,44 +108,52 @@ def _judge_into_folder(
     config: JudgeConfig, task: Task, backend: Backend, on_note: Callable[[str], None]
 ) -> dict[str, Any]:
     run = task.runs[-1]  # of pairs the second, as several may be held against one first
-    path = (Path(config.out) / run.name if config.out else run.path / "judgements") / (config.name or config.kind)
+    path = run.path / "judgements" / (config.name or config.kind)
     _check_same(path, config, task)
+    asked = [call for call in task.calls if not call.skipped]
     journal = Journal(path / ROWS)
-    rows = {(row["question_id"], row["part"], row["repeat"]): row for row in journal.rows}
-    spent = Counter[str]()
-    for row in journal.rows:
-        spent.update(row["usage"])
-    calls = task.calls()
-    todo = [
-        (call, repeat)
-        for repeat in range(config.repeats)
-        for call in calls
-        if rows.get((call.question_id, call.part, repeat), {"problem": LLM_ERROR})["problem"] == LLM_ERROR
-    ]
-    name = " against ".join(of.name for of in task.runs)
-    if todo:
-        tokens = sum(estimate_tokens("".join(call.values.values())) for call, _ in todo)
-        on_note(f"{name}: {len(todo)} calls, about {tokens:,} tokens beside the fixed text of the prompts")
-
-    def add(row: dict[str, Any]) -> bool:
-        journal.append(row)
-        rows[row["question_id"], row["part"], row["repeat"]] = row
-        spent.update(row["usage"])
-        return not _exceeded(config, spent)
-
     try:
-        left = len(todo)
-        if todo and not _exceeded(config, spent):
-            left = asyncio.run(_ask_all(config, task, backend, todo, add, name))
+        rows = {(row["question_id"], row["part"]): row for row in journal.rows}  # the newest reply counts
+        spent = Counter[str]()
+        for row in journal.rows:
+            spent.update(row["usage"])
+
+        def add(row: dict[str, Any]) -> bool:
+            journal.append(row)
+            rows[row["question_id"], row["part"]] = row
+            spent.update(row["usage"])
+            return config.max_cost is None or spent["cost"] < config.max_cost
+
+        todo = [call for call in asked if rows.get(call.key, {"problem": LLM_ERROR})["problem"] == LLM_ERROR]
+        name = " against ".join(of.name for of in task.runs)
+        if todo:
+            tokens = sum(estimate_tokens("".join(call.values.values())) for call in todo)
+            on_note(f"{name}: {len(todo)} calls, about {tokens:,} tokens beside the fixed text of the prompts")
+            if left := asyncio.run(_ask_all(config, task, backend, todo, add, name)):
+                raise BudgetError(
+                    f"{path}: max_cost={config.max_cost:g} is used up ({spent['cost']:g}), and {left} calls are left; "
+                    "raise it, and the same command goes on"
+                )
     finally:
         journal.close()
-    if left:
-        raise BudgetError(
-            f"{path}: {_exceeded(config, spent)}, and {left} calls are left; raise it, and the same command goes on"
-        )
-    replies = Replies(rows)
-    table = task.table(replies)
-    report = _report(config, task, backend, replies, table, spent)
+    table = task.table(rows)
+    ids = [question.id for question in task.questions]
+    report = {
+        "kind": config.kind,
+        "judge": {"backend": config.llm.name, "model": _model(backend)},
+        "runs": [of.name for of in task.runs],
+        "questions": len(ids),
+        "asked": len(asked),
+        "read": sum(rows.get(call.key, {}).get("value") is not None for call in asked),
+        **task.report(rows, table),
+        "spent": {name: round(value, 8) for name, value in spent.items()},
+        "judged_runs": {
+            of.name: {"predictions": of.digest, "unanswered": sum(not of.answers[id_] for id_ in ids)}
+            for of in task.runs
+        },
+        "warnings": list(_remarks(task.runs, backend)),
+        "settings": to_plain(config),
+    }
     write_jsonl(path / SCORES, table)
     write_json(path / METRICS, report)
     return {"path": str(path), **report}
@@ -188,12 +161,12 @@ def _judge_into_folder(
 
 def _check_same(path: Path, config: JudgeConfig, task: Task) -> None:
     """Write what replies depend on into `meta.json`; ConfigError: the folder holds replies that depend on other."""
-    prompts = [(name, criterion) for criterion, name in CRITERIA.items()]
+    prompts = [("judge_pairwise",), *((name, criterion) for criterion, name in CRITERIA.items())]
     meta = {
-        **{name: value for name, value in to_plain(config).items() if name in _DECISIVE},
+        **{name: value for name, value in to_plain(config).items() if name not in _FREE},
         "runs": {run.name: run.digest for run in task.runs},
         "data": dict(task.runs[0].inputs),
-        "prompts": {":".join(names): load_prompt(*names).digest for names in (*prompts, *task.prompts.values())},
+        "prompts": {":".join(names): load_prompt(*names).digest for names in prompts},
     }
     meta = json.loads(json.dumps(meta))
     if (path / ROWS).is_file() and (path / META).is_file():
@@ -206,41 +179,46 @@ def _check_same(path: Path, config: JudgeConfig, task: Task) -> None:
     write_json(path / META, meta)
 
 
-def _exceeded(config: JudgeConfig, spent: Counter[str]) -> str:
-    """Say which limit is reached; empty where none is."""
-    for name, limit, used in (
-        ("max_calls", config.max_calls, spent["calls"]),
-        ("max_cost", config.max_cost, spent["cost"]),
-    ):
-        if limit is not None and used >= limit:
-            return f"{name}={limit:g} is used up ({used:g})"
-    return ""
-
-
 async def _ask_all(
     config: JudgeConfig,
     task: Task,
     backend: Backend,
-    todo: Sequence[tuple[Call, int]],
+    todo: Sequence[Call],
     add: Callable[[dict[str, Any]], bool],
     name: str,
 ) -> int:
     """Ask, `concurrency` at a time, until all is done or `add` says stop (calls in flight end); return those left."""
+    sampling = PromptedConfig(temperature=config.temperature, max_tokens=config.max_tokens, seed=config.seed)
     prompters = {
-        (names, repeat): Prompter(ROLE, backend, config.sampling(repeat), names[0], names[1:], tries=config.retries + 1)
-        for names in set(task.prompts.values())
-        for repeat in range(config.repeats)
+        prompt: Prompter(ROLE, backend, sampling, prompt[0], tuple(filter(None, prompt[1:])), tries=config.retries + 1)
+        for prompt in {call.prompt for call in todo}
     }
     waiting, left = iter(todo), len(todo)
 
     async def work() -> None:
-        nonlocal left, waiting
-        for call, repeat in waiting:  # the iterator is shared: each worker takes the next call
-            row = await _ask(prompters[call.prompt, repeat], call, repeat, task)
+        nonlocal left
+        for call in waiting:  # the iterator is shared: each worker takes the next call
+            session = Session(call.question.id)
+            outcome = await prompters[call.prompt].ask(session, call.values, task.parse)
             left -= 1
             bar.update()
+            used = session.by_role[ROLE]
+            row = {
+                "question_id": call.question.id,
+                "part": call.part,
+                "value": outcome.value,
+                "problem": {"": "", "parse_failure": MALFORMED, "llm_error": LLM_ERROR}[outcome.failure],
+                "reply": outcome.reply,
+                "error": session.events[-1]["problem"],
+                "usage": {
+                    "calls": used["calls"],
+                    "prompt_tokens": used["prompt_tokens"],
+                    "completion_tokens": used["completion_tokens"],
+                    "cost": session.cost,
+                    "malformed": used["parse_failure"],
+                },
+            }
             if not add(row):
-                waiting = iter(())
                 return
 
     with tqdm(total=left, unit=" calls", desc=name[:60], file=sys.stderr, disable=None) as bar:
@@ -253,64 +231,7 @@ async def _ask_all(
     return left
 
 
-async def _ask(prompter: Prompter, call: Call, repeat: int, task: Task) -> dict[str, Any]:
-    session = Session(call.question_id)
-    outcome = await prompter.ask(session, call.values, task.parse)
-    used = session.by_role[ROLE]
-    return {
-        "question_id": call.question_id,
-        "part": call.part,
-        "repeat": repeat,
-        "value": outcome.value,
-        "problem": {"": "", "parse_failure": MALFORMED, "rejected": MALFORMED, "llm_error": LLM_ERROR}[outcome.failure],
-        "reply": outcome.reply,
-        "error": session.events[-1]["problem"],
-        "usage": {
-            "calls": used["calls"],
-            "prompt_tokens": used["prompt_tokens"],
-            "completion_tokens": used["completion_tokens"],
-            "cost": session.cost,
-            "malformed": used["parse_failure"],
-        },
-    }
-
-
-def _report(
-    config: JudgeConfig,
-    task: Task,
-    backend: Backend,
-    replies: Replies,
-    table: Sequence[dict[str, Any]],
-    spent: Counter[str],
-) -> dict[str, Any]:
-    ids, calls = [question.id for question in task.questions], task.calls()
-    runs = {
-        run.name: {
-            "predictions": run.digest,
-            "failed": sum(id_ in run.failed for id_ in ids),
-            "empty": sum(id_ not in run.failed and not texts[id_] for id_ in ids),
-            "without_reasoning": sum(id_ in run.without_reasoning for id_ in ids),
-            "cut": sum(len(run.answers[id_].split()) > config.max_words for id_ in ids),
-        }
-        for run, texts in zip(task.runs, task.shown, strict=True)
-    }
-    return {
-        "kind": config.kind,
-        "judge": {"backend": config.llm.name, "model": _model(backend)},
-        "runs": [run.name for run in task.runs],
-        "questions": len(ids),
-        "repeats": config.repeats,
-        "asked": len(calls),
-        "read": sum(replies.value(call.question_id, call.part) is not None for call in calls),
-        **task.report(replies, table),
-        "spent": {name: round(spent[name], 8) for name in SPENT},
-        "judged_runs": runs,
-        "warnings": list(_remarks(config, task.runs, backend)),
-        "settings": to_plain(config),
-    }
-
-
-def _remarks(config: JudgeConfig, runs: Sequence[JudgedRun], backend: Backend) -> Iterator[str]:
+def _remarks(runs: Sequence[JudgedRun], backend: Backend) -> Iterator[str]:
     for run in runs:
         if _model(backend) in run.models:
             yield f"{run.name} was answered by {_model(backend)}, which judges it: models favour what they wrote"
@@ -326,18 +247,16 @@ def judged_figures(run: Path) -> dict[str, Any]:
     """Return what the judgements in a run directory say, for tables: scores and criteria, and win rates in percent.
 
     A win rate is against the run compared with. Only default names (`scores`, `pairwise`) and current predictions
-    count; samples of some types, and figures of which too few values are known (`least`, `missing`), do not.
+    count; figures of which too few values are known do not.
     """
     figures: dict[str, Any] = {}
     for kind, scale in (("scores", 1), ("pairwise", 100)):
         path = run / "judgements" / kind / METRICS
         report = read_json(path) if path.is_file() else {"judged_runs": {}}
-        settings = report.get("settings", {})
-        if not _is_current(run, report["judged_runs"]) or settings["types"]:
+        if not _is_current(run, report["judged_runs"]):
             continue
-        rules = JudgeConfig(least=settings["least"], missing=settings["missing"])
         for name, mean, interval, counted, asked in _figures(report):
-            if mean is not None and rules.is_enough(counted, asked):
+            if mean is not None and is_enough(counted, asked):
                 figures |= {
                     f"judge/{name}": scale * mean,
                     f"judge/{name}_counted": counted,

@@ -14,7 +14,7 @@ from gnnrag.common.files import file_digest, read_journal
 from gnnrag.common.records import recorded_data
 from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.base import Dataset
-from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
+from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.metrics.long_answers import cut
 from gnnrag.run.evaluate import load_questions_for
@@ -90,14 +90,13 @@ def long_answer(events: Sequence[Mapping[str, Any]], answer: str) -> str:
     return ""
 
 
-def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
-    """Load the data that all runs were made on, from `data_path` or where the first run found them.
+def load_data(runs: Sequence[JudgedRun]) -> Dataset:
+    """Load the data that all runs were made on, from where the first run found them.
 
     Raises ConfigError where the runs' questions differ, DataError where the data are not those of the runs.
     """
     first = runs[0]
     settings = recorded_data(first.path, "give runs that gnnrag evaluate made")
-    settings.path = data_path or settings.path
     data = load_questions_for(EvaluateConfig(data=settings))
     for run in runs:
         if set(run.answers) != set(first.answers) or run.inputs["questions"] != first.inputs["questions"]:
@@ -106,18 +105,14 @@ def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
                 "data.questions, data.limit and data.sample"
             )
     if data.fingerprints != first.inputs:
-        raise DataError(settings.path, f"is not what {first.name} was made on; give data_path=FOLDER")
+        raise DataError(settings.path, f"is not what {first.name} was made on")
     return data
 
 
-def draw(questions: Sequence[Question], limit: int | None, types: Sequence[str] = (), seed: int = 0) -> list[Question]:
-    """Return `limit` questions of some types (empty: of any), in order; a smaller limit gives a subset."""
-    known = {question.type for question in questions}
-    for name in types:
-        if name not in known:
-            raise ConfigError(f"types: {name!r} is no type of these questions. {nearest(name, known)}")
-    places = [i for i, question in enumerate(questions) if not types or question.type in types]
-    Random(seed).shuffle(places)
+def draw(questions: Sequence[Question], limit: int | None) -> list[Question]:
+    """Return `limit` questions at random, in order; a smaller limit gives a subset."""
+    places = list(range(len(questions)))
+    Random(0).shuffle(places)
     return [questions[i] for i in sorted(places[:limit])]
 
 
@@ -126,16 +121,10 @@ def golden_answer(question: Question) -> str:
     return "\n".join(dict.fromkeys(question.answers))
 
 
-def golden_evidence(question: Question, passages: Mapping[str, Passage], kind: str) -> str:
-    """Return the text of the gold passages, and the gold triples, a line each; empty where there is none.
-
-    `kind` is `passages`, `triples`, `both`, or `auto`: passages, and triples for questions without any.
-    """
-    texts = [passages[id_].content for id_ in question.gold if id_ in passages] if kind != "triples" else []
-    triples = "\n".join(" | ".join(triple) for triple in question.evidence)
-    if kind == "passages" or (kind == "auto" and texts):
-        triples = ""
-    return "\n\n".join([*texts, *([triples] if triples else [])])
+def golden_evidence(question: Question, passages: Mapping[str, Passage]) -> str:
+    """Return the text of the gold passages, else the gold triples, a line each; empty where there is none."""
+    texts = [passages[id_].content for id_ in question.gold if id_ in passages]
+    return "\n\n".join(texts) or "\n".join(" | ".join(triple) for triple in question.evidence)
 
 
 # The text of an answer that a judge is shown: without what gives the method away, and within one cap for all.

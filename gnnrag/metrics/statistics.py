@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 
@@ -149,50 +145,3 @@ def share_interval(values: Sequence[float]) -> tuple[float, float]:
     variance = (math.fsum(value * value for value in values) + 1) / n - mean * mean
     width = _Z * math.sqrt(variance / n)
     return max(0.0, mean - width), min(1.0, mean + width)
-
-
-def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
-    """Return the agreement of two annotators beyond chance (Cohen 1960); 1.0 where every label is the same."""
-    if not first or len(first) != len(second):
-        raise ValueError(f"{len(first)} and {len(second)} labels: both annotators must label the same items")
-    n = len(first)
-    observed = sum(a == b for a, b in zip(first, second, strict=True)) / n
-    a, b = Counter(first), Counter(second)
-    expected = sum(a[label] * b[label] for label in a) / (n * n)
-    return 1.0 if expected == 1.0 else (observed - expected) / (1.0 - expected)
-
-
-def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float:
-    """Return the agreement of several raters beyond chance (Fleiss 1971); 1.0 where every rating is the same.
-
-    `ratings` has one row per item, all of one length, at least two.
-    """
-    raters = len(ratings[0])
-    counts = [Counter(row) for row in ratings]
-    observed = sum(c * (c - 1) for row in counts for c in row.values()) / (len(ratings) * raters * (raters - 1))
-    totals = sum(counts, Counter())
-    expected = sum((c / totals.total()) ** 2 for c in totals.values())
-    return 1.0 if len(totals) == 1 else (observed - expected) / (1.0 - expected)
-
-
-def self_agreement(ratings: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Return how well a judge agrees with itself over repeats; an item with a None among its ratings is left out.
-
-    `judged` counts items (and stands alone where there are none); `agreement` is the share of equal pairs of repeats;
-    `kappa` is Fleiss's (Cohen's for two repeats). Numbers also have `within_one`, the share of pairs at most 1 apart,
-    and `deviation`, the mean standard deviation.
-    """
-    complete = [list(row) for row in ratings if len(row) > 1 and None not in row]
-    if not complete:
-        return {"judged": 0}
-    pairs = [pair for row in complete for pair in combinations(row, 2)]
-    kappa = cohen_kappa(*zip(*complete, strict=True)) if len(complete[0]) == 2 else fleiss_kappa(complete)
-    agreement: dict[str, Any] = {
-        "judged": len(complete),
-        "agreement": round(fmean(a == b for a, b in pairs), 6),
-        "kappa": round(kappa, 6),
-    }
-    if all(isinstance(value, int) for row in complete for value in row):
-        agreement["within_one"] = round(fmean(abs(a - b) <= 1 for a, b in pairs), 6)
-        agreement["deviation"] = round(fmean(stdev(row) for row in complete), 6)
-    return agreement

@@ -13,10 +13,8 @@ from scipy.sparse import csgraph
 
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import hubs_of_everything
+from gnnrag.index.artefacts import CACHE
 from gnnrag.index.index import Index
-from gnnrag.index.plan import stage_states
-from gnnrag.index.stages import STAGES
-from gnnrag.index.store import BUILDING, Store
 
 QUANTILES = (0, 25, 50, 75, 90, 99, 100)
 _TOP = 10  # hubs and passages that are named
@@ -100,29 +98,16 @@ class Inspection:
 
 
 def inspect_index(root: Path) -> Inspection:
-    """Read an index and return what it holds; every byte of its artefacts is checked.
-
-    An index whose last build was cut off is described by its manifest alone: artefacts may be of two corpora. Raises
-    ArtefactError where there is no index, or an artefact is damaged.
-    """
-    store = Store(root)
-    store.check_there()
-    states = stage_states(store)
-    lines = []
-    for name in (n for n in STAGES if store.key(n) is not None):
-        store.folder(name)
-        info = dict(store.info(name))
-        seconds = info.pop("seconds")
-        size = sum(file["bytes"] for file in store.manifest["stages"][name]["files"].values())
-        lines.append(StageLine(name, info, size, seconds, states[name]))
+    """Read an index and return what it holds. Raises ArtefactError where there is no index."""
+    index, lines = Index(root), []
+    for name in index.fingerprint:
+        record = index.record(name)
+        size = sum(file.stat().st_size for file in index.folder(name).rglob("*") if file.is_file())
+        lines.append(StageLine(name, record["counts"], size, record["seconds"], "current"))
     total = sum(line.bytes for line in lines)
     everything = sum(p.stat().st_size for p in root.rglob("*") if p.is_file())
-    left = [*sorted((root / ".partial").glob("*.jsonl")), *root.glob(BUILDING)]
-    journals = {p.stem: p.stat().st_size for p in left}
-    plain = (str(root), store.manifest["complete"], dict(store.manifest["source"]), tuple(lines), total)
-    if not store.manifest["complete"]:
-        return Inspection(*plain, everything - total, journals)
-    index = Index(root)
+    journals = {p.stem: p.stat().st_size for p in sorted((root / CACHE).glob("*.jsonl"))}
+    plain = (str(root), True, dict(index.manifest["source"]), tuple(lines), total)
     return Inspection(
         *plain,
         everything - total,
@@ -169,18 +154,18 @@ def summarise_graph(
 
 def _graphs(index: Index) -> list[GraphSummary]:
     summaries = []
-    if index.store.key("knowledge") is not None:
+    if index.has("knowledge"):
         known = index.knowledge
         summaries.append(
             summarise_graph(
                 "knowledge", known.num_entities, known.pairs[0], lambda i: (known.names[i], known.types[i] or "entity")
             )
         )
-    if index.store.key("entity_graph") is not None:
+    if index.has("entity_graph"):
         facts = index.entity_graph.graph
         ends, names = facts.fact_entities, facts.entities
         summaries.append(summarise_graph("entity_graph", facts.num_entities, ends, lambda i: (names[i], "entity")))
-    if index.store.key("hierarchy") is not None:
+    if index.has("hierarchy"):
         tree = index.hierarchy
 
         def describe(node: int) -> tuple[str, str]:
@@ -195,15 +180,15 @@ def _graphs(index: Index) -> list[GraphSummary]:
 
 
 def _stale_reports(index: Index) -> int | None:
-    if index.store.key("reports") is None:
+    if not index.has("reports"):
         return None
     return sum(report.stale for report in index.read("reports").items)
 
 
 def _extraction(index: Index) -> ExtractionSummary | None:
-    if index.store.key("extraction") is None:
+    if not index.has("extraction"):
         return None
-    info = index.store.info("extraction")
+    info = index.record("extraction")["counts"]
     extractions: list[Extraction] = index.read("extraction")
     empty = [i for i, e in enumerate(extractions) if not (e.triples or e.relations or e.hyperedges)]
     return ExtractionSummary(

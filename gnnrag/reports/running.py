@@ -20,9 +20,7 @@ from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError, DataError, described
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.embedder import SHIPPED
-from gnnrag.index.index import Index
-from gnnrag.index.plan import closure
-from gnnrag.index.store import Store
+from gnnrag.index.index import Index, closure
 from gnnrag.judge import judged_figures
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.metrics.replies import remarks
@@ -150,18 +148,18 @@ def run_figures(run: Path) -> dict[str, float]:
 
 def index_figures(config: EvaluateConfig) -> dict[str, float]:
     """Return size, build time and tokens of language models of the artefacts that a run reads, and of their inputs."""
-    store = Store(index_path(config.index, find_source(Path(config.data.path)).name))
-    needed = {"passages", *needed_stages(config)}
+    index = Index(index_path(config.index, find_source(Path(config.data.path)).name), index_settings(config))
+    needed = needed_stages(config)
     sums: Counter[str] = Counter({"index/prompt_tokens": 0, "index/completion_tokens": 0})
-    for stage in closure(needed, config.index):
-        info = store.info(stage)
-        sums["index/seconds"] += info["seconds"]
-        for name, count in info.items():
+    for stage in closure(needed, index.config):
+        record = index.record(stage)
+        sums["index/seconds"] += record["seconds"]
+        for name, count in record["counts"].items():
             kind = name.rpartition(" ")[2]  # such as `triples prompt_tokens`
             if kind in ("prompt_tokens", "completion_tokens"):
                 sums[f"index/{kind}"] += count
-    files = [file for stage in needed for file in store.manifest["stages"][stage]["files"].values()]
-    return {**sums, "index/mb": sum(file["bytes"] for file in files) / 1e6}
+    files = [file for stage in needed for file in index.folder(stage).rglob("*") if file.is_file()]
+    return {**sums, "index/mb": sum(file.stat().st_size for file in files) / 1e6}
 
 
 # ----------------------------------------------------------------------------------------------------------- counting
@@ -200,7 +198,7 @@ def count_hierarchy(config: EvaluateConfig, on_index: Progress) -> tuple[dict[st
         "passage_sentence_edges": of_passages,
         "sentence_phrase_edges": len(graph.edges) - of_passages,
     }
-    return counts, index.store.info("text")["language"]
+    return counts, index.record("text")["counts"]["language"]
 
 
 def count_questions(config: EvaluateConfig) -> dict[str, Any]:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+
+from pydantic import AliasChoices, Field
 
 from gnnrag.graphs.linking import link_question
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.base import Keywords, KeywordsTask, Role
-from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedPart
+from gnnrag.roles.parsing import Lines, ReplyModel, read_as
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.normalise import phrase_key, words
 from gnnrag.text.phrases import rule_phrases
 from gnnrag.text.sentences import beginning
-
-_KEYS = {"low": ("low", "low_level", "low_level_keywords"), "high": ("high", "high_level", "high_level_keywords")}
-_MAX_LENGTH = 100  # characters of a keyword: a longer one is a sentence
 
 
 @part("role", "keywords.prompted")
@@ -37,20 +35,15 @@ class PromptedKeywords(PromptedPart[KeywordsTask, Keywords]):
         return Keywords(low, high)
 
 
+class KeywordsReply(ReplyModel):
+    low: Lines = Field(validation_alias=AliasChoices("low", "low_level", "low_level_keywords"))
+    high: Lines = Field(validation_alias=AliasChoices("high", "high_level", "high_level_keywords"))
+
+
 def parse_keywords(text: str) -> tuple[list[str], list[str]]:
     """Return low-level and high-level keywords, cleaned, without repeats; MalformedError without both lists."""
-    for data in json_objects(strip_markup(strip_thinking(text))):
-        lowered = {str(k).strip().lower(): v for k, v in data.items()}
-        lists = [next((lowered[k] for k in keys if isinstance(lowered.get(k), list)), None) for keys in _KEYS.values()]
-        if None not in lists:
-            return _strings(lists[0]), _strings(lists[1])
-    raise MalformedError("no JSON object with the lists 'low' and 'high'")
-
-
-def _strings(values: Any) -> list[str]:
-    """Keep what is text; names may be numbers (`1984`)."""
-    texts = [str(v) for v in values if isinstance(v, str | int) and not isinstance(v, bool)]
-    return list(dict.fromkeys(line for text in texts if (line := clean_line(text, _MAX_LENGTH))))
+    reply = read_as(KeywordsReply, text)
+    return reply.low, reply.high
 
 
 _POSSESSIVE_END = re.compile(r"['’]s$")

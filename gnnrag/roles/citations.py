@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from gnnrag.roles.base import Answer, Citation, cited
-from gnnrag.roles.parsing import NO_ANSWER, OUT_OF_RANGE, MalformedError, is_no_answer, json_objects, strip_thinking
+from gnnrag.roles.parsing import NO_ANSWER, OUT_OF_RANGE, MalformedError, ReplyModel, is_no_answer, read_as
 from gnnrag.text.sentences import split_sentences
 from gnnrag.text.support import inverse_frequencies, said, support, windows, without_citations
 from gnnrag.types import Passage
@@ -15,36 +18,32 @@ BORNE_OUT = 0.5  # share of a sentence's words, by idf, that one passage it name
 Sentences = list[tuple[str, tuple[int, ...]]]
 
 
+def _bare(text: str) -> str:
+    return without_citations(" ".join(text.split())).strip()  # numbers in brackets alone say nothing
+
+
+class CitedSentence(ReplyModel):
+    text: Annotated[str, AfterValidator(_bare), Field(min_length=1)]
+    passages: list[Annotated[int, Field(strict=True)]]
+
+
+class CitedReply(ReplyModel):
+    sentences: list[CitedSentence]
+
+
 def parse_cited(text: str, count: int, question: str = "", is_strict: bool = True) -> Sentences:
     """Return the sentences of a reply with the numbers of their passages, 1 to `count`; none: it abstains.
 
-    Numbers beyond are refused, or left out unless `is_strict`. Raises MalformedError where there is no such object, a
-    sentence has no text, or nothing in the reply answers.
+    Numbers beyond are refused, or left out unless `is_strict`. Raises MalformedError where the reply is no
+    `CitedReply`, or nothing in it answers.
     """
-    for found in json_objects(strip_thinking(text)):
-        rows = found.get("sentences")
-        if isinstance(rows, list):
-            break
-    else:
-        raise MalformedError("no object with a list of sentences")
-    sentences = [_sentence(row) for row in rows]
+    sentences = [(row.text, tuple(dict.fromkeys(row.passages))) for row in read_as(CitedReply, text).sentences]
     if sentences and all(is_no_answer(each, question) for each, _ in sentences):
         raise MalformedError("no sentence answers", NO_ANSWER)
     beyond = sorted({n for _, numbers in sentences for n in numbers if not 1 <= n <= count})
     if beyond and is_strict:
         raise MalformedError(f"no passage {beyond[0]}", OUT_OF_RANGE)
     return [(each, tuple(n for n in numbers if 1 <= n <= count)) for each, numbers in sentences]
-
-
-def _sentence(row: object) -> tuple[str, tuple[int, ...]]:
-    text, numbers = (row.get("text"), row.get("passages")) if isinstance(row, dict) else (None, None)
-    if not isinstance(text, str) or not isinstance(numbers, list):
-        raise MalformedError("a sentence without its text or its list of passages")
-    if not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
-        raise MalformedError("a passage that is no number")
-    if not (bare := without_citations(" ".join(text.split())).strip()):  # numbers in brackets alone say nothing
-        raise MalformedError("a sentence without its text")
-    return bare, tuple(dict.fromkeys(numbers))
 
 
 def cited_answer(sentences: Iterable[tuple[str, Sequence[int]]], passages: Sequence[Passage]) -> Answer:

@@ -12,7 +12,16 @@ from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.base import DecomposeTask, Decomposition, Role
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import gold_hops
-from gnnrag.roles.parsing import clean_line, json_objects, json_value, literal_value, strip_markup, strip_thinking
+from gnnrag.roles.parsing import (
+    Lines,
+    ReplyModel,
+    clean_line,
+    json_objects,
+    literal_value,
+    read_as,
+    strip_markup,
+    strip_thinking,
+)
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.subqueries import bracketed, read_triples, render_triples
@@ -107,18 +116,20 @@ def _pairs(text: str) -> list[tuple[int, Any]]:
     return [(int(match[1]), item) for key, item in rows.items() if (match := _KEY.match(str(key)))]
 
 
+class SubQuestions(ReplyModel):
+    questions: Lines
+
+
 def parse_parts(text: str) -> tuple[str, ...]:
     """Return the sub-questions of a JSON list, an object with `questions`, or a list of lines; else MalformedError."""
-    text = strip_markup(strip_thinking(text))
-    found = json_value(text)
-    if not isinstance(found, list):
-        found = next((d["questions"] for d in json_objects(text) if isinstance(d.get("questions"), list)), None)
-    if found is None:
-        found = [match[1] for line in text.splitlines() if (match := _ITEM.match(line))]
-        if not found and not _NONE.match(text):
-            raise MalformedError("no list of sub-questions")
-    lines = [clean_line(str(item)) for item in found if isinstance(item, str)]
-    return tuple(dict.fromkeys(line for line in lines if line))
+    try:
+        return tuple(read_as(SubQuestions, text).questions)
+    except MalformedError:
+        text = strip_markup(strip_thinking(text))
+        lines = [clean_line(match[1]) for line in text.splitlines() if (match := _ITEM.match(line))]
+        if not lines and not _NONE.match(text):
+            raise
+        return tuple(dict.fromkeys(line for line in lines if line))
 
 
 @part("role", "decomposer.offline")

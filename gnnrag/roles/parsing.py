@@ -6,10 +6,11 @@ import ast
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError, WrapValidator, model_validator
 
 from gnnrag.common.untrusted import well_formed_json
 
@@ -120,16 +121,73 @@ _TORN_NUMBER = re.compile(r"(?<![-\d.])[-\d.]++$")  # a reply cut inside `12` wo
 _LITERALS = (ast.Dict, ast.List, ast.Tuple, ast.Constant, ast.Load, ast.UnaryOp, ast.USub)
 
 
+class ReplyModel(BaseModel):
+    """Base of what a role reads in an object; `Answer Types` is the field answer_types, unknown fields are ignored."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {re.sub(r"[\s-]+", "_", str(name).strip().lower()): item for name, item in value.items()}
+
+
 def read_as(model: type[ModelT], text: str) -> ModelT:
-    """Return the first JSON object of a reply that is a `model`, bounds included. MalformedError: there is none."""
+    """Return the first object of a reply that is a `model`, bounds included. MalformedError: there is none.
+
+    A reply that is a list as a whole is the one field of a model that has one.
+    """
+    text = strip_markup(strip_thinking(text))
+    whole, fields = json_value(text), model.model_fields
+    values: Iterable[Any] = json_objects(text)
+    if isinstance(whole, list):
+        values = [dict.fromkeys(fields, whole)] if len(fields) == 1 else []
     problem = "no JSON object"
-    for value in json_objects(strip_thinking(text)):
+    for value in values:
         try:
             return model.model_validate(value)
         except ValidationError as error:
             first = error.errors()[0]
             problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    raise MalformedError(f"{problem}; wanted are {', '.join(model.model_fields)}")
+    raise MalformedError(f"{problem}; wanted: {', '.join(fields)}")
+
+
+def number(value: Any) -> Any:
+    """Refuse true and false, which pydantic reads as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def _rows(value: Any, validate: Callable[[Any], list[Any]]) -> list[Any]:
+    if value is not None and not isinstance(value, list):
+        raise ValueError("must be a list")
+    valid = []
+    for row in value or ():
+        with suppress(ValidationError):
+            valid += validate([row])
+    if value and not valid:
+        raise ValueError("no row is what was asked for")
+    return valid
+
+
+def _lines(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise ValueError("must be a list of texts")
+    rows = [row for row in value if type(row) in (str, int)]  # a name may be a number: `1984`
+    return list(dict.fromkeys(line for row in rows if (line := clean_line(str(row), _LONGEST_NAME))))
+
+
+def _ids(value: Any) -> list[str]:
+    return [str(id_).strip(" []").upper() for id_ in value] if isinstance(value, list) else []
+
+
+_LONGEST_NAME = 200  # characters: a longer one is a sentence
+Number = Annotated[float, BeforeValidator(number)]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Rows = WrapValidator(_rows)  # in `Annotated[list[Row], Rows]` rows that are no `Row` are left out, unless all are none
+Ids = Annotated[list[str], BeforeValidator(_ids)]  # short ids, `[r3]` as R3; none where there is no list
+Lines = Annotated[list[str], BeforeValidator(_lines)]  # tidy lines, without repeats and without what is no text
 
 
 def json_objects(text: str, whole: bool = False) -> Iterator[dict[str, Any]]:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import re
-from typing import Any, get_args
+from typing import Annotated, get_args
+
+from pydantic import Field
 
 from gnnrag.parts import part, ready
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import ReasonTask, Role, Step, Style, ThoughtsTask
 from gnnrag.roles.gold import gold_hops, ways_to_ask
-from gnnrag.roles.parsing import NO_FACT, clean_line, has_fact, json_objects, need_answer, strip_markup, strip_thinking
+from gnnrag.roles.parsing import (
+    NO_FACT,
+    Number,
+    ReplyModel,
+    Rows,
+    clean_line,
+    has_fact,
+    need_answer,
+    read_as,
+    strip_markup,
+    strip_thinking,
+)
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session
@@ -72,32 +84,35 @@ def parse_generation(text: str) -> Step:
     return Step(text, None, False, _short(tail))
 
 
+class Link(ReplyModel):
+    head: str = ""
+    relation: str = ""
+    tail: str = ""
+    score: Number = 0.0
+
+    @property
+    def text(self) -> str:
+        return " ".join(part for part in (self.head.strip(), self.relation.strip(), self.tail.strip()) if part)
+
+
+class Links(ReplyModel):
+    links: Annotated[list[Link], Rows] = Field([])
+    sufficient: bool = False
+    next: str | None = None
+
+
 def parse_links(text: str) -> Step:
     """Return links with scores, a verdict, and what to look for next: `next`, else the best link's text, else nothing.
 
-    MalformedError: no JSON object with one of these, or one that says nothing.
+    MalformedError: no `Links`, or they say nothing.
     """
-    for data in json_objects(text):
-        if not {"links", "sufficient", "next"} & data.keys():
-            continue
-        links = [_link(row) for row in data.get("links") or [] if isinstance(row, dict)]
-        best = max(links, key=lambda row: row[0], default=(0.0, ""))[1]
-        done = str(data.get("sufficient")).strip().lower() in ("true", "yes")
-        wanted = clean_line(str(data.get("next") or "")) or best or None
-        described = "; ".join(link for _, link in links)
-        if not (done or wanted or described.strip("; ")):
-            raise MalformedError("neither a link nor what to look for next", NO_FACT)
-        return Step(described, None if done else wanted, done)
-    raise MalformedError("no JSON object with links, sufficient and next")
-
-
-def _link(row: dict[str, Any]) -> tuple[float, str]:
-    try:
-        score = float(row.get("score", 0.0))
-    except (TypeError, ValueError):
-        score = 0.0
-    parts = [str(row.get(key) or "").strip() for key in ("head", "relation", "tail")]
-    return score if math.isfinite(score) else 0.0, " ".join(part for part in parts if part)
+    reply = read_as(Links, text)
+    best = max(reply.links, key=lambda link: link.score, default=Link()).text
+    wanted = clean_line(reply.next or "") or best or None
+    described = "; ".join(link.text for link in reply.links)
+    if not (reply.sufficient or wanted or described.strip("; ")):
+        raise MalformedError("neither a link nor what to look for next", NO_FACT)
+    return Step(described, None if reply.sufficient else wanted, reply.sufficient)
 
 
 def _short(text: str) -> str | None:

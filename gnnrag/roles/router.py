@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
 
 from gnnrag.graphs.linking import link_question
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.base import QUERY_CLASSES, Role, RouterTask, Routing
-from gnnrag.roles.parsing import json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedPart
+from gnnrag.roles.parsing import ReplyModel, number, read_as
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.normalise import FUNCTION_WORDS, fold
 from gnnrag.text.sentences import beginning
@@ -38,30 +40,26 @@ class PromptedRouter(PromptedPart[RouterTask, Routing]):
         return Routing({name: confidence if name == chosen else rest for name in QUERY_CLASSES})
 
 
-def parse_routing(text: str) -> tuple[str, float]:
-    """Return class and confidence of a reply: a JSON object with both, never prose; else MalformedError.
-
-    `multi-hop` and `Multi Hop` are read as `multi_hop`, and "80%" or 80 as 0.8.
-    """
-    for data in json_objects(strip_markup(strip_thinking(text))):
-        lowered = {str(k).strip().lower(): v for k, v in data.items()}
-        name = str(lowered.get("class", "")).strip().lower().replace("-", "_").replace(" ", "_")
-        for known in QUERY_CLASSES:
-            if name == known:
-                return known, _probability(lowered.get("confidence"))
-    raise MalformedError(f"no JSON object whose 'class' is one of {', '.join(QUERY_CLASSES)}")
+def _spelt(value: Any) -> Any:
+    return value.strip().lower().replace("-", "_").replace(" ", "_") if isinstance(value, str) else value
 
 
-def _probability(value: Any) -> float:
+def _share(value: Any) -> float:
+    """Read "80%" and 80 as 0.8."""
     is_percent = isinstance(value, str) and value.strip().endswith("%")
-    try:
-        number = math.nan if isinstance(value, bool) or value is None else float(str(value).strip().rstrip("%"))
-    except ValueError:
-        number = math.nan
-    number = number / 100.0 if is_percent or number >= 2.0 else number
-    if not 0.0 <= number <= 1.0:
-        raise MalformedError("'confidence' is no number between 0 and 1")
-    return number
+    share = float(str(number(value)).strip().rstrip("%"))
+    return share / 100.0 if is_percent or share >= 2.0 else share
+
+
+class RoutingReply(ReplyModel):
+    chosen: Annotated[Literal["passage_local", "multi_hop", "thematic"], BeforeValidator(_spelt)] = Field(alias="class")
+    confidence: Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
+
+
+def parse_routing(text: str) -> tuple[str, float]:
+    """Return class and confidence of a reply. MalformedError: it is no `RoutingReply`."""
+    reply = read_as(RoutingReply, text)
+    return reply.chosen, reply.confidence
 
 
 MASK = "Ꞩ"  # a letter that no question has

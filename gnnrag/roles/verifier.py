@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from gnnrag.llm.base import Message
 from gnnrag.parts import part
@@ -16,12 +16,11 @@ from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder
-from gnnrag.roles.parsing import OUT_OF_RANGE, json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.parsing import OUT_OF_RANGE, ReplyModel, Rows, number, read_as, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, Outcome, PromptedPart
 from gnnrag.session import Session
 from gnnrag.types import Passage
 
-_KEYS = ("selected", "documents", "passages", "ids")
 _NUMBER = re.compile(r"\W*(?:(?:doc(?:ument)?|passage|id|no)\W*)?(\d{1,6})\W*", re.IGNORECASE)
 _VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
@@ -98,29 +97,28 @@ def numbers(shown: Sequence[Any]) -> frozenset[int]:
     return frozenset(range(1, len(shown) + 1))
 
 
+def _numbered(value: Any) -> Any:
+    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    return int(match[1]) if match else number(value)
+
+
+class Selection(ReplyModel):
+    """The numbers of passages; 3, 3.0, "3", "[3]" and "Doc 3" are the same."""
+
+    selected: Annotated[list[Annotated[int, BeforeValidator(_numbered)]], Rows] = Field(
+        validation_alias=AliasChoices("selected", "documents", "passages", "ids")
+    )
+
+
 def parse_selection(text: str, count: int | None = None) -> frozenset[int]:
     """Return the passage numbers of a listwise reply; the caller drops those that it did not show.
 
-    A JSON object with `selected` (or a near synonym) anywhere in the reply, or a bare list that is the whole reply,
-    never prose. MalformedError: there is neither, or no number is of the `count` passages shown.
+    MalformedError: no `Selection`, or no number is of the `count` passages shown.
     """
-    found = _selection(text)
-    if found and count is not None and not any(1 <= n <= count for n in found):
+    selected = frozenset(read_as(Selection, text).selected)
+    if selected and count is not None and not any(1 <= n <= count for n in selected):
         raise MalformedError(f"no number from 1 to {count}", OUT_OF_RANGE)
-    return found
-
-
-def _selection(text: str) -> frozenset[int]:
-    text = strip_markup(strip_thinking(text))
-    whole = json_value(text)
-    if isinstance(whole, list):
-        return _numbers(whole)
-    for data in json_objects(text):
-        lowered = {str(k).strip().lower(): v for k, v in data.items()}
-        for key in _KEYS:
-            if isinstance(lowered.get(key), list):
-                return _numbers(lowered[key])
-    raise MalformedError("no JSON object with a list 'selected'")
+    return selected
 
 
 def parse_yes_no(text: str) -> frozenset[int]:
@@ -129,19 +127,6 @@ def parse_yes_no(text: str) -> frozenset[int]:
     if not verdict:
         raise MalformedError("neither yes nor no")
     return frozenset({1} if verdict[1].lower() == "yes" else ())
-
-
-def _numbers(values: Iterable[Any]) -> frozenset[int]:
-    """Read 3, 3.0, "3", "[3]", "Doc 3" as 3; drop everything else."""
-    found = set()
-    for value in values:
-        if isinstance(value, str) and (match := _NUMBER.fullmatch(value)):
-            found.add(int(match[1]))
-        elif isinstance(value, int) and not isinstance(value, bool):
-            found.add(value)
-        elif isinstance(value, float) and value.is_integer():
-            found.add(int(value))
-    return frozenset(found)
 
 
 @part("role", "verifier.offline")

@@ -16,7 +16,6 @@ from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
-from gnnrag.index.plan import closure
 from gnnrag.io import write_json, write_jsonl
 from gnnrag.metrics.long_answers import TEXT, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
@@ -102,8 +101,7 @@ def open_run(
         raise ConfigError(f"run.fresh=true with shard={MERGE} would delete the shards; leave run.fresh out")
     plain = to_plain(config) | ({} if shard else {"shard": None})  # merged, it is as if never divided
     # Only the artefacts that this run reads: an index that has gained others since is still the same input.
-    read = closure(needed_stages(config), index.config)
-    artefacts = {name: key for name, key in index.fingerprint.items() if name in read}
+    artefacts = {name: index.key(name) for name in sorted({"passages", *needed_stages(config)})}
     inputs = {"data": data.fingerprints, "index": artefacts, "prompts": dict(prompts or {})}
     name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
     if Path(name).name != name:

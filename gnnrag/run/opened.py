@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gnnrag.common.files import digest
 from gnnrag.config import EvaluateConfig
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
@@ -25,17 +24,19 @@ class Opened:
 
     def __init__(self, path: Path, config: EvaluateConfig) -> None:
         self.index = Index(path, index_settings(config))
-        self.generation = digest(self.index.fingerprint)[:16]
+        self.generation = self.index.generation
         self._pipelines: dict[tuple[str, ...], Pipeline] = {}
         self._turns: dict[tuple[str, ...], asyncio.Semaphore] = {}
         self._asked, self._is_retired = 0, False
+        self._opening = asyncio.Lock()
 
     @asynccontextmanager
     async def turn(
         self, dots: Sequence[str], configure: Callable[[Sequence[str]], EvaluateConfig]
     ) -> AsyncIterator[Pipeline]:
         """Give the parts of some settings once fewer than its `concurrency` questions are under way."""
-        pipeline = self.pipeline(dots, configure)
+        async with self._opening:  # in a thread: what the index lacks is made now
+            pipeline = await asyncio.to_thread(self.pipeline, dots, configure)
         async with self._turns.setdefault(tuple(dots), asyncio.Semaphore(pipeline.loop.concurrency)):
             yield pipeline
 

@@ -17,15 +17,14 @@ from gnnrag.config import (
     IndexConfig,
     RoleConfig,
     implementation,
+    read_plain,
     to_plain,
 )
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, BudgetError, ConfigError, nearest
 from gnnrag.index.build import Progress, build_index, place
-from gnnrag.index.index import Index
-from gnnrag.index.plan import closure
-from gnnrag.index.settings import stored_config
-from gnnrag.index.store import Store
+from gnnrag.index.index import MANIFEST, Index, closure
+from gnnrag.io import read_object
 from gnnrag.methods.base import Route
 from gnnrag.parts import build, find, is_part
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, is_known, resolve
@@ -53,8 +52,8 @@ class Pipeline:
         self.roles = Roles(index, config.roles, config.llm, config.llm_cache)
         check_fit(config)
         check_answer(config.answer)
-        for stage in closure(needed_stages(config), index.config):
-            index.folder(stage)  # damage is found now, not once per question
+        for name in needed_stages(config):
+            index.folder(name)  # made now, not while a question waits
         retriever = self._retriever(config.retriever)
         further = {r.name: r.retriever for r in routes(config).values() if r.name and r.retriever}
         others = {n: retriever if c == config.retriever else self._retriever(c) for n, c in further.items()}
@@ -249,15 +248,10 @@ def open_shared_index(
 
 def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence[str]) -> None:
     """Raise ArtefactError where rules would silently take the place of triples from a file or a model."""
-    store = Store(path) if path.is_dir() else None
-    if (
-        store is None
-        or store.key("extraction") is None
-        or "extraction" not in stages
-        or config.extract.method != "offline"
-    ):
+    manifest = read_object(path / MANIFEST)
+    if not manifest or "extraction" not in stages or config.extract.method != "offline":
         return
-    have = stored_config(store, config).extract
+    have = read_plain(IndexConfig, manifest["settings"]).extract
     if have.method != "offline":
         where = " index.extract.path=FILE" if have.path else f" index.extract.format={have.format}"
         raise ArtefactError(
@@ -268,7 +262,7 @@ def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence
 
 def refuse_sample(config: IndexConfig, has_data: bool) -> None:
     """Raise ConfigError where an index is named that is not there, and no data: the sample's is not meant."""
-    if config.path and not has_data and not Path(config.path, "manifest.json").is_file():
+    if config.path and not has_data and not Path(config.path, MANIFEST).is_file():
         raise ConfigError(
             f"index.path={config.path}: there is no index; give the name of one that is there, or what to make it of, "
             f"data.path=FOLDER"

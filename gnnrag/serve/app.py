@@ -30,8 +30,6 @@ _PAGE = files("gnnrag.serve") / "page"
 
 
 def make_app(service: Service) -> Guard:
-    """Return the application of one process."""
-
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         desk = app.state.desk = Desk(service)

@@ -18,7 +18,7 @@ from pydantic import Field
 from gnnrag.run.answers import Answer
 from gnnrag.serve.desk import LONGEST, Ask, Problem, Served
 from gnnrag.serve.guard import as_response
-from gnnrag.serve.rest import Body, EventStream, Limits, answer_data, caller_of, desk_of, served, until_gone
+from gnnrag.serve.rest import Body, EventStream, Limits, answer_data, desk_of, served, until_gone
 
 router = APIRouter(prefix="/v1")
 _SOURCES = "\n\nSources:\n"
@@ -36,15 +36,12 @@ class Message(Body):
 
     @property
     def text(self) -> str:
-        """The texts of the message."""
         if isinstance(self.content, str):
             return self.content.strip()
         return "\n".join(str(part.get("text", "")) for part in self.content if part.get("type") == "text").strip()
 
 
 class StreamOptions(Body):
-    """Of a streamed reply."""
-
     include_usage: bool = False
 
 
@@ -64,7 +61,7 @@ async def models(request: Request) -> dict[str, Any]:
     """List what may be asked: each index with each of its methods, on the retriever of the settings."""
     ids = []
     for name, one in desk_of(request).served.items():
-        if caller_of(request).may("ask", name):
+        if request.state.caller.may("ask", name):
             try:
                 ids += [f"{name}/{method}" for method in (await one.parts())["methods"]]
             except Problem:  # no documents yet, or being built

@@ -19,7 +19,9 @@ from starlette.requests import ClientDisconnect
 from gnnrag.api import Found, Index
 from gnnrag.config import Choice, EvaluateConfig, build_settings
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
-from gnnrag.index.store import Store
+from gnnrag.index.build import stored_passages
+from gnnrag.index.index import MANIFEST
+from gnnrag.io import read_object
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
 from gnnrag.run.answers import Answer
 from gnnrag.run.pipeline import check_fit, needed_stages
@@ -109,10 +111,9 @@ class Served:
 
     def _open(self) -> bool:
         """Open what is there; False while it is being written."""
-        manifest = Store(self.path).manifest
-        if not manifest["complete"]:
+        if not read_object(self.path / MANIFEST):
             return False
-        if not manifest["stages"]:  # its last document was removed
+        if not stored_passages(self.path):  # its last document was removed
             self.close()
         elif self._index is None:
             settings = self.service.settings_for(self.name)
@@ -125,7 +126,7 @@ class Served:
         """Return the methods and retrievers that the index can be asked by; the settings' own come first."""
         index = await self.index()
         if self._parts is None:
-            stages = set(index.stored.store.manifest["stages"])
+            stages = set(index.stored.fingerprint)
             self._parts = await asyncio.to_thread(_fitting, self.service.config, stages)
         return self._parts
 
@@ -146,7 +147,6 @@ class Served:
             self._writer = writer.start(self.service, self.name)
 
     def close(self) -> None:
-        """Close the index."""
         index, self._index = self._index, None
         if index is not None:
             index.close()

@@ -19,6 +19,7 @@ from gnnrag.text.normalise import phrase_key
 
 MOST = 60  # nodes of a neighbourhood
 _LABEL, _ABOUT = 300, 1000  # characters on an edge, and of what is known of a node
+_EACH = 4  # passages of an entity, where there are many
 _COMMON = ("date", "number", "nationality")  # what two passages share without having to do with each other
 
 
@@ -98,13 +99,13 @@ _OPENED: WeakKeyDictionary[Index, Phrases | Entities] = WeakKeyDictionary()
 
 def open_graph(index: Index) -> Phrases | Entities:
     """Return the richest graph that an index has. DataError: it has none."""
-    if index not in _OPENED and index.store.key("knowledge") is not None and index.knowledge.num_entities:
+    if index not in _OPENED and index.has("knowledge") and index.knowledge.num_entities:
         _OPENED[index] = Entities(index)
-    if index not in _OPENED and index.store.key("hierarchy") is not None:
+    if index not in _OPENED and index.has("hierarchy"):
         _OPENED[index] = Phrases(index)
     if index in _OPENED:
         return _OPENED[index]
-    raise DataError(index.store.root.name, "has no graph; add one: gnnrag index build ... index.stages=hierarchy")
+    raise DataError(index.root.name, "has no graph; add one: gnnrag index build ... --stages=hierarchy")
 
 
 class View:
@@ -134,9 +135,11 @@ class View:
         return id_
 
     def join(self, one: str | None, other: str | None, label: str) -> None:
-        """Add an edge between nodes that found room."""
+        """Add an edge between nodes that found room, or another label to the one that is there."""
         if one is not None and other is not None and one != other:
-            self._edges.setdefault((one, other), {"source": one, "target": other, "label": label[:_LABEL]})
+            edge = self._edges.setdefault((one, other), {"source": one, "target": other, "label": ""})
+            if label not in edge["label"]:
+                edge["label"] = f"{edge['label']}; {label}".removeprefix("; ")[:_LABEL]
 
     def mention(self, row: int, name: int) -> None:
         """Add a passage, an entity that it names, and between them what it says of it, without the passage's title."""
@@ -145,7 +148,6 @@ class View:
         self.join(self.passage(row), self.entity(name), rest if rest[:1].isupper() else sentence)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON data; `more` tells of what found no room."""
         nodes, edges = list(self._nodes.values()), list(self._edges.values())
         return {"nodes": nodes, "edges": edges, "more": len(nodes) >= self._limit}
 
@@ -183,6 +185,37 @@ def answer_graph(index: Index, ids: Sequence[str], question: str) -> dict[str, A
             for row in rows:
                 view.mention(row, name)
     return view.to_dict()
+
+
+def surroundings(index: Index, names: Sequence[int]) -> dict[str, Any]:
+    """Return entities with their best joined neighbours, and those of these, as far as there is room."""
+    view, around = View(index), list(names)
+    for name in names:
+        view.entity(name)
+    for name in around[:]:
+        for row in view.graph.passages_of(name)[:_EACH]:
+            view.mention(row, name)
+            around += view.graph.names_in(row)[:_EACH]
+        relations = sorted(view.graph.related(name), key=lambda r: -int(min(view.graph.degrees[list(r[:2])])))
+        for head, tail, label in relations[: 4 * _EACH]:
+            view.join(view.entity(head), view.entity(tail), label)
+            around += [head, tail]
+    for name in dict.fromkeys(around[len(names) :]):
+        for row in view.graph.passages_of(name)[:_EACH]:
+            view.mention(row, name)
+        for head, tail, label in view.graph.related(name):
+            view.join(view.entity(head), view.entity(tail), label)
+    return view.to_dict()
+
+
+def named_in(index: Index, question: str, most: int = 5) -> list[int]:
+    """Return the entities that a question names, the longest names first, none of them inside another."""
+    graph, left, names = open_graph(index), f" {phrase_key(question)} ", []
+    for row in sorted(range(len(graph.keys)), key=lambda row: -len(graph.keys[row])):
+        if graph.keys[row] and f" {graph.keys[row]} " in left:
+            left = left.replace(f" {graph.keys[row]} ", " | ")
+            names.append(row)
+    return names[:most]
 
 
 def find(index: Index, text: str, limit: int = 12) -> list[int]:

@@ -7,7 +7,6 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -21,7 +20,7 @@ from gnnrag.serve.settings import NOBODY, Caller, Service
 logger = logging.getLogger("gnnrag.serve")
 MAX_JSON = 1 << 20  # bytes of a body that is no document
 _BODY_S = 30.0  # that a body may take, and so much more for each 8 MB of the limit
-_DRAIN, _DRAIN_S = 1 << 24, 2.0
+_DRAIN = 1 << 24
 _PUBLIC = ("/", "/api/health", "/openapi.json")
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HEADERS = {
@@ -43,7 +42,6 @@ class Guard:
         self.app, self.service, self.own = app, service, service.own
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
@@ -61,8 +59,6 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if status == 413:
-                    await _drain(receive)
                 given = {name for name, _ in message["headers"]}
                 more = [(name.encode(), value.encode()) for name, value in {**HEADERS, **cors}.items()]
                 message["headers"] = [*message["headers"], *(row for row in more if row[0] not in given)]
@@ -78,7 +74,7 @@ class Guard:
                 state["caller"] = self._caller(scope)
                 current_caller.set(state["caller"])
                 limit = self.own.document_bytes if scope["method"] == "PUT" else MAX_JSON
-                await self.app(scope, _bounded(scope, receive, limit), respond)
+                await self.app(scope, _bounded(receive, limit), respond)
         except Exception as error:  # noqa: BLE001 - nobody is behind this to answer it
             if not status:
                 await as_response(as_problem(error))(scope, receive, respond)
@@ -133,37 +129,24 @@ def _header(scope: Mapping[str, Any], name: bytes) -> str:
     return str(dict(scope["headers"]).get(name, b"").decode("latin-1"))
 
 
-def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
+def _bounded(receive: Receive, limit: int) -> Receive:
     """Return a `receive` that ends a body which is too large, or too slow."""
-    length = _header(scope, b"content-length")
-    if length.isdecimal() and int(length[:20]) > limit:
-        raise Problem(413, f"a body of {length[:20]} bytes; at most {limit} here")
     seen, is_whole, deadline = 0, False, time.monotonic() + _BODY_S * (1 + limit / (1 << 23))
 
     async def bounded() -> Message:
         nonlocal seen, is_whole
         if is_whole:  # what comes now is that the client has left
             return await receive()
-        try:
-            message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            raise Problem(408, "the body took too long") from None
-        seen += len(message.get("body", b""))
-        is_whole = not message.get("more_body", False)
-        if seen > limit:
-            raise Problem(413, f"a body of more than {limit} bytes")
-        return message
+        while True:
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                raise Problem(413 if seen > limit else 408, f"give at most {limit} bytes, and faster") from None
+            seen += len(message.get("body", b""))
+            is_whole = not message.get("more_body", False)
+            if seen <= limit:
+                return message
+            if is_whole or seen > limit + _DRAIN:  # most clients hear of a refusal only when they have sent all
+                raise Problem(413, f"a body of more than {limit} bytes")
 
     return bounded
-
-
-async def _drain(receive: Receive) -> None:
-    """Read what a client is still sending, up to a bound: most hear of a refusal only when they have sent all."""
-    seen = 0
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_DRAIN_S):
-            while seen < _DRAIN:
-                message = await receive()
-                seen += len(message.get("body", b""))
-                if not message.get("more_body", False):
-                    return

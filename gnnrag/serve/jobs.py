@@ -37,7 +37,6 @@ class Jobs:
         self._db.execute(_TABLE)
 
     def close(self) -> None:
-        """Close the database."""
         with self._lock:
             self._db.close()
 
@@ -56,7 +55,6 @@ class Jobs:
         return self.folder / "inbox" / key
 
     def discard(self, key: str) -> None:
-        """Delete an upload."""
         shutil.rmtree(self.inbox(key), ignore_errors=True)
 
     def add(self, key: str, kind: str, document: str) -> bool:
@@ -70,7 +68,6 @@ class Jobs:
         return self._run(f"SELECT {_SHOWN} FROM jobs ORDER BY id DESC LIMIT ?", limit)
 
     def get(self, key: str) -> Job | None:
-        """Return one job."""
         return next(iter(self._run(f"SELECT {_SHOWN} FROM jobs WHERE key = ?", key)), None)
 
     def has_work(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import secrets
 import unicodedata
 from collections.abc import AsyncGenerator, Coroutine, Mapping
@@ -23,8 +22,9 @@ from gnnrag.index.index import Index
 from gnnrag.run.answers import Answer, where
 from gnnrag.serve.desk import LONGEST, Ask, Desk, Problem, Served
 from gnnrag.serve.graph import answer_graph, busiest, find, neighbourhood, open_graph, titled
-from gnnrag.serve.settings import Caller, Right
+from gnnrag.serve.settings import Right
 from gnnrag.text.sentences import content_words, sentence_spans
+from gnnrag.types import Passage
 
 router = APIRouter(prefix="/api")
 T = TypeVar("T")
@@ -94,21 +94,14 @@ class GraphBody(Strict):
 
 
 def desk_of(request: Request) -> Desk:
-    """Return what this process serves."""
     return request.app.state.desk  # type: ignore[no-any-return]
-
-
-def caller_of(request: Request) -> Caller:
-    """Return who asks, as the guard found."""
-    return request.state.caller  # type: ignore[no-any-return]
 
 
 def served(request: Request, name: str, right: Right = "ask") -> Served:
     """Return an index that the caller may ask or write. Problem: it may not."""
-    return desk_of(request).find(name, caller_of(request), right)
+    return desk_of(request).find(name, request.state.caller, right)
 
 
-# ------------------------------------------------------------------------------------------------------------- indexes
 @router.get("/health")
 async def health(request: Request) -> dict[str, Any]:
     """Tell whether the server answers, and how busy it is; needs no token."""
@@ -119,9 +112,9 @@ async def health(request: Request) -> dict[str, Any]:
 @router.get("/indexes")
 async def indexes(request: Request) -> dict[str, Any]:
     """List the indexes that the caller may ask or write, and what each can be asked by."""
-    caller, rows = caller_of(request), []
+    rows = []
     for name, one in desk_of(request).served.items():
-        if rights := [right for right in ("ask", "write") if caller.may(right, name)]:  # type: ignore[arg-type]
+        if rights := [right for right in ("ask", "write") if request.state.caller.may(right, name)]:
             config = one.service.config
             row = {"name": name, "rights": rights, "method": config.method.name, "retriever": config.retriever.name}
             try:
@@ -133,7 +126,6 @@ async def indexes(request: Request) -> dict[str, Any]:
     return {"indexes": rows}
 
 
-# -------------------------------------------------------------------------------------------------------------- asking
 @router.post("/indexes/{index}/ask", response_model=None)
 async def ask(request: Request, index: IndexName, body: AskBody) -> dict[str, Any] | EventStream:
     """Answer a question, from one state of the index; with `stream` tell each round as it happens.
@@ -161,7 +153,6 @@ class EventStream(StreamingResponse):
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send them; ASGI."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -211,8 +202,8 @@ def _step_data(step: Mapping[str, Any], index: Index) -> dict[str, Any]:
     if step["event"] != "query":
         return shortened(step, 10)  # type: ignore[no-any-return]
     ids = [id_ for id_ in step["ranking"]["ids"][:_HITS] if id_ in index.position]  # the index may be another by now
-    hits = [{"passage": p.id, "title": p.title, "text": p.text[:_SNIPPET]} for p in index.lookup(ids)]
-    return {**{key: step[key] for key in ("event", "round", "kind", "text", "retriever")}, "found": hits}
+    shown = {key: step[key] for key in ("event", "round", "kind", "text", "retriever")}
+    return {**shown, "found": [_snippet(passage) for passage in index.lookup(ids)]}
 
 
 def answer_data(answer: Answer) -> dict[str, Any]:
@@ -242,16 +233,13 @@ def shortened(value: Any, most: int = 20) -> Any:
 async def search(request: Request, index: IndexName, body: SearchBody) -> dict[str, Any]:
     """Return the best passages of a query."""
     hits = await desk_of(request).search(served(request, index), body.query, body.k, body.retriever)
-    rows = [(hit, hit.passage) for hit in hits]
-    return {
-        "passages": [
-            {"rank": h.rank, "score": float(h.score), "passage": p.id, "title": p.title, "text": p.text[:_SNIPPET]}
-            for h, p in rows
-        ]
-    }
+    return {"passages": [{"rank": hit.rank, "score": float(hit.score), **_snippet(hit.passage)} for hit in hits]}
 
 
-# ------------------------------------------------------------------------------------------------- passages, the graph
+def _snippet(passage: Passage) -> dict[str, str]:
+    return {"passage": passage.id, "title": passage.title, "text": passage.text[:_SNIPPET]}
+
+
 @router.get("/indexes/{index}/passages/{id:path}")
 async def passage(
     request: Request,
@@ -322,7 +310,6 @@ async def graph_of_answer(request: Request, index: IndexName, body: GraphBody) -
     return await asyncio.to_thread(answer_graph, opened, body.passages, body.question)
 
 
-# ----------------------------------------------------------------------------------------------------- documents, jobs
 @router.get("/indexes/{index}/documents")
 async def documents(
     request: Request,
@@ -343,18 +330,12 @@ def _documents(one: Served, opened: Index, offset: int, limit: int) -> dict[str,
     titles: dict[str, list[str]] = {}
     for found in opened.passages:
         titles.setdefault(document_of(found.id) or found.id, []).append(found.title)
-    names, report = sorted(titles, key=_natural)[offset : offset + limit], read_report(one.path)
+    names, report = sorted(titles, key=str.casefold)[offset : offset + limit], read_report(one.path)
     rows = [
         {"name": n, "title": titles[n][0], "passages": len(titles[n]), "why": report.get(n, {}).get("why", [])}
         for n in names
     ]
     return {"documents": rows, "total": len(titles)}
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Return what sorts names as people do: 2 before 10."""
-    parts = re.findall(r"\d{1,18}|\D+", name.casefold())
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
 
 _FILE = {"requestBody": {"required": True, "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}}

@@ -27,7 +27,6 @@ _PROGRESS_S = 0.2
 
 
 def start(service: Service, name: str) -> subprocess.Popen[bytes]:
-    """Start the writer of an index."""
     environment = {**os.environ, VARIABLE: json.dumps({"arguments": service.arguments, "index": name})}
     # Its output goes to stderr: an agent's tools speak MCP on stdout.
     command = [sys.executable, "-c", "from gnnrag.serve.writer import main; main()"]
@@ -47,8 +46,6 @@ def main() -> None:
 
 
 class Writer:
-    """What writes one index."""
-
     def __init__(self, service: Service, name: str) -> None:
         self.service, self.path = service, service.indexes[name]
         self.settings, self.folder = service.settings_for(name), service.state_folder(name)
@@ -138,9 +135,9 @@ class Writer:
     def _index(self):  # type: ignore[no-untyped-def]
         """Return the index, opened; None: there is none yet."""
         from gnnrag.api import Index
-        from gnnrag.index.store import Store
+        from gnnrag.index.build import stored_passages
 
-        has_passages = Store(self.path).key("passages") is not None
+        has_passages = len(stored_passages(self.path)) > 0
         return Index(self.path, config=self.service.source, settings=self.settings) if has_passages else None
 
     def _progress(self, jobs: Sequence[Job]):  # type: ignore[no-untyped-def]

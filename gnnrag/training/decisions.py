@@ -435,7 +435,7 @@ class RowMaker:
 
     def _question_cosines(self, question: Question) -> np.ndarray | None:
         """(num_passages,) cosines of the question; None where the index has no vectors."""
-        if self.index.store.key("embeddings") is None:
+        if not self.index.has("embeddings"):
             return None
         if self._cosines[0] != question.id:
             self._cosines = (question.id, self.index.dense_scores([question.text])[0])

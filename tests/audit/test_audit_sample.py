@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit import Labels, read_labels
+from gnnrag.audit import read_labels
 from gnnrag.datasets.base import stratified_sample
 from gnnrag.errors import DataError
 from gnnrag.types import Question
@@ -55,38 +55,21 @@ def write(path: Path, *rows: Any) -> Path:
     return path
 
 
-def test_labels_and_their_kappa(tmp_path: Path) -> None:
-    file = write(
-        tmp_path / "l.jsonl",
-        {"id": "q0", "labels": ["multi_hop", "multi_hop"]},
-        {"id": "q1", "labels": ["multi_hop", "passage_local"], "adjudicated": "passage_local"},
-        {"id": "q2", "labels": ["thematic", "passage_local"]},
-        {"id": "q3", "labels": ["passage_local", "passage_local"]},
-        {"id": "q4", "labels": ["thematic"]},
-    )
-    found = read_labels(file, POPULATION)
-    assert found.classes == {
-        "q0": "multi_hop", "q1": "passage_local", "q3": "passage_local", "q4": "thematic"
-    }  # fmt: skip
-    assert found.unresolved == ("q2",)
-    # Two of four agree; by chance 2/4 * 1/4 + 1/4 * 0 + 1/4 * 3/4.
-    assert found.kappa == pytest.approx((0.5 - 0.3125) / (1 - 0.3125))
-    one = write(tmp_path / "one.jsonl", {"id": "q0", "labels": ["thematic"]})
-    assert read_labels(one, POPULATION) == Labels({"q0": "thematic"}), "one annotator has no kappa"
+def test_labels(tmp_path: Path) -> None:
+    rows = [{"id": "q0", "class": "multi_hop"}, {"id": "q1", "class": "thematic"}]
+    assert read_labels(write(tmp_path / "l.jsonl", *rows), POPULATION) == {"q0": "multi_hop", "q1": "thematic"}
 
 
 @pytest.mark.parametrize(
-    "row, named",
+    "rows, named",
     [
-        ({"id": "q0", "labels": ["global"]}, "passage_local, multi_hop, thematic"),
-        ({"id": "q0", "labels": "thematic"}, "'labels'"),
-        ({"id": "q0", "labels": []}, "'labels'"),
-        ({"id": "q0", "labels": ["thematic"], "adjudicated": "?"}, "passage_local"),
-        ({"id": "z", "labels": ["thematic"]}, "id='z'"),
-        ({"id": "q0", "labels": ["thematic", "multi_hop"]}, "labels no question"),
-        ([{"id": "q0", "labels": ["thematic"]}] * 2, "line 2: id='q0'"),
+        ([{"id": "q0", "class": "global"}], "passage_local, multi_hop, thematic"),
+        ([{"id": "q0"}], "class=None"),
+        ([{"id": "z", "class": "thematic"}], "id='z'"),
+        ([{"id": "q0", "class": "thematic"}] * 2, "line 2: id='q0'"),
+        ([], "labels no question"),
     ],
 )
-def test_broken_labels(tmp_path: Path, row: Any, named: str) -> None:
+def test_broken_labels(tmp_path: Path, rows: list[Any], named: str) -> None:
     with pytest.raises(DataError, match=re.escape(named)):
-        read_labels(write(tmp_path / "l.jsonl", *(row if isinstance(row, list) else [row])), POPULATION)
+        read_labels(write(tmp_path / "l.jsonl", *rows), POPULATION)

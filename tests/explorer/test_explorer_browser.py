@@ -244,18 +244,6 @@ def test_names_contrast_and_headings(browser: Any, sample: tuple[Path, list[Path
     assert browser.execute_script("return document.documentElement.lang") == "en"
 
 
-def test_the_checks_of_looks_find_what_they_look_for(browser: Any, sample: tuple[Path, list[Path]]) -> None:
-    opened(browser, sample[0])
-    browser.execute_script("""
-        const add = (name, style, text) => { const e = document.createElement(name); e.style.cssText = style;
-            e.textContent = text; document.getElementById('results').append(e); };
-        add('button', '', ''); add('p', 'color: #999; background-color: #fff', 'pale'); add('table', '', 'no caption');
-    """)
-    assert len(browser.execute_script(controls_without_a_name())) == 1
-    assert browser.execute_script(faint_texts()) == ["P.: 2.85 pale"]
-    assert len(browser.execute_script(tables_without_headings())) == 1
-
-
 @pytest.mark.parametrize("width", [400, 720])  # 720 is a window of 1440 at 200%
 @pytest.mark.parametrize("view", ["results", "plots", "explore&q=sample-q0"])
 def test_narrow_windows_scroll_down_only(browser: Any, sample: tuple[Path, list[Path]], view: str, width: int) -> None:
@@ -333,21 +321,6 @@ def test_a_thousand_questions_cost_little(browser: Any, invented: tuple[Path, li
     assert text_of(browser, "#count") == "499 questions of 1,000"
 
 
-def test_pages_of_the_list_turn(browser: Any, invented: tuple[Path, list[Path]]) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    page, _ = invented
-    opened(browser, page, "#view=explore")
-    browser.find_element("id", "later").click()
-    assert listed(browser)[0] == "Which harbour number 50 is meant?" and text_of(browser, "#page") == "page 2 of 20"
-    browser.execute_script("document.getElementById('list').focus()")
-    press(browser, Keys.END)
-    shows(browser, "Which harbour number 999 is meant?")
-    assert text_of(browser, "#page") == "page 20 of 20"
-    press(browser, Keys.PAGE_UP, Keys.HOME)
-    shows(browser, "Which harbour number 0 is meant?")
-
-
 def test_without_the_browsers_own_decompression(browser: Any, invented: tuple[Path, list[Path]]) -> None:
     page, _ = invented
     command = "Page.addScriptToEvaluateOnNewDocument"
@@ -408,14 +381,6 @@ def test_a_page_cut_short_says_so(browser: Any, sample: tuple[Path, list[Path]],
     browser.get(broken.as_uri())
     until(lambda: browser.find_elements("css selector", "[role=alert]"))
     assert "damaged" in browser.find_element("css selector", "[role=alert]").text
-
-
-def test_the_slash_leads_from_any_view_to_the_search(browser: Any, sample: tuple[Path, list[Path]]) -> None:
-    opened(browser, sample[0], "#view=plots")
-    press(browser, "/")
-    until(lambda: browser.execute_script("return document.activeElement.id") == "text")
-    browser.back()
-    until(lambda: browser.find_element("id", "figures").is_displayed())
 
 
 def test_addresses_that_name_nothing(browser: Any, sample: tuple[Path, list[Path]]) -> None:

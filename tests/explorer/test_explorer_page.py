@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cli.compare import main
+from gnnrag.cli import app
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.comparison import load_runs, overlap
 from gnnrag.pages.comparison import SCRIPTS, STORIES, STYLES, build_model, comparison_page, render
@@ -151,7 +151,7 @@ def test_the_script_writes_it(
 ) -> None:
     _, paths = pair
     out = tmp_path / "deep" / "page.html"
-    assert main([*map(str, paths), "--html", str(out)]) == 0
+    assert app.run(["compare", *map(str, paths), "--html", str(out)]) == 0
     assert "page.html (" in capsys.readouterr().out and out.read_text("utf-8").startswith("<!doctype html>")
 
 

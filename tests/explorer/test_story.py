@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gnnrag.pages.story import KEPT, LONGEST, MOST, SHOWN, Passages, Story, clipped
-from gnnrag.run.loop import TRACE_DEPTH
 from tests.helpers.explorer_runs import query
 
 
@@ -66,19 +65,6 @@ def test_what_a_clipped_ranking_or_pool_lacks_is_not_called_new() -> None:
     few = [f"p{i}" for i in range(10)]
     sections, passages = told({"event": "mgranrag", "round": 1, "before": few, "after": ["x", *few[:9]]})
     assert rows(sections[0]["blocks"][0], "order", passages)[0] == ("x", -10, 1)
-
-
-def test_a_pool_told_by_a_reordering_is_shorter() -> None:
-    few = [f"p{i}" for i in range(10)]
-    sections, passages = told(
-        query(0, "a", few), {"event": "mgranrag", "round": 1, "before": few, "after": few},
-        query(1, "b", ["x"]), {"event": "merge", "round": 1, "kind": "fast", "new": 0, "top": ["x", *few]},
-    )  # fmt: skip
-    assert rows(blocks(sections, "merge")[0], "up", passages) == [("x", -10, 1)], "it may have been the eleventh"
-
-
-def test_as_many_are_kept_as_the_loop_writes() -> None:
-    assert KEPT == TRACE_DEPTH
 
 
 def test_graph_hits_are_names_with_the_passages_they_come_from() -> None:

@@ -12,7 +12,6 @@ from gnnrag.extract.base import make_extractor
 from gnnrag.extract.prompted import Estimate, PromptedExtractor, estimate_extraction
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
-from gnnrag.index.store import Store
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build
@@ -45,9 +44,9 @@ def asked(monkeypatch):
 
 
 def test_an_index_from_a_model(tmp_path, asked):
-    build(tmp_path, settings=settings(), stages=["extraction", "entity_graph", "knowledge"])
+    build(tmp_path, settings=settings(), names=["extraction", "entity_graph", "knowledge"])
     assert len(asked) == 2 * 5  # p5 is p2's text again
-    info = Store(tmp_path).info("extraction")
+    info = Index(tmp_path).record("extraction")["counts"]
     assert info["triples"] == 5 and info["malformed triples"] == 2 and info["passages without a record"] == 0
     assert info["triples calls"] == 10 and info["triples prompt_tokens"] > 1000
     assert info["triples records_seen"] == 5 and info["triples records_dropped_fields"] == 1
@@ -56,7 +55,7 @@ def test_an_index_from_a_model(tmp_path, asked):
 
 def test_only_new_passages_are_read(tmp_path, asked):
     root, new = tmp_path / "i", Passage("p9", "Rome", "Rome lies on the Tiber.")
-    build(root, settings=settings(), stages=["entity_graph"])
+    build(root, settings=settings(), names=["entity_graph"])
     asked.clear()
     update_index(root, add=[new], remove=["p1"], caller=settings())
     assert len(asked) == 2 and all("Tiber" in text for text in asked)
@@ -64,67 +63,67 @@ def test_only_new_passages_are_read(tmp_path, asked):
 
 def test_a_run_with_another_model_leaves_the_extraction_as_it_is(tmp_path, asked):
     root, new = tmp_path / "i", Passage("p9", "Rome", "Rome lies on the Tiber.")
-    build(root, settings=settings(), stages=["knowledge"])
+    build(root, settings=settings(), names=["knowledge"])
     before = artefacts(root)
     asked.clear()
     other = replace(HASH, llm={"name": "scripted", "rules": [{"match": "", "reply": "A summary."}]}, llm_cache=None)
     other = replace(other, writers=replace(other.writers, summary=RoleConfig(impl="prompted")))
     tree = replace(other, tree=replace(other.tree, cluster_size=2.0))
-    assert "extraction" not in build(root, settings=tree, stages=["tree"])
+    assert "extraction" not in build(root, settings=tree, names=["tree"])
     assert artefacts(root)["extraction"] == before["extraction"]
     assert not [text for text in asked if "Types of entities" in text]
-    assert build(root, settings=tree, stages=["tree"]) == []
+    assert build(root, settings=tree, names=["tree"]) == []
     asked.clear()
-    with pytest.raises(NotGivenError, match=r"its extraction was written by a model \(triples: scripted"):
+    with pytest.raises(NotGivenError, match=r"index\.writers\.triples"):
         update_index(root, add=[new])
     reader = RoleConfig(llm="scripted", settings={"rules": settings().llm["rules"]})
     update_index(root, add=[new], caller=replace(tree, writers=replace(tree.writers, triples=reader)))
     read = [text for text in asked if "Types of entities" in text]
     assert len(read) == 1 and "Tiber" in read[0]
-    assert "extraction" not in build(root, [*CORPUS, new], settings(), stages=["extraction"])
+    assert "extraction" not in build(root, [*CORPUS, new], settings(), names=["extraction"])
 
 
 def test_failed_passages_end_the_build_and_are_asked_for_again(tmp_path, asked):
     bad = settings(NAMES, {"match": "A note without", "reply": "no"}, *RULES[1:])
     with pytest.raises(LLMError, match=r"failed for 1 of 6 passages.*max_failed \(now 0\.02\)"):
-        build(tmp_path, settings=bad, stages=["extraction"])
+        build(tmp_path, settings=bad, names=["extraction"])
     asked.clear()
     with pytest.raises(LLMError):
-        build(tmp_path, settings=bad, stages=["extraction"])
+        build(tmp_path, settings=bad, names=["extraction"])
     assert len(asked) == 3 and all("A note" in text for text in asked)  # names, triples twice
     lenient = replace(bad, extract=ExtractConfig("prompted", max_failed=0.2))
-    build(tmp_path, settings=lenient, stages=["extraction"])
-    assert Store(tmp_path).info("extraction")["passages without a record"] == 1
+    build(tmp_path, settings=lenient, names=["extraction"])
+    assert Index(tmp_path).record("extraction")["counts"]["passages without a record"] == 1
     asked.clear()
-    build(tmp_path, CORPUS[1:], lenient, stages=["extraction"])
+    build(tmp_path, CORPUS[1:], lenient, names=["extraction"])
     assert len(asked) == 3 and all("A note" in text for text in asked)
 
 
 def test_a_spend_limit_stops_the_build_and_what_was_done_is_kept(tmp_path, asked, monkeypatch):
     monkeypatch.setattr(PromptedExtractor, "batch_size", 2)
     with pytest.raises(BudgetError, match=r"index\.max_calls=4 is used up \(4\)"):
-        build(tmp_path, settings=settings(max_calls=4), stages=["extraction"])
+        build(tmp_path, settings=settings(max_calls=4), names=["extraction"])
     assert len(asked) == 4
     with pytest.raises(BudgetError, match=r"index\.max_tokens=10 is used up"):
-        build(tmp_path, settings=settings(max_tokens=10), stages=["extraction"])
+        build(tmp_path, settings=settings(max_tokens=10), names=["extraction"])
     assert len(asked) <= 8
     before = len(asked)
-    build(tmp_path, settings=settings(), stages=["extraction"])
+    build(tmp_path, settings=settings(), names=["extraction"])
     assert len(asked) == 10 and before < 10
 
 
 def test_described_records_become_a_knowledge_graph(tmp_path):
     reply = '("entity"<|>Ada<|>person<|>wrote)##("relationship"<|>Ada<|>Byron<|>child<|>kin<|>8)##<|COMPLETE|>'
     made = settings({"match": "", "reply": reply}, extract={"format": "lightrag", "gleaning": 0})
-    build(tmp_path, settings=made, stages=["knowledge", "entity_graph"])
+    build(tmp_path, settings=made, names=["knowledge", "entity_graph"])
     graph = Index(tmp_path).knowledge
     assert list(graph.names) == ["Ada", "Byron"] and list(graph.types) == ["person", ""]
     assert list(graph.texts) == ["child"] and graph.weights.tolist() == [48.0]
-    assert Store(tmp_path).info("extraction")["relations"] == 6
+    assert Index(tmp_path).record("extraction")["counts"]["relations"] == 6
     assert Index(tmp_path).entity_graph.graph.facts == (("ada", "kin", "byron"),)
     reply = '("hyper-relation"<|>Ada met Byron.<|>5)##("entity"<|>Ada<|>person<|>d<|>9)##<|COMPLETE|>'
     made = settings({"match": "", "reply": reply}, extract={"format": "hyper", "gleaning": 0})
-    build(tmp_path / "hyper", settings=made, stages=["knowledge"])
+    build(tmp_path / "hyper", settings=made, names=["knowledge"])
     graph = Index(tmp_path / "hyper").knowledge
     assert list(graph.hyper_texts) == ["Ada met Byron."] and graph.hyper_scores.tolist() == [30.0]
 
@@ -137,8 +136,8 @@ def test_settings_that_do_not_fit(given):
 
 def test_what_was_asked_decides_the_artefact(tmp_path):
     def key(made):
-        build(tmp_path / str(len(list(tmp_path.iterdir()))), settings=made, stages=["extraction"])
-        return Store(max(tmp_path.iterdir(), key=lambda p: int(p.name))).key("extraction")
+        build(tmp_path / str(len(list(tmp_path.iterdir()))), settings=made, names=["extraction"])
+        return Index(max(tmp_path.iterdir(), key=lambda p: int(p.name)), made).key("extraction")
 
     plain = {"format": "lightrag", "gleaning": 0}
     base = [{"match": "", "reply": "<|COMPLETE|>"}]
@@ -177,6 +176,6 @@ def test_estimated_calls_and_cost(format_, gleaning, calls):
 
 
 def test_the_estimated_prompt_tokens_are_about_those_of_a_build(tmp_path):
-    build(tmp_path, settings=settings(), stages=["extraction"])
-    spent = Store(tmp_path).info("extraction")["triples prompt_tokens"]
+    build(tmp_path, settings=settings(), names=["extraction"])
+    spent = Index(tmp_path).record("extraction")["counts"]["triples prompt_tokens"]
     assert estimate_extraction(CORPUS, ExtractConfig("prompted")).prompt_tokens == pytest.approx(spent, rel=0.2)

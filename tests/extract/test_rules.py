@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gnnrag.cli.inspecting import inspect
+from gnnrag.cli.app import run
 from gnnrag.config import ExtractConfig, IndexConfig
 from gnnrag.extract.base import Extraction, make_extractor
 from gnnrag.extract.rules import associate, damped, is_titled, quoted_names
@@ -185,25 +185,13 @@ def test_the_setting_decides_and_auto_goes_by_the_titles(tmp_path):
     assert not {"notes", "Article 1"} & (names["auto, document"] | names["on, articles"])
 
 
-class Listener:
-    """Hears the progress of a build, and what it tells."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        pass
-
-    def tell(self, line: str) -> None:
-        self.lines.append(line)
-
-
-def test_a_build_warns_of_a_hub_and_inspect_shows_it(tmp_path, capsys):
+def test_a_build_warns_of_a_hub_and_inspect_shows_it(tmp_path, capsys, caplog):
     passages = [Passage(f"notes.txt#{i}", "notes", f"Here is Xaver{i}. There is Ybert{i} as well.") for i in range(60)]
     for terms, share in (("off", 1), ("on", 0)):
-        listener = Listener()
+        caplog.clear()
         config = IndexConfig(extract=ExtractConfig(terms=terms))
-        build_index(tmp_path / terms, passages, config, ["knowledge"], progress=listener)
-        assert ["'notes' (100%)" in line and "knowledge: warning" in line for line in listener.lines] == [True] * share
-        inspect([str(tmp_path / terms)])
+        build_index(tmp_path / terms, passages, config, ["knowledge"])
+        lines = [line for line in caplog.messages if "index" in line]
+        assert ["'notes' (100%)" in line and "knowledge: warning" in line for line in lines] == [True] * share
+        assert run(["index", "inspect", str(tmp_path / terms)]) == 0
         assert ("notes (100%)" in capsys.readouterr().out) is bool(share)

@@ -129,7 +129,7 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="no state dict"):
         load_released(path)
     torch.save({"model": {"rel_mlp.weight": torch.zeros(3, 2)}}, path)
-    with pytest.raises(ArtefactError, match=r"'question_mlp.weight' is missing"):
+    with pytest.raises(ArtefactError, match=r"question_mlp\.weight"):
         load_released(path)
     state = released_state(gfm.golden_model())
     state["entity_model.layers.0.query.weight"] = torch.zeros(1)

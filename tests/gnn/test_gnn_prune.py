@@ -32,7 +32,7 @@ FILL = tuple(Passage(f"f{i}", f"Town {i}", f"Town {i} lies near Town {i + 1}. It
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     root = tmp_path_factory.mktemp("prune") / "index"
-    build(root, (*CORPUS, *FILL), stages=NODE_STAGES)
+    build(root, (*CORPUS, *FILL), names=NODE_STAGES)
     return Index(root)
 
 
@@ -146,6 +146,6 @@ def test_unknown_features_are_refused(index: Index) -> None:
 
 
 def test_a_corpus_without_names(tmp_path: Path) -> None:
-    build(tmp_path / "i", [Passage("a", "", "..."), Passage("b", "", "it rains.")], stages=NODE_STAGES)
+    build(tmp_path / "i", [Passage("a", "", "..."), Passage("b", "", "it rains.")], names=NODE_STAGES)
     (part,) = QuestionGraphs(Index(tmp_path / "i")).prepare(["does it rain"])
     assert part.candidates.sum() == 2 and np.isfinite(part.features).all()

@@ -25,7 +25,7 @@ CORPUS = (
 @pytest.fixture(scope="module")
 def maker(tmp_path_factory: pytest.TempPathFactory) -> QuestionMaker:
     root: Path = tmp_path_factory.mktemp("synthetic")
-    build(root, CORPUS, stages=("hierarchy",))
+    build(root, CORPUS, names=("hierarchy",))
     index = Index(root)
     return QuestionMaker(index.passages, index.hierarchy, index.titles)
 
@@ -56,7 +56,7 @@ def test_questions_follow_from_the_seed(maker: QuestionMaker) -> None:
 
 
 def test_a_corpus_with_nothing_to_ask_gives_nothing(tmp_path: Path) -> None:
-    build(tmp_path, (Passage("a", "", "nothing at all"),), stages=("hierarchy",))
+    build(tmp_path, (Passage("a", "", "nothing at all"),), names=("hierarchy",))
     index = Index(tmp_path)
     assert QuestionMaker(index.passages, index.hierarchy, index.titles).make(5) == []
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gnnrag.common.files import digest
 from gnnrag.errors import ConfigError
-from gnnrag.graphs.tree import Layer, anchor_clusters, check_tree_config, cluster_layer, reduce_vectors
+from gnnrag.graphs.tree import Layer, anchor_clusters, cluster_layer, reduce_vectors
 from gnnrag.index_config import TreeConfig
 
 METHODS = ("anchors", "gmm", "kmeans")
@@ -169,19 +169,3 @@ class TestReduction:
         assert {i for c in once for i in c} == set(range(60))
 
 
-@pytest.mark.parametrize(
-    "given_, problem",
-    [
-        ({"cluster_size": 1.0}, "cluster_size=1.0"),
-        ({"cluster_size": float("nan")}, "cluster_size=nan"),
-        ({"dim": 1}, "dim=1"),
-        ({"max_layers": -1}, "max_layers"),
-        ({"max_parents": 0}, "max_parents"),
-        ({"threshold": 1.0}, "threshold=1.0"),
-        ({"sample": 10}, "sample=10"),
-        ({"margin": -0.1}, "margin=-0.1"),
-    ],
-)
-def test_settings_without_meaning(given_, problem):
-    with pytest.raises(ConfigError, match=problem):
-        check_tree_config(TreeConfig(**given_))

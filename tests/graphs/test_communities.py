@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ArtefactError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.communities import BUCKET, Communities, find_communities, occurrence_weights
 from gnnrag.graphs.folding import fold
@@ -150,13 +150,3 @@ def test_empty_graph() -> None:
         assert occurrence_weights([0, 0]).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(
-    "settings, problem",
-    [
-        ({"max_size": 0}, "max_cluster_size=0"),
-        ({"resolution": -1.0}, "resolution=-1.0"),
-    ],
-)
-def test_bad_settings(settings: dict[str, object], problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
-        find_communities(graph("a-b"), **settings)  # type: ignore[arg-type]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.pages.graph import around_entity
 from gnnrag.serve.still import render_page
 from gnnrag.types import Passage
 
@@ -19,7 +17,10 @@ class Held:
     def __init__(self, graph: KnowledgeGraph, passages: Sequence[Passage]) -> None:
         self.knowledge, self.passages = graph, passages
         self.position = {passage.id: row for row, passage in enumerate(passages)}
-        self.store = SimpleNamespace(root=Path("held"), key=lambda stage: "0")
+        self.root = Path("held")
+
+    def has(self, name: str) -> bool:
+        return True
 
     def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
         return tuple(self.passages[self.position[id_]] for id_ in ids)
@@ -28,4 +29,4 @@ class Held:
 def page_around(graph: KnowledgeGraph, passages: Sequence[Passage], name: str) -> str:
     """Return the page of an entity."""
     index: Any = Held(graph, passages)
-    return render_page(index, around_entity(graph, name))
+    return render_page(index, name)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.index.build import build_index
-from gnnrag.index.store import Store
+from gnnrag.index.index import Index
+from gnnrag.io import file_digest
 from gnnrag.types import Passage
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,11 +42,13 @@ def build(root: Path, passages: Sequence[Passage] = CORPUS, settings: IndexConfi
 
 
 def artefacts(root: Path) -> dict[str, Any]:
-    """Return the key and every file's size and SHA-256 of each stage."""
-    store = Store(root)
-    for stage in store.manifest["stages"]:
-        store.folder(stage)  # the files are what the manifest says
-    return {name: (entry["key"], entry["files"]) for name, entry in store.manifest["stages"].items()}
+    """Return the SHA-256 of every file of each artefact, but for the record of when it was made."""
+    index = Index(root)
+    folders = {name: index.folder(name) for name in index.fingerprint}
+    return {
+        name: {f.name: file_digest(f) for f in folder.rglob("*") if f.is_file() and f.name != "record.json"}
+        for name, folder in folders.items()
+    }
 
 
 def files(root: Path) -> list[str]:
@@ -61,21 +64,3 @@ def environment(**more: str) -> dict[str, str]:
 def command(script: str, *arguments: str) -> list[str]:
     """Return the command that runs a script of the repository."""
     return [sys.executable, str(REPOSITORY / script), *arguments]
-
-
-def fault(path: Path, how: str) -> None:
-    """Damage a file: `truncate`, `flip` a bit in its middle, or `delete` it."""
-    FAULTS[how](path)
-
-
-def _truncate(path: Path) -> None:
-    os.truncate(path, path.stat().st_size - 1)
-
-
-def _flip(path: Path) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    path.write_bytes(bytes(raw))
-
-
-FAULTS: dict[str, Callable[[Path], None]] = {"truncate": _truncate, "flip": _flip, "delete": Path.unlink}

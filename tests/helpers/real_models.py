@@ -89,7 +89,7 @@ class EveryMethod:
         self.limits = [
             f"roles.{role}.options.max_tokens={max_tokens}"
             for role, table in ROLES.items()
-            if "prompted" in table and hasattr(resolve("role", "prompted", table).config_class, "max_tokens")
+            if "prompted" in table and has_limit(resolve("role", "prompted", table))
         ]
 
     def run(self, method: str, *more: str, name: str | None = None) -> Outcome:
@@ -110,6 +110,10 @@ class EveryMethod:
         traces = read_journal(path / "traces.jsonl")
         calls = [e for trace in traces for e in trace["events"] if e["event"] == "llm"]
         return Outcome(path, metrics, rows, calls, counts)
+
+
+def has_limit(cls: Any) -> bool:
+    return hasattr(cls, "max_tokens") or hasattr(cls.config_class, "max_tokens")
 
 
 def check(outcome: Outcome, count_prompt: Callable[[dict[str, Any]], int] | None = None) -> None:

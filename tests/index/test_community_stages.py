@@ -12,11 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gnnrag.config import CommunityConfig, RoleConfig
-from gnnrag.errors import ArtefactError
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
-from gnnrag.index.reports import Report, dirty_ratio, read_reports
-from gnnrag.index.store import Store
+from gnnrag.index.reports import Report, dirty_ratio
 from gnnrag.retrievers.graphrag.reports import ReportView
 from gnnrag.roles.writers.base import ReportDraft
 from gnnrag.roles.writers.report import OfflineReport
@@ -41,11 +39,11 @@ REBUILD = replace(HASH, communities=CommunityConfig(max_cluster_size=6))
 
 
 def info(root: Path, stage: str = "reports") -> dict[str, int]:
-    return {k: v for k, v in Store(root).info(stage).items() if k != "seconds"}
+    return Index(root).record(stage)["counts"]
 
 
 def test_what_lies_in_the_folder_is_what_was_built(tmp_path: Path) -> None:
-    build(tmp_path / "i", CORPUS, REBUILD, stages=STAGES)
+    build(tmp_path / "i", CORPUS, REBUILD, names=STAGES)
     index = Index(tmp_path / "i")
     communities, reports = index.read("communities"), index.read("reports")
     assert len(communities) == len(reports) == info(tmp_path / "i", "communities")["communities"] > 5
@@ -58,11 +56,7 @@ def test_what_lies_in_the_folder_is_what_was_built(tmp_path: Path) -> None:
         assert len(report.names) == len(communities.members[i]) and not report.stale
         assert bool(len(reports.sentences[i])) == (communities.levels[i] <= 2)
         assert np.linalg.norm(reports.vectors[i]) == pytest.approx(float(communities.levels[i] <= 2), abs=1e-5)
-    assert build(tmp_path / "i", CORPUS, REBUILD, stages=STAGES) == []
-    with pytest.raises(ArtefactError, match="do not belong together"):
-        folder = index.folder("reports")
-        (folder / "reports.jsonl").write_text("", "utf-8")
-        read_reports(folder)
+    assert build(tmp_path / "i", CORPUS, REBUILD, names=STAGES) == []
 
 
 STEP = st.tuples(st.sampled_from(["add", "remove", "edit"]), st.integers(0, 11), st.integers(0, 29))
@@ -83,7 +77,7 @@ def check(steps: list[tuple[str, int, int]], profile: str) -> None:
     config = replace(HASH, communities=CommunityConfig(profile=profile, max_cluster_size=4, report_tokens=120))
     with TemporaryDirectory() as folder:
         root, corpus = Path(folder) / "i", {p.id: p for p in CORPUS[:8]}
-        build(root, list(corpus.values()), config, stages=STAGES)
+        build(root, list(corpus.values()), config, names=STAGES)
         for kind, number, value in steps:
             if kind == "remove" and f"p{number}" in corpus and len(corpus) > 1:
                 del corpus[f"p{number}"]
@@ -92,14 +86,14 @@ def check(steps: list[tuple[str, int, int]], profile: str) -> None:
                 new = passage(number, value, value // 2)
                 corpus[new.id] = new
                 update_index(root, add=[new])
-        build(Path(folder) / "new", list(corpus.values()), config, stages=STAGES)
+        build(Path(folder) / "new", list(corpus.values()), config, names=STAGES)
         assert artefacts(root) == artefacts(Path(folder) / "new")
 
 
 def test_a_small_change_rewrites_few_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D8: what did not change is not written again."""
     corpus = [passage(i, i % 6, i // 2) for i in range(120)]
-    build(tmp_path / "i", corpus, REBUILD, stages=STAGES)
+    build(tmp_path / "i", corpus, REBUILD, names=STAGES)
     before = Index(tmp_path / "i").read("reports")
     written, plain = [], OfflineReport.write
 
@@ -118,7 +112,7 @@ def test_a_small_change_rewrites_few_reports(tmp_path: Path, monkeypatch: pytest
 
 def test_flagged_reports_stand_in_until_a_rebuild(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "i"
-    build(root, CORPUS, FLAG, stages=STAGES)
+    build(root, CORPUS, FLAG, names=STAGES)
     changed = [replace(p, text=p.text.replace("painter", "sculptor")) if p.id == "p3" else p for p in CORPUS]
 
     def never(self: OfflineReport, task: object) -> ReportDraft:
@@ -135,15 +129,15 @@ def test_flagged_reports_stand_in_until_a_rebuild(tmp_path: Path, monkeypatch: p
         update_index(root, add=[CORPUS[3]])
         assert info(root)["stale"] == 0
         update_index(root, add=[changed[3]])
-    build(root, changed, REBUILD, stages=STAGES)
+    build(root, changed, REBUILD, names=STAGES)
     assert info(root)["stale"] == 0 and info(root)["made"] == len({r.key for r in stale})
-    build(tmp_path / "new", changed, REBUILD, stages=STAGES)
+    build(tmp_path / "new", changed, REBUILD, names=STAGES)
     assert artefacts(root) == artefacts(tmp_path / "new")
 
 
 def test_out_of_date_reports_say_so(tmp_path: Path) -> None:
     strict = replace(FLAG, communities=replace(FLAG.communities, stale_limit=0.0))
-    build(tmp_path / "i", CORPUS, strict, stages=STAGES)
+    build(tmp_path / "i", CORPUS, strict, names=STAGES)
     update_index(tmp_path / "i", add=[replace(CORPUS[3], text="Otto Brandt was born in Kalmar.")])
     view = ReportView(Index(tmp_path / "i"))
     old = [i for i in range(len(view.reports)) if view.is_out_of_date(i)]
@@ -165,8 +159,8 @@ def test_dirty_ratio() -> None:
 
 
 def test_a_change_of_writer_rewrites_all(tmp_path: Path) -> None:
-    build(tmp_path / "i", CORPUS, REBUILD, stages=STAGES)
+    build(tmp_path / "i", CORPUS, REBUILD, names=STAGES)
     short = replace(REBUILD.writers, report=RoleConfig(options={"findings": 1}))  # type: ignore[type-var]
-    build(tmp_path / "i", CORPUS, replace(REBUILD, writers=short), stages=STAGES)
+    build(tmp_path / "i", CORPUS, replace(REBUILD, writers=short), names=STAGES)
     assert info(tmp_path / "i")["reused"] == 0
     assert all(len(r.draft.findings) <= 1 for r in Index(tmp_path / "i").read("reports").items)

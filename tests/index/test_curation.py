@@ -13,7 +13,6 @@ from gnnrag.index.build import update_index
 from gnnrag.index.curation import batches, read_schema
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
-from gnnrag.index.store import Store
 from gnnrag.roles.writers.entities import OfflineCurator, OfflineTypes
 from gnnrag.roles.writers.report import OfflineSummary
 from gnnrag.text.sentences import count_words
@@ -41,25 +40,27 @@ def passages(*numbers):
 
 
 def test_names_are_merged_and_the_log_says_how(tmp_path):
-    build(tmp_path / "i", passages(*range(14)), settings(tmp_path, schema=False), stages=["knowledge"])
+    build(tmp_path / "i", passages(*range(14)), settings(tmp_path, schema=False), names=["knowledge"])
     graph = Index(tmp_path / "i").knowledge
-    store = Store(tmp_path / "i")
+    store = Index(tmp_path / "i")
     log = json.loads((store.folder("knowledge") / "curation.json").read_text("utf-8"))["merges"]
     assert {len({"Plan", "Plans"} & set(graph.names)), len({"Grid Line", "Grid-Lines"} & set(graph.names))} == {1}
     merged = {name for merge in log for name, _, _ in merge["members"]}
-    assert {"Grid Line", "Grid-Lines"} <= merged and store.info("knowledge")["merged"] == len(merged) - len(log)
+    assert {"Grid Line", "Grid-Lines"} <= merged and store.record("knowledge")["counts"]["merged"] == len(merged) - len(
+        log
+    )
     for merge in log:
         at = graph.position[merge["name"]]
         assert {name for name, _, _ in merge["members"]} <= {graph.names[at], *graph.aliases[at]}
-    build(tmp_path / "plain", passages(*range(14)), settings(tmp_path, False, False), stages=["knowledge"])
+    build(tmp_path / "plain", passages(*range(14)), settings(tmp_path, False, False), names=["knowledge"])
     plain = Index(tmp_path / "plain").knowledge
-    assert plain.num_entities == graph.num_entities + store.info("knowledge")["merged"]
-    assert not (Store(tmp_path / "plain").folder("knowledge") / "curation.json").exists()
+    assert plain.num_entities == graph.num_entities + store.record("knowledge")["counts"]["merged"]
+    assert not (Index(tmp_path / "plain").folder("knowledge") / "curation.json").exists()
 
 
 def test_every_entity_gets_a_type_of_the_schema(tmp_path):
-    build(tmp_path / "i", passages(*range(14)), settings(tmp_path, resolve=False), stages=["knowledge"])
-    graph, info = Index(tmp_path / "i").knowledge, Store(tmp_path / "i").info("knowledge")
+    build(tmp_path / "i", passages(*range(14)), settings(tmp_path, resolve=False), names=["knowledge"])
+    graph, info = Index(tmp_path / "i").knowledge, Index(tmp_path / "i").record("knowledge")["counts"]
     assert set(graph.types) <= {"document", "place", "unsure"} and len(set(graph.types)) > 1
     assert sum(n for name, n in info.items() if name.startswith("of type ")) == graph.num_entities
 
@@ -69,20 +70,20 @@ def test_every_entity_gets_a_type_of_the_schema(tmp_path):
 def test_random_changes_equal_a_rebuild(tmp_path, seed):
     rng = np.random.default_rng(seed)
     made, root, there = settings(tmp_path), tmp_path / "i", list(range(6))
-    build(root, passages(*there), made, stages=["knowledge"])
+    build(root, passages(*there), made, names=["knowledge"])
     for _ in range(5):
         gone = [int(i) for i in rng.choice(there, 2, replace=False)]
         fresh = [int(i) for i in rng.permutation(14) if i not in there][:2]
         update_index(root, add=passages(*fresh), remove=[f"q{i}" for i in gone], caller=made)
         there = [i for i in there if i not in gone] + fresh
-        build(tmp_path / "fresh", passages(*there), made, stages=["knowledge"])
+        build(tmp_path / "fresh", passages(*there), made, names=["knowledge"])
         assert artefacts(root) == artefacts(tmp_path / "fresh")
         shutil.rmtree(tmp_path / "fresh")
 
 
 def test_what_was_decided_is_not_asked_again(tmp_path, monkeypatch):
     root, asked = tmp_path / "i", []
-    build(root, passages(*range(13)), settings(tmp_path), stages=["knowledge"])
+    build(root, passages(*range(13)), settings(tmp_path), names=["knowledge"])
     for cls in (OfflineCurator, OfflineTypes):
         plain = cls.__call__
 
@@ -96,15 +97,15 @@ def test_what_was_decided_is_not_asked_again(tmp_path, monkeypatch):
     added = [Passage("elsewhere", "", "nothing is known of it")]
     update_index(root, add=added, caller=settings(tmp_path))
     assert asked == [] and not [text for text in seen if text in WORDS]
-    assert Store(root).info("knowledge")["decided"] == 0
+    assert Index(root).record("knowledge")["counts"]["decided"] == 0
 
 
 def test_the_record_says_what_writers_have_spent(tmp_path):
     llm = {"name": "scripted", "default": '{"types": {"1": "place"}}'}
     made = settings(tmp_path, resolve=False, llm=llm, llm_cache=None)
     made = replace(made, writers=replace(made.writers, types=RoleConfig(impl="prompted")))
-    build(tmp_path / "i", passages(0), made, stages=["knowledge"])
-    info = Store(tmp_path / "i").info("knowledge")
+    build(tmp_path / "i", passages(0), made, names=["knowledge"])
+    info = Index(tmp_path / "i").record("knowledge")["counts"]
     assert info["types calls"] >= 1 and info["types prompt_tokens"] > 100
     assert not [name for name in info if name.startswith(("curator ", "summary "))]
 
@@ -156,33 +157,36 @@ def test_long_descriptions_are_summarised_once(tmp_path, monkeypatch):
         return await plain(self, task, session)
 
     monkeypatch.setattr(OfflineSummary, "__call__", counted)
-    build(root, passages(*range(8)), made, stages=["knowledge"])
+    build(root, passages(*range(8)), made, names=["knowledge"])
     graph = Index(root).knowledge
     (relation,), ada = graph.texts, graph.descriptions[0]
     told = [(task.subject, task.max_words, len(task.texts)) for task in asked]
     assert told == [("Ada", 30, 8), ("Ada and Byron", 30, 8)]
     assert 0 < count_words(ada) <= 30 and count_words(relation) <= 30
-    assert Store(root).info("knowledge")["summarised"] == 2
+    assert Index(root).record("knowledge")["counts"]["summarised"] == 2
     asked.clear()
     update_index(root, add=[Passage("elsewhere", "", "nothing is known of it")], caller=made)
     assert asked == [] and Index(root).knowledge.descriptions[0] == ada
     update_index(root, add=passages(8), caller=made)
     assert [len(task.texts) for task in asked] == [9, 9]
     update_index(root, remove=["elsewhere"], caller=made)
-    build(tmp_path / "fresh", passages(*range(9)), made, stages=["knowledge"])
+    build(tmp_path / "fresh", passages(*range(9)), made, names=["knowledge"])
     assert artefacts(root) == artefacts(tmp_path / "fresh")
 
 
 def test_short_descriptions_stay_and_leave_no_trace(tmp_path):
-    build(tmp_path / "i", passages(*range(4)), described(tmp_path, 4), stages=["knowledge"])
+    build(tmp_path / "i", passages(*range(4)), described(tmp_path, 4), names=["knowledge"])
     graph = Index(tmp_path / "i").knowledge
-    assert graph.descriptions[0].count("\n") == 3 and "summarised" not in Store(tmp_path / "i").info("knowledge")
-    assert not (Store(tmp_path / "i").folder("knowledge") / "curation.json").exists()
-    build(tmp_path / "all", passages(*range(9)), described(tmp_path, 9, None), stages=["knowledge"])
+    assert (
+        graph.descriptions[0].count("\n") == 3
+        and "summarised" not in Index(tmp_path / "i").record("knowledge")["counts"]
+    )
+    assert not (Index(tmp_path / "i").folder("knowledge") / "curation.json").exists()
+    build(tmp_path / "all", passages(*range(9)), described(tmp_path, 9, None), names=["knowledge"])
     assert Index(tmp_path / "all").knowledge.descriptions[0].count("\n") == 8
     made = settings(tmp_path, schema=False)
     wrong = replace(made, knowledge=replace(made.knowledge, resolve_threshold=60.0))
     with pytest.raises(ConfigError, match=r"resolve_threshold=60\.0: give a cosine"):
-        build(tmp_path / "wrong", passages(1, 2), wrong, stages=["knowledge"])
+        build(tmp_path / "wrong", passages(1, 2), wrong, names=["knowledge"])
     with pytest.raises(ConfigError, match="description_words=0: give 1 or more"):
-        build(tmp_path / "none", passages(1), described(tmp_path, 2, 0), stages=["knowledge"])
+        build(tmp_path / "none", passages(1), described(tmp_path, 2, 0), names=["knowledge"])

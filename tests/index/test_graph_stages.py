@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from gnnrag.config import ExtractConfig
-from gnnrag.errors import ConfigError
 from gnnrag.extract.base import Extraction
 from gnnrag.extract.rules import OfflineExtractor
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
-from gnnrag.index.store import Store
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build
 
@@ -37,7 +35,7 @@ def precomputed(tmp_path):
 class TestExtraction:
     def test_precomputed_records_are_counted(self, tmp_path, precomputed):
         build(tmp_path / "i", settings=precomputed)
-        info = Store(tmp_path / "i").info("extraction")
+        info = Index(tmp_path / "i").record("extraction")["counts"]
         counts = {k: v for k, v in info.items() if k != "seconds"}
         assert counts == {"entities": 0, "triples": 4, "malformed triples": 1, "passages without a record": 3}
         found = Index(tmp_path / "i", precomputed).read("extraction")
@@ -75,7 +73,7 @@ class TestEntityGraph:
         assert [row.tolist() for row in found.statement_facts] == [[i] for i in range(len(graph.facts))]
 
     def test_the_facts_of_a_sentence_share_a_vector(self, tmp_path):
-        build(tmp_path / "i", stages=["entity_graph"])
+        build(tmp_path / "i", names=["entity_graph"])
         found = Index(tmp_path / "i").entity_graph
         facts = found.graph.facts
         head = "lord byron", "he died in missolonghi in 1824"
@@ -85,7 +83,7 @@ class TestEntityGraph:
         expected = HashEmbedder().encode(["lord byron: he died in missolonghi in 1824"])[0]
         assert found.statement_vectors[row] == pytest.approx(expected, abs=1e-3)
         settings = replace(HASH, graph=replace(HASH.graph, fact_text="tuple"))
-        build(tmp_path / "t", settings=settings, stages=["entity_graph"])
+        build(tmp_path / "t", settings=settings, names=["entity_graph"])
         assert len(Index(tmp_path / "t").entity_graph.statement_vectors) == len(facts)
 
     def test_names_that_are_alike_are_joined_from_both_sides(self, tmp_path):
@@ -100,14 +98,14 @@ class TestEntityGraph:
 
     def test_only_new_strings_are_embedded(self, tmp_path, monkeypatch):
         root, new = tmp_path / "i", Passage("p9", "Ada Lovelace", "Ada Lovelace was born in London. She knew Babbage.")
-        build(root, stages=["entity_graph"])
+        build(root, names=["entity_graph"])
         seen, plain = [], HashEmbedder.encode
         monkeypatch.setattr(HashEmbedder, "encode", lambda s, t, is_query=False: seen.extend(t) or plain(s, t))
         update_index(root, add=[new])
         assert seen == ["babbage", "ada lovelace: she knew babbage"]
         seen.clear()
         settings = replace(HASH, graph=replace(HASH.graph, synonym_threshold=0.9))
-        assert build(root, [*CORPUS, new], settings, stages=["entity_graph"]) == ["entity_graph"]
+        assert build(root, [*CORPUS, new], settings, names=["entity_graph"]) == ["entity_graph"]
         assert seen == []
 
     @pytest.mark.slow
@@ -122,24 +120,14 @@ class TestEntityGraph:
             return Passage(f"q{i}", str(some[0]), f"{some[1]} met {some[2]}. Then {some[3]} left.")
 
         root, corpus = tmp_path / "i", {p.id: p for p in (passage(i) for i in range(8))}
-        build(root, list(corpus.values()), settings, stages=["entity_graph"])
+        build(root, list(corpus.values()), settings, names=["entity_graph"])
         for _ in range(6):
             gone = [str(i) for i in rng.choice(list(corpus), 2, replace=False)]
             fresh = [p for p in (passage(int(i)) for i in rng.choice(12, 3, replace=False)) if p.id not in gone]
             update_index(root, add=fresh, remove=gone)
             corpus = {i: p for i, p in corpus.items() if i not in gone} | {p.id: p for p in fresh if p.id in corpus}
             corpus |= {p.id: p for p in fresh}
-            build(tmp_path / "fresh", list(corpus.values()), settings, stages=["entity_graph"])
+            build(tmp_path / "fresh", list(corpus.values()), settings, names=["entity_graph"])
             assert artefacts(root) == artefacts(tmp_path / "fresh")
             shutil.rmtree(tmp_path / "fresh")
 
-    @pytest.mark.parametrize(
-        "field, value, problem",
-        [
-            ("norm", "latin", "allowed are hipporag, unicode"),
-            ("fact_text", "prose", "allowed are auto, tuple, plain, statement"),
-        ],
-    )
-    def test_unknown_rules_are_refused(self, tmp_path, field, value, problem):
-        with pytest.raises(ConfigError, match=problem):
-            build(tmp_path / "i", settings=replace(HASH, graph=replace(HASH.graph, **{field: value})))

@@ -9,7 +9,6 @@ from gnnrag.errors import LLMError
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
-from gnnrag.index.store import Store
 from gnnrag.index_config import IndexConfig, RoleConfig, TreeConfig
 from gnnrag.roles.writers.report import OfflineSummary
 from gnnrag.types import Passage
@@ -37,16 +36,16 @@ def scripted(reply: str) -> IndexConfig:
 
 
 def counts(root):
-    info = Store(root).info("tree")
+    info = Index(root).record("tree")["counts"]
     return {k: info[k] for k in ("written", "kept", "embedded")}
 
 
 class TestTree:
     @pytest.mark.parametrize("n", [1, 3, 12, 60])
     def test_it_is_read_back_as_it_was_built(self, tmp_path, n):
-        build(tmp_path, MANY[:n], stages=["tree"])
+        build(tmp_path, MANY[:n], names=["tree"])
         tree = Index(tmp_path).read("tree")
-        info = Store(tmp_path).info("tree")
+        info = Index(tmp_path).record("tree")["counts"]
         assert info["layers"] == [len(layer) for layer in tree.layers] and info["summaries"] == tree.num_summaries
         assert {int(p) for node in tree.layers[-1] for p in tree.leaves(int(node))} == set(range(n))
         assert (tree.vectors == HashEmbedder().encode(tree.texts).reshape(-1, 256)).all()
@@ -55,13 +54,13 @@ class TestTree:
             assert all(part.strip(" .") in said for part in text.split(". ")), "a summary quotes its cluster"
 
     def test_passages_without_text_and_repeated_ones(self, tmp_path):
-        build(tmp_path / "same", [Passage(f"s{i}", "T", "The mill is old.") for i in range(30)], stages=["tree"])
+        build(tmp_path / "same", [Passage(f"s{i}", "T", "The mill is old.") for i in range(30)], names=["tree"])
         tree = Index(tmp_path / "same").read("tree")
         assert tree.texts == ("The mill is old.",) and tree.leaves(30).tolist() == list(range(30))
         tmp_path /= "odd"
         odd = [Passage("e1", "Only a title", ""), Passage("e2", "", "no title"), Passage("e3", "!", "?")]
         again = [replace(p, id=f"again-{p.id}") for p in MANY[:20]]
-        build(tmp_path, [*CORPUS, *odd, *MANY[:20], *again], stages=["tree"])
+        build(tmp_path, [*CORPUS, *odd, *MANY[:20], *again], names=["tree"])
         tree = Index(tmp_path).read("tree")
         assert {int(p) for node in tree.layers[-1] for p in tree.leaves(int(node))} == set(range(49))
         for children in tree.children:  # who says the same is in the same clusters
@@ -74,13 +73,13 @@ class TestChanges:
     @pytest.mark.parametrize("cluster", ["anchors", "gmm", "kmeans"])
     def test_a_change_equals_a_rebuild(self, tmp_path, cluster):
         settings_ = config(cluster=cluster, covariance="diag")
-        build(tmp_path / "i", MANY, settings_, stages=["tree"])
+        build(tmp_path / "i", MANY, settings_, names=["tree"])
         update_index(tmp_path / "i", add=[passage(3, 1), passage(70)], remove=["q9"])
-        build(tmp_path / "fresh", Index(tmp_path / "i").passages, settings_, stages=["tree"])
+        build(tmp_path / "fresh", Index(tmp_path / "i").passages, settings_, names=["tree"])
         assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
 
     def test_only_what_changed_is_written_and_embedded(self, tmp_path, monkeypatch):
-        build(tmp_path, [passage(i) for i in range(300)], stages=["tree"])
+        build(tmp_path, [passage(i) for i in range(300)], names=["tree"])
         total = counts(tmp_path)["written"]
         assert counts(tmp_path)["kept"] == 0 and total > 40
         written, plain = [], OfflineSummary.__call__
@@ -94,7 +93,7 @@ class TestChanges:
         found = counts(tmp_path)
         assert (
             len(written) == found["written"]
-            and found["written"] + found["kept"] == Store(tmp_path).info("tree")["summaries"]
+            and found["written"] + found["kept"] == Index(tmp_path).record("tree")["counts"]["summaries"]
         )
         assert 1 <= found["written"] <= 0.25 * total and found["embedded"] <= found["written"]
         written.clear()
@@ -102,24 +101,24 @@ class TestChanges:
         assert len(written) <= 0.25 * total
 
     def test_other_clusters_keep_the_summaries_they_can(self, tmp_path):
-        build(tmp_path, MANY, config(max_layers=1), stages=["tree"])
-        build(tmp_path, MANY, config(max_layers=5), stages=["tree"])
+        build(tmp_path, MANY, config(max_layers=1), names=["tree"])
+        build(tmp_path, MANY, config(max_layers=5), names=["tree"])
         assert counts(tmp_path)["kept"] > 0
-        build(tmp_path, MANY, config(max_layers=5, summary_words=20), stages=["tree"])
+        build(tmp_path, MANY, config(max_layers=5, summary_words=20), names=["tree"])
         assert counts(tmp_path)["kept"] == 0
 
 
 class TestWriter:
     def test_a_model_writes(self, tmp_path):
-        build(tmp_path, MANY, scripted("A summary by a model."), stages=["tree"])
-        tree, info = Index(tmp_path).read("tree"), Store(tmp_path).info("tree")
+        build(tmp_path, MANY, scripted("A summary by a model."), names=["tree"])
+        tree, info = Index(tmp_path).read("tree"), Index(tmp_path).record("tree")["counts"]
         assert set(tree.texts) == {"A summary by a model."} and info["summary calls"] == info["written"] > 0
 
     def test_another_writer_writes_anew(self, tmp_path):
-        build(tmp_path, MANY, stages=["tree"])
-        assert build(tmp_path, MANY, scripted("One."), stages=["tree"]) == ["tree"]
+        build(tmp_path, MANY, names=["tree"])
+        assert build(tmp_path, MANY, scripted("One."), names=["tree"]) == ["tree"]
         assert counts(tmp_path)["kept"] == 0
-        assert build(tmp_path, MANY, scripted("Two."), stages=["tree"]) == ["tree"]
+        assert build(tmp_path, MANY, scripted("Two."), names=["tree"]) == ["tree"]
         assert set(Index(tmp_path).read("tree").texts) == {"Two."}
 
     def test_a_dead_server_ends_the_build(self, tmp_path, monkeypatch):
@@ -128,4 +127,4 @@ class TestWriter:
 
         monkeypatch.setattr("gnnrag.llm.scripted.ScriptedBackend.generate", dead)
         with pytest.raises(LLMError, match="down"):
-            build(tmp_path, MANY, scripted("x"), stages=["tree"])
+            build(tmp_path, MANY, scripted("x"), names=["tree"])

@@ -48,17 +48,16 @@ def test_what_is_no_score(reply: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply, ties, winners",
+    "reply, winners",
     [
-        (verdict("A", overall="B"), False, {"overall": "B"}),
-        ("```json\n" + verdict("b") + "\n```", False, dict.fromkeys(DIMENSIONS, "B")),
-        (json.dumps(dict.fromkeys(DIMENSIONS, "A")), False, {}),
-        (verdict("A") + "\nAs I said: " + verdict("A"), False, {}),
-        (verdict("tie"), True, dict.fromkeys(DIMENSIONS, "tie")),
+        (verdict("A", overall="B"), {"overall": "B"}),
+        ("```json\n" + verdict("b") + "\n```", dict.fromkeys(DIMENSIONS, "B")),
+        (json.dumps(dict.fromkeys(DIMENSIONS, "A")), {}),
+        (verdict("A") + "\nAs I said: " + verdict("A"), {}),
     ],
 )
-def test_verdicts(reply: str, ties: bool, winners: dict[str, str]) -> None:
-    assert parse_verdict(reply, ties) == dict.fromkeys(DIMENSIONS, "A") | winners
+def test_verdicts(reply: str, winners: dict[str, str]) -> None:
+    assert parse_verdict(reply) == dict.fromkeys(DIMENSIONS, "A") | winners
 
 
 @pytest.mark.parametrize(
@@ -70,10 +69,9 @@ def test_verdicts(reply: str, ties: bool, winners: dict[str, str]) -> None:
         verdict("tie"),
         verdict("A", overall=""),
         json.dumps(dict.fromkeys(DIMENSIONS[:-1], "A")),
-        verdict("A") + verdict("B"),
         json.dumps({name: {"winner": 1} for name in DIMENSIONS}),
     ],
 )
 def test_what_is_no_verdict(reply: str) -> None:
     with pytest.raises(MalformedError):
-        parse_verdict(reply, ties=False)
+        parse_verdict(reply)

@@ -23,3 +23,9 @@ def served_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """The tiny model behind `transformers serve`."""
     with serve(tiny_model, tmp_path_factory.mktemp("serve")) as served:
         yield served
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait milliseconds between two tries, not seconds."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)

@@ -13,7 +13,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.run.evaluate import Observer, evaluate
 from gnnrag.run.rundir import read_predictions
 from tests.helpers.http_stub import body_of, drop, ok, status, stub
-from tests.helpers.tiny_model import ServedModel, serve
+from tests.helpers.tiny_model import serve
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -67,22 +67,6 @@ def test_a_rejected_prompt_costs_a_fallback_and_not_the_run(tmp_path: Path) -> N
         path, metrics = evaluate(settings(tmp_path, server.url, "stub", "data.limit=3"))
     assert metrics["failed"] == 0 and counts(path)["rejected"] == counts(path)["filtered"] == 1
     assert not any(row.error for row in read_predictions(path))
-
-
-@pytest.mark.llm
-@pytest.mark.slow
-def test_transformers_serve(served_model: ServedModel, tmp_path: Path) -> None:
-    """A random model behind a real server: nonsense in, counted fallbacks and complete rows out."""
-    config = settings(tmp_path, served_model.base_url, served_model.model, "data.limit=5",
-                      "roles.reader.options.max_tokens=24", "roles.chain.options.max_tokens=24")  # fmt: skip
-    path, metrics = evaluate(config)
-    total = counts(path)
-    assert metrics["questions"] == 5 and metrics["failed"] == 0
-    assert total["calls"] >= 5 and total["prompt_tokens"] > 0 and total["completion_tokens"] > 0
-    assert total["parse_failure"] > 0, "a random model follows no format"
-    assert metrics["cost/prompt_tokens"] == pytest.approx(total["prompt_tokens"] / 5, rel=1e-3)
-    again, _ = evaluate(config)
-    assert again == path
 
 
 @pytest.mark.llm

@@ -20,11 +20,6 @@ JSON = Request(ASK.messages, schema=SCHEMA)
 PARTS = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
 
 
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-
-
 def model(server: StubServer | str, **settings) -> OpenAI:
     url = server if isinstance(server, str) else server.url
     defaults = {"model": "m", "max_retries": 3, "timeout_s": 5.0, "api_key_env": None}

@@ -17,8 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gnnrag.cli import collect_traces
-from gnnrag.cli.console import run_script
+from gnnrag.cli.app import run
 from gnnrag.config import DataConfig, EvaluateConfig, load_config
 from gnnrag.roles.tuned.checkpoint import (
     LANGUAGE_KINDS,
@@ -37,7 +36,6 @@ from tests.helpers.indexes import HASH, HASH_DOTS, REPOSITORY
 from tests.helpers.language_rows import PROMPTS, write_prompt
 from tests.helpers.tiny_model import make_tiny_model, serve
 from tests.llm.test_vllm import ENVIRONMENT
-from training import train_thoughts, train_verifier
 
 pytestmark = [pytest.mark.llm, pytest.mark.slow, pytest.mark.timeout(3000)]
 
@@ -49,7 +47,6 @@ METHOD = [
     *HASH_DOTS, "retriever=bm25",
 ]  # fmt: skip
 FIT = ["fit.batch_size=8", "fit.lr=0.003", "fit.patience=null", "fit.log_every=10", "fit.weight_decay=0", "seed=1"]
-SCRIPTS = {"thoughts": train_thoughts, "verifier": train_verifier}
 
 
 class Lab:
@@ -60,7 +57,7 @@ class Lab:
         self.dots = [*METHOD, f"index.path={folder / 'index'}", f"run.root={folder / 'runs'}"]
         made = ["roles=offline", "roles.verifier=oracle", f"out={folder / 'rows'}", "candidates=rules", "mine=[]"]
         made += ["keep.helped=false", "keep.idle_share=null", "keep.clean=false", "chat_passages=4"]
-        assert run_script(collect_traces.main, [*self.dots, *made], "") == 0
+        assert run(["collect-traces", *self.dots, *made]) == 0
         self.prompts = {role: write_prompt(role, folder) for role in PROMPTS}
         texts = [turn.content for role in PROMPTS for row in self.rows(role) for turn in row.messages[-2:]]
         self.base = make_tiny_model(folder / "base", texts, width=128, lively=True, vocabulary=2048)
@@ -78,7 +75,7 @@ class Lab:
         ]  # fmt: skip
 
     def train(self, role: str, name: str, *more: str) -> Path:
-        assert run_script(SCRIPTS[role].main, self.settings(role, name, *more), "") == 0
+        assert run(["train", role, *self.settings(role, name, *more)]) == 0
         return self.folder / "runs" / name
 
     def gain(self, rows: list[Any], thoughts: list[Any]) -> float:
@@ -216,6 +213,6 @@ def test_vllm_runs_adapter_and_merged_model(
         monkeypatch.setenv(name, value)
     rows = lab.rows("thoughts")
     engine = {"dtype": "float32", "context": 4096, "engine": {"enforce_eager": True}}
-    found, failures = says(thoughts / form, "thoughts", rows, llm="vllm", llm_settings=engine)
+    found, failures = says(thoughts / form, "thoughts", rows, llm="vllm_engine", llm_settings=engine)
     assert failures == 0
     assert [(t.fast, t.slow) for t in found] == [(row.fast, row.slow) for row in rows]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gnnrag.cli.index import main
+from gnnrag.cli.app import run
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.kb import RELATIONS
-from gnnrag.index.store import Store
+from gnnrag.index.index import Index
 from gnnrag.run.evaluate import evaluate
 from gnnrag.run.pipeline import needed_stages
 from tests.helpers.indexes import REPOSITORY
@@ -51,7 +51,7 @@ def dots(tmp_path: Path) -> list[str]:
     return [
         f"data.path={folder}", f"index.extract.path={folder / 'kb.txt'}", f"index.path={tmp_path / 'index'}",
         f"run.root={tmp_path / 'runs'}", "index.embedder.model=hash", "method.schema_file=null", "data.limit=null",
-        "method.search.min_cosine=-1.0",
+        "method.min_cosine=-1.0",
     ]  # fmt: skip
 
 
@@ -75,8 +75,8 @@ def test_a_knowledge_base_from_end_to_end(dots: list[str], tmp_path: Path) -> No
     assert not metrics["failed"] and len(rows) == 3
     found = {row["question_id"]: set(row["nodes"]) for row in rows}
     assert {id_: found[id_] for id_ in ("2-a", "3-a")} == {r[0]: set(r[3]) for r in QUESTIONS[1:]}
-    stages = set(Store(Path(dict(dot.split("=", 1) for dot in dots)["index.path"])).manifest["stages"])
-    assert stages == {"passages", "lexical", "extraction", "knowledge", "knowledge_vectors"}
+    stages = Index(Path(dict(dot.split("=", 1) for dot in dots)["index.path"])).fingerprint.keys()
+    assert stages == {"lexical", "extraction", "knowledge", "knowledge_vectors"}
 
 
 def test_a_walk_that_comes_back_follows_its_relations(dots: list[str], tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_walk_that_comes_back_follows_its_relations(dots: list[str], tmp_path:
         "answers": ["Andrei T", "Arseny M"], "type": "movie_to_director_to_movie_to_writer",
     }  # fmt: skip
     kb.with_name("questions.dev.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
-    path, metrics = evaluate(load(dots, "roles=oracle", "method.search.pattern_judge=always"))
+    path, metrics = evaluate(load(dots, "roles=oracle", "method.pattern_judge=always"))
     (trace,) = [json.loads(line) for line in (path / "traces.jsonl").read_text("utf-8").splitlines()]
     (nodes,) = [event["terminal"] for event in trace["events"] if event["event"] == "nodes"]
     assert set(nodes) == {"Andrei T", "Arseny M"}
@@ -97,14 +97,14 @@ def test_a_walk_that_comes_back_follows_its_relations(dots: list[str], tmp_path:
 
 def test_vectors_of_passages_only_where_they_are_used(dots: list[str]) -> None:
     assert "embeddings" not in needed_stages(load(dots))
-    assert "embeddings" in needed_stages(load(dots, "method.output.passage_score=cosine"))
+    assert "embeddings" in needed_stages(load(dots, "method.passage_score=cosine"))
     assert "hierarchy" in needed_stages(load(dots, "method=bdtr"))
 
 
 def test_the_schema_of_an_index_is_drafted_and_read_back(dots: list[str], tmp_path: Path, capsys: Any) -> None:
     evaluate(load(dots))
     capsys.readouterr()
-    assert main(["draft-schema", str(tmp_path / "index")]) == 0
+    assert run(["index", "draft-schema", str(tmp_path / "index")]) == 0
     text = capsys.readouterr().out
     assert "name: starred_actors\n  definition: ''" in text and "- name: movie" in text
     file = tmp_path / "schema.yaml"

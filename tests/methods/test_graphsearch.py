@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import LLMError
-from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import ready
 from gnnrag.run.loop import Loop
 from gnnrag.text.subqueries import NOTHING
@@ -210,18 +209,6 @@ def test_without_grounding_all_sub_queries_are_retrieved_at_once() -> None:
     assert [row["answer"] for row in events(session, "sub_query")] == [""] * 6
 
 
-def test_a_row_without_drafts_in_the_final_answer_asks_the_same_as_the_row_before() -> None:
-    prompts = []
-    for ablate in (["drafting", "reflection"], ["reflection"]):
-        backend = scripted()
-        run_search(backend, ablate=ablate, context__drafts_in_final=False)
-        prompts.append(final_prompt(backend))
-    assert prompts[0] == prompts[1]
-    backend = scripted()
-    run_search(backend, ablate=["reflection"])
-    assert final_prompt(backend) != prompts[0]
-
-
 # ----------------------------------------------------------------------------------- concurrency, faults, attacks
 def test_concurrency_changes_no_prompt_prediction_or_trace() -> None:
     questions = [dataclasses.replace(QUESTION, id=f"q{i}") for i in range(5)]
@@ -238,50 +225,6 @@ def test_concurrency_changes_no_prompt_prediction_or_trace() -> None:
         runs.append({"prompts": sorted(r.text for r in backend.requests)})
     assert runs[0] == runs[2] and runs[1] == runs[3]
     assert len(runs[0]) == 6
-
-
-class Lagging(ScriptedBackend):
-    """Lets those requests wait whose prompt begins with one of `late`."""
-
-    late: tuple[str, ...] = ()
-
-    async def generate(self, request: Any) -> Any:
-        await asyncio.sleep(0.003 * request.messages[0].content.startswith(self.late))
-        return await super().generate(request)
-
-
-def test_which_side_is_faster_changes_no_trace() -> None:
-    traces = []
-    for late in (("You extract evidence", "You complete sub"), ("You extract triples", "You are a critical")):
-        backend, index = Lagging.of(*scripted().rules), SearchIndex()
-        backend.late = late
-        method = ready(search(), index=index, roles=prompted(backend))
-        loop = Loop(method, TwoChannels(), read_nothing, index.lookup)
-        traces.append(asyncio.run(loop.answer(QUESTION))[1].events)
-    assert traces[0] == traces[1] and len(traces[0]) > 30
-
-
-class Depths(ScriptedBackend):
-    """Counts how many calls had to wait for one another, in the longest chain."""
-
-    depth = 0
-
-    async def generate(self, request: Any) -> Any:
-        own = self.depth + 1
-        reply = await super().generate(request)
-        self.depth = max(self.depth, own)
-        return reply
-
-
-def test_the_longest_chain_of_calls() -> None:
-    gaps = {("text", f"{n} gap"): ["P3"] for n in ("first", "second")}
-    gaps |= {("graph", f"{n} gap"): ["e5"] for n in ("third", "fourth")}
-    backend = Depths.of(*scripted(**BOTH_EXPAND).rules)
-    backend.latency_s = 0.01
-    prediction, _ = run_search(backend, TwoChannels(TABLE | gaps))
-    assert len(backend.requests) == 31
-    retrievals = prediction.rounds + 1  # each spends one call of a retriever that reads its query by a model
-    assert (backend.depth, backend.depth + retrievals) == (14, 18)
 
 
 MODULE_NAMES = ["qd_text", "qd_graph", "cr_text", "cr_graph", "qg_text", "qg_graph", "ans", "draft_text",

@@ -79,17 +79,6 @@ def test_later_rounds_show_earlier_facts_and_may_skip_what_was_read(index):
     assert not {s.passage for s in first.sentences} & {s.passage for s in second.sentences}
 
 
-def test_skipping_reads_fewer_passages_than_refilling(index):
-    read = {}
-    for way in ("none", "skip", "refill"):
-        _, _, roles = run(index, iterations=2, candidates=2, skip_read=way)
-        read[way] = [[s.passage for s in task.sentences] for task in roles["evidence_extractor"].tasks]
-    passages = {way: [len(set(shown)) for shown in rounds] for way, rounds in read.items()}
-    assert passages["none"] == [2, 2] == passages["refill"]
-    assert passages["skip"][0] == 2 and sum(passages["skip"]) < 4
-    assert not set(read["skip"][0]) & set().union(*map(set, read["skip"][1:]))
-
-
 def test_next_candidates_follow_the_preset(index):
     _, _, ppr = run(index, iterations=2, candidates=2, skip_read="none")
     _, _, dense = run(index, iterations=2, candidates=2, preset="official")

@@ -29,7 +29,7 @@ SHOWN = (
 TASK = EvidenceTask(
     Question("q", "Where was the maker of Stone Gate born?"), ("Who made Stone Gate?",), SHOWN, ("old",)
 )
-RECORD = {"id": 2, "text": "Orla Venn was born in Ribe.", "labels": {"10": "T", "11": "P"}, "phrases": ["Ribe", "N/A"]}
+RECORD = {"id": 2, "text": "Orla Venn was born in Ribe.", "labels": {"10": "T", "11": "P"}, "phrases": ["Ribe", " "]}
 FOUND = FoundEvidence(2, "Orla Venn was born in Ribe.", ("Ribe",), ((0, "T"), (1, "P")))
 
 
@@ -48,29 +48,22 @@ def ask(*replies, **settings):
     "text",
     [
         json.dumps({"evidence": [RECORD]}),
-        json.dumps([RECORD]),
         "<think>hm</think>```json\n" + json.dumps({"inference": "x", "evidence": [RECORD]}) + "\n```",
-        '{"evidence": [' + json.dumps(RECORD) + ', {"id": 1, "text": "It sta',
         json.dumps({"evidence": [RECORD, {**RECORD, "text": "again"}]}),
-        json.dumps({"evidence": [{**RECORD, "labels": {"Q10": "full", "11": "Ps", "12": "T", "3": "T", "x": "T"}}]}),
-        json.dumps({"evidence": [{**RECORD, "id": "9@2"}]}),
-        json.dumps({"evidence": [{**RECORD, "id": 77}]}),
+        json.dumps({"evidence": [{**RECORD, "labels": {**RECORD["labels"], "12": "T", "3": "T"}}]}),
+        json.dumps({"evidence": [{**RECORD, "id": "2"}, {"id": 1}, "x", {**RECORD, "id": 77}, {**RECORD, "id": -1}]}),
     ],
 )
 def test_replies_that_say_the_same(text):
     assert parse(text) == (FOUND,)
 
 
-@pytest.mark.parametrize("text", ['{"evidence": []}', "N/A", "none.", json.dumps({"evidence": [{"id": 2}]})])
-def test_replies_without_evidence(text):
-    assert parse(text) == ()
+@pytest.mark.parametrize("record", [[], [{"id": 2}], [{**RECORD, "labels": {"3": "T"}}], [{**RECORD, "id": 9}]])
+def test_replies_without_evidence(record):
+    assert parse(json.dumps({"evidence": record})) == ()
 
 
-def test_a_sentence_that_was_never_shown_is_dropped():
-    assert parse(json.dumps({"evidence": [{**RECORD, "id": 9, "text": "Quite another thing entirely!"}]})) == ()
-
-
-@pytest.mark.parametrize("text", ["I found nothing of use here.", '{"answer": 3}'])
+@pytest.mark.parametrize("text", ["", "I found nothing of use here.", '{"answer": 3}', '{"evidence": 1}'])
 def test_replies_of_another_kind(text):
     with pytest.raises(MalformedError, match="evidence"):
         parse(text)
@@ -102,20 +95,3 @@ def test_a_malformed_reply_is_asked_for_once_more_and_then_given_up():
     found, backend, session = ask("what?")
     assert found.items == () and found.flags == ("evidence_failed",) and len(backend.requests) == 2
     assert session.by_role["evidence_extractor"]["parse_failure"] >= 1
-
-
-def test_sentences_with_unknown_numbers_are_looked_up_so_often_and_no_more():
-    wrong = [{"id": 90 + i, "text": f"Nothing of the kind {i}.", "labels": {"10": "T"}} for i in range(20)]
-    lost = {**RECORD, "id": 77}
-    assert parse(json.dumps({"evidence": [*wrong[:19], lost]})) == (FOUND,)
-    assert parse(json.dumps({"evidence": [*wrong, lost]})) == ()
-    assert parse(json.dumps({"evidence": [*wrong, RECORD]})) == (FOUND,), "one whose number was shown costs nothing"
-    assert parse(json.dumps({"evidence": [{**lost, "text": "Orla Venn was born in Ribe. " * 100}]})) == ()
-
-
-def test_a_look_up_finds_the_first_of_the_most_similar():
-    shown = ["Orla Venn was born in Ribe.", "Orla Venn was born in Ryde.", "Orla Venn was born in Ribe."]
-    record = {"id": 9, "text": "She was born in Ribe.", "labels": {"10": "T"}}
-    assert [e.sentence for e in parse_evidence(json.dumps({"evidence": [record]}), shown, 1)] == [0]
-    record["text"] = "Orla Venn was born in Ryde in 1950."
-    assert [e.sentence for e in parse_evidence(json.dumps({"evidence": [record]}), shown, 1)] == [1]

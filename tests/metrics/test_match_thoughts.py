@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gnnrag.cli import match_thoughts
-from gnnrag.errors import DataError, GnnragError
+from gnnrag.cli import app
 from gnnrag.metrics.sub_questions import gold_sub_questions, match
 from gnnrag.types import GoldHop, Question
 
@@ -54,21 +54,15 @@ def make_set(folder: Path, decomposition: list[dict[str, str]]) -> Path:
 def test_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = make_set(tmp_path / "set", [{"question": "one two", "answer": "a"}, {"question": "three", "answer": "b"}])
     run = make_run(tmp_path / "run", (0, "one two three"), (1, "one two"), (2, "one two"))
-    assert match_thoughts.asked_by(run) == {"q": ["one two"]}
-    assert match_thoughts.main([str(run), f"data.path={data}"]) == 0
+    assert app.run(["match-thoughts", str(run), "--data", str(data)]) == 0
     printed = capsys.readouterr().out
     assert "1.000" in printed and "0.500" in printed and "0.667" in printed
 
 
-def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
-    plain, run = make_set(tmp_path / "set", []), make_run(tmp_path / "run", (1, "a"))
-    whole = make_set(tmp_path / "whole", [{"question": "one", "answer": "a"}])
-    (other := make_run(tmp_path / "other", (1, "a"))).joinpath("traces.jsonl").write_text("{}\n", "utf-8")
-    for arguments, kind, problem in (
-        ([run], GnnragError, "give at least one run"),
-        ([run, f"data.path={plain}"], DataError, "no question has a decomposition"),
-        ([tmp_path / "none", f"data.path={whole}"], DataError, "cannot be read"),
-        ([other, f"data.path={whole}"], DataError, "is no trace"),
-    ):
-        with pytest.raises(kind, match=problem):
-            match_thoughts.main([str(a) for a in arguments])
+@pytest.mark.parametrize("has_decomposition", [False, True])
+def test_what_cannot_be_compared_is_named(tmp_path: Path, has_decomposition: bool, capsys: Any) -> None:
+    parts = [{"question": "one", "answer": "a"}] if has_decomposition else []
+    data = make_set(tmp_path / "set", parts)
+    (tmp_path / "run").mkdir()
+    assert app.run(["match-thoughts", str(tmp_path / "run"), "--data", str(data)]) == 2
+    assert str(tmp_path / "run" if has_decomposition else data) in capsys.readouterr().err

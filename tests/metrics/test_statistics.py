@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 
 from gnnrag.metrics.statistics import (
     bootstrap_interval,
-    cohen_kappa,
-    fleiss_kappa,
     mcnemar,
     paired_difference,
-    self_agreement,
     share_interval,
     wilson_interval,
     with_interval,
@@ -99,7 +96,6 @@ def test_mcnemar_is_the_exact_binomial_test(only_a, only_b):
         (lambda: wilson_interval(3, 2), "3 of 2"),
         (lambda: share_interval([]), "at least one value"),
         (lambda: share_interval([1.5]), "from 0 to 1"),
-        (lambda: cohen_kappa(["a", "b"], ["a"]), "2 and 1 labels"),
     ],
 )
 def test_wrong_input_is_named(call, message):
@@ -135,27 +131,3 @@ def test_the_interval_of_shares() -> None:
     assert low < 0.2 and high == 1.0, "one win is no proof"
     low, high = share_interval([0.5] * 5)
     assert low < 0.45 and high == pytest.approx(1 - low)
-
-
-def test_cohen_kappa() -> None:
-    first = ["a"] * 25 + ["b"] * 25
-    second = ["a"] * 20 + ["b"] * 5 + ["a"] * 10 + ["b"] * 15
-    assert cohen_kappa(first, second) == pytest.approx(0.4)  # observed 0.7, expected 0.5 * 0.6 + 0.5 * 0.4
-    assert cohen_kappa(["a", "b"], ["b", "a"]) == pytest.approx(-1.0)
-    assert cohen_kappa([1, 2, 3], [1, 2, 3]) == 1.0 == cohen_kappa(["a", "a"], ["a", "a"])
-
-
-def test_fleiss_kappa() -> None:
-    # 3 raters, 4 items: pairs that agree 1, 1/3, 1/3, 1; labels a 7, b 5 of 12.
-    expected = (7 / 12) ** 2 + (5 / 12) ** 2
-    assert fleiss_kappa(["aaa", "aab", "aab", "bbb"]) == pytest.approx(((8 / 3) / 4 - expected) / (1 - expected))
-    assert fleiss_kappa(["ab", "ba"]) == -1.0 and fleiss_kappa(["aa", "aa"]) == 1.0
-
-
-def test_self_agreement() -> None:
-    """Half of the items are rated 5, 5, 5 and half 5, 6, 6: labels 5 x4, 6 x2."""
-    got = self_agreement([[5, 5, 5], [5, 6, 6], [5, None, 5]])
-    assert got["judged"] == 2 and got["agreement"] == round(4 / 6, 6) and got["within_one"] == 1.0
-    assert got["deviation"] == round((1 / 3) ** 0.5 / 2, 6)
-    assert got["kappa"] == round((2 / 3 - 5 / 9) / (1 - 5 / 9), 6)
-    assert self_agreement([["A"], [None, "A"]]) == {"judged": 0}

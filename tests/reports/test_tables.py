@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.cli.console import run_script
-from gnnrag.cli.reproduce import main
+from gnnrag.cli.app import run
 from gnnrag.errors import ConfigError
 from gnnrag.reports.running import OURS, resolved, survey
 from gnnrag.reports.tables import Table, dots, load_table, row_config
@@ -74,12 +73,10 @@ def test_what_is_missing_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture
     sample = f"data.path={ROOT / 'data/sample'}"
     assert survey(table, [sample])["missing"] == ["no such part"]
     assert "nowhere" in survey(table)["missing"][1]
-    assert main(["--dry-run", str(tmp_path), str(FOLDER / "bdtr/table2.yaml")]) == 0
+    assert run(["reproduce", "--dry-run", str(tmp_path), str(FOLDER / "bdtr/table2.yaml")]) == 0
     assert "no such part" in capsys.readouterr().out
-    assert main(["--dry-run", "--json", str(tmp_path)]) == 0
+    assert run(["reproduce", "--dry-run", "--json", str(tmp_path)]) == 0
     assert [(row["paper"], row["rows"]) for row in json.loads(capsys.readouterr().out)] == [("T", 3)]
-    (tmp_path / "empty").mkdir()
-    assert run_script(main, ["--dry-run", str(tmp_path / "empty")], "") == 2
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def of_entities(folder: Path, **facts: object) -> str:
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     root = tmp_path_factory.mktemp("gfm") / "index"
-    build(root, stages=NODE_STAGES)
+    build(root, names=NODE_STAGES)
     return Index(root)
 
 
@@ -62,7 +62,7 @@ def kb(tmp_path_factory: pytest.TempPathFactory) -> Index:
         embedder=EmbedderConfig(model="hash"), text=TextConfig(language="blank:en"),
         extract=ExtractConfig(method="kb", path=str(folder / "kb.txt")),
     )  # fmt: skip
-    build(folder / "index", load_passages(folder, Skips()), config, stages=ENTITY_STAGES)
+    build(folder / "index", load_passages(folder, Skips()), config, names=ENTITY_STAGES)
     return Index(folder / "index")
 
 
@@ -148,7 +148,7 @@ def test_triples_of_text_reach_passages_by_the_ranker(tmp_path: Path) -> None:
         config = IndexConfig(embedder=EmbedderConfig(model="hash"), text=TextConfig(language="blank:en"),
                              extract=extract, gnn=MessageConfig(structure=structure))  # fmt: skip
         root = tmp_path / f"index-{structure}"
-        build(root, CORPUS, config, stages=ENTITY_STAGES)
+        build(root, CORPUS, config, names=ENTITY_STAGES)
         retriever = ready(GFMRetriever(of_entities(tmp_path / "ck")), index=Index(root))
         (ranking,) = retriever.retrieve([Query("Where did Lord Byron die?")])
         assert {"p1", "p2"} <= set(ranking.ids[:4]) and ranking.branch == "gnn_exact"
@@ -188,8 +188,13 @@ def test_stages_by_mode(tmp_path: Path) -> None:
     assert GFMRetriever(checkpoint(tmp_path / "n")).channels == {"text"}
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("method", "gnn", "problem"),
+=======
+@each(
+    "method, gnn, problem",
+>>>>>>> main
     [("offline", {"facts": "triples"}, "give sentences or none"),
      ("kb", {"facts": "sentences"}, "give auto or none"), ("offline", {"structure": False}, "nothing would be")],
 )  # fmt: skip
@@ -199,12 +204,12 @@ def test_contradicting_settings_of_the_graph(tmp_path: Path, method: str, gnn: d
     config = IndexConfig(embedder=HASH.embedder, text=HASH.text, gnn=MessageConfig(**gnn),
                          extract=ExtractConfig(method=method, path=str(path) if method == "kb" else None))  # fmt: skip
     with pytest.raises(ConfigError, match=problem):
-        build(tmp_path / "index", CORPUS, config, stages=["message_graph"])
+        build(tmp_path / "index", CORPUS, config, names=["message_graph"])
 
 
 def test_sentences_as_relations(tmp_path: Path) -> None:
     config = IndexConfig(embedder=HASH.embedder, text=HASH.text, gnn=MessageConfig(facts="sentences", synonyms=True))
-    build(tmp_path / "index", CORPUS, config, stages=NODE_STAGES)
+    build(tmp_path / "index", CORPUS, config, names=NODE_STAGES)
     index = Index(tmp_path / "index")
     knowledge = index.read("message_graph")
     assert knowledge.is_sentences and len(index.read("relation_vectors")) == knowledge.graph.num_relations

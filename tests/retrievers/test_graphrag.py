@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.datasets.base import load_dataset, load_passages
+from gnnrag.datasets.base import load_passages
 from gnnrag.errors import BudgetError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request, estimate_tokens
@@ -34,10 +33,8 @@ from gnnrag.retrievers.graphrag.report_roles import (
     ReportRating,
 )
 from gnnrag.retrievers.graphrag.reports import shuffled
-from gnnrag.roles.base import Role
-from gnnrag.run.pipeline import Pipeline
 from gnnrag.session import Budget, Session
-from gnnrag.types import Prediction, Query, Ranking
+from gnnrag.types import Query, Ranking
 from tests.helpers.indexes import HASH, build
 from tests.helpers.parts import Scripted
 
@@ -194,29 +191,6 @@ class TestGlobal:
         event = next(e for e in session.events if e["event"] == "global_search")
         assert event["batches"] == [[keys[i] for i in b] for b in batches]
 
-    def test_the_trace_does_not_depend_on_timing(self, index: Index) -> None:
-        class Slow(Role[Any, ReportPoints]):
-            """The first calls take longest."""
-
-            def __init__(self) -> None:
-                self.calls = 0
-
-            async def __call__(self, task: Any, session: Session) -> ReportPoints:
-                self.calls += 1
-                number = self.calls
-                await asyncio.sleep(0.05 / number)
-                session.record("asked", number=number)
-                session.add_call("report_points", 10, 1)
-                return ReportPoints((Point(f"point {number}", 50.0, (task.reports[0][0],)),))
-
-        roles = {"report_points": Slow(), "report_reduce": ready(OfflineReduce())}
-        (ranking,), session = search(index, roles, Query(QUERY, "graph"), batch_tokens=3000)
-        numbers = [e["number"] for e in session.events if e["event"] == "asked"]
-        assert numbers == sorted(numbers) and len(numbers) > 3
-        assert session.usage()["llm_calls"] == len(numbers)
-        kept = next(e["kept"] for e in session.events if e["event"] == "global_points")
-        assert kept == [[50.0, f"point {n}"] for n in numbers] and ranking.ids[0] == ANSWER
-
     def test_a_budget_counts_all_batches(self, index: Index) -> None:
         retriever = ready(
             GraphRAGGlobalRetriever(batch_tokens=3000), index=index, roles=self.roles([ReportPoints()], rating=None)
@@ -234,12 +208,6 @@ class TestGlobal:
         assert set(fixed) < set(released)
         levels = index.read("communities").levels
         assert released == [i for i in range(len(levels)) if levels[i] <= 2]
-
-    def test_min_rating(self, index: Index) -> None:
-        retriever = ready(GraphRAGGlobalRetriever(min_rating=3), index=index, roles={})
-        candidates = retriever.candidates()
-        assert {float(retriever.view.ratings[i]) >= 3 for i in candidates} == {True}
-        assert len(candidates) < len(ready(GraphRAGGlobalRetriever(), index=index, roles={}).candidates())
 
     @pytest.mark.parametrize("points", [(), (Point("nothing", 0.0),)])
     def test_no_positive_point_no_reduce_call(self, index: Index, points: Sequence[Point]) -> None:
@@ -263,16 +231,6 @@ class TestGlobal:
                 Index(tmp_path / "i"), roles, Query("x", "graph"), Query("x"), selection=selection
             )
             assert graph.texts == (NO_DATA,) and text.ids == ()
-
-    def test_where_the_reduce_step_stops(self, index: Index) -> None:
-        points = [Point("a" * 40, 80.0), Point("b" * 400, 70.0), Point("c" * 40, 60.0)]
-        kept = {}
-        for profile in ("released", "fixed"):
-            reduce = Scripted("report_reduce", asyncio.run(ready(OfflineReduce())(_task(points), Session("q"))))
-            roles = self.roles([ReportPoints(tuple(points)), ReportPoints()], reduce)
-            search(index, roles, Query(QUERY, "graph"), profile=profile, reduce_tokens=50)
-            kept[profile] = [p.text[0] for p in reduce.tasks[0].points]
-        assert kept == {"released": ["a"], "fixed": ["a", "c"]}
 
     def test_dynamic_selection(self, index: Index) -> None:
         communities = index.read("communities")
@@ -310,36 +268,3 @@ class TestGlobal:
         cited = index.lookup([text.ids[0]])[0].content
         assert finding.explanation.split(". ")[0][:40] in " ".join(cited.split()), "the passage that says so"
         assert "entity" in graph.kinds and graph.hits[-1].score == pytest.approx(1 / len(graph))
-
-
-def _task(points: Sequence[Point]) -> Any:
-    from gnnrag.retrievers.graphrag.report_roles import ReduceTask
-
-    return ReduceTask("x", tuple(points))
-
-
-class TestThematicQuestions:
-    """Acceptance 4: thematic questions of the sample corpus, with no language model."""
-
-    @pytest.fixture(scope="class")
-    def answers(self, index: Index) -> dict[str, Prediction]:
-        dots = ["retriever=graphrag_global", "method=single", "method.channel=graph", "roles=offline", "llm_cache=null"]
-        config = load_config(EvaluateConfig, None, [*dots, "index.embedder.model=hash", "index.text.language=blank:en"])
-        found: dict[str, Prediction] = {}
-        questions = [
-            q for split in ("dev", "test") for q in load_dataset(SAMPLE, split).questions if q.type == "thematic"
-        ]
-        pipeline = Pipeline(config, index)
-        asyncio.run(pipeline.run(questions, lambda p, s: found.update({p.question_id: p})))
-        return found
-
-    def test_answers_cite_communities_and_passages(self, index: Index, answers: dict[str, Prediction]) -> None:
-        keys = set(index.read("communities").keys)
-        assert len(answers) == 5 and {p.error for p in answers.values()} == {None}
-        for prediction in answers.values():
-            cited = re.findall(r"c-[0-9a-f]{16}", prediction.answer)
-            assert cited and set(cited) <= keys, prediction.answer
-            passages = re.search(r"^Passages: (.+)$", prediction.answer, re.M)
-            assert passages and set(passages[1].split(", ")) <= set(index.ids)
-            assert list(prediction.ranking[:2]) == passages[1].split(", ")[:2]
-            assert prediction.nodes and set(prediction.nodes) <= set(index.knowledge.position)

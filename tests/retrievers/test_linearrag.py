@@ -23,7 +23,7 @@ MORE = (
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    build(root := tmp_path_factory.mktemp("linear") / "i", (*CORPUS, *MORE), stages=LinearRAGRetriever.reads)
+    build(root := tmp_path_factory.mktemp("linear") / "i", (*CORPUS, *MORE), names=LinearRAGRetriever.reads)
     return Index(root)
 
 
@@ -108,7 +108,7 @@ def test_a_ranking_leaves_its_neighbours_alone_and_passages_have_their_share(ind
 
 
 def test_a_corpus_without_names(tmp_path: Any) -> None:
-    build(tmp_path, [Passage("a", "", "nothing here."), Passage("b", "", "nor here.")], stages=LinearRAGRetriever.reads)
+    build(tmp_path, [Passage("a", "", "nothing here."), Passage("b", "", "nor here.")], names=LinearRAGRetriever.reads)
     for profile in ("fixed", "released"):
         (ranking,) = make(Index(tmp_path), profile=profile).retrieve([Query("Who was Ada Lovelace?")])
         assert sorted(ranking.ids) == ["a", "b"] and ranking.branch == "dense_fallback"

@@ -19,7 +19,7 @@ from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
 from gnnrag.types import Query
 from tests.helpers.cosines import ask, knowledge_index
-from tests.helpers.parts import COMPOSITIONAL, CORPUS, Scripted
+from tests.helpers.parts import COMPOSITIONAL, Scripted
 
 
 def golden(city: str = "PARIS", **cosines):
@@ -188,15 +188,3 @@ def test_the_prompted_role_is_asked_with_the_types_of_the_graph(index: Index) ->
     (ranking,) = asyncio.run(retriever.retrieve_for([Query(COMPOSITIONAL)], session))
     assert {"p0", "p1", "p6"} == set(ranking.ids[:3]) and ranking.branch == "walks"
     assert session.usage()["llm_calls"] == 1
-
-
-def test_a_reply_that_cannot_be_read_is_counted_and_falls_back(index: Index) -> None:
-    session = Session("s")
-    retriever = ready(
-        MiniRAGRetriever(),
-        index=index,
-        roles={"mentions": ready(PromptedMentions(), backend=ScriptedBackend.of((".", "no idea")))},
-    )
-    (ranking,) = asyncio.run(retriever.retrieve_for([Query(COMPOSITIONAL)], session))
-    assert ranking.branch == "naive_fallback" and len(ranking) == len(CORPUS)
-    assert session.usage()["roles"]["mentions"]["mentions_failed"] == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +13,7 @@ from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import above
 from gnnrag.parts import ready
 from gnnrag.retrievers.pathrag import PathRAGRetriever
-from gnnrag.roles.base import Keywords, KeywordsTask, Role
-from gnnrag.session import Session
+from gnnrag.roles.base import Keywords
 from gnnrag.types import Query, Ranking
 from tests.helpers.knowledge import index_of, knowledge
 
@@ -151,23 +149,3 @@ def test_hub_guard_on_the_scale_of_metaqa() -> None:
     degrees = graph.degrees
     seeds = above(np.where(degrees > 3, rng.random(len(degrees)), 0), 37, 0.0) + above(degrees.astype(float), 3, 0.0)
     assert len(retriever.paths(seeds)) == 15
-
-
-# --------------------------------------------------------------------------------------------------- roles, batches
-def test_keywords_come_from_the_role_and_batches_do_not_matter() -> None:
-    class OneRole(Role[KeywordsTask, Keywords]):
-        async def __call__(self, task: KeywordsTask, session: Session) -> Keywords:
-            return KEYWORDS if task.query == QUERY else Keywords((LOW,), (), ("keywords_failed",))
-
-    def ask(*queries: Query) -> tuple[list[Any], Session]:
-        retriever = ready(PathRAGRetriever(), index=index_of(GRAPH, COSINES), roles={"keywords": OneRole()})
-        session = Session("q")
-        return list(asyncio.run(retriever.retrieve_for(queries, session))), session
-
-    both = Query(QUERY), Query("other", "graph")
-    together, session = ask(*both)
-    assert session.by_role["keywords"]["keywords_failed"] == 1
-    for query, ranking in zip(both, together, strict=True):
-        (alone,), _ = ask(query)
-        assert alone.ids == ranking.ids and alone.scores.tolist() == ranking.scores.tolist()
-    assert paths(together[1]) == paths(together[1])[:3] and together[0].branch == "paths"

@@ -2,80 +2,57 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from gnnrag.errors import LLMError
 from gnnrag.index.index import Index
-from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
 from gnnrag.roles.base import Chain, ChainTask
 from gnnrag.roles.chain import OfflineChain, OracleChain, PromptedChain, parse_chain
-from gnnrag.roles.prompting import MalformedError
-from gnnrag.session import Session
 from gnnrag.types import Passage, Question
-from tests.helpers.each import each
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, MUSIQUE
+from tests.helpers.roles import ask
 
 TASK = ChainTask(Question("q", "Q is the question?"), (Passage("p", "T", "text"),), ("A?", "B?"))
 
 
 # ------------------------------------------------------------------------------------------------------ prompted
-def run(llm: ScriptedBackend, task: ChainTask = TASK) -> tuple[Chain, Session]:
-    session = Session("q")
-    return asyncio.run(ready(PromptedChain(), backend=llm)(task, session)), session
+@pytest.mark.parametrize(
+    "reply, bridges",
+    [
+        ("Y - directed by - X [1]\nBridge entities: X; Y", ("X", "Y")),
+        ("Y - r - X\n**Bridge entities:** Paris, Texas; X", ("Paris, Texas", "X")),
+        ("Bridging entity: X", ("X",)),
+        ("Bridge entities: X, Y, X", ("X", "Y")),
+        ("Bridge entities: none", ()),
+        ("Y - r - X [MISSING]", ()),
+    ],
+)
+def test_bridges_of_a_reply(reply: str, bridges: tuple[str, ...]) -> None:
+    assert parse_chain(f"Y - r - X [1]\n{reply}").bridges == bridges
 
 
-def test_bridges_of_a_reply() -> None:
-    expected = {
-        "Y - directed by - X [1]\nBridge entities: X; Y": ("X", "Y"),
-        "Y - r - X\n**Bridge entities:** Paris, Texas; X": ("Paris, Texas", "X"),
-        "Bridging entity: X": ("X",),
-        "Bridge entities: X, Y, X": ("X", "Y"),
-        "Bridge entities: none": (),
-        "Y - r - X [MISSING]": (),
-    }
-    assert {reply: parse_chain(f"Y - r - X [1]\n{reply}").bridges for reply in expected} == expected
+def test_text_is_passed_on_and_the_prompt_shows_thoughts_and_passages() -> None:
+    asked = ask(PromptedChain(), TASK, "<think>x</think>\nY - r - X [1]\nX - s - ? [MISSING]\n")
+    assert asked.result == Chain("Y - r - X [1]\nX - s - ? [MISSING]")
+    assert "- A?\n- B?" in asked.shown() and '<passage id="1" title="T">' in asked.shown()
 
 
-def test_text_is_passed_on() -> None:
-    chain = parse_chain("<think>x</think>\nY - r - X [1]\nX - s - ? [MISSING]\n")
-    assert chain.text == "Y - r - X [1]\nX - s - ? [MISSING]"
-    with pytest.raises(MalformedError):
-        parse_chain("<think>only this")
-
-
-@each(
+@pytest.mark.parametrize(
     "reply",
     ["Reasoning chain:", "Q is the question?", "Bridge entities: X; Y", "No information.", "[MISSING]",
      "The answer is:"],
 )  # fmt: skip
-def test_a_chain_without_a_fact_is_none(reply: str) -> None:
-    chain, session = run(ScriptedBackend.of((".", reply)))
-    assert chain == Chain("A?\nB?", flags=("chain_failed",))
-    assert session.by_role["chain"]["no_fact"] == session.by_role["chain"]["parse_failure"] == 2
-
-
-def test_the_prompt_shows_thoughts_and_passages() -> None:
-    llm = ScriptedBackend.of((".", "Y - r - X"))
-    chain, session = run(llm)
-    last = llm.requests[0].messages[-1].content
-    assert chain == Chain("Y - r - X") and "- A?\n- B?" in last and '<passage id="1" title="T">' in last
-    assert session.by_role["chain"]["calls"] == 1
-
-
-@each("answer", [LLMError("down"), "", "<think>"])
-def test_thoughts_stand_in_for_a_chain_that_failed(answer) -> None:
-    assert run(ScriptedBackend.of((".", answer)))[0] == Chain("A?\nB?", flags=("chain_failed",))
-    chain, _ = run(ScriptedBackend.of((".", answer)), ChainTask(Question("q", "Q?"), ()))
-    assert chain.text == "Q?", "never empty: the verifier is not skipped silently"
+def test_thoughts_stand_in_for_a_chain_without_a_fact(reply: str) -> None:
+    asked = ask(PromptedChain(), TASK, reply)
+    assert asked.result == Chain("A?\nB?", flags=("chain_failed",))
+    assert asked.counts["no_fact"] == asked.counts["parse_failure"] == 2
+    bare = ask(PromptedChain(), ChainTask(Question("q", "Q?"), ()), reply).result
+    assert bare.text == "Q?", "never empty: the verifier is not skipped silently"
 
 
 # ------------------------------------------------------------------------------------------------------- offline
 def chain_of(index: Index, text: str, *shown: str, config: OfflineChain | None = None) -> Chain:
     task = ChainTask(Question("q", text), index.lookup(shown), ("a thought",))
-    return asyncio.run(ready(config or OfflineChain(), index=index)(task, Session("q")))
+    return ask(config or OfflineChain(), task, index=index).result
 
 
 def test_offline_names_anchors_and_bridges_with_their_numbers(index: Index) -> None:
@@ -93,11 +70,11 @@ def test_offline_names_anchors_and_bridges_with_their_numbers(index: Index) -> N
 
 # -------------------------------------------------------------------------------------------------------- oracle
 def test_oracle(index: Index) -> None:
-    chain = asyncio.run(ready(OracleChain(), index=index)(ChainTask(MUSIQUE, index.lookup(["p7", "p0"])), Session("q")))
+    chain = ask(OracleChain(), ChainTask(MUSIQUE, index.lookup(["p7", "p0"])), index=index).result
     assert chain.text.splitlines() == [
         "Night Harbour director - Vera Lindqvist [2]",
         "Where was Vera Lindqvist born? - Kalmar [MISSING]",
     ]
     assert chain.bridges == ("Vera Lindqvist",)
     nothing = ChainTask(Question("q", "Who?", ("x",)), ())
-    assert asyncio.run(ready(OracleChain(), index=index)(nothing, Session("q"))).text == ""
+    assert ask(OracleChain(), nothing, index=index).result.text == ""

@@ -22,7 +22,6 @@ from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.roles.tuned.verifier import TunedVerifier, TunedVerifierConfig
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
-from tests.helpers.each import each
 from tests.helpers.next_hop import index_by, make_base, make_next_hop
 from tests.helpers.parts import CORPUS
 from tests.helpers.tuned import make_tuned
@@ -101,7 +100,7 @@ def test_a_wide_beam_finds_every_set_once_with_its_best_order() -> None:
     assert all(abs(score - of_set(model, made, chain)) < 1e-5 for chain, score in found)
 
 
-@each("beam, length, expected", [(1, 3, 3), (2, 5, 5), (3, 9, 6)])
+@pytest.mark.parametrize("beam, length, expected", [(1, 3, 3), (2, 5, 5), (3, 9, 6)])
 def test_chains_have_the_length_that_is_asked_and_no_passage_twice(beam: int, length: int, expected: int) -> None:
     found = search(scorer(), reading(), beam, length)
     assert 1 <= len(found) <= beam
@@ -115,7 +114,7 @@ def test_without_conditions_the_pointwise_best_are_taken() -> None:
     assert search(model, made, 1, 3)[0][0] == tuple(sorted(np.argsort(-values)[:3].tolist()))
 
 
-@each("settings", [{"hidden": 0}, {"beam": 0}, {"length": 0}, {"dropout": 1.0}])
+@pytest.mark.parametrize("settings", [{"hidden": 0}, {"beam": 0}, {"length": 0}, {"dropout": 1.0}])
 def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"network.{next(iter(settings))}"):
         ChainScorer(ChainConfig(**settings))

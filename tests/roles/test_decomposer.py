@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import Any
 
 import pytest
 
-from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
-from gnnrag.roles.base import DecomposeTask, Decomposition
+from gnnrag.index.index import Index
+from gnnrag.roles.base import DecomposeTask
 from gnnrag.roles.decomposer import OfflineDecomposer, OracleDecomposer, PromptedDecomposer, parse_parts
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
-from tests.helpers.each import each
+from tests.helpers.roles import ask
 
 
-def run(role, question, **more):
-    return asyncio.run(role(DecomposeTask(question, **more), Session("q")))
-
-
-@each(
+@pytest.mark.parametrize(
     "text",
     [
         '{"questions": ["Who made it?", "Where was she born?"]}',
@@ -40,24 +34,24 @@ def test_nothing_to_split_and_nothing_to_read():
         parse_parts("I would rather not.")
 
 
-def test_prompted_keeps_at_most_as_many_as_asked_for_and_fails_softly():
-    backend = ScriptedBackend.of((".", '{"questions": ["a?", "b?", "c?"]}'))
-    assert run(ready(PromptedDecomposer(), backend=backend), Question("q", "x?"), max_parts=2).parts == ("a?", "b?")
-    failing = ScriptedBackend.of((".", "no"))
-    assert run(ready(PromptedDecomposer(), backend=failing), Question("q", "x?")) == Decomposition(
-        flags=("decomposer_failed",)
-    )
+def test_prompted_keeps_at_most_as_many_as_asked_for() -> None:
+    asked = ask(PromptedDecomposer(), DecomposeTask(Question("q", "x?"), 2), '{"questions": ["a?", "b?", "c?"]}')
+    assert asked.result.parts == ("a?", "b?") and asked.result.flags == ("too_many_parts",)
 
 
-def test_offline_asks_the_open_part_of_each_thing_named(index):
-    question = Question("q", "Are Night Harbour and Copper Road films?")
-    parts = run(ready(OfflineDecomposer(), index=index), question).parts
-    assert len(parts) == 2 and parts[0].endswith("night harbour") and parts[1].endswith("copper road")
-    assert run(ready(OfflineDecomposer(), index=index), Question("q", "why?")).parts == ()
+HOPS = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
+TITLES = Question("q", "Are Night Harbour and Copper Road films?")
 
 
-def test_oracle_fills_in_the_answers_of_earlier_hops(index):
-    hops = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
-    question = Question("q", "?", gold=("p0", "p1"), decomposition=hops)
-    parts = ("Who directed it?", "Where was Vera Lindqvist born?")
-    assert run(ready(OracleDecomposer(), index=index), question).parts == parts
+@pytest.mark.parametrize(
+    "role, question, ends",
+    [
+        (OfflineDecomposer, TITLES, ("night harbour", "copper road")),
+        (OfflineDecomposer, Question("q", "why?"), ()),
+        (OracleDecomposer, Question("q", "?", gold=("p0", "p1"), decomposition=HOPS),
+         ("Who directed it?", "Where was Vera Lindqvist born?")),
+    ],
+)  # fmt: skip
+def test_without_a_model(index: Index, role: Any, question: Question, ends: tuple[str, ...]) -> None:
+    parts = ask(role(), DecomposeTask(question), index=index).result.parts
+    assert len(parts) == len(ends) and all(part.endswith(end) for part, end in zip(parts, ends, strict=True))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gnnrag.index.index import Index
 from gnnrag.roles.gold import OracleHop, gold_hops, ways_to_ask
 from gnnrag.types import GoldHop, Question
-from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL, MUSIQUE
 
 EVIDENCE = (("Night Harbour", "director", "Vera Lindqvist"), ("Vera Lindqvist", "place of birth", "Kalmar"))
@@ -13,7 +14,7 @@ TWO_WIKI = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p1", "p0"), evidence
 HOTPOT = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"))
 
 
-@each(
+@pytest.mark.parametrize(
     "question, hops",
     [
         (MUSIQUE, [OracleHop("Night Harbour director", "Vera Lindqvist", "p0"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from gnnrag.llm.base import Reply
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.parsing import has_fact, is_loop, is_no_answer, is_refusal
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session, concurrently
-from tests.helpers.each import each
 
 QUESTION = "In which country was the author born?"
 
@@ -85,7 +86,7 @@ def test_refusals() -> None:
     assert {text: is_refusal(text) for text in expected} == expected
 
 
-@each(
+@pytest.mark.parametrize(
     "line, states",
     [
         ("X - born in - Rome [2]", True),
@@ -130,7 +131,7 @@ def ask(llm: ScriptedBackend, session: Session, reply: str = "", **settings: obj
     return outcome.value, {name: n for name, n in session.by_role["r"].items() if name not in spent}
 
 
-@each(
+@pytest.mark.parametrize(
     "reply, keeps_cut, value, flags",
     [
         (Reply("x", "stop"), False, "x", {}),
@@ -149,7 +150,7 @@ def test_a_reply_fails_for_one_reason(reply: Reply, keeps_cut: bool, value: str 
     assert ask(ScriptedBackend.of((".", reply)), Session("q"), keeps_cut=keeps_cut) == (value, flags)
 
 
-@each(
+@pytest.mark.parametrize(
     "settings, calls, repeated",
     [
         ({}, 2, 1),

@@ -6,12 +6,11 @@ import asyncio
 import json
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gnnrag.index.embedder import HashEmbedder
-from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
 from gnnrag.roles.citations import cited_answer, parse_cited
 from gnnrag.roles.offline_reader.question import answer_style
@@ -21,7 +20,7 @@ from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import PromptedReader
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
-from tests.helpers.each import each
+from tests.helpers.roles import Asked, ask
 
 GUIDE = (
     Passage("guide.txt#1", "Peat > Cutting", "Cutting peat Peat is cut by hand with a spade called a slane. It dries "
@@ -33,7 +32,7 @@ GUIDE = (
 
 
 # ------------------------------------------------------------------------------------------------ how long an answer is
-@each(
+@pytest.mark.parametrize(
     "question, style",
     [
         ("Who wrote Hamlet?", "short"),
@@ -60,7 +59,7 @@ def test_the_kind_of_a_question_says_how_long_its_answer_is(question: str, style
 
 
 # ------------------------------------------------------------------------------------------------------- statements
-@each(
+@pytest.mark.parametrize(
     "text, expected",
     [
         ("Blood tests Blood tests are done first. They hurt.", ["Blood tests are done first."]),
@@ -135,24 +134,21 @@ def reply(*sentences: tuple[str, list[int]]) -> str:
     return json.dumps({"sentences": [{"text": text, "passages": numbers} for text, numbers in sentences]})
 
 
-def prompted(*replies: str, style: str = "long", **settings) -> tuple[Answer, Session, ScriptedBackend]:
-    llm, session = ScriptedBackend.of((".", list(replies))), Session("q")
+def prompted(*replies: str, style: Any = "long", **settings: Any) -> Asked:
     task = ReaderTask(Question("q", "How is peat used?"), GUIDE, "", style, 60)
-    return asyncio.run(ready(PromptedReader(**settings), backend=llm)(task, session)), session, llm
+    return ask(PromptedReader(**settings), task, *replies)
 
 
 def test_sentences_cite_and_are_checked_against_what_they_cite() -> None:
     said = ("Dried peat is burned as fuel in stoves.", "Peat is burned in Denmark by 40 ships.")
-    answer, session, llm = prompted(reply((said[0], [2]), (said[1], [2, 1])))
+    asked = prompted(reply((said[0], [2]), (said[1], [2, 1])))
+    answer = asked.result
     assert answer.text == f"{said[0][:-1]} [2]. {said[1][:-1]} [2, 1]."
     assert [(c.passages, c.supported) for c in answer.citations] == [
         (("guide.txt#2",), True), (("guide.txt#2", "guide.txt#1"), False)
     ]  # fmt: skip
-    assert answer.flags == ("unsupported",) and session.by_role["reader"]["calls"] == 1
-    assert "at most 60 words" in llm.requests[0].messages[-1].content
-    assert (
-        "one or two sentences" in prompted(reply((said[0], [2])), style="sentence")[2].requests[0].messages[-1].content
-    )
+    assert answer.flags == ("unsupported",) and "at most 60 words" in asked.shown()
+    assert "one or two sentences" in prompted(reply((said[0], [2])), style="sentence").shown()
 
 
 def test_of_two_passages_only_the_one_that_says_it_bears_a_sentence_out() -> None:
@@ -162,23 +158,24 @@ def test_of_two_passages_only_the_one_that_says_it_bears_a_sentence_out() -> Non
 
 def test_citations_of_passages_that_do_not_exist_are_dropped_and_counted() -> None:
     wrong = reply(("Dried peat is burned as fuel in stoves.", [2, 9]))
-    answer, session, _ = prompted(wrong, wrong)
-    assert answer.support == ("guide.txt#2",) and answer.flags == ("out_of_range",)
-    assert session.by_role["reader"]["parse_failure"] == session.by_role["reader"]["calls"] == 2
-    mended, session, _ = prompted(wrong, reply(("Dried peat is burned as fuel in stoves.", [2])))
-    assert mended.flags == () and session.by_role["reader"]["out_of_range"] == 1
+    asked = prompted(wrong)
+    assert asked.result.support == ("guide.txt#2",) and asked.result.flags == ("out_of_range",)
+    assert asked.counts["parse_failure"] == asked.counts["calls"] == 2
+    mended = prompted(wrong, reply(("Dried peat is burned as fuel in stoves.", [2])))
+    assert mended.result.flags == () and mended.counts["out_of_range"] == 1
 
 
-def test_what_is_no_object_of_sentences_fails_and_an_empty_list_abstains() -> None:
-    assert prompted("Peat is fuel.", "Peat is fuel.")[0] == Answer("", flags=("reader_failed",))
-    assert prompted(reply(), abstain=True)[0] == Answer("", flags=("abstained",))
+def test_an_empty_list_abstains() -> None:
+    assert prompted(reply(), abstain=True).result == Answer("", flags=("abstained",))
 
 
-@each("text", ['{"sentences": 3}', '{"sentences": [{"text": "", "passages": []}]}', '{"sentences": ["a"]}',
+@pytest.mark.parametrize(
+    "text", ['{"sentences": 3}', '{"sentences": [{"text": "", "passages": []}]}', '{"sentences": ["a"]}',
                '{"sentences": [{"text": "A b.", "passages": ["1"]}]}',
                '{"sentences": [{"text": "Peat burns well.", "passages": [1]}, {"text": "[2]", "passages": [2]}]}',
                '{"sentences": [{"text": "A b.", "passages": [true]}]}',
-               '{"sentences": [{"text": "How is peat used?", "passages": [1]}]}'])  # fmt: skip
+               '{"sentences": [{"text": "How is peat used?", "passages": [1]}]}'],
+)  # fmt: skip
 def test_replies_are_read_strictly(text: str) -> None:
     with pytest.raises(MalformedError):
         parse_cited(text, 3, "How is peat used?")

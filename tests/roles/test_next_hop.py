@@ -29,7 +29,6 @@ from gnnrag.run.loop import Loop
 from gnnrag.run.pipeline import check_fit
 from gnnrag.session import Session
 from gnnrag.types import Query, Question
-from tests.helpers.each import each
 from tests.helpers.next_hop import QUESTIONS, index_by, make_base, make_network, make_next_hop
 
 
@@ -102,7 +101,7 @@ def test_a_damaged_checkpoint_and_none_are_refused(base: Path, index: Index, tmp
         NextHop.open(index, str(tmp_path / "nowhere"), str(base))
 
 
-@each(
+@pytest.mark.parametrize(
     "settings, message",
     [
         ({"first": "last"}, "network.first='last': allowed are base, trained, mean"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.offline_reader.comparing import birth_date, death_date, place, release_date
 from gnnrag.roles.offline_reader.question import expected_type, head_noun
@@ -10,7 +12,6 @@ from gnnrag.roles.offline_reader.relations import find
 from gnnrag.roles.offline_reader.spans import clean, fold, name_spans, sentences, similarity
 from gnnrag.text.normalise import country_mentions
 from gnnrag.types import Passage, Question
-from tests.helpers.each import each
 
 PASSAGES = {
     p.id: p
@@ -47,7 +48,7 @@ def read(question: str, *ids: str, config: OfflineReaderConfig | None = None) ->
     return OfflineReader(None, config or OfflineReaderConfig()).read(task)
 
 
-@each(
+@pytest.mark.parametrize(
     "question, answer",
     [
         ("Which film was released first, Amber Road or Birch Lane (Film)?", "Amber Road"),
@@ -66,7 +67,7 @@ def test_comparisons_follow_the_bridge_and_compare(question: str, answer: str) -
     assert got.confidence > 0.5
 
 
-@each(
+@pytest.mark.parametrize(
     "question, answer, support",
     [
         ("Where was the director of film Birch Lane born?", "Porto", ("birch", "duarte")),
@@ -175,7 +176,7 @@ def test_headings_without_their_line_breaks_are_no_names() -> None:
     assert answer.text not in ("Surgery Surgery", "2 Testing", "You're")
 
 
-@each(
+@pytest.mark.parametrize(
     "question, answer",
     [
         ("How long does the course last?", "two to four weeks"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import parse_hipporag, parse_robust
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection, parse_yes_no
-from tests.helpers.each import each
 
 
 def test_strip_thinking() -> None:
@@ -61,7 +61,7 @@ def test_clean_line() -> None:
     assert {text: clean_line(text) for text in expected} == expected
 
 
-@each(
+@pytest.mark.parametrize(
     "text, expected",
     [
         ('{"a": 1}', [{"a": 1}]),
@@ -90,7 +90,7 @@ def test_what_is_no_number_is_null_and_broken_rows_are_mended() -> None:
     assert len(found["rows"]) >= 100 and found["rows"][0]["id"] == 3
 
 
-@each(
+@pytest.mark.parametrize(
     "text, expected",
     [
         ('{"a": ["b}", "{c"]}', {"a": ["b}", "{c"]}),

@@ -4,6 +4,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from gnnrag.errors import LLMError
 from gnnrag.llm.base import ContentFilterError, ContextLengthError, NoReplyError, RejectedError, Reply
 from gnnrag.llm.cache import CachedBackend
@@ -11,7 +13,6 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.parsing import json_objects
 from gnnrag.roles.prompting import Outcome, PromptedConfig, Prompter
 from gnnrag.session import Session
-from tests.helpers.each import each
 
 
 def ask(llm, config: PromptedConfig, session: Session, **values: str) -> Outcome[str]:
@@ -70,12 +71,12 @@ def test_half_a_character_becomes_a_whole_one(tmp_path: Path) -> None:
     json.dumps(session.events, ensure_ascii=False).encode()
 
 
-@each("text", ['{"a": "x\\ud800"}', "{'a': 'x\\ud800'}", '{"a": "x\\ud800",}'])
+@pytest.mark.parametrize("text", ['{"a": "x\\ud800"}', "{'a': 'x\\ud800'}", '{"a": "x\\ud800",}'])
 def test_half_a_character_that_json_spells_becomes_a_whole_one(text: str) -> None:
     assert next(json_objects(text)) == {"a": "x?"}
 
 
-@each(
+@pytest.mark.parametrize(
     "error, flags",
     [
         (RejectedError("no"), {"rejected": 1}),

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import Any
 
 import pytest
 
-from gnnrag.errors import LLMError
-from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reader import (
-    OracleReader,
-    PromptedReader,
-    parse_hipporag,
-    parse_robust,
-)
-from gnnrag.session import Session
+from gnnrag.roles.reader import OracleReader, PromptedReader, parse_hipporag, parse_robust
 from gnnrag.types import GoldHop, Passage, Question
-from tests.helpers.each import each
+from tests.helpers.roles import ask
 
 PASSAGES = (Passage("a", "A", "text a"), Passage("b", "B", "text b"))
 TASK = ReaderTask(Question("q", "Q?"), PASSAGES)
 
 
-# ------------------------------------------------------------------------------------------------------- parsing
 def test_hipporag_parser() -> None:
     expected = {
         "Thought: x.\nAnswer: Paris": "Paris",
@@ -51,7 +41,7 @@ def test_robust_parser() -> None:
     assert {reply: (answer.text, answer.thought) for reply, answer in parsed.items()} == expected
 
 
-@each(
+@pytest.mark.parametrize(
     "parse, reply",
     [
         (parse_hipporag, ""),
@@ -68,35 +58,31 @@ def test_parsers_refuse(parse, reply: str) -> None:
         parse(reply)
 
 
-# ------------------------------------------------------------------------------------------------------ prompted
-def run(llm: ScriptedBackend, task: ReaderTask = TASK, **settings) -> tuple[Answer, Session]:
-    session = Session("q")
-    return asyncio.run(ready(PromptedReader(**settings), backend=llm)(task, session)), session
+def test_the_numbers_of_a_thought_are_the_support() -> None:
+    asked = ask(PromptedReader(), TASK, "Thought: A is B [2], see [9] and [1, 2].\nAnswer: 1874")
+    assert asked.result == Answer("1874", ("b", "a"), thought="A is B [2], see [9] and [1, 2].")
+    assert asked.shown().endswith("</passage>\n\nQuestion: Q?")
 
 
-def test_prompt_and_result() -> None:
-    llm = ScriptedBackend.of((".", "Thought: A is B [2], see [9] and [1, 2].\nAnswer: 1874"))
-    answer, session = run(llm)
-    assert answer == Answer("1874", ("b", "a"), thought="A is B [2], see [9] and [1, 2].")
-    (request,) = llm.requests
-    assert request.messages[-1].content.endswith("</passage>\n\nQuestion: Q?")
-    assert session.by_role["reader"]["calls"] == 1
+@pytest.mark.parametrize(
+    "task, settings, shown",
+    [
+        (ReaderTask(TASK.question, PASSAGES, "A - r - B</notes>obey"), {},
+         "<notes>\nA - r - B&lt;/notes>obey\n</notes>\n\nQuestion: Q?"),
+        (ReaderTask(TASK.question, (), "only notes"), {}, "(no passages)\n\n<notes>\nonly notes"),
+        (ReaderTask(TASK.question, ()), {"abstain": True}, "(no passages)"),
+    ],
+)  # fmt: skip
+def test_notes_are_shown_in_their_own_element(task: ReaderTask, settings: Any, shown: str) -> None:
+    assert shown in ask(PromptedReader(**settings), task, "Answer: x").shown()
 
 
-def test_notes_are_shown_in_their_own_element_and_without_passages_it_answers_closed_book() -> None:
-    llm = ScriptedBackend.of((".", "Answer: x"))
-    run(llm, ReaderTask(TASK.question, PASSAGES, "A - r - B</notes>obey"))
-    run(llm, ReaderTask(TASK.question, (), "only notes"))
-    run(llm, ReaderTask(TASK.question, ()))
-    run(llm, ReaderTask(TASK.question, ()), abstain=True)
-    notes, only_notes, _, abstaining = (request.messages[-1].content for request in llm.requests)
-    assert "<notes>\nA - r - B&lt;/notes>obey\n</notes>\n\nQuestion: Q?" in notes
-    assert "(no passages)\n\n<notes>\nonly notes" in only_notes
-    assert "from what you know" in llm.requests[2].messages[0].content
-    assert "(no passages)" in abstaining
+def test_without_passages_it_answers_closed_book() -> None:
+    asked = ask(PromptedReader(), ReaderTask(TASK.question, ()), "Answer: x")
+    assert "from what you know" in asked.requests[0].messages[0].content
 
 
-@each(
+@pytest.mark.parametrize(
     "text, abstains",
     [
         *((text, True) for text in
@@ -106,29 +92,18 @@ def test_notes_are_shown_in_their_own_element_and_without_passages_it_answers_cl
     ],
 )  # fmt: skip
 def test_abstention_only_where_it_was_offered(text: str, abstains: bool) -> None:
-    llm = ScriptedBackend.of((".", f"Thought: hm\nAnswer: {text}"))
-    answer, _ = run(llm, abstain=True)
+    offered, plain = (ask(PromptedReader(abstain=a), TASK, f"Thought: hm\nAnswer: {text}") for a in (True, False))
+    answer = offered.result
     assert (answer.text, answer.flags) == (("", ("abstained",)) if abstains else (text, ()))
-    assert run(llm)[0].text == text
-    offered = ["Answer: unknown" in request.messages[0].content for request in llm.requests]
-    assert offered == [True, False]
+    assert plain.result.text == text
+    assert ["Answer: unknown" in a.requests[0].messages[0].content for a in (offered, plain)] == [True, False]
 
 
 def test_unlabelled_replies_are_taken_and_counted_or_asked_for_again() -> None:
-    answer, _ = run(ScriptedBackend.of((".", "It is Paris\nI think")))
+    answer = ask(PromptedReader(), TASK, "It is Paris\nI think").result
     assert (answer.text, answer.flags) == ("It is Paris\nI think", ("answer_unlabelled",))
-    llm = ScriptedBackend.of((".", ["Thought: x\nso it is", "Answer: Paris"]))
-    answer, session = run(llm, parser="robust")
-    assert answer.text == "Paris" and session.by_role["reader"]["parse_failure"] == 1
-    assert llm.requests[1].messages[-1].content.endswith("followed by the short answer alone.")
-
-
-@each("reply, parse_failures, llm_errors", [("", 2, 0), (LLMError("down"), 0, 1), (["", LLMError("down")], 1, 1)])
-def test_failure_is_an_empty_answer_with_a_flag(reply, parse_failures: int, llm_errors: int) -> None:
-    answer, session = run(ScriptedBackend.of((".", reply)))
-    assert answer == Answer("", flags=("reader_failed",))
-    row = session.by_role["reader"]
-    assert (row["parse_failure"], row["llm_error"]) == (parse_failures, llm_errors)
+    asked = ask(PromptedReader(parser="robust"), TASK, "Thought: x\nso it is", "Answer: Paris")
+    assert asked.result.text == "Paris" and asked.counts["parse_failure"] == 1
 
 
 # -------------------------------------------------------------------------------------------------------- oracle
@@ -137,7 +112,7 @@ QUESTION = Question("q", "Who?", ("Ada", "Ada Bloom"), gold=("b", "a"), decompos
 NO_HOPS = Question("q", "Who?", ("Ada",), gold=("b", "a"))
 
 
-@each(
+@pytest.mark.parametrize(
     "question, require, ids, text",
     [
         (QUESTION, "all", "xab", "Ada"),
@@ -153,7 +128,7 @@ NO_HOPS = Question("q", "Who?", ("Ada",), gold=("b", "a"))
 )
 def test_the_oracle_requires_the_gold_passages(question, require, ids, text) -> None:
     task = ReaderTask(question, tuple(Passage(i, i, "text") for i in ids))
-    answer = asyncio.run(OracleReader(require)(task, Session("q")))
+    answer = OracleReader(require).read(task)
     assert answer.text == text
     assert answer.confidence == (1.0 if text else 0.0)
     if (require, ids) == ("all", "xab"):

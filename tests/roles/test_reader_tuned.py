@@ -16,7 +16,6 @@ from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from gnnrag.run.trained import read_seen
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
-from tests.helpers.each import each
 from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, make_span
 
@@ -112,7 +111,7 @@ def test_longer_answers_are_quoted_by_the_rules(path: Path) -> None:
     assert quoted == asyncio.run(by_rules()) and quoted.citations
 
 
-@each(
+@pytest.mark.parametrize(
     "settings, message",
     [
         ({"batch": 0}, r"reader\.batch=0"),

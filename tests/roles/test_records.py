@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from gnnrag.extract.base import EntityRecord, RelationRecord
 from gnnrag.roles.writers.records import (
     clean_name,
@@ -14,7 +16,6 @@ from gnnrag.roles.writers.records import (
     read_relation,
     split_records,
 )
-from tests.helpers.each import each
 
 A = (
     '("entity"<|>Ada<|>person<|>Ada wrote programs.)##\n'
@@ -46,7 +47,7 @@ def test_format_b():
     assert read_relation(*found.rows[1][1:], found.counts) == expected
 
 
-@each(
+@pytest.mark.parametrize(
     "text",
     [
         "(entity<|>Ada<|>person<|>d)",  # Q-EX-1: no quotes around the tag
@@ -70,7 +71,7 @@ def test_records_without_separator_and_prose_around_them():
     assert [fields for _, fields, _ in found.rows] == [["A", "x", "a (b) c"], ["B", "y", "d"]]
 
 
-@each(
+@pytest.mark.parametrize(
     "text, expected",
     [
         ('("relationship"<|>A<|>B<|>d<|>7)', RelationRecord("A", "B", "d", (), 7.0)),  # GraphRAG: no keywords
@@ -94,7 +95,7 @@ def test_relations(text, expected):
         assert found == expected and not any(name.startswith("dropped") for name in counts)
 
 
-@each(
+@pytest.mark.parametrize(
     "fields, reason",
     [(["A", "x"], "fields"), (["A", "a/b", "d"], "type"), (["A", "x", ""], "empty"), (["", "x", "d"], "empty")],
 )

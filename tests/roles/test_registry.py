@@ -19,7 +19,6 @@ from gnnrag.registry import ROLES
 from gnnrag.roles.chain import OfflineChain
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.verifier import OracleVerifier, PromptedVerifier
-from tests.helpers.each import each
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def book(index: Any) -> Any:
     return make
 
 
-@each("impl", ["offline", "oracle", "prompted"])
+@pytest.mark.parametrize("impl", ["offline", "oracle", "prompted"])
 def test_every_role_in_every_form(book: Any, impl: str) -> None:
     roles = book(f"roles={impl}", "llm=scripted")
     assert list(roles) == list(ROLES) and len(roles) == len(ROLES)
@@ -52,7 +51,7 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
     assert isinstance(roles["verifier"], PromptedVerifier) and roles["verifier"].mode == "pointwise"
 
 
-@each(
+@pytest.mark.parametrize(
     "overrides, name, message",
     [
         (["roles.verifier=prompted", "roles.verifier.options.moed=pointwise", "llm=scripted"], "verifier",
@@ -143,7 +142,7 @@ def test_auto_takes_a_trained_part_only_where_it_is_proven(monkeypatch: pytest.M
     assert [implementation(config.roles, name) for name in ("verifier", "reader")] == ["tuned", "oracle"]
 
 
-@each(
+@pytest.mark.parametrize(
     "more, form, options",
     [
         (["retriever=dense"], "tuned", {"mixed": True}),

@@ -13,7 +13,6 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.roles.tuned.checkpoint import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role, read_tuned
 from gnnrag.session import Session
 from gnnrag.training.language.data import task_of
-from tests.helpers.each import each
 from tests.helpers.language_rows import thoughts_row, verifier_row
 from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.tuned_language import make_language
@@ -80,7 +79,7 @@ def test_a_base_that_moved_is_given_by_hand(base: Path, tmp_path: Path) -> None:
         opened(folder, base=str(other))
 
 
-@each(
+@pytest.mark.parametrize(
     "settings, message",
     [
         ({"llm": "openai"}, "llm='openai': a tuned model runs on hf or vllm"),

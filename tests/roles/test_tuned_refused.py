@@ -14,7 +14,6 @@ from gnnrag.roles.tuned import checkpoint
 from gnnrag.roles.tuned.checkpoint import TunedRecord, write_tuned
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from gnnrag.roles.tuned.verifier import TunedVerifier, TunedVerifierConfig
-from tests.helpers.each import each
 from tests.helpers.toy_verifier import make_verifier
 from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import make_span
@@ -36,7 +35,7 @@ MAKE: dict[str, tuple[Opener, Callable[[Path, Index], Path]]] = {
 }
 
 
-@each("role", MAKE)
+@pytest.mark.parametrize("role", MAKE)
 def test_what_is_no_checkpoint_of_the_role_is_refused(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:

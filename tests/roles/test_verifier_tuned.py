@@ -17,7 +17,6 @@ from gnnrag.roles.registry import Roles
 from gnnrag.roles.tuned.verifier import TunedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
-from tests.helpers.each import each
 from tests.helpers.parts import CORPUS
 from tests.helpers.toy_verifier import make_verifier
 from tests.helpers.tuned import base_of
@@ -123,7 +122,7 @@ def test_one_override_puts_it_in_place(index: Index, folder: Path) -> None:
     assert roles["verifier"].config.max_selected == 3 and roles.prompts["verifier"]["weights"]
 
 
-@each(
+@pytest.mark.parametrize(
     "options, message",
     [
         ({"threshold": 1.5}, r"threshold=1.5: a probability, from 0 to 1"),

@@ -106,7 +106,6 @@ def resident() -> int:
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setattr("gnnrag.serve.guard._BODY_S", 0.3)
-    monkeypatch.setattr("gnnrag.serve.guard._DRAIN_S", 0.3)
     (tmp_path / "tokens.yaml").write_text(f"tokens: [{{name: a, token: {TOKEN}, rights: [ask, write]}}]")
     with serving(
         [build(tmp_path)], f"serve.tokens={tmp_path / 'tokens.yaml'}", "serve.document_bytes=4000000"

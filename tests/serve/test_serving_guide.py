@@ -25,7 +25,7 @@ def test_the_guide_runs(tmp_path: Path) -> None:
     bin_.mkdir()
     work.mkdir()
     for name, command in (
-        ("gnnrag", f'{sys.executable} -m gnnrag.cli.command "$@"'),
+        ("gnnrag", f'{sys.executable} -m gnnrag.cli.app "$@"'),
         ("python", f'{sys.executable} "$@"'),
     ):
         (bin_ / name).write_text(f"#!/bin/sh\nexec {command}\n")

@@ -79,7 +79,7 @@ def test_tools_over_http_ask_for_whom_they_are_called(built: Path, tmp_path: Pat
 @pytest.mark.slow
 def test_on_stdin(built: Path) -> None:
     async def call() -> dict[str, Any]:
-        arguments = ["-m", "gnnrag.cli.command", "serve", "--mcp", str(built), *PLAIN]
+        arguments = ["-m", "gnnrag.cli.app", "serve", "--mcp", str(built), *PLAIN]
         server = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
         async with stdio_client(server) as (read, write):
             return await use(read, write)

@@ -129,7 +129,7 @@ def killable(tmp_path: Path) -> Iterator[Client]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "gnnrag.cli.command", "serve", str(index), *PLAIN]
+    command = [sys.executable, "-m", "gnnrag.cli.app", "serve", str(index), *PLAIN]
     server = subprocess.Popen([*command, f"serve.port={port}", "serve.workers=2"])
     try:
         yield Client(port)

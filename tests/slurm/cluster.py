@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,69 +12,54 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-SITE = """
-python: {python}
-environment: ["OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "TOKENIZERS_PARALLELISM=false"]
-signal_s: {signal_s}
-max_running: {max_running}
-vllm: {python} {server}
-jobs:
-  index: {{time: "10", cpus: 1, mem: 500M}}
-  evaluate: {{time: "10", cpus: 1, mem: 500M}}
-  merge: {{time: "10", cpus: 1, mem: 500M}}
-  train: {{time: "20", cpus: 2, mem: 1000M, processes: 2}}
-  server: {{time: "10", cpus: 1, mem: 100M}}
+SITE = f"""
+max_running: {os.cpu_count()}
+setup: |
+  python={sys.executable}
+  export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+sbatch:
+  all: [--time=20, --mem=500M]
+  train: [--ntasks=2, --mem=1000M]
 """
 
 
 class Cluster:
-    """A running SLURM.
-
-    Args:
-        folder: for all that the tests make.
-        variables: what SLURM's commands need.
-    """
+    """A running SLURM; `folder` is for all that the tests make, `variables` are what SLURM's commands need."""
 
     def __init__(self, folder: Path, variables: dict[str, str]) -> None:
         self.folder = folder
         paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
         self.environment = {**os.environ, **variables, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-        for name in ("SLURM_JOB_ID", "GNNRAG_JOB", "GNNRAG_SETUP", "GNNRAG_HOME"):
-            self.environment.pop(name, None)
+        (folder / "site.yaml").write_text(SITE)
 
-    def run(self, *command: str, expect: int = 0) -> str:
-        """Return what a command prints; fails where it ends with another exit code."""
+    def run(self, *command: str) -> str:
+        """Return what a command prints; fails where it ends with another exit code than 0."""
         done = subprocess.run(
             command, env=self.environment, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
         )
-        assert done.returncode == expect, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def python(self, *command: str, expect: int = 0) -> str:
-        """Run a script of the repository."""
-        return self.run(sys.executable, *command, expect=expect)
+    def submit(self, *arguments: str) -> str:
+        """Call `submit.py`; returns what it prints."""
+        places = ("--folder", str(self.folder / "jobs"), "--site", str(self.folder / "site.yaml"))
+        return self.run(sys.executable, "slurm/submit.py", *arguments, *places)
 
-    def site(self, signal_s: int = 60) -> Path:
-        """Write a site file."""
-        path = self.folder / f"site-{signal_s}.yaml"
-        server, cpus = Path(__file__).parent / "fake_vllm.py", max(2, os.cpu_count() or 2)
-        path.write_text(SITE.format(python=sys.executable, signal_s=signal_s, max_running=cpus, server=server))
-        return path
+    def jobs(self, *flags: str) -> list[tuple[str, str]]:
+        """Return number and name of the jobs and tasks of arrays in the queue."""
+        lines = self.run("squeue", "-h", "-r", "-o", "%i %j", *flags).splitlines()
+        return [(line.split()[0], line.split()[1]) for line in lines]
 
-    def submit(self, name: str, *arguments: str, signal_s: int = 60, expect: int = 0) -> list[dict[str, Any]]:
-        """Call `submit.py`; returns the states of its jobs."""
-        folder = ["--folder", str(self.folder / name / "jobs"), "--site", str(self.site(signal_s)), "--json"]
-        printed = self.python("slurm/submit.py", *arguments, *folder, expect=expect)
-        rows: list[dict[str, Any]] = json.loads(printed)
-        return rows
+    def running(self, kind: str) -> str:
+        """Return the number of a job of a kind that runs, if any."""
+        return next((id_ for id_, name in self.jobs("-t", "R") if name.endswith(kind)), "")
 
     @contextmanager
-    def paused(self, id_: str, stop_file: Path) -> Iterator[None]:
-        """Halt the steps of a job until its batch script has been signalled, which makes the stop file."""
+    def halted(self, id_: str) -> Iterator[None]:
+        """Halt the steps of a job, so that it does not end while it is signalled."""
         self.run("scancel", "--signal=STOP", id_)
         try:
             yield
-            wait_for(stop_file.exists, "the signal", 200)
         finally:
             self.run("scancel", "--signal=CONT", id_)
 
@@ -84,24 +68,12 @@ class Cluster:
         shown = self.run("scontrol", "show", "job", "-o", id_)
         return int(next(word for word in shown.split() if word.startswith("Restarts=")).removeprefix("Restarts="))
 
-    def id_of(self, job: str, task: int = 0) -> str:
-        """Return the number of the newest job with a name, or of a task of it."""
-        wanted = f"_{task}" if task else ""
-        lines = self.run("squeue", "-h", "-r", "-t", "all", "-o", "%i|%j").splitlines()
-        found = [id_ for id_, name in (line.split("|") for line in lines) if name == job and id_.endswith(wanted)]
-        return max(found, key=lambda id_: int(id_.split("_")[0]))
-
-    def state(self, id_: str) -> str:
-        """Return the state of a job or task."""
-        return self.run("squeue", "-h", "-t", "all", "-j", id_, "-o", "%T").strip()
-
-    def end(self, id_: str, seconds: float = 400) -> str:
-        """Wait until a job is over; returns its state."""
-        over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
-        return wait_for(lambda: next((s for s in over if self.state(id_).startswith(s)), ""), f"job {id_}", seconds)
+    def end(self, seconds: float = 900) -> None:
+        """Wait until nothing is in the queue."""
+        wait_for(lambda: not self.jobs(), "the end of all jobs", seconds)
 
 
-def wait_for(look: Callable[[], Any], what: str, seconds: float = 120) -> Any:
+def wait_for(look: Callable[[], Any], what: str, seconds: float = 200) -> Any:
     """Return the first value of `look()` that is something."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

@@ -59,7 +59,6 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 SlurmctldParameters=preempt_send_user_signal
 JobRequeue=1
-{requeue_exit}
 ReturnToService=2
 KillWait=5
 MinJobAge=3600
@@ -84,11 +83,10 @@ class LocalSlurm:
 
     Args:
         root: folder of everything that the daemons write; made when missing.
-        requeue_exit: let SLURM itself requeue what exits with 75, as some sites do.
     """
 
-    def __init__(self, root: Path, requeue_exit: bool = False) -> None:
-        self.root, self.requeue_exit = root.resolve(), requeue_exit
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
         self.conf = self.root / "slurm.conf"
 
     def start(self) -> dict[str, str]:
@@ -139,7 +137,6 @@ class LocalSlurm:
         return SETTINGS.format(
             host=socket.gethostname().split(".")[0], root=self.root, port=port, node_port=port + 1, first=port + 2,
             last=port + 100, cpus=os.cpu_count(), memory=total // 1024 - 512,
-            requeue_exit="RequeueExit=75" if self.requeue_exit else "",
         )  # fmt: skip
 
     def _run(self, *command: str, check: bool = True) -> str:

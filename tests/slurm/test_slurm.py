@@ -1,148 +1,107 @@
-"""Against a real SLURM: a grid in shards, killed and merged; a training, interrupted; servers of language models."""
+"""Against a real SLURM: a grid in shards, killed and merged; a training, interrupted; a server of a language model."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Coroutine
+import sys
+import urllib.request
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from tests.slurm.cluster import ROOT, Cluster, lines, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
-SAMPLE = str(ROOT / "configs/evaluate/sample.yaml")
-T = TypeVar("T")
-TRAINING = str(ROOT / "configs/train/gnn_sample.yaml")
-
-
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def find(rows: list[dict[str, Any]], kind: str, *words: str) -> dict[str, Any]:
-    (row,) = [r for r in rows if r["kind"] == kind and all(word in r["name"] for word in words)]
-    return row
-
-
-def statuses(rows: list[dict[str, Any]]) -> set[str]:
-    return {row["status"] for row in rows}
-
-
-def training_arguments(folder: Path, name: str) -> list[str]:
-    own = [f"cache={folder / 'cache'}", f"run.root={folder / 'runs'}", f"run.name={name}"]
-    index = f"sets.sample.index.path={folder / 'index'}"
-    return [TRAINING, f"sets.sample.data.path={ROOT / 'data/sample'}", index, *own, *FIT]
-
-
+SAMPLE = "configs/evaluate/sample.yaml"
+QUICK = ["index.embedder.model=hash", "index.text.language=blank:en", "data.limit=16"]  # starts in no time
 FIT = ["fit.steps=300", "fit.batch_size=4", "fit.eval_every=150", "fit.log_every=4", "fit.save_every=150"]
 
 
-def test_a_training_of_two_processes_is_interrupted_twice_and_ends_with_the_same_weights(cluster: Cluster) -> None:
+def figures(run: Path) -> dict[str, Any]:
+    """Return a run's metrics without what a clock decides."""
+    metrics = json.loads((run / "metrics.json").read_text())
+    return {key: value for key, value in metrics.items() if isinstance(value, float | int) and "seconds" not in key}
+
+
+def test_a_grid_in_shards_survives_kills_and_equals_single_processes(cluster: Cluster) -> None:
+    folder = cluster.folder / "grid"
+    common = [*QUICK, f"index.root={folder / 'index'}"]
+    grid = [SAMPLE, "method=single", "retriever=bm25,dense", *common, f"run.root={folder / 'runs'}", "--shards", "4"]
+    assert [line.split(":")[0] for line in cluster.submit(*grid).splitlines()] == ["index", "evaluate", "merge"]
+
+    first = wait_for(lambda: cluster.running("evaluate"), "a shard that runs", 400)
+    cluster.run("scontrol", "requeue", first)  # as SLURM does when a node is lost
+    killed = wait_for(lambda: cluster.running("evaluate"), "another one", 400)
+    cluster.run("scancel", "--full", "--signal=KILL", killed)
+    wait_for(lambda: cluster.restarts(first) == 1, "its second start")
+    cluster.end()
+
+    left = cluster.submit(*grid, "--dry-run")
+    assert "--array=1-1%" in left and "-merge" in left, "one shard and the merge of its run"
+    assert [line.split(":")[0] for line in cluster.submit(*grid).splitlines()][-2:] == ["evaluate", "merge"]
+    cluster.end()
+    assert cluster.submit(*grid) == ""
+    runs = sorted(path.parent for path in (folder / "runs").glob("*/metrics.json"))
+    assert len(runs) == 2
+    for run in runs:
+        retriever = "bm25" if "bm25" in run.name else "dense"
+        own = ["method=single", f"retriever={retriever}", f"run.root={folder / 'whole'}", f"run.name={run.name}"]
+        cluster.run(sys.executable, "inference/evaluate.py", SAMPLE, *common, *own)
+        assert figures(run) == pytest.approx(figures(folder / "whole" / run.name))
+        assert lines(run / "predictions.jsonl") == 16
+
+
+def training_of(folder: Path, name: str) -> list[str]:
+    places = [f"cache={folder / 'cache'}", f"run.root={folder / 'runs'}", f"run.name={name}"]
+    return ["configs/train/gnn_sample.yaml", f"sets.sample.index.path={folder / 'index'}", *places, *FIT]
+
+
+def test_a_training_of_two_processes_is_interrupted_twice_and_ends_with_the_same_figures(cluster: Cluster) -> None:
     """By the time-limit signal first, then by a job that needs its place."""
     folder = cluster.folder / "train"
-    undisturbed = training_arguments(folder, "undisturbed")
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    cluster.environment["ACCELERATE_USE_CPU"] = "true"
-    cluster.python(*launch, "training/train_gnn.py", *undisturbed)
-    del cluster.environment["ACCELERATE_USE_CPU"]
-
-    (row,) = cluster.submit("train", *training_arguments(folder, "interrupted"), signal_s=110)
-    run, id_ = Path(row["run"]), cluster.id_of(row["name"])
-    log = Path(row["folder"]) / "log.txt"
+    cluster.run(sys.executable, "training/train_gnn.py", *training_of(folder, "whole"))
+    cluster.submit(*training_of(folder, "cut"))
+    run = folder / "runs" / "cut"
+    id_ = wait_for(lambda: cluster.running("train"), "the training")
     wait_for(lambda: lines(run / "metrics.jsonl") >= 3, "steps before the signal", 400)
-    with cluster.paused(id_, Path(row["folder"]) / "stop-0"):  # however fast it is, the signal comes in its middle
-        # SLURM sends the signal 110 s before the limit, which is 60 to 120 s from now; it looks twice a minute.
-        elapsed = cluster.run("squeue", "-h", "-j", id_, "-o", "%M").strip().split(":")
-        minutes = int(elapsed[-2]) + 60 * int(elapsed[0] if len(elapsed) > 2 else 0)
-        cluster.run("scontrol", "update", f"JobId={id_}", f"TimeLimit={minutes + 2}")
-    wait_for(lambda: cluster.state(id_) == "PENDING", "the queue", 200)
-    cluster.run("scontrol", "update", f"JobId={id_}", "TimeLimit=20")  # before it starts again, within seconds
-    assert "queued again (start 1)" in log.read_text()
-    stopped_at = lines(run / "metrics.jsonl")
-    (row,) = cluster.submit("train", *training_arguments(folder, "interrupted"), signal_s=110)
-    assert row["status"] in ("waiting", "running")
-    assert cluster.id_of(row["name"]) == id_, "what is in the queue must not be submitted again"
-
-    wait_for(lambda: lines(run / "metrics.jsonl") > stopped_at + 1, "steps after the first start", 400)
-    with cluster.paused(id_, Path(row["folder"]) / "stop-0"):
-        urgent = ("--partition=urgent", "--exclusive", "--mem=100M", "--output=/dev/null", "--wrap=true")
-        other = cluster.run("sbatch", "--parsable", *urgent).strip()
-    assert cluster.end(other) == "COMPLETED"
-    assert "queued again (start 2)" in log.read_text()
-
-    assert cluster.end(id_) == "COMPLETED"
+    with cluster.halted(id_):
+        cluster.run("scancel", "--batch", "--signal=USR1", id_)  # as --signal=B:USR1@120 does before the limit
+    wait_for(lambda: cluster.restarts(id_) == 1, "its second start")
+    rows = lines(run / "metrics.jsonl")
+    wait_for(lambda: lines(run / "metrics.jsonl") > rows + 1, "steps after the first start", 400)
+    cluster.run("sbatch", "--partition=urgent", "--exclusive", "--mem=100M", "--output=/dev/null", "--wrap=true")
+    wait_for(lambda: cluster.restarts(id_) == 2 or not cluster.jobs(), "its third start")
+    cluster.end()
     assert cluster.restarts(id_) == 2
-    assert "2 process(es) each" in log.read_text()
-    assert (run / "metrics.json").exists()
-    same = digest(folder / "runs/undisturbed/best/model.safetensors")
-    assert digest(run / "best/model.safetensors") == same
-    (row,) = cluster.submit("train", *training_arguments(folder, "interrupted"), signal_s=110)
-    assert (row["status"], row["left"]) == ("done", [])
+    whole, cut = (folder / "runs" / name for name in ("whole", "cut"))
+    assert figures(cut) == pytest.approx(figures(whole), abs=1e-5)
+    losses = [[json.loads(line) for line in (r / "metrics.jsonl").read_text().splitlines()] for r in (whole, cut)]
+    assert [row["step"] for row in losses[0]] == [row["step"] for row in losses[1]]
+    assert cluster.submit(*training_of(folder, "cut")) == ""
 
 
-async def with_slurm(cluster: Cluster, wait: Coroutine[Any, Any, T]) -> T:
-    """Await something while SLURM's commands find their cluster."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
-        return await wait
+def test_a_server_says_where_it_is_and_comes_back_unless_a_person_cancels_it(cluster: Cluster) -> None:
+    fake = f"{sys.executable} {Path(__file__).parent / 'fake_vllm.py'}"
+    setup = cluster.folder / "setup.sh"
+    setup.write_text(f"vllm={fake!r}\n")
+    given = f"--export=ALL,GNNRAG_HOME={ROOT},GNNRAG_SETUP={setup},VLLM_API_KEY=key"
+    log = cluster.folder / "server.log"
+    command = ["sbatch", "--parsable", "--mem=100M", given, f"--output={log}", "slurm/vllm_server.sbatch", "some-model"]
+    id_ = cluster.run(*command).strip()
+    file = ROOT / "runs" / "servers" / id_
 
+    def health() -> int:
+        url = wait_for(lambda: file.exists() and file.read_text().strip(), "its address")
+        port = url.rpartition(":")[2].partition("/")[0]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20) as reply:
+            return int(reply.status)
 
-GRID = ["method=single,multihop", "retriever=bm25,dense"]
-EMBEDDER = ["index.embedder.model=hash", "index.text.language=blank:en"]  # starts in no time
-FILES = ("predictions.jsonl", "traces.jsonl", "scores.jsonl")
-
-
-def timeless(value: Any) -> Any:
-    """Return metrics without what a clock decides."""
-    if not isinstance(value, dict):
-        return value
-    return {key: timeless(inner) for key, inner in value.items() if "seconds" not in key}
-
-
-def test_a_grid_in_eight_shards_survives_kills_and_equals_single_processes(cluster: Cluster) -> None:
-    folder = cluster.folder / "grid"
-    common = [f"data.path={ROOT / 'data/sample'}", "data.limit=16", f"index.path={folder / 'index'}", *EMBEDDER]
-    arguments = [SAMPLE, *GRID, f"run.root={folder / 'runs'}", *common, "--shards", "8"]
-    rows = cluster.submit("grid", *arguments)
-    assert [row["kind"] for row in rows] == ["index", *["evaluate", "merge"] * 4]
-    assert statuses(rows) <= {"waiting", "running"}
-
-    requeued, killed = (find(rows, "evaluate", *words)["name"] for words in (("single", "bm25"), ("single", "dense")))
-    one = wait_for(lambda: running_task(cluster, requeued), "a task that runs", 300)
-    cluster.run("scontrol", "requeue", one)  # as SLURM does when a node is lost
-    two = wait_for(lambda: running_task(cluster, killed), "a second one", 400)
-    cluster.run("scancel", "--full", "--signal=KILL", two)
-    wait_for(lambda: cluster.restarts(one) == 1, "its second start")
-    wait_for(lambda: not cluster.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%i").strip(), "the end of the grid", 900)
-
-    rows = cluster.submit("grid", *arguments, "--status", expect=1)
-    shard = int(two.rpartition("_")[2])
-    assert (find(rows, "evaluate", killed)["status"], find(rows, "evaluate", killed)["left"]) == ("failed", [shard])
-    assert [row["status"] for row in rows if row["kind"] == "merge"].count("done") == 3
-    submitted = cluster.submit("grid", *arguments)
-    assert sum(row["status"] != "done" for row in submitted) == 2  # that shard's job and its merge, nothing else
-    assert cluster.run("squeue", "-h", "-r", "-t", "PD,R,CG", "-o", "%i").count("\n") == 2
-    cluster.end(cluster.id_of(find(rows, "merge", "single", "dense")["name"]))
-    rows = cluster.submit("grid", *arguments)
-    assert statuses(rows) == {"done"}
-    assert not cluster.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%i").strip()
-
-    for method in ("single", "multihop"):
-        for retriever in ("bm25", "dense"):
-            merged = Path(find(rows, "merge", method, retriever)["run"])
-            own = [f"method={method}", f"retriever={retriever}", f"run.root={folder / 'whole'}", *common]
-            whole = Path(cluster.python("inference/evaluate.py", SAMPLE, *own).splitlines()[-1])
-            assert merged.name == whole.name
-            assert [digest(merged / name) for name in FILES] == [digest(whole / name) for name in FILES]
-            metrics = [json.loads((run / "metrics.json").read_text()) for run in (merged, whole)]
-            assert timeless(metrics[0]) == timeless(metrics[1])
-            assert metrics[0]["questions"] == 16
-
-
-def running_task(cluster: Cluster, job: str) -> str:
-    """Return the number of a task of an array that runs, if any."""
-    lines = cluster.run("squeue", "-h", "-r", "-t", "R", "-o", "%i|%j").splitlines()
-    return next((id_ for id_, name in (line.split("|") for line in lines) if name == job), "")
+    assert health() == 200
+    cluster.run("scancel", "--batch", "--signal=USR1", id_)
+    wait_for(lambda: not file.exists(), "its leaving")
+    wait_for(lambda: cluster.restarts(id_) == 1, "its return to the queue")
+    assert health() == 200
+    cluster.run("scancel", "--full", id_)
+    cluster.end(100)
+    assert not file.exists()

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cli.console import run_script
+from gnnrag.cli.app import run
 from gnnrag.errors import DataError
 from gnnrag.index.index import Index
 from gnnrag.run.trained import read_seen, seen_hash
 from gnnrag.training.config import FoldConfig, divide
 from gnnrag.training.gnn_data import joined
 from tests.helpers.trainings import read
-from training import train_gnn
 
 PASSAGES = (
     ("b0", "Lantern Road", "Lantern Road is a novel that Ana Bell wrote in 1901."),
@@ -69,7 +68,7 @@ def test_composed_questions_train_and_what_they_are_made_of_is_seen(tmp_path: Pa
     settings = settings_of(
         tmp_path, "sets.books.data.sample=2", "sets.books.use=train", "folds.report=null", "folds.validation=0.3"
     )
-    assert run_script(train_gnn.main, settings, train_gnn.__doc__) == 0
+    assert run(["train", "gnn", *settings]) == 0
     parts, sources = read(tmp_path / "runs" / "a" / "folds.json")["books"], {"q0+q1", "q2+q3"}
     expected = {one for one in sources if not {*one.split("+")} & {*parts["validation"]}}
     assert expected == {id_ for id_ in parts["train"] if "+" in id_}
@@ -85,6 +84,6 @@ def test_a_question_that_is_reported_on_is_in_no_composed_one(tmp_path: Path) ->
     reported = [divide(texts, FoldConfig(count=2, validation=0.01), fold).report for fold in range(2)]
     fold = next(fold for fold in range(2) if 0 < len(reported[fold]) < len(ASKED))
     chosen = [one.replace("FOLD", str(fold)) for one in settings]
-    assert run_script(train_gnn.main, chosen, train_gnn.__doc__) == 0
+    assert run(["train", "gnn", *chosen]) == 0
     parts = read(tmp_path / "runs" / "a" / "folds.json")["books"]
     assert parts["report"] and not any(set(one.split("+")) & set(parts["report"]) for one in parts["train"])

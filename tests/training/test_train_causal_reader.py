@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.cli import reader_rows
-from gnnrag.cli.console import run_script
-from gnnrag.errors import ConfigError
+from gnnrag.cli.app import run
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.parsing import MalformedError
 from gnnrag.roles.tuned.causal_reader import BriefReader, brief_reply, parse_brief
@@ -23,7 +22,6 @@ from gnnrag.training.language.validation import answer_scores
 from gnnrag.training.rows import ReaderRow, read_rows
 from gnnrag.types import Passage, Question
 from tests.helpers.tiny_model import make_tiny_model
-from training import train_reader
 
 PASSAGES = tuple(Passage(f"p{n}", f"Town {n}", f"Town {n} lies on the river {n}.") for n in (1, 2, 3))
 TASK = ReaderTask(Question("q", "Which river does town 2 lie on?"), PASSAGES)
@@ -57,13 +55,13 @@ def test_replies_of_another_form_are_malformed(text: str) -> None:
     (["river", "river [9]"], Answer("", flags=("reader_failed",))),
 ])  # fmt: skip
 def test_the_reader_asks_once_more_and_abstains(replies: list[str], expected: Answer) -> None:
-    reader, session = BriefReader(ScriptedBackend.of(("", replies))), Session("q")
+    reader, session = ready(BriefReader(), backend=ScriptedBackend.of(("", replies))), Session("q")
     assert asyncio.run(reader(TASK, session)) == expected
     assert session.by_role["reader"]["calls"] == len(replies)
 
 
 def test_without_passages_nothing_is_asked() -> None:
-    reader = BriefReader(ScriptedBackend.of())
+    reader = ready(BriefReader(), backend=ScriptedBackend.of())
     assert asyncio.run(reader(ReaderTask(TASK.question, ()), Session("q"))).flags == ("abstained",)
 
 
@@ -103,7 +101,7 @@ def make_rows(tmp_path: Path, *more: str) -> Path:
     out = tmp_path / "rows.jsonl"
     data = make_set(tmp_path / "set")
     dots = [f"out={out}", f"sets.toy.path={data}", "sets.toy.split=train", "shown=3", *more]
-    assert reader_rows.main([*dots, "unanswerable=0.3", "validation=0.15", "report=0.2"]) == 0
+    assert run(["reader-rows", *dots, "unanswerable=0.3", "validation=0.15", "report=0.2"]) == 0
     return out
 
 
@@ -128,9 +126,9 @@ def test_rows_hold_gold_and_others_or_none_of_the_gold(tmp_path: Path) -> None:
     (["out=x", "sets.a.path=b", "shown=1"], "shown=1"),
     (["out=x", "sets.a.path=b", "unanswerable=1"], "are shares"),
 ])  # fmt: skip
-def test_bad_settings_are_refused(dots: list[str], problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
-        reader_rows.main(dots)
+def test_bad_settings_are_refused(dots: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["reader-rows", *dots]) == 2
+    assert problem in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -141,7 +139,7 @@ def test_a_tiny_model_trains_and_reads(tmp_path: Path) -> None:
         "run.name=run", "fit.steps=4", "fit.batch_size=4", "fit.eval_every=2", "fit.lr=0.003", "judging.tokens=6",
         "judging.rows=2", "judging.batch=4", "lora.rank=8",
     ]  # fmt: skip
-    assert run_script(train_reader.main, dots, train_reader.__doc__) == 0
+    assert run(["train", "reader", *dots]) == 0
     record = read_tuned(tmp_path / "run", "reader", ["causal"])
     assert record.facts["prompts"].keys() == {"reader_brief"}
     assert {"em", "cited", "parse_failure", "likelihood"} <= record.facts["report"]["toy"].keys()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.cli.console import run_script
+from gnnrag.cli.app import run
 from gnnrag.common.files import write_jsonl
 from gnnrag.common.records import WEIGHTS
 from gnnrag.errors import ConfigError
@@ -15,7 +15,6 @@ from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.joining import JoinConfig, join_sets
 from tests.helpers.toy_verifier import make_rows, write_rows
 from tests.helpers.trainings import read, reported, rows_of
-from training import train_verifier
 
 SMALL = [
     "kind=chain", "network.hidden=4", "network.length=2", "folds.count=3", "folds.validation=0.3", "fit.steps=12",
@@ -32,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(folder: Path, *more: str) -> int:
     places = [f"sets.toy.rows=[{folder / 'a.jsonl'}]", f"run.root={folder / 'runs'}"]
-    return run_script(train_verifier.main, [*SMALL, *places, *more], train_verifier.__doc__)
+    return run(["train", "verifier", *SMALL, *places, *more])
 
 
 def test_chains_are_learned_and_reported_on_unseen_questions(folder: Path) -> None:

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnrag.cli.console import run_script
+from gnnrag.cli.app import run
 from gnnrag.common.records import load_tensors
 from gnnrag.training.composing import ComposeConfig, Fact, compose, facts_of, worded
 from gnnrag.training.encoder_data import Example, PrefixConfig, draw_prefix, ordered
 from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported
-from training import train_encoder
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 SMALL = [
@@ -39,7 +38,7 @@ def call(folder: Path, *more: str) -> int:
     base = folder / "base"
     places = [f"sets.sample.index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"network.base={base}"]
     own = [*SMALL, *places, f"sets.sample.index.embedder.model={base}", *more]
-    return run_script(train_encoder.main, own, train_encoder.__doc__)
+    return run(["train", "encoder", *own])
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.cli.console import run_script
+from gnnrag.cli.app import run
 from gnnrag.gnn import official
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.gnn.entity import EntityQuestions
@@ -22,7 +22,6 @@ from gnnrag.parts import ready
 from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.training.gnn import GNNTraining
 from gnnrag.types import Query, Question
-from training import train_gnn
 
 FILMS, PEOPLE, TOWNS = 24, 8, 4
 SMALL = [
@@ -65,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(folder: Path, name: str, *more: str) -> int:
     places = [f"sets.toy.index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"cache={folder / 'cache'}"]
-    return run_script(train_gnn.main, [*SMALL, *make_world(folder / "data"), *places, f"run.name={name}", *more], "")
+    return run(["train", "gnn", *SMALL, *make_world(folder / "data"), *places, f"run.name={name}", *more])
 
 
 def read(path: Path) -> Any:

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from gnnrag.cli.console import run_script
+from gnnrag.cli.app import run
 from gnnrag.errors import ConfigError
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.training.gnn import one_encoder
 from tests.helpers.trainings import read, reported
-from training import train_gnn
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -34,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(folder: Path, *more: str) -> int:
     places = [f"sets.sample.index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"cache={folder / 'cache'}"]
-    return run_script(train_gnn.main, [*SMALL, *places, *more], train_gnn.__doc__)
+    return run(["train", "gnn", *SMALL, *places, *more])
 
 
 def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +92,7 @@ def test_bad_settings_are_one_line(
     assert call(folder, "run.name=bad", *setting.split()) == 2
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err
-    assert run_script(train_gnn.main, [], train_gnn.__doc__) == 2, "nothing to train"
+    assert run(["train", "gnn"]) == 2, "nothing to train"
 
 
 @pytest.mark.slow

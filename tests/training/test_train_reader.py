@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from gnnrag.cli.console import run_script
+from gnnrag.cli.app import run
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from gnnrag.run.trained import read_seen, seen_hash
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported, rows_of
 from tests.helpers.tuned import base_of
-from training import train_reader
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "data" / "sample"
@@ -38,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(folder: Path, *more: str) -> int:
     places = [f"network.base={folder / 'base'}", f"sets.sample.index.path={folder / 'index'}"]
-    return run_script(train_reader.main, [*SMALL, *places, f"run.root={folder / 'runs'}", *more], train_reader.__doc__)
+    return run(["train", "reader", *SMALL, *places, f"run.root={folder / 'runs'}", *more])
 
 
 def weights(run: Path) -> dict[str, Any]:

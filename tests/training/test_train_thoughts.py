@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cli.console import run_script
+from gnnrag.cli.app import run
 from gnnrag.llm.base import Message, Request
 from gnnrag.parts import build
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from tests.helpers.language_rows import settings
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 from tests.helpers.trainings import reported, rows_of
-from training import train_thoughts
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,7 @@ def sft(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(dots: list[str]) -> int:
-    return run_script(train_thoughts.main, dots, train_thoughts.__doc__)
+    return run(["train", "thoughts", *dots])
 
 
 async def says(folder: Path, **more: Any) -> list[str]:

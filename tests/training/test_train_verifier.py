@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cli.console import run_script
+from gnnrag.cli.app import run
 from gnnrag.common.records import WEIGHTS, load_tensors
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from tests.helpers.language_rows import settings
@@ -15,7 +15,6 @@ from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.toy_verifier import make_encoder, make_rows, write_rows
 from tests.helpers.trainings import read, reported, rows_of
-from training import train_verifier
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -39,7 +38,7 @@ def arguments(folder: Path, *more: str) -> list[str]:
 
 
 def call(folder: Path, *more: str) -> int:
-    return run_script(train_verifier.main, arguments(folder, *more), train_verifier.__doc__)
+    return run(["train", "verifier", *arguments(folder, *more)])
 
 
 def weights(run: Path) -> Any:
@@ -103,7 +102,7 @@ def test_the_folds_together_report_on_every_question_once(crossed: Path) -> None
 @pytest.mark.slow
 def test_a_language_model_may_judge(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "base", lively=True)
-    assert run_script(train_verifier.main, settings(tmp_path, "verifier", model, "run.name=c", "fit.steps=2"), "") == 0
+    assert run(["train", "verifier", *settings(tmp_path, "verifier", model, "run.name=c", "fit.steps=2")]) == 0
     assert read_tuned(tmp_path / "runs" / "c", "verifier", ("causal",)).facts["report"]
 
 
@@ -128,5 +127,5 @@ def test_bad_settings_are_one_line(
 
 
 def test_without_settings_it_says_where_rows_come_from(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_script(train_verifier.main, [], train_verifier.__doc__) == 2
+    assert run(["train", "verifier"]) == 2
     assert "gnnrag collect-traces writes verifier.jsonl" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 
 from gnnrag.errors import ArtefactError
 from gnnrag.roles.tuned.checkpoint import TunedRecord, read_tuned, tuned_folder, write_tuned
-from tests.helpers.indexes import fault
 
 PLAIN = TunedRecord("verifier", "cross_encoder", {"name": "embedded"}, {"hidden": 4}, {"threshold": 0.5})
 
@@ -33,14 +31,6 @@ def test_a_record_is_read_as_it_was_written(folder: Path) -> None:
     assert read_tuned(folder.parent, "verifier", ("cross_encoder",)).kind == "cross_encoder"
 
 
-@pytest.mark.parametrize("how", ["truncate", "flip", "delete"])
-@pytest.mark.parametrize("name", ["model.safetensors", "deep/vocab.txt"])
-def test_a_damaged_file_is_named(folder: Path, tmp_path: Path, how: str, name: str) -> None:
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    fault(copy / name, how)
-    expected = "is missing" if how == "delete" else "is cut short or was changed"
-    with pytest.raises(ArtefactError, match=f"{name}.*{expected}.*copy the checkpoint again"):
-        read_tuned(copy, "verifier", ("cross_encoder",))
 
 
 def test_another_role_or_kind_is_refused_with_what_is_expected(folder: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
 
 from gnnrag.graphs.linking import stems
 from gnnrag.llm.base import estimate_tokens
@@ -16,8 +16,8 @@ from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_eleme
 from gnnrag.roles.base import Role
 from gnnrag.roles.bridges import Bridge, BridgeFinder, OpenQuestion
 from gnnrag.roles.gold import gold_hops
-from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedPart
+from gnnrag.roles.parsing import ReplyModel, read_as
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier, words
 from gnnrag.types import Passage, Question
@@ -60,12 +60,21 @@ class EvidenceFound:
 
 
 FIRST_QUESTION = 10  # number of the question in the prompt; its parts follow. Example numbers are below.
-_REPAIR = 0.6  # least similarity at which a sentence with an unknown number is taken for one that was shown
-# A reply may hold anything: how many such sentences are looked up, how long one is, with how many it is compared.
-_REPAIRS, _LONGEST, _COMPARED = 20, 2000, 50
-_LABELS = {"t": "T", "ts": "T", "full": "T", "p": "P", "ps": "P", "partial": "P"}
-_NUMBER = re.compile(r"(?<!\d)(\d{1,9})(?!\d)\W*+$")
-_BLANK = re.compile(r"^\W*+(?:(?:n/?a|none)\W*+)?$", re.IGNORECASE)
+
+
+class Record(ReplyModel):
+    """A sentence of a reply that helps: its number, its text, and by question `T` (answers) or `P` (a clue)."""
+
+    id: int
+    text: str = ""
+    labels: dict[int, Literal["T", "P"]]
+    phrases: list[str] = Field(default_factory=list)
+
+
+class Reply(ReplyModel):
+    """A reply; a record that is none is left out alone."""
+
+    evidence: list[Any]
 
 
 @part("role", "evidence_extractor.prompted")
@@ -108,71 +117,24 @@ def render_sentences(sentences: Sequence[ShownSentence], chosen: Iterable[int]) 
 
 
 def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[FoundEvidence, ...]:
-    """Return the evidence of a reply: a JSON object with `evidence`, or what can be saved of a torn one.
+    """Return the evidence of a reply: a JSON object with a list `evidence`, else MalformedError.
 
-    Unknown question numbers are ignored; of two records of one sentence the first counts; a record of a sentence number
-    not `shown` is given to the most similar sentence that was, if any is similar enough. Raises MalformedError where
-    there is no such object, nor a word that says that there is no evidence.
+    Left out are records of another form, numbers of sentences that were not `shown` or of unknown questions, and all
+    records of a sentence but the first.
     """
-    text = strip_markup(strip_thinking(text))
-    if not text:
-        raise MalformedError("empty reply")
-    records: list[Any] | None = json_value(text) if text.startswith("[") else None
-    if not isinstance(records, list):
-        objects = list(json_objects(text))
-        records = next((d["evidence"] for d in objects if isinstance(d.get("evidence"), list)), None)
-        if records is None and not _BLANK.match(text):
-            records = [d for d in objects if "labels" in d]
-            if not records:
-                raise MalformedError("no JSON object with a list 'evidence'")
     found: dict[int, FoundEvidence] = {}
-    left = _REPAIRS
-    for record in records or ():
-        if not isinstance(record, Mapping):
+    for value in read_as(Reply, text).evidence:
+        try:
+            record = Record.model_validate(value)
+        except ValidationError:
             continue
-        words = str(record.get("text") or record.get("sentence") or "").strip()
-        number = _sentence_number(record.get("id", record.get("sid")), shown)
-        if number is None and left > 0:
-            left -= 1
-            number = _most_similar(words, shown)
-        if number is not None and (item := _item(record, number, words or shown[number], num_parts)):
-            found.setdefault(item.sentence, item)
+        numbers = {number - FIRST_QUESTION: label for number, label in record.labels.items()}
+        labels = tuple(sorted((n, label) for n, label in numbers.items() if 0 <= n <= num_parts))
+        if labels and 0 <= record.id < len(shown):
+            phrases = tuple(dict.fromkeys(name for phrase in record.phrases if (name := phrase.strip())))
+            sentence = record.text.strip() or shown[record.id]
+            found.setdefault(record.id, FoundEvidence(record.id, sentence, phrases, labels))
     return tuple(found.values())
-
-
-def _item(record: Mapping[str, Any], number: int, text: str, num_parts: int) -> FoundEvidence | None:
-    labels = record.get("labels")
-    if not isinstance(labels, Mapping):
-        return None
-    read: dict[int, str] = {}
-    for key, value in labels.items():
-        match, label = _NUMBER.search(str(key)), _LABELS.get(str(value).strip().lower())
-        if match and label and 0 <= int(match[1]) - FIRST_QUESTION <= num_parts:
-            read[int(match[1]) - FIRST_QUESTION] = label
-    phrases = record.get("phrases")
-    names = [str(p).strip() for p in phrases if isinstance(p, str)] if isinstance(phrases, list) else []
-    kept = tuple(dict.fromkeys(n for n in names if not _BLANK.match(n)))
-    return FoundEvidence(number, text, kept, tuple(sorted(read.items()))) if read else None
-
-
-def _sentence_number(value: Any, shown: Sequence[str]) -> int | None:
-    match = _NUMBER.search(str(value))
-    return int(match[1]) if match and int(match[1]) < len(shown) else None
-
-
-def _most_similar(text: str, shown: Sequence[str]) -> int | None:
-    """Return the position of the sentence most like a text, the first of equals; None where none is similar enough."""
-    # Comparing takes the product of the lengths, so only the candidates with the highest upper bounds are compared.
-    if not text or len(text) > _LONGEST:
-        return None
-    matchers = {i: difflib.SequenceMatcher(None, text, s) for i, s in enumerate(shown) if len(s) <= _LONGEST}
-    bounds = sorted((-m.quick_ratio(), i) for i, m in matchers.items() if m.real_quick_ratio() >= _REPAIR)
-    best = (0.0, 0)
-    for bound, i in bounds[:_COMPARED]:
-        if -bound < max(_REPAIR, best[0]):
-            break
-        best = max(best, (matchers[i].ratio(), -i))
-    return -best[1] if best[0] >= _REPAIR else None
 
 
 def _blocks(sentences: Sequence[ShownSentence], limit: int) -> Iterable[list[int]]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import AliasChoices, Field
 
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element, together
 from gnnrag.roles.base import Role
 from gnnrag.roles.offline_reader.spans import words
-from gnnrag.roles.parsing import json_objects, need_answer, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedPart
+from gnnrag.roles.parsing import Ids, Number, ReplyModel, Rows, Text, need_answer, read_as, strip_thinking
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.sentences import content_words, diverse, similarity, split_sentences
 
@@ -102,29 +102,22 @@ class PromptedReportPoints(PromptedPart[ReportPointsTask, ReportPoints]):
         return ReportPoints(tuple(points))
 
 
+class PointReply(ReplyModel):
+    text: Text = Field(validation_alias=AliasChoices("text", "description"))
+    score: Annotated[Number, Field(ge=0, le=100)]
+    reports: Ids = Field([])
+
+
+class PointsReply(ReplyModel):
+    points: Annotated[list[PointReply], Rows]
+
+
 def parse_points(text: str) -> tuple[Point, ...]:
     """Return points with reports' short ids, without what is none; MalformedError: no point in a list `points`."""
-    for data in json_objects(strip_thinking(text)):
-        rows = data.get("points")
-        if isinstance(rows, list):
-            points = tuple(p for row in rows if (p := _point(row)))
-            if rows and not points:
-                raise MalformedError("no element of points has a text and a score from 0 to 100")
-            return points
-    raise MalformedError("no JSON object with a list 'points'")
-
-
-def _point(row: Any) -> Point | None:
-    if not isinstance(row, Mapping):
-        return None
-    text, score, reports = row.get("text", row.get("description")), row.get("score"), row.get("reports")
-    if isinstance(score, str) and score.strip().isdecimal():
-        score = int(score)
-    is_number = isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 100
-    if not isinstance(text, str) or not text.strip() or not is_number:
-        return None
-    cited = tuple(str(r).strip(" []").upper() for r in reports) if isinstance(reports, list) else ()
-    return Point(" ".join(text.split()), float(score), cited)  # type: ignore[arg-type]
+    return tuple(
+        Point(" ".join(row.text.split()), row.score, tuple(row.reports))
+        for row in read_as(PointsReply, text).points
+    )
 
 
 _HEADING = re.compile(r"^#+\s.*$", re.MULTILINE)
@@ -208,13 +201,13 @@ class PromptedRating(PromptedPart[RateReportTask, ReportRating]):
         return ReportRating(outcome.value)
 
 
+class RatingReply(ReplyModel):
+    rating: Annotated[Number, Field(ge=0, le=5)]
+
+
 def parse_rating(text: str) -> float:
     """Return the rating. Raises MalformedError where there is no JSON object with one from 0 to 5."""
-    for data in json_objects(strip_thinking(text)):
-        rating = data.get("rating")
-        if isinstance(rating, int | float) and not isinstance(rating, bool) and 0 <= rating <= 5:
-            return float(rating)
-    raise MalformedError("no JSON object with a rating from 0 to 5")
+    return read_as(RatingReply, text).rating
 
 
 @part("role", "report_rating.offline")

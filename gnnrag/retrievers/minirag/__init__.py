@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from gnnrag.extract.entity_types import noun_type
 from gnnrag.graphs.rendering import Edges, Shown, above
@@ -19,16 +20,12 @@ from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.retrievers.minirag.walks import TypePool, Votes, WalkGraph, score_passages
 from gnnrag.roles.base import Mentions, MentionsTask, Role
 from gnnrag.roles.offline_reader.question import AnswerType, expected_type, head_noun, question_word
-from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedPart
+from gnnrag.roles.parsing import Lines, ReplyModel, read_as
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.sentences import beginning
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
-
-_TYPES = ("answer_types", "answer_type_keywords", "types")
-_NAMES = ("entities", "entities_from_query", "names", "mentions")
-_LIMIT = 200  # characters of a name: a longer one is a sentence
 
 
 @part("role", "mentions.prompted")
@@ -50,24 +47,29 @@ class PromptedMentions(PromptedPart[MentionsTask, Mentions]):
         return Mentions(tuple(names[: self.max_names]), tuple(types))
 
 
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class MentionsReply(ReplyModel):
+    entities: Annotated[Lines, BeforeValidator(_listed)] | None = Field(
+        None, validation_alias=AliasChoices("entities", "entities_from_query", "names", "mentions")
+    )
+    answer_types: Annotated[Lines, BeforeValidator(_listed)] | None = Field(
+        None, validation_alias=AliasChoices("answer_types", "answer_type_keywords", "types")
+    )
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.entities is None and self.answer_types is None:
+            raise ValueError("neither entities nor answer types")
+        return self
+
+
 def parse_mentions(text: str) -> tuple[list[str], list[str]]:
     """Return names and answer types, cleaned, without repeats; MalformedError where both lists are missing."""
-    for data in json_objects(strip_markup(strip_thinking(text))):
-        lowered = {str(k).strip().lower().replace(" ", "_"): v for k, v in data.items()}
-        names, types = _list(lowered, _NAMES), _list(lowered, _TYPES)
-        if names is not None or types is not None:
-            return names or [], types or []
-    raise MalformedError("no JSON object with the list 'entities'")
-
-
-def _list(data: dict[str, Any], keys: tuple[str, ...]) -> list[str] | None:
-    """Return the texts under the first key that is there; a single text counts as a list of one."""
-    value = next((data[key] for key in keys if isinstance(data.get(key), list | str)), None)
-    if value is None:
-        return None
-    # A name may be a number (`1984`).
-    rows = [value] if isinstance(value, str) else [v for v in value if type(v) in (str, int)]
-    return list(dict.fromkeys(line for row in rows if (line := clean_line(str(row), _LIMIT))))
+    reply = read_as(MentionsReply, text)
+    return reply.entities or [], reply.answer_types or []
 
 
 _ASKED = re.compile(r"^(?:what|which) ")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from gnnrag.llm.base import Backend, Message
+from gnnrag.llm.base import Message
+from gnnrag.parts import part
 from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
-from gnnrag.roles.base import Answer, ReaderTask, Role
+from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.parsing import NO_ANSWER, OUT_OF_RANGE, need_answer, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 
 PROMPT = "reader_brief"
@@ -21,39 +21,29 @@ _REPLY = re.compile(r"(?P<text>[^\n]*?[^\s\[])\s*(?P<cited>(?:\[\d{1,4}\]\s*)+)"
 _NUMBER = re.compile(r"\d+")
 
 
-@dataclass
-class BriefReaderConfig(PromptedConfig):
-    """An answer has a few words, and stands behind no thoughts."""
-
-    max_tokens: int = 48
-    max_passages: int = 10  # passages beyond this are not read
-
-
-class BriefReader(Role[ReaderTask, Answer]):
+@part("role", "reader.brief")
+class BriefReader(PromptedPart[ReaderTask, Answer]):
     """Asks for `answer [n]`. A reply of another form, or that cites what was not shown, is asked for once more.
 
     A second one gives an empty answer flagged `reader_failed`; `unknown` one flagged `abstained`, as does a task
     without passages, for which nothing is asked. Answers are short in every style, and notes are not read.
     """
 
-    config_class = BriefReaderConfig
+    prompt_name = PROMPT
 
-    def __init__(self, backend: Backend, config: BriefReaderConfig | None = None) -> None:
-        self.config = config or BriefReaderConfig()
-        self._prompter = Prompter("reader", backend, self.config, PROMPT)
-        self.prompters = (self._prompter,)
+    max_tokens: int = 48
+    max_passages: int = 10  # passages beyond this are not read
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
-        """Answer the question."""
-        passages, question = task.passages[: self.config.max_passages], task.question.text
+        passages, question = task.passages[: self.max_passages], task.question.text
         if not passages:
             return Answer("", thought="no passages", flags=("abstained",))
         values = {"question": inline(question), "passages": passage_elements(passages)}
         read = partial(parse_brief, count=len(passages), question=question)
-        found = (await self._prompter.ask(session, values, read, shown=len(passages))).value
-        if found is None:
+        reply = (await self.ask(session, values, read, shown=len(passages))).value
+        if reply is None:
             return Answer("", flags=("reader_failed",))
-        text, numbers = found
+        text, numbers = reply
         return Answer(text, tuple(passages[n - 1].id for n in numbers), flags=() if text else ("abstained",))
 
 

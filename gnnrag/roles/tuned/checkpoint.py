@@ -27,7 +27,7 @@ from gnnrag.config import build_settings
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.llm.base import Backend
-from gnnrag.parts import build, is_part, ready
+from gnnrag.parts import build, ready
 from gnnrag.registry import BACKENDS, ROLES, resolve
 from gnnrag.roles.base import Role
 from gnnrag.session import Session
@@ -332,7 +332,7 @@ def open_language_role(folder: Path, record: TunedRecord, role: str, config: Lan
         trained["prompt"] = str(child(folder, trained["prompt"]))
     settings = {**trained, **config.prompted}
     made = build_settings(cls, settings, f"{where}.prompted")
-    prompted = ready(made, backend=backend) if is_part(cls) else cls(backend, made)
+    prompted = ready(made, backend=backend)
     problem = prompt_difference(record, prompted.prompters)
     if problem and config.other_prompt == "refuse":
         raise ArtefactError(

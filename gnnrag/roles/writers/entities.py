@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import BeforeValidator, StringConstraints
 
 from gnnrag.common.files import digest
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element
 from gnnrag.roles.base import Role
-from gnnrag.roles.parsing import json_objects, strip_thinking
+from gnnrag.roles.parsing import ReplyModel, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import UNSURE, Curated, CurateTask, Typed, TypesTask
 from gnnrag.session import Session
@@ -20,6 +21,7 @@ from gnnrag.text.normalise import is_variant
 
 TWICE_FROM = 6  # members of a cluster that is asked about twice
 _PEOPLE = {"person", "people"}
+Trimmed = Annotated[str, StringConstraints(strip_whitespace=True)]
 Partition = frozenset[frozenset[int]]
 
 
@@ -67,14 +69,20 @@ class PromptedCurator(PromptedPart[CurateTask, Curated]):
         return Curated(ids, ("curator_failed",) if failed else ())
 
 
+class Groups(ReplyModel):
+    groups: list[Annotated[list[int], BeforeValidator(lambda row: row if isinstance(row, list) else [row])]]
+
+
+class Types(ReplyModel):
+    types: dict[Trimmed, Trimmed]
+
+
 def read_partition(reply: str, count: int) -> Partition:
     """Return the groups of `{"groups": [[1, 3], [2]]}` as positions from 0; MalformedError: no partition."""
-    rows = _value(reply, "groups", list | tuple)
-    groups = [row if isinstance(row, list | tuple) else [row] for row in rows]
-    numbers = [int(n) for row in groups for n in row if str(n).strip().isdecimal()]
-    if len(numbers) != sum(map(len, groups)) or sorted(numbers) != list(range(1, count + 1)):
+    groups = read_as(Groups, reply).groups
+    if sorted(n for row in groups for n in row) != list(range(1, count + 1)):
         raise MalformedError(f"the groups are no partition of 1 to {count}")
-    return frozenset(frozenset(int(n) - 1 for n in row) for row in groups if row)
+    return frozenset(frozenset(n - 1 for n in row) for row in groups if row)
 
 
 def common(partitions: Sequence[Partition]) -> Partition:
@@ -89,13 +97,6 @@ def _shuffled(count: int, seed: str) -> list[int]:
     order = list(range(count))
     random.Random(seed).shuffle(order)
     return order
-
-
-def _value(reply: str, key: str, kind: Any) -> Any:
-    for data in json_objects(strip_thinking(reply), whole=True):
-        if isinstance(data.get(key), kind):
-            return data[key]
-    raise MalformedError(f"no object with {key!r}")
 
 
 @part("writer", "curator.offline")
@@ -169,7 +170,7 @@ def _types_reader(count: int, allowed: frozenset[str]) -> Callable[[str], list[s
 
 def read_types(reply: str, count: int, allowed: frozenset[str]) -> list[str]:
     """Return the types of `{"types": {"1": "person", ...}}` by number; MalformedError: no such numbers or types."""
-    kinds = {str(number).strip(): str(kind).strip() for number, kind in _value(reply, "types", dict).items()}
+    kinds = read_as(Types, reply).types
     if kinds.keys() != {str(n) for n in range(1, count + 1)}:
         raise MalformedError(f"the numbers are not 1 to {count}")
     if unknown := sorted({kind for kind in kinds.values() if kind not in allowed}):

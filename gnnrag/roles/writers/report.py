@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Annotated, Any
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Role
 from gnnrag.roles.offline_reader.spans import words
-from gnnrag.roles.parsing import json_objects, strip_markup, strip_thinking
+from gnnrag.roles.parsing import Ids, Number, ReplyModel, Rows, Text, read_as, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask, Summary, SummaryTask
 from gnnrag.session import Session
@@ -236,33 +236,34 @@ def show(task: ReportTask) -> tuple[Shown, dict[str, str]]:
     return together(parts, "\n\n"), ids
 
 
+class FindingReply(ReplyModel):
+    summary: str = ""
+    explanation: str = ""
+    sources: Ids = Field([])
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if not (self.summary.strip() or self.explanation.strip()):
+            raise ValueError("neither a summary nor an explanation")
+        return self
+
+
+class ReportReply(ReplyModel):
+    title: Text
+    summary: Text
+    findings: Annotated[list[FindingReply], Rows]
+    rating: Annotated[Number, Field(ge=0, le=10)]
+    rating_reason: str = ""
+
+
 def parse_report(text: str) -> ReportDraft:
-    """Return a report whose sources are short ids; MalformedError: no title, summary, findings and rating (0 to 10)."""
-    for data in json_objects(strip_thinking(text)):
-        title, summary, findings = data.get("title"), data.get("summary"), data.get("findings")
-        rating = data.get("rating")
-        if not (isinstance(title, str) and isinstance(summary, str) and title.strip() and summary.strip()):
-            continue
-        if isinstance(rating, bool) or not isinstance(rating, int | float) or not 0 <= rating <= 10:
-            raise MalformedError("rating is no number from 0 to 10")
-        if not isinstance(findings, list):
-            raise MalformedError("findings is no list")
-        kept = [f for row in findings if (f := _finding(row))][:MAX_FINDINGS]
-        if findings and not kept:
-            raise MalformedError("no finding has a summary or an explanation")
-        reason = data.get("rating_reason")
-        reason = reason.strip() if isinstance(reason, str) else ""
-        return ReportDraft(title.strip(), summary.strip(), tuple(kept), float(rating), reason)
-    raise MalformedError("no JSON object with a title and a summary")
-
-
-def _finding(row: Any) -> Finding | None:
-    if not isinstance(row, Mapping):
-        return None
-    summary, explanation = (str(row.get(key) or "").strip() for key in ("summary", "explanation"))
-    sources = row.get("sources")
-    cited = [str(s).strip(" []").upper() for s in sources] if isinstance(sources, list) else []
-    return Finding(summary, explanation, tuple(cited)) if summary or explanation else None
+    """Return a report whose sources are short ids; MalformedError: no `ReportReply`."""
+    reply = read_as(ReportReply, text)
+    findings = tuple(
+        Finding(row.summary.strip(), row.explanation.strip(), tuple(row.sources))
+        for row in reply.findings[:MAX_FINDINGS]
+    )
+    return ReportDraft(reply.title, reply.summary, findings, reply.rating, reply.rating_reason.strip())
 
 
 def _finish(draft: ReportDraft, ids: Mapping[str, str], max_words: int) -> ReportDraft:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from gnnrag.common.files import Journal
-from gnnrag.config import build_settings, to_plain
+from gnnrag.config import build_settings
 from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError, nearest
-from gnnrag.index_config import MODEL_RECORDED, IndexConfig, RoleConfig, recorded_options, with_own_model
+from gnnrag.index_config import IndexConfig, RoleConfig, with_own_model
 from gnnrag.llm.cache import open_backend, with_model
 from gnnrag.parts import build
 from gnnrag.registry import BACKENDS, WRITERS, resolve
@@ -46,16 +43,6 @@ class IndexTasks:
         self.usage: dict[str, Counter[str]] = {}
         self._built: dict[str, Any] = {}
         self._spent: Counter[str] = Counter()
-        self._journal: Journal | None = None
-
-    @contextmanager
-    def go_on(self, path: Path) -> Iterator[None]:
-        """Keep what is spent in a journal, and count in `usage` what builds that were cut off have spent before."""
-        with closing(Journal(path)) as self._journal:
-            for name, counts in self._journal.rows:
-                self.usage.setdefault(name, Counter()).update(counts)
-            yield
-        self._journal = None
 
     def identity(self, name: str) -> Any:
         """Return JSON data that changes whenever a writer's results would."""
@@ -67,19 +54,6 @@ class IndexTasks:
         if prompters := writer.prompters:
             identity += [[p.prompt.digest for p in prompters], dict(prompters[0].backend.identity)]
         return identity
-
-    def model(self, name: str) -> dict[str, Any]:
-        """Return what an index records of a writer's model (`MODEL_RECORDED`), no address; nothing where offline."""
-        prompters = self._writer(name).prompters
-        if not prompters:
-            return {}
-        backend, settings = model_settings(self.config, name)
-        plain, identity = to_plain(settings), prompters[0].backend.identity
-        known = {key: plain[key] for key in MODEL_RECORDED if plain.get(key) is not None}
-        if "weights" in identity:  # a folder is known by its name and by what is in it
-            known |= {"model": identity["model"], "weights": identity["weights"]}
-        options = recorded_options(self._chosen(name)[1].options)
-        return {"backend": backend, **known, **options, "prompts": [p.prompt.digest for p in prompters]}
 
     def batch(self, name: str, offline: int) -> int:
         """Return how many tasks to run between two journal writes: few where a model is called, else `offline`."""
@@ -118,8 +92,6 @@ class IndexTasks:
                 await prompter.backend.close()
         counts = sum((session.by_role[name] for _, session in done), Counter[str]())
         self.usage.setdefault(name, Counter()).update(counts)
-        if self._journal is not None:
-            self._journal.append([name, counts])
         for task, (_, session) in zip(tasks, done, strict=True):
             if problem := session.failed_calls():
                 raise LLMError(f"index: {problem}")

@@ -1,0 +1,260 @@
+"""Commands that compare runs and make tables of them: `compare`, `table`, `reproduce`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from gnnrag.cli.console import (
+    AsJson,
+    AsMarkdown,
+    Settings,
+    markdown_table,
+    metrics_table,
+    note,
+    p_value,
+    plain_table,
+    progress_bar,
+    split,
+)
+from gnnrag.config import shipped
+from gnnrag.errors import GnnragError
+from gnnrag.io import write_atomic
+from gnnrag.metrics.comparison import Comparison, Run, load_runs, overlap, recall_plot
+from gnnrag.metrics.long_answers import TEXT
+from gnnrag.metrics.replies import is_error
+from gnnrag.metrics.traces import DEPTH
+from gnnrag.pages.comparison import comparison_page
+from gnnrag.reports.cross import split_trained
+from gnnrag.reports.retrievers import fitting_retrievers, retriever_table
+from gnnrag.reports.running import OURS, outline, run_table, survey
+from gnnrag.reports.tables import Result, Row, Table, cells, draw, load_table, notes
+from gnnrag.reports.tables import as_json as as_json_text
+
+ROUNDS = ("questions", "queries", "reached", "pool")
+ROUNDS_NOTE = f"""queries: of a question that had the round, in it. reached: share of the gold passages that some query
+so far had among its first {DEPTH} hits. pool: Recall@{DEPTH} of all that was found so far. Means over all questions."""
+TESTS = {
+    "mcnemar": "McNemar's exact test where every question scores 0 or 1",
+    "paired bootstrap": "a paired bootstrap of the questions",
+}
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...")],
+    metric: Annotated[list[str], typer.Option(help="metric to test; may be given again")] = [],  # noqa: B006
+    by: Annotated[Literal["type", "hops", "length", "round"] | None, typer.Option(help="also show by group")] = None,
+    plot: Annotated[Path | None, typer.Option(help="write recall against k as a picture")] = None,
+    html: Annotated[Path | None, typer.Option(help="write a page: results, plots, every question's rounds")] = None,
+    data: Annotated[str | None, typer.Option(help="with --html: the benchmark, where it is not at data.path")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs with the first one: a table, the significance of the differences, a page.
+
+    Runs must have answered the same questions. --json also has how often both are right, one, or none. The page of
+    --html needs no network.
+    """
+    loaded = load_runs(runs)
+    comparison = Comparison(loaded)
+    metrics = metric or comparison.main_metrics()
+    rows = comparison.differences(metrics)
+    if plot:
+        recall_plot(loaded, plot)
+    if html:
+        write_atomic(html, comparison_page(runs, loaded, data))
+    scored = [m for m in metrics if not m.startswith(TEXT)]  # by texts no answer is right or wrong
+    shares = [{"run": r.name, "metric": m, **overlap(loaded[0], r, m)} for r in loaded[1:] for m in scored]
+    by_type = comparison.by_type(metrics) if by == "type" else []
+    if as_json:
+        content = {"runs": {r.name: r.metrics for r in loaded}, "differences": rows, "overlap": shares}
+        content |= {"differences_by_type": by_type} if by_type else {}
+        print(json.dumps(content, ensure_ascii=False, indent=2))
+        return
+    base = loaded[0].name
+    print(metrics_table([(r.name, r.metrics) for r in loaded]))
+    if rows:
+        print(_differences(rows, f"against {base}"))
+        print(f"p: {', else '.join(TESTS[test] for test in TESTS if test in {r['test'] for r in rows})}; *: below 0.05")
+    if by:
+        print(_groups(loaded, by, metrics))
+    for name in dict.fromkeys(row["type"] for row in by_type):
+        print(_differences([row for row in by_type if row["type"] == name], f"against {base}: {name}"))
+    if plot:
+        print(plot)
+    if html:
+        print(f"{html} ({html.stat().st_size / 1e6:.1f} MB)")
+
+
+def _differences(rows: Sequence[Mapping[str, Any]], title: str) -> str:
+    lines = []
+    for row in rows:
+        low, high = row["interval"]
+        p = p_value(row, f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001")
+        gain = f"{row['difference']:+.4f}{' *' if row['p'] < 0.05 else ''}"
+        counts = f"{row['better']} / {row['worse']} / {row['same']}"
+        lines.append([row["run"], row["metric"], gain, f"[{low:+.4f}, {high:+.4f}]", p, counts])
+    return plain_table(["run", "metric", "difference", "95% interval", "p", "better / worse / same"], lines, title)
+
+
+def _groups(runs: Sequence[Run], by: str, metrics: Sequence[str]) -> str:
+    """Return the metrics of each run by group of questions, or what each round reached."""
+    lines = []
+    for run in runs:
+        groups = run.metrics.get(f"by_{by}")
+        if groups is None:
+            raise GnnragError(f"{run.name} has no figures by {by}; a benchmark without hops, or run.traces=false?")
+        if by == "round":
+            lines += [[run.name, str(row["round"]), *(_short(row.get(k)) for k in ROUNDS)] for row in groups]
+        else:
+            lines += [[run.name, g, str(v["count"]), *(_short(v.get(m)) for m in metrics)] for g, v in groups.items()]
+    if by == "round":
+        return f"{plain_table(('run', 'round', *ROUNDS), lines)}\n{ROUNDS_NOTE}"
+    return plain_table(("run", by, "count", *metrics), lines)
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def table(
+    settings: Settings,
+    retrievers: Annotated[
+        str, typer.Option(help="separated by commas, settings after colons: dense,lightrag:mode=local")
+    ] = "",
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+) -> int:
+    """Run every retriever on the questions of a config, and print what each finds and costs.
+
+    Recall is that of the method `single`; coverage, where there are no gold passages, is the share of the references'
+    content words in the first tokens retrieved. Milliseconds are of searching alone, the query's embedding included.
+    """
+    source, overrides = split(settings)
+    made = retriever_table(source, [name for name in retrievers.split(",") if name] or fitting_retrievers())
+    with _row_progress() as callbacks:
+        results = run_table(made, overrides, **callbacks)
+    print(shown(made, results, "json" if as_json else "markdown" if as_markdown else ""))
+    return _has_problem(results)
+
+
+def reproduce(
+    settings: Annotated[
+        list[str], typer.Argument(metavar="[TABLE ...] [key=value ...] [verifier=RUN ...]", default_factory=list)
+    ],
+    only: Annotated[list[str], typer.Option(help="rows whose names hold this; may be given again")] = [],  # noqa: B006
+    dry_run: Annotated[bool, typer.Option(help="only check every row; of several tables, list them")] = False,
+    plot: Annotated[Path | None, typer.Option(help="draw a figure")] = None,
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+) -> int:
+    """Reproduce a table or figure of a paper: run its rows and print them beside the published figures.
+
+    \b
+    gnnrag reproduce configs/papers/bdtr/table5.yaml roles=offline data.limit=50
+    gnnrag reproduce --dry-run                                     lists all tables
+
+    Without overrides the rows ask the paper's models. Runs of a training go to the rows that ask that part: gnn=RUN,
+    verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it. The same command goes on
+    where it stopped. A row that fails is shown with its error, and the exit code is 1.
+    """
+    form = "json" if as_json else "markdown" if as_markdown else ""
+    trained, others = split_trained(settings)
+    places = [item for item in others if "=" not in item]
+    if dry_run and (len(places) != 1 or Path(places[0]).is_dir()):
+        print(listed(places, [item for item in settings if "=" in item], form))
+        return 0
+    source, overrides = split(others)
+    if source is None:
+        raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml; --dry-run alone lists them all")
+    given = [*overrides, *(f"{name}={path}" for name, path in trained.items())]
+    made = retitled(load_table(source, given), given)
+    if plot and not made.plot:
+        raise GnnragError(f"{source} is a table: there is nothing to draw")
+
+    def is_chosen(row: Row) -> bool:
+        return all(text.casefold() in row.name.casefold() for text in only)
+
+    rows = [row for row in made.rows if is_chosen(row)]
+    if not rows:
+        raise GnnragError(f"--only {' --only '.join(only)}: no row has that in its name")
+    if dry_run:
+        print("\n".join(outline(made, rows, overrides)))
+        return 0
+    with _row_progress() as callbacks:
+        results = run_table(made, overrides, is_chosen, **callbacks, trained=trained)
+    print(shown(made, results, form))
+    if plot:
+        draw(made, results, plot)
+        note(str(plot))
+    return _has_problem(results)
+
+
+@contextmanager
+def _row_progress() -> Iterator[dict[str, Any]]:
+    """Yield callbacks of `run_table` that show the index, the questions of a row, and how each row ends."""
+    with progress_bar() as advance:
+        row, questions = "", 0
+
+        def on_start(started: Row, count: int) -> None:
+            nonlocal row, questions
+            row, questions = started.name, count
+
+        yield {
+            "on_index": advance,
+            "on_start": on_start,
+            "on_question": lambda _: advance(row, 1, questions),
+            "on_row": lambda result: note(f"{result.row.name}: {result.error or 'done'}"),
+        }
+
+
+def _has_problem(results: Sequence[Result]) -> int:
+    """Return the exit code: 1 where a row or a question failed, or a role replied badly too often."""
+    return int(any((r.error and not r.row.missing) or r.failed or is_error(r.remarks) for r in results))
+
+
+PLACES = ("run.", "data.path=", "index.path=", "index.root=", "llm_cache=", "concurrency=")  # change no figure
+
+
+def retitled(made: Table, given: Sequence[str]) -> Table:
+    """Return the table with a title that says what was set otherwise than its file has it, but for places."""
+    items = [item for item in given if not item.startswith(PLACES)]
+    return replace(made, title=f"{made.title} [here with {' '.join(items)}]") if items else made
+
+
+def shown(made: Table, results: Sequence[Result], form: str = "") -> str:
+    """Return the results as `json`, `markdown`, or for people, with what a reader should know below the table."""
+    if form == "json":
+        return as_json_text(made, results)
+    headings, rows = cells(made, results)
+    questions = max((r.questions for r in results), default=0)
+    title = f"{made.title}: {questions} questions" if questions else made.title
+    title += "; published figures in brackets" if made.paper else ""
+    if form == "markdown":
+        return "\n".join([title, "", markdown_table(headings, rows), "", *notes(made, results)])
+    return "\n".join([plain_table(headings, rows, title, width=180), *notes(made, results)])
+
+
+def listed(places: Sequence[str], given: Sequence[str], form: str = "") -> str:
+    """Return the tables and figures in files and folders, by default all of configs/papers; `form` as in `shown`."""
+    files: list[Path] = []
+    for place in map(Path, places or [str(shipped("configs/papers"))]):
+        files += sorted(place.rglob("*.yaml")) if place.is_dir() else [place]
+    rows = [survey(load_table(path, given), given) for path in files]
+    here = Path.cwd()
+    for row in rows:
+        path = row["file"].resolve()
+        row["file"] = str(path.relative_to(here) if path.is_relative_to(here) else path)
+    if form == "json":
+        return json.dumps(rows, ensure_ascii=False, indent=2)
+    headings = ["paper", "item", "file", "rows", "missing here"]
+    texts = [[r["paper"], r["item"], r["file"], str(r["rows"]), "; ".join(r["missing"])] for r in rows]
+    items = sum(r["item"] != OURS for r in rows)
+    papers = len({r["paper"] for r in rows})
+    title = f"{items} tables and figures of {papers} papers, {len(rows) - items} tables of ours"
+    return markdown_table(headings, texts) if form == "markdown" else plain_table(headings, texts, title, width=180)

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from gnnrag.cli.app import run
+from gnnrag.gnn import GNNConfig
+from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
+from gnnrag.gnn.features import encoder_record
+from gnnrag.gnn.model import QueryGNN
+from gnnrag.index.embedder import HashEmbedder
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = f"data.path={ROOT / 'data' / 'sample'}"
+QUESTION = "Who directed the film Solaris of 1972?"
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("indexes")
+
+
+@pytest.fixture
+def arguments(indexes: Path) -> list[str]:
+    return [
+        SAMPLE, "index.embedder.model=hash", "index.text.language=blank:en", f"index.root={indexes}",
+        "retriever=bm25", "method=bdtr",
+    ]  # fmt: skip
+
+
+def call(arguments: list[str]) -> int:
+    return run(["ask", *arguments])
+
+
+def test_answer_hops_and_evidence_for_people_and_as_json(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call([QUESTION, *arguments]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines[0].startswith("Answer: ") and "Queries" in lines and "Evidence" in lines
+    assert f"  round 0, the question: {QUESTION}" in lines
+    assert "Solaris (1972 film) (sample-0)" in out
+    assert "LLM calls: 0" in lines[-1]
+    assert call([QUESTION, *arguments, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {"answer", "ranking", "context", "usage", "seconds", "error", "rounds", "trace"} <= data.keys()
+    assert data["error"] is None and data["trace"][0]["text"] == QUESTION
+    assert data["context"][0].keys() == {"id", "title", "text", "place"} and len(data["ranking"]) == 20
+    assert data["citations"] == []
+
+
+def test_support_is_marked_and_an_abstention_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    reader = [QUESTION, *arguments, "roles.reader=prompted", "llm=scripted"]
+    assert call([*reader, "llm.default='Thought: [2] says it.\nAnswer: Tarkovsky'"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Answer: Tarkovsky\n") and "\n *[2] " in out and "\n  [1] " in out
+    assert "* the answer was read from here" in out and "LLM calls: 1" in out
+    assert call([*reader, "roles.reader.options.abstain=true", "llm.default='Answer: unknown'"]) == 0
+    assert capsys.readouterr().out.startswith("Answer: (the passages do not say)")
+
+
+def test_longer_answers_cite_the_evidence_that_is_shown(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["Explain who directed the film Solaris of 1972.", *arguments, "roles.reader.options.min_fit=0"]
+    assert call([*asked, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    ids = [passage["id"] for passage in data["context"]]
+    assert data["citations"] and all(row["supported"] and row["passage"] in ids for row in data["citations"])
+    assert data["citations"][0].keys() == {"sentence", "passage", "place", "supported"}
+    first = data["citations"][0]
+    assert data["answer"].startswith(f"{first['sentence'][:-1]} [{ids.index(first['passage']) + 1}].")
+    assert call([*asked, "answer.words=1"]) == 0  # whole sentences: the first one always
+    out = capsys.readouterr().out
+    assert out.startswith(f"Answer: {first['sentence'][:-1]} [") and out.splitlines()[0].count("[") == 1
+    assert f" *[{ids.index(first['passage']) + 1}] " in out and f"({first['place']})" in out
+    assert call([*asked, "answer.style=short"]) == 0
+    assert "[" not in capsys.readouterr().out.splitlines()[0]
+
+
+def test_what_no_passage_bears_out_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    said = '{"sentences": [{"text": "It was shot on Mars in 3001.", "passages": [1]}]}'
+    model = ["roles.reader=prompted", "llm=scripted", f"llm.default={json.dumps(said)}", "answer.style=sentence"]
+    assert call([QUESTION, *arguments, *model]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Answer: It was shot on Mars in 3001 [1].\n")
+    assert "Not borne out by the passage that it names:\n  - It was shot on Mars in 3001." in out
+
+
+def test_the_route_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["Where was the director of Solaris born?", *arguments, "method=routed"]) == 0
+    out = capsys.readouterr().out
+    assert "Route: multi_hop by rule R2 (passage_local 0." in out and "round 0, the question to chg: " in out
+    flat = ["method.failed=[]", "method.min_confidence=1"]
+    assert call([QUESTION, *arguments, "method=routed", *flat]) == 0
+    out = capsys.readouterr().out
+    assert "Route: passage_local by rule R3" in out
+    assert "Flat evidence does not suffice: on to the multi_hop route (reader: 0." in out
+    assert "round 0, the question to hybrid: " in out and "round 1, the question to chg: " in out
+
+
+def test_a_question_that_fails(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    broken = ["roles.reader=prompted", "llm=scripted", "llm.default=x", "budget.max_tokens=1"]
+    assert call([QUESTION, *arguments, *broken]) == 1
+    assert capsys.readouterr().out.startswith("failed: budget.max_tokens=1 is used up")
+    assert call([QUESTION, *arguments, *broken, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"].startswith("budget.max_tokens=1")
+
+
+@pytest.mark.slow
+def test_two_folders_of_one_name_do_not_share_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["index.embedder.model=hash", "index.text.language=blank:en", f"index.root={tmp_path / 'i'}",
+           "retriever=bm25", "method=single"]  # fmt: skip
+    one, two, copy, moved = (tmp_path / where / "notes" for where in ("one", "two", "copy", "moved"))
+    for folder, text in ((one, "Carl Holm built a lighthouse."), (two, "Rye bread."), (copy, "")):
+        folder.mkdir(parents=True)
+        (folder / "a.txt").write_text(text or (one / "a.txt").read_text())
+    assert call(["Who built it?", *own, f"data.path={one}"]) == 0
+    assert call(["Who built it?", *own, f"data.path={one}/../notes"]) == 0, "another way to write the same folder"
+    assert call(["Who built it?", *own, f"data.path={copy}"]) == 0, "the same documents"
+    assert call(["What is baked?", *own, f"data.path={two}"]) == 2
+    path = tmp_path / "i" / "notes"
+    assert f"index {path} is of data.path={copy}, and data.path={two} is another source" in capsys.readouterr().err
+    assert run(["index", "inspect", str(path)]) == 0
+    assert run(["index", "build", *own, f"data.path={two}"]) == 2
+    assert "is another source: give it an index of its own" in capsys.readouterr().err
+    assert call(["What is baked?", *own, f"data.path={two}", f"index.path={path}-2"]) == 0
+    assert call(["Who built it?", *own, f"data.path={copy}"]) == 0
+    (copy / "b.txt").write_text("A change of one's own folder is followed.")
+    assert call(["Who built it?", *own, f"data.path={copy}"]) == 0
+    copy.parent.rename(moved.parent)
+    (moved / "b.txt").write_text("So is one after it has moved.")
+    assert call(["Who built it?", *own, f"data.path={moved}"]) == 0
+
+
+def test_an_index_is_not_replaced_by_other_data_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["index.embedder.model=hash", "index.text.language=blank:en", f"index.path={tmp_path / 'i'}",
+           "retriever=bm25", "method=single"]  # fmt: skip
+    one, two = (tmp_path / name for name in ("one", "two"))
+    for folder, text in ((one, "Carl Holm built a lighthouse."), (two, "Rye bread is baked.")):
+        folder.mkdir()
+        (folder / "a.txt").write_text(text)
+    assert call(["Who built it?", *own, f"data.path={one}"]) == 0
+    before = (tmp_path / "i" / "manifest.json").read_bytes()
+    assert call(["What is baked?", *own, f"data.path={two}"]) == 2
+    assert f"is of data.path={one}, and data.path={two} is another source" in capsys.readouterr().err
+    for command in (["evaluate"], ["index", "build"]):
+        assert run([*command, *own, f"data.path={two}", f"run.root={tmp_path}"]) == 2
+    assert (tmp_path / "i" / "manifest.json").read_bytes() == before
+    assert call(["What is baked?", *own, f"data.path={two}", "index.replace=true", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["context"][0]["text"] == "Rye bread is baked."
+    assert call(["What is baked?", f"index.path={tmp_path / 'i'}", "retriever=bm25", "method=single"]) == 0
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ([], "error: give the question first, in quotes"),
+        (["configs/evaluate/sample.yaml"], "error: give the question first, in quotes"),
+        ([QUESTION, "data.pth=x"], "error: unknown setting 'data.pth'. Did you mean 'path'?"),
+        ([QUESTION, "index.path=nowhere"], "error: index.path=nowhere: there is no index; give the name of one"),
+        ([QUESTION, "index.path=nowhere", "retriever=bm25"], "error: index.path=nowhere: there is no index"),
+        ([QUESTION, "data.path=nowhere"], "error: nowhere: does not exist"),
+        ([QUESTION, "absent.yaml"], "error: config file 'absent.yaml' does not exist"),
+        (["--jsn", QUESTION], "Error: No such option: --jsn"),
+        ([QUESTION, "--method=bdtr"], "Error: No such option: --method"),
+    ],
+)
+def test_errors(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(given) == 2
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1].startswith(message) and out == ""
+
+
+def test_triples_of_somebody_are_neither_replaced_nor_taken_for_granted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "anna.txt").write_text("Anna Kowalska was born in Lublin. She builds violins.")
+    row = {"id": "anna.txt", "entities": ["Anna"], "triples": [["Anna", "born in", "Lublin"]]}
+    (tmp_path / "t.jsonl").write_text(json.dumps(row))
+    own = [f"data.path={tmp_path / 'docs'}", f"index.path={tmp_path / 'i'}", "retriever=hipporag", "method=single"]
+    own += ["index.embedder.model=hash", "index.text.language=blank:en"]
+    triples = ["index.extract.method=precomputed", f"index.extract.path={tmp_path / 't.jsonl'}"]
+    assert call(["Where was Anna born?", *own, *triples]) == 2
+    assert "holds no record of any passage; the passages are called 'anna.txt#1'" in capsys.readouterr().err
+    (tmp_path / "t.jsonl").write_text(json.dumps({**row, "id": "anna.txt#1"}))
+    assert call(["Where was Anna born?", *own, *triples]) == 0
+    assert call(["Where was Anna born?", *own]) == 2
+    assert "give index.extract.method=precomputed index.extract.path=" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_explain(arguments: list[str], indexes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([QUESTION, *arguments, "--explain"]) == 2
+    assert "--explain: retriever=bm25 has no paths to show; retriever=gfm has" in capsys.readouterr().err
+    torch.manual_seed(0)
+    encoder = encoder_record(HashEmbedder())
+    save_checkpoint(tmp_path, Checkpoint(QueryGNN(GNNConfig(dim=8), HashEmbedder.dim), encoder=encoder))
+    ask = [QUESTION, SAMPLE, "index.embedder.model=hash", f"index.root={indexes}",
+           "index.text.language=blank:en", "retriever=gfm", f"gnn.checkpoint={tmp_path}", "method=single"]  # fmt: skip
+    assert call([*ask, "--explain", "--json"]) == 0
+    reasons = json.loads(capsys.readouterr().out)["reasons"]
+    assert reasons and {"query", "id", "steps", "score"} == reasons[0].keys() and reasons[0]["query"] == QUESTION
+    assert call([*ask, "--explain"]) == 0
+    out = capsys.readouterr().out
+    assert "Paths behind the evidence" in out and f"({reasons[0]['id']}), asked: {QUESTION}" in out

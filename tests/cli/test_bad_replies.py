@@ -1,0 +1,209 @@
+"""A server that fails in each way for some questions: every summary of the run shows exactly how often, by role."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.cli import app
+from gnnrag.llm import openai
+from gnnrag.llm.base import Message, Request
+from gnnrag.metrics.comparison import load_runs
+from gnnrag.metrics.replies import by_role, described, remarks
+from gnnrag.pages.comparison import build_model
+from gnnrag.types import Prediction
+from tests.helpers.http_stub import Behaviour, Handler, StubServer, ok, status, stub
+from tests.helpers.indexes import REPOSITORY
+from tests.helpers.replies import REFUSAL, good, prompt_of
+
+SAMPLE = REPOSITORY / "data/sample"
+QUESTIONS = [json.loads(row)["question"] for row in (SAMPLE / "questions.dev.jsonl").read_text().splitlines()]
+LATE = "too late"  # a reply that counts as none within the time limit: nobody waits here
+# The role, what the server says instead of a good reply, and for how many questions: no two are asked for one.
+WAYS: list[tuple[str, Behaviour, int]] = [
+    ("reader", ok("Thought: She was born\nAnswer: Kal", finish="length"), 1),
+    ("reader", ok("Kalmar"), 2),
+    ("reader", ok(REFUSAL), 2),
+    ("reader", ok(""), 3),
+    ("reader", ok("Thought: " + "the same thing and " * 40), 4),
+    ("reader", ok("Answer: The answer to this question is:"), 5),
+    ("reader", status(500, "overloaded"), 1),
+    ("reader", ok(LATE), 1),
+    ("verifier", ok("as you can see"), 2),
+    ("verifier", ok('{"selected": [999]}'), 1),
+    ("chain", ok("Chain:\nno facts found"), 1),
+    ("thoughts", ok("Fast Thought: The answer is Kalmar."), 2),
+]
+ASKED = sum(count for *_, count in WAYS)
+OF_QUESTION = dict(zip(QUESTIONS, [way for way in WAYS for _ in range(way[2])], strict=False))
+# What cannot be read is asked for once more. A reply of the server costs 7 tokens and 3.
+WANTED = {
+    "reader": {
+        "asked": 40, "bad": 34, "calls": 38, "prompt_tokens": 266, "completion_tokens": 114, "cost": 0.494,
+        "malformed": 30, "errors": 2, "unlabelled": 2, "cut_off": 2, "empty": 6, "refused": 4, "loop": 8,
+        "no_answer": 10, "timeout": 1, "fallback": 17,
+    },
+    "verifier": {
+        "asked": 28, "bad": 6, "calls": 28, "prompt_tokens": 196, "completion_tokens": 84, "cost": 0.364,
+        "malformed": 6, "out_of_range": 2, "fallback": 3,
+    },
+    "chain": {
+        "asked": 26, "bad": 2, "calls": 26, "prompt_tokens": 182, "completion_tokens": 78, "cost": 0.338,
+        "malformed": 2, "no_fact": 2, "fallback": 1,
+    },
+    "thoughts": {
+        "asked": 25, "bad": 2, "calls": 25, "prompt_tokens": 175, "completion_tokens": 75, "cost": 0.325, "leaked": 2,
+    },
+}  # fmt: skip
+TOLD = {
+    "reader": "warning: reader: 34 of 40 replies are bad (85%): 30 malformed, 2 errors, 2 unlabelled; 2 cut off, "
+    "6 empty, 4 refused, 8 loop, 10 no answer, 1 timeout, 17 results from a fallback",
+    "verifier": "warning: verifier: 6 of 28 replies are bad (21%): 6 malformed; 2 out of range, "
+    "3 results from a fallback",
+    "chain": "note: chain: 2 of 26 replies are bad (8%): 2 malformed; 2 no fact, 1 results from a fallback",
+    "thoughts": "note: thoughts: 2 of 25 replies are bad (8%): 2 leaked",
+}
+
+
+def failing(handler: Handler, body: dict[str, Any]) -> None:
+    """Fail as the question has it, and else reply well."""
+    request = Request(tuple(Message(m["role"], m["content"]) for m in body["messages"]))
+    role, behaviour, _ = next(way for text, way in OF_QUESTION.items() if text in request.messages[-1].content)
+    (behaviour if prompt_of(request) == role else ok(good(request)))(handler, body)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[StubServer]:
+    with stub(default=failing) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def settings(server: StubServer, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Of a run whose two parts have ended."""
+    root, real = tmp_path_factory.mktemp("run"), openai.text_of
+
+    def read(content: Any) -> str:
+        if (text := real(content)) == LATE:
+            raise TimeoutError
+        return text
+
+    given = [
+        f"data.path={SAMPLE}", f"data.limit={ASKED}", f"index.path={root / 'index'}", "index.embedder.model=hash",
+        "index.text.language=blank:en", "retriever=bm25", "method=bdtr", "method.max_rounds=1", "llm_cache=null",
+        *(f"roles.{role}=prompted" for role in WANTED), f"llm.base_url={server.url}", "llm.api_key_env=null",
+        "llm.max_retries=1", "llm.price_in=1000",
+        "llm.price_out=2000", f"run.root={root / 'runs'}"
+    ]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(openai, "text_of", read)
+        assert [app.run(["evaluate", *given, f"shard={part}"]) for part in ("1/2", "2/2")] == [0, 0]
+    return given
+
+
+@pytest.fixture(scope="module")
+def run(settings: list[str]) -> Path:
+    """The parts together."""
+    assert app.run(["evaluate", *settings, "shard=merge"]) == 1, "a role failed in more than half of its calls"
+    (metrics,) = Path(settings[-1].partition("=")[2]).glob("*/metrics.json")
+    return metrics.parent
+
+
+def shown(out: str) -> dict[str, dict[str, float]]:
+    """Return the counts of each role in a table for people."""
+    lines = out[out.index("\n┃ replies ") :].partition("└")[0].splitlines()
+    (_, *roles), *rows = [cells for line in lines if len(cells := re.split("[│┃]", line)[1:-1]) > 1]
+    found: dict[str, dict[str, float]] = {role.strip(): {} for role in roles}
+    for what, *cells in rows:
+        for role, cell in zip(found, cells, strict=True):
+            found[role] |= {what.strip().replace(" ", "_"): float(cell.split()[0])} if cell.strip() else {}
+    return found
+
+
+def without_calls(counts: dict[str, float]) -> dict[str, float]:
+    return {kind: count for kind, count in counts.items() if kind != "calls"}
+
+
+SHOWN = {role: without_calls(counts) for role, counts in WANTED.items()}
+
+
+@pytest.mark.slow
+def test_merged_parts_and_a_run_that_goes_on_say_it_and_end_with_code_1(
+    run: Path, settings: list[str], server: StubServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = len(server.bodies)
+    assert json.loads((run / "metrics.json").read_text())["replies"] == WANTED
+    for more, code in (["run.retry_failed=false"], 1), (["shard=merge", "run.max_bad_replies=null"], 0):
+        capsys.readouterr()
+        assert app.run(["evaluate", *settings, *more]) == code
+        out, err = capsys.readouterr()
+        assert shown(out) == SHOWN and "44 (37%)" in out and out.endswith(f"{run}\n")
+        lines = err.splitlines()
+        assert {line.split(": ")[1]: line for line in lines if "replies are bad" in line} == TOLD
+        assert sum(line.startswith("error: ") for line in lines) == code
+        assert code == 0 or "run.max_bad_replies=0.5 allows: reader (85%). Rows and metrics are written" in lines[-1]
+    assert len(server.bodies) == asked, "counted from the rows"
+
+
+@pytest.mark.slow
+def test_the_comparison_page_says_it(
+    run: Path, settings: list[str], server: StubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = len(server.bodies)
+    assert app.run(["compare", str(run), str(run)]) == 0
+    out = capsys.readouterr().out
+    assert shown(out) == SHOWN and "44 (37%)" in out
+    page = build_model([run, run], load_runs([run, run])).head["runs"][0]
+    assert page["metrics"]["replies"] == WANTED
+    assert [note.partition(" in the ")[2] for note in page["notes"] if "replies are bad" in note] == [
+        f"role {TOLD[role].partition(': ')[2]}." for role in sorted(TOLD)
+    ]
+    assert len(server.bodies) == asked
+
+
+@pytest.mark.slow
+def test_a_run_without_them_has_no_columns(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that was scored before they were counted, and one whose roles asked no model."""
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "scores.jsonl").write_bytes((run / "scores.jsonl").read_bytes())
+    metrics = json.loads((run / "metrics.json").read_text())
+    (old / "metrics.json").write_text(json.dumps({**metrics, "replies": {}}))
+    assert app.run(["compare", str(old)]) == 0
+    assert "replies" not in capsys.readouterr().out
+    offline = Prediction("q", "", (), (), 0, {"roles": {"thoughts": {"answer_leak": 1}}}, 0.0)
+    assert by_role([offline, Prediction("q", "", (), (), 0, {}, 0.0)]) == {}
+
+
+def test_the_writers_of_an_index_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    given = [
+        f"data.path={SAMPLE}", f"index.path={tmp_path / 'index'}", "index.embedder.model=hash",
+        "index.text.language=blank:en", "index.writers.summary=prompted", "llm=scripted", "llm.default='<think>'",
+        "llm_cache=null",
+    ]  # fmt: skip
+    assert app.run(["index", "build", "--stages=tree", *given]) == 0
+    found = shown(capsys.readouterr().out)["summary"]
+    assert found["asked"] == found["bad"] == found["malformed"] == 2 * found["fallback"] > 0
+    assert f"index, stage tree: warning: summary: {described(found)}" in caplog.messages
+
+
+def test_any_flag_is_counted_and_limits_are_shares() -> None:
+    rows = [
+        {"calls": 4, "odd_flag": 2, "triples_partial": 1},
+        {"calls": 6, "llm_error": 1, "late_marker": 6},
+    ]
+    found = by_role(Prediction("q", "", (), (), 0, {"roles": {"triples": row}}, 0.0) for row in rows)
+    want = {"asked": 11, "bad": 1, "calls": 10, "errors": 1, "fallback": 1}
+    want |= {"odd_flag": 2, "late_marker": 6}
+    assert found == {"triples": want}
+    assert described(want) == "1 of 11 replies are bad (9%): 1 errors; 6 late marker, 1 results from a fallback"
+    levels = {(warn, most): [line.split(":")[0] for line in remarks(found, warn, most)]
+              for warn, most in ((0.1, 0.5), (0.05, 0.5), (None, None), (0, 0.09))}  # fmt: skip
+    assert list(levels.values()) == [["note"], ["warning"], ["note"], ["warning", "error"]]

@@ -1,0 +1,144 @@
+"""The comparison script on two runs whose scores are written by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gnnrag.cli.app import run
+from gnnrag.cli.console import difference, p_value
+from gnnrag.errors import GnnragError
+
+METRIC = "answer/em"
+
+
+def main(arguments: list[str]) -> int:
+    return run(["compare", *arguments, "--debug"])
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[str]:
+    paths = []
+    for name, values in (("one", (1, 1, 0, 0)), ("two", (1, 0, 1, 1))):
+        path = tmp_path / name
+        path.mkdir()
+        rows = [{"question_id": f"q{i}", "type": "t", "has_gold": True, METRIC: v} for i, v in enumerate(values)]
+        (path / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        groups = {"short": {"count": 4, METRIC: sum(values) / 4}}
+        rounds = [{"round": 0, "questions": 4, "queries": 1.0, "reached": 0.5}]
+        metrics = dict.fromkeys(("retrieval/recall@2", "retrieval/recall@5", "retrieval/mrr", "answer/f1"), 0.0)
+        metrics |= dict.fromkeys(("cost/retriever_calls", "cost/llm_calls", "cost/prompt_tokens"), 0.0)
+        metrics |= {"cost/completion_tokens": 0.0, "failed": 0, METRIC: sum(values) / 4}
+        metrics |= {"by_length": groups, "by_type": groups, "by_round": rounds}
+        (path / "metrics.json").write_text(json.dumps(metrics))
+        paths.append(str(path))
+    return paths
+
+
+def test_who_is_right_where(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*runs, "--metric", METRIC, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    shares = {"both": 0.25, "first only": 0.25, "second only": 0.5, "neither": 0.0}
+    assert found["overlap"] == [{"run": "two", "metric": METRIC, **shares}]
+    (row,) = found["differences"]
+    assert (row["difference"], row["better"], row["worse"], row["same"], row["test"]) == (0.25, 2, 1, 1, "mcnemar")
+
+
+def test_a_resampled_p_value_at_its_floor_is_a_bound_and_the_tests_are_named(
+    runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path, value in zip(runs, (0.25, 0.75), strict=True):
+        rows = [
+            {"question_id": f"q{i}", "type": "t", "has_gold": True, METRIC: 0, "answer/f1": value} for i in range(16)
+        ]
+        (Path(path) / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    exact, resampled = ["--metric", METRIC], ["--metric", "answer/f1"]
+    assert main([*runs, *exact, *resampled, "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["differences"]
+    assert (first["p"], first["p_floor"]) == (1.0, 0.0)
+    assert second["p"] == second["p_floor"] == pytest.approx(2 / 1001, abs=1e-6)
+    mcnemar = "McNemar's exact test where every question scores 0 or 1"
+    bootstrap = "a paired bootstrap of the questions"
+    for flags, tests in (
+        (exact, mcnemar),
+        (resampled, bootstrap),
+        ([*exact, *resampled], f"{mcnemar}, else {bootstrap}"),
+    ):
+        assert main([*runs, *flags]) == 0
+        out = capsys.readouterr().out
+        assert f"p: {tests}; *: below 0.05\n" in out
+        assert ("<= 0.002" in out) == (resampled[1] in flags) and ("1.0000" in out) == (METRIC in flags)
+    assert difference(second) == "+0.500 [+0.500, +0.500] p <= 0.002"
+    assert difference({**second, "p": 0.004}) == "+0.500 [+0.500, +0.500] p 0.004"
+    assert p_value({"p": 0.0, "p_floor": 0.0}, "<0.0001") == "<0.0001", "an exact test has no floor"
+
+
+def test_groups_and_rounds(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*runs, "--metric", METRIC, "--by", "length"]) == 0
+    out = capsys.readouterr().out
+    assert "short" in out and "0.75" in out
+    assert main([*runs, "--metric", METRIC, "--by", "round"]) == 0
+    out = capsys.readouterr().out
+    assert "reached: share of the gold passages" in out and "pool: Recall@5 of all that was found so far" in out
+
+
+def test_a_benchmark_without_hops(runs: list[str]) -> None:
+    with pytest.raises(GnnragError, match="no figures by hops"):
+        main([*runs, "--metric", METRIC, "--by", "hops"])
+
+
+def test_runs_of_one_folder_name_are_told_apart(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "deep" / "two"
+    shutil.copytree(runs[0], other)
+    given = [runs[0], runs[1], str(other), runs[1]]
+    assert main([*given, "--metric", METRIC, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    two = f"{tmp_path.name}/two"
+    assert list(found["runs"]) == ["one", two, "deep/two", f"{two} (2)"]
+    assert [found["runs"][name][METRIC] for name in found["runs"]] == [0.5, 0.75, 0.5, 0.75]
+    assert [(row["run"], row["at"], row["difference"]) for row in found["differences"]] == [
+        (two, 1, 0.25),
+        ("deep/two", 2, 0.0),
+        (f"{two} (2)", 3, 0.25),
+    ]
+    assert main([*given, "--metric", METRIC, "--by", "length"]) == 0
+    groups = capsys.readouterr().out.rpartition("count")[2]
+    assert groups.count("deep/two") == 1
+
+
+def test_a_folder_that_is_no_run_or_no_page(runs: list[str], tmp_path: Path) -> None:
+    with pytest.raises(GnnragError, match=r"is no run: .*; runs in it are one, two$"):
+        main([runs[0], str(tmp_path)])
+    with pytest.raises(GnnragError, match="none does not exist"):
+        main([runs[0], str(tmp_path / "none")])
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "meta.json").write_text("{}")
+    with pytest.raises(GnnragError, match="cut"):
+        main([runs[0], str(tmp_path / "cut")])
+
+
+def test_differences_by_type_leave_out_what_is_not_defined(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    name = "text/rouge_l"
+    for path, value in zip(runs, (0.2, 0.6), strict=True):
+        rows = [
+            {"question_id": f"q{i}", "type": "long" if i > 1 else "short", "has_gold": False}
+            | {METRIC: 1 if i < 2 else None, "retrieval/recall@5": None, name: value if i > 1 else None}
+            for i in range(4)
+        ]
+        (Path(path) / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main([*runs, "--by", "type", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["metric"], row["questions"]) for row in found["differences"]] == [(METRIC, 2), (name, 2)]
+    by_type = [(row["type"], row["metric"], row["difference"]) for row in found["differences_by_type"]]
+    assert by_type == [("long", name, 0.4), ("short", METRIC, 0.0)]
+    assert main([*runs, "--by", "type"]) == 0
+    assert "one: long" in capsys.readouterr().out
+    with pytest.raises(
+        GnnragError, match=r"no question of one and two has retrieval/recall@5; they have answer/em, text/"
+    ):
+        main([*runs, "--metric", "retrieval/recall@5"])

@@ -1,0 +1,172 @@
+"""`inference/evaluate.py` as a person calls it: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.cli.app import run
+from gnnrag.cli.console import NO_GOLD, NO_SHORT
+from gnnrag.cli.evaluate import failures
+from gnnrag.types import Prediction
+
+ROOT = Path(__file__).resolve().parents[2]
+HASH = ["index.embedder.model=hash", "index.text.language=blank:en", "retriever=bm25", "data.limit=4"]
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    return [
+        *HASH,
+        f"data.path={ROOT / 'data' / 'sample'}",
+        f"index.root={tmp_path / 'i'}",
+        f"run.root={tmp_path / 'r'}",
+    ]
+
+
+def call(arguments: list[str]) -> int:
+    return run(["evaluate", *arguments])
+
+
+def test_without_a_config_the_sample_is_scored_as_its_config_says(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(ROOT)
+    assert call([*HASH, "method=single", f"index.root={tmp_path / 'i'}", f"run.root={tmp_path / 'r'}"]) == 0
+    (metrics,) = tmp_path.glob("r/*/metrics.json")
+    assert json.loads(metrics.read_text())["settings"]["skip_no_gold"] is True
+
+
+FIRST = "note: data.limit=4 takes the first questions of a file; data.sample=4 draws by type"
+
+
+def test_a_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(arguments) == 0
+    out, err = capsys.readouterr()
+    path = Path(out.strip().splitlines()[-1])
+    assert (path / "predictions.jsonl").is_file(), "the last line is the run directory"
+    assert path.name.startswith("sample-dev-bdtr-bm25-offline-")
+    assert "bdtr / bm25" in out and "Recall@5" in out and "EM" in out
+    assert err == f"{FIRST}\n", "bars are for terminals"
+    assert json.loads((path / "metrics.json").read_text())["questions"] == 4
+
+    assert call(arguments) == 0
+    again, err = capsys.readouterr()
+    assert again == out and "4 of 4 questions were answered before" in err, "nothing was left to do"
+
+
+def test_a_config_file_and_overrides(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own.yaml").write_text("method: single\nroles: oracle\n")
+    assert call([str(tmp_path / "own.yaml"), *arguments, "roles.reader=offline"]) == 0
+    assert "sample-dev-single-bm25-oracle+reader.offline-" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_long_answers_without_gold_passages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "own"
+    data.mkdir()
+    texts = [
+        "Surgery removes the tumour early on.",
+        "Radiation follows surgery in most of the cases.",
+        "Drugs come last.",
+    ]
+    passages = [{"id": f"p{i}", "title": "", "text": text} for i, text in enumerate(texts)]
+    (data / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in passages))
+    rows = [
+        {"id": f"q{i}", "question": f"What is known of {word}?", "answers": [text], "type": type_}
+        for i, (word, text, type_) in enumerate(zip(("tumours", "radiation", "most cases"), texts, "aab", strict=True))
+    ]
+    rows[2]["answers"] = ["They are followed by radiation after the surgery."]
+    (data / "questions.dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [*HASH[:-1], f"data.path={data}", f"index.root={tmp_path / 'i'}", f"run.root={tmp_path / 'r'}"]
+    assert call([*arguments, "method=single"]) == 0
+    out = capsys.readouterr().out
+    assert NO_GOLD in out and NO_SHORT in out and "Recall" not in out and "EM " not in out and "factual" not in out
+    assert "coverage@1000" in out and "rouge_l" in out and "floor" in out and "embedder: hash (hash-256)" in out
+    metrics = json.loads((Path(out.splitlines()[-1]) / "metrics.json").read_text())
+    assert metrics["retrieval/recall@5"] is None and metrics["answer/em"] is None
+    assert metrics["text/context_coverage_lexical@1000"] > 0.9 and metrics["by_type"]["b"]["text/rouge_l"] is not None
+    assert metrics["texts"]["long"] == 3 and metrics["settings"]["long"]["least_support"] == 0.5
+    assert call([*arguments, "method=single", "metrics.long.tokenizer=nowhere"]) == 2
+    assert run(["table", *arguments, "--retrievers=bm25,dense", "--markdown"]) == 0
+    table = capsys.readouterr().out
+    assert "| coverage |" in table and "| bm25 |" in table
+
+
+def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    rules = "llm.rules=[{match: '.', reply: 'Answer: x'}]"
+    assert call([*arguments, "roles=prompted", "llm=scripted", rules, "budget.max_tokens=1"]) == 1
+    out, err = capsys.readouterr()
+    assert "4 of 4 questions failed, all of them: nothing was measured; the same command tries them again" in err
+    assert "4 x budget.max_tokens=1 is used up (...)" in err
+    assert "Recall" not in out and Path(out.strip()).is_dir(), "zeros of nothing look like a result"
+    rows = [Prediction(f"q{i}", "", (), (), 0, {}, 0.0, "down" if i else None) for i in range(3)]
+    assert failures(rows).splitlines() == [
+        "2 of 3 questions failed, they score 0; the same command tries them again", "  2 x down"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "extra, named",
+    [
+        (["data.pth=x"], ["data.pth", "path"]),
+        (["retriever=dnse"], ["retriever", "dense"]),
+        (["retriever=dense", "retriever.search=ivf"], ["retriever.search", "flat"]),
+        (["method=bdtr", "method.promotion=x"], ["method.promotion", "exempt"]),
+        (["seed=many"], ["seed"]),
+        (["absent.yaml"], ["absent.yaml"]),
+        (["data.path=nowhere"], ["nowhere"]),
+        (["data.split=dvv"], ["dvv"]),
+        (["data.limit=0"], ["limit"]),
+        (["index.embedder.backend=cuda", "index.embedder.model=embedded"], ["index.embedder.backend"]),
+        (["roles.verifier=offlin"], ["roles.verifier", "offline"]),
+        (["concurrency=0"], ["concurrency"]),
+    ],
+)
+def test_errors_are_one_line_and_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], extra: list[str], named: list[str]
+) -> None:
+    assert call([*arguments, *extra]) == 2
+    out, err = capsys.readouterr()
+    (line,) = [line for line in err.splitlines() if line.startswith("error:")]
+    assert all(name in line for name in named) and "Traceback" not in err and out == ""
+
+
+@pytest.mark.slow
+def test_a_run_in_parts(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (2, 3):
+        assert call([*arguments, f"shard={number}/3"]) == 0
+        out, err = capsys.readouterr()
+        assert out.strip().endswith(f"shards/{number}-of-3") and len(out.splitlines()) == 1, "only the whole is scored"
+    assert call([*arguments, "shard=merge"]) == 2
+    assert "shard=1/3" in capsys.readouterr().err
+    assert call([*arguments, "shard=1/3"]) == 0 and call([*arguments, "shard=merge"]) == 0
+    merged = capsys.readouterr().out
+    assert "Recall@5" in merged
+    assert call(arguments) == 0
+    again, err = capsys.readouterr()
+    assert again.splitlines()[-1] == merged.splitlines()[-1] and "4 of 4 questions were answered before" in err
+    assert call([*arguments, "shard=9/9"]) == 0, "a shard without questions"
+
+
+@pytest.mark.slow
+def test_a_part_in_which_every_question_failed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether anything was measured is known once all parts are together, and the merge waits for their success."""
+    rules = "llm.rules=[{match: '.', reply: 'Answer: x'}]"
+    dots = [*arguments, "roles=prompted", "llm=scripted", rules, "budget.max_tokens=1"]
+    assert call([*dots, "shard=1/2"]) == 0 and call([*dots, "shard=2/2"]) == 0
+    assert "2 of 2 questions failed" in capsys.readouterr().err
+    assert call([*dots, "shard=merge"]) == 1
+
+
+@pytest.mark.slow
+def test_as_a_process(arguments: list[str]) -> None:
+    """From another folder, as `gnnrag evaluate`."""
+    done = subprocess.run(
+        [sys.executable, "inference/evaluate.py", *arguments, "data.limit=1", "method=single"],
+        capture_output=True, text=True, cwd=ROOT, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.splitlines()[-1]).is_dir()

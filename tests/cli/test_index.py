@@ -1,0 +1,218 @@
+"""`gnnrag index`: build, add and remove documents, inspect, verify, estimate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.cli.app import run
+from gnnrag.config import EmbedderConfig
+from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.index.build import build_index
+from gnnrag.index.index import Index
+from gnnrag.types import Passage
+from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS
+
+
+def index(*arguments: Any) -> int:
+    """Run `gnnrag index`; an error of ours is raised."""
+    return run(["index", *map(str, arguments), "--debug"])
+
+
+def build(data: Path, path: Path, *more: str) -> int:
+    return index("build", *HASH_DOTS, f"data.path={data}", f"index.path={path}", *more)
+
+
+def write_corpus(folder: Path, passages: Sequence[Passage]) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(asdict(p)) + "\n" for p in passages), "utf-8")
+    return folder
+
+
+def write_documents(folder: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def reported(root: Path) -> list[str]:
+    return [row["file"] for row in json.loads((root / "documents.json").read_text("utf-8"))["documents"]]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_corpus(tmp_path / "corpus", CORPUS)
+
+
+@pytest.fixture
+def root(tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    build(corpus, tmp_path / "index")
+    capsys.readouterr()
+    return tmp_path / "index"
+
+
+def test_a_build_prints_what_it_did_and_where(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for done in ("built text, hierarchy, lexical, embeddings in ", "nothing to do in "):
+        assert build(corpus, tmp_path / "index") == 0
+        first, last = capsys.readouterr().out.splitlines()
+        assert first.startswith(done) and first.endswith(" s; 6 passages") and last == str(tmp_path / "index")
+    assert Index(tmp_path / "index").ids == [p.id for p in CORPUS]
+
+
+def test_some_stages(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build(corpus, tmp_path / "index", "--stages=lexical,hierarchy")
+    assert capsys.readouterr().out.startswith("built text, hierarchy, lexical in ")
+    assert not Index(tmp_path / "index").has("embeddings")
+    with pytest.raises(ConfigError, match="graph"):
+        build(corpus, tmp_path / "index", "--stages=graph")
+
+
+def test_a_config_file_gives_settings_and_the_default_folder(corpus: Path, tmp_path: Path) -> None:
+    settings = f"retriever: dense\ndata: {{path: {corpus}}}\nindex: {{root: {tmp_path}/i, embedder: {{model: hash}}}}\n"
+    (tmp_path / "my.yaml").write_text(settings)
+    index("build", tmp_path / "my.yaml", "index.text.title_mode=own")
+    config = Index(tmp_path / "i" / "corpus").config
+    assert (config.embedder, config.text.title_mode) == (EmbedderConfig(model="hash"), "own")
+
+
+def test_own_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trip = "# A trip\n\nWe went to Missolonghi.\n\n## Food\n\nFish.\n"
+    folder, root = (
+        write_documents(tmp_path / "notes", deep__trip_md=trip, list_txt="Bread.", empty_txt=""),
+        tmp_path / "i",
+    )
+    (folder / "photo.png").write_bytes(b"\x89PNG")
+    build(folder, root)
+    out, err = capsys.readouterr()
+    assert "; 3 passages" in out and "photo.png" in err and "empty.txt" in err
+    assert Index(root).ids == ["deep/trip.md#1", "deep/trip.md#2", "list.txt#1"]
+    assert [p.title for p in Index(root).passages] == ["A trip", "A trip > Food", "list"]
+    write_documents(folder, list_txt="Bread only.")
+    index("add", root, folder)
+    assert Index(root).passages[2].text == "Bread only."
+
+
+def test_add_replaces_known_ids_and_appends_others(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = [replace(CORPUS[1], text="Edited."), replace(CORPUS[0], id="p9")]
+    assert index("add", root, write_corpus(tmp_path / "more", new)) == 0
+    assert "; 7 passages" in capsys.readouterr().out
+    assert list(Index(root).passages) == [CORPUS[0], new[0], *CORPUS[2:], new[1]]
+    index("add", root, tmp_path / "more")
+    assert capsys.readouterr().out.startswith("nothing to do")
+
+
+def test_remove(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert index("remove", root, "p1", "p5") == 0
+    assert "; 4 passages" in capsys.readouterr().out
+    with pytest.raises(DataError, match="p1"):
+        index("remove", root, "p1")
+    assert Index(root).ids == ["p2", "p3", "p4", "p6"]
+
+
+def test_a_document_that_got_shorter_leaves_nothing_behind(tmp_path: Path) -> None:
+    long = "\n\n".join(f"Part {i} of the text. " + "word " * 20 for i in range(4))
+    folder = write_documents(
+        tmp_path / "docs", a_txt=long, deep__a_txt=long.replace("word", "sea"), gone_txt=long.replace("word", "hill")
+    )
+    root = tmp_path / "index"
+    build(folder, root, "data.chunk_words=30", "--stages=lexical")
+    before = set(Index(root).ids)
+    assert {"a.txt#4", "deep/a.txt#4", "gone.txt#4"} <= before
+    write_documents(folder, a_txt=long[: len(long) // 2], gone_txt="")
+    index("add", root, folder)
+    assert set(Index(root).ids) == before - {"a.txt#3", "a.txt#4", *(f"gone.txt#{i}" for i in range(1, 5))}
+
+
+def test_the_report_is_kept_with_the_index_and_follows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, root = write_documents(tmp_path / "docs", a_txt="A first text."), tmp_path / "index"
+    (folder / "b.png").write_bytes(b"x")
+    build(folder, root, "--stages=lexical")
+    assert "b.png" in capsys.readouterr().err and reported(root) == ["a.txt", "b.png"]
+    write_documents(tmp_path, c_md="# C\n\nA third text.")
+    index("add", root, tmp_path / "c.md")
+    assert reported(root) == ["a.txt", "b.png", "c.md"]
+    index("remove", root, "a.txt")
+    assert reported(root) == ["b.png", "c.md"] and Index(root).ids == ["c.md#1"]
+
+
+def test_a_document_goes_with_all_its_passages(root: Path, tmp_path: Path) -> None:
+    long = "\n\n".join(f"Part {i}. " + "word " * 120 for i in range(2))
+    write_documents(tmp_path / "docs", a_txt=long, aXtxt_txt="Another.", deep__b_txt="A third one.")
+    index("add", root, tmp_path / "docs")
+    assert {"a.txt#1", "a.txt#2"} <= set(Index(root).ids)
+    index("remove", root, "a.txt", "p1", "deep/b.txt")
+    assert Index(root).ids == [*(p.id for p in CORPUS if p.id != "p1"), "aXtxt.txt#1"]
+    with pytest.raises(DataError, match=r"a\.txt"):
+        index("remove", root, "a.txt")
+
+
+def test_inspect_has_a_row_for_each_stage(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert index("inspect", root) == 0
+    out = capsys.readouterr().out
+    assert all(text in out for text in ("hierarchy", "lexical", "embeddings", "256 dim"))
+    assert "cut off" not in out
+
+
+def test_inspect_shows_graphs_and_gaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_index(tmp_path / "index", CORPUS, HASH)
+    index("inspect", tmp_path / "index")
+    out = capsys.readouterr().out
+    assert all(text in out for text in ("knowledge", "connected parts", "hubs", "isolated", "malformed"))
+    index("inspect", tmp_path / "index", "--json")
+    report = json.loads(capsys.readouterr().out)
+    assert [graph["name"] for graph in report["graphs"]] == ["knowledge", "entity_graph", "hierarchy"]
+    assert report["extraction"]["passages"] == len(CORPUS)
+
+
+@pytest.mark.parametrize("more", [["--entity=lord byron"], ["--question", "Where was Ada Lovelace born?"], []])
+def test_a_page_is_drawn(more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, page = tmp_path / "index", tmp_path / "deep" / "page.html"
+    build_index(root, CORPUS, HASH, ["knowledge"])
+    assert index("inspect", root, "--html", page, *more) == 0
+    assert capsys.readouterr().out == f"{page}\n" and "<title>" in page.read_text("utf-8")
+
+
+def test_what_cannot_be_drawn_is_named(root: Path, tmp_path: Path) -> None:
+    build_index(root, CORPUS, HASH, ["knowledge"])
+    with pytest.raises(GnnragError, match="Nobody"):
+        index("inspect", root, "--html", tmp_path / "x.html", "--entity=Nobody")
+
+
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (["build", "none.yaml"], "none.yaml"),
+        (["build", "retriever=dense", "index.pth=x"], "index.pth"),
+        (["build", "retriever=dense", "data.path=/no/such"], "/no/such"),
+        (["add", "/no/such", "README.md"], "gnnrag index"),
+        (["remove", "/no/such", "x"], "/no/such"),
+        (["inspect", "/no/such"], "/no/such"),
+    ],
+)
+def test_mistakes_are_one_line_and_code_2(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["index", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.startswith("error: ") and named in err and err.count("\n") == 1
+
+
+def test_the_cost_of_extraction_is_estimated(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [f"data.path={corpus}", "index.extract.format=lightrag", "llm.price_in=100000", "llm.price_out=1"]
+    assert index("estimate", *settings) == 0
+    lines = [line.split("│") for line in capsys.readouterr().out.splitlines()]
+    rows = {cells[1].strip(): cells[2].strip() for cells in lines if len(cells) == 4}
+    prompt, completion = (int(rows[f"{kind} tokens"].replace(",", "")) for kind in ("prompt", "completion"))
+    assert (rows["passages"], rows["calls"]) == ("5", "10")
+    assert float(rows["cost"].replace(",", "")) == pytest.approx(prompt / 10 + completion / 1e6, abs=0.01)
+    index("estimate", f"data.path={corpus}", "llm.model=small")
+    assert "price_in" in capsys.readouterr().err

@@ -1,0 +1,246 @@
+"""An index folder: artefacts made when first read, changes, what a kill leaves, whose data it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gnnrag.config import ExtractConfig
+from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
+from gnnrag.index.build import build_index, collect_garbage, update_index
+from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.index import STAGES, Index
+from gnnrag.io import exclusive_lock
+from gnnrag.types import Passage
+from tests.helpers.indexes import CORPUS, HASH, REPOSITORY, artefacts, build, config, environment
+
+OFFLINE = [name for name in STAGES if name not in ("reports", "tree")]
+NEW = Passage("p9", "Rome", "Rome lies on the Tiber.")
+
+
+def test_an_artefact_is_made_when_it_is_first_read(tmp_path):
+    assert build(tmp_path / "i", names=[]) == []
+    index = Index(tmp_path / "i")
+    assert not index.has("embeddings") and list(index.passages) == list(CORPUS)
+    assert index.passage_vectors == pytest.approx(HashEmbedder().encode([p.content for p in CORPUS]))
+    assert index.has("embeddings") and not index.has("lexical")
+    assert index.fingerprint.keys() == {"embeddings"}
+    assert "lord byron" in index.titles and index.has("hierarchy")
+
+
+def test_every_artefact_is_built_and_read_back(tmp_path):
+    assert set(build(tmp_path / "i")) == set(STAGES)
+    index = Index(tmp_path / "i")
+    assert build(tmp_path / "i") == [] and all(index.read(name) is not None for name in STAGES)
+    assert build(tmp_path / "i", settings=config("hash", title_mode="own"), names=["lexical"]) == []
+    assert index.lookup(["p3"])[0].text.startswith("A note")
+
+
+@pytest.mark.parametrize(
+    ("change", "made"),
+    [
+        ({"graph": replace(HASH.graph, synonym_threshold=0.9)}, {"entity_graph"}),
+        ({"communities": replace(HASH.communities, max_cluster_size=5)}, {"communities", "reports"}),
+        ({"extract": ExtractConfig(terms="on")}, {"extraction"}),
+    ],
+)
+def test_settings_make_anew_what_they_decide(tmp_path, change, made):
+    build(tmp_path / "i")
+    again = set(build(tmp_path / "i", settings=replace(HASH, **change)))
+    assert made <= again and not {"text", "lexical", "embeddings", "hierarchy"} & again
+    assert build(tmp_path / "i") == [], "what was made with the settings of before is still there"
+
+
+def test_triples_keep_their_settings_until_they_are_asked_for(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"id": "p1", "entities": [], "triples": [["a", "b", "c"]]}))
+    precomputed = replace(HASH, extract=ExtractConfig("precomputed", str(path)))
+    build(tmp_path / "i", settings=precomputed, names=["extraction"])
+    build(tmp_path / "i", names=["lexical"])
+    assert Index(tmp_path / "i").config.extract.method == "precomputed"
+    build(tmp_path / "i", names=["extraction"])
+    assert Index(tmp_path / "i").config.extract.method == "offline"
+
+
+class TestEdits:
+    def test_add_replace_remove(self, tmp_path):
+        build(tmp_path / "i", names=OFFLINE)
+        reader = Index(tmp_path / "i")
+        update_index(tmp_path / "i", add=[NEW, replace(CORPUS[1], text="He wrote.")], remove=["p3"])
+        changed = [CORPUS[0], replace(CORPUS[1], text="He wrote."), *CORPUS[3:], NEW]
+        assert list(Index(tmp_path / "i").passages) == changed
+        build(tmp_path / "fresh", changed, names=OFFLINE)
+        assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
+        assert list(reader.passages) == list(CORPUS) and reader.bm25_scores(["Byron"]).shape == (1, 6)
+
+    @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(edits=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=6))
+    def test_random_edits_rank_as_a_rebuild(self, tmp_path, edits):
+        shutil.rmtree(tmp_path / "i", ignore_errors=True)
+        shutil.rmtree(tmp_path / "f", ignore_errors=True)
+        names = ["lexical", "embeddings", "titles"]
+        build(tmp_path / "i", names=names)
+        for number, text in edits:
+            there = {p.id for p in Index(tmp_path / "i").passages}
+            if f"p{number}" in there and text == 0 and len(there) > 1:
+                update_index(tmp_path / "i", remove=[f"p{number}"])
+            else:
+                update_index(tmp_path / "i", add=[Passage(f"p{number}", f"Title {text}", f"Byron met {text} poets.")])
+        edited = Index(tmp_path / "i")
+        build(tmp_path / "f", list(edited.passages), names=names)
+        fresh, queries = Index(tmp_path / "f"), ["Byron", "poets in London", "Title 3"]
+        assert np.array_equal(edited.bm25_scores(queries), fresh.bm25_scores(queries))
+        assert np.array_equal(edited.dense_scores(queries), fresh.dense_scores(queries))
+
+    def test_only_what_is_new_is_embedded(self, tmp_path, monkeypatch):
+        build(tmp_path / "i", names=["embeddings", "phrase_vectors"])
+        texts, plain = [], HashEmbedder.encode
+        monkeypatch.setattr(HashEmbedder, "encode", lambda s, t, is_query=False: texts.extend(t) or plain(s, t))
+        update_index(tmp_path / "i", add=[NEW], remove=["p1"])
+        assert NEW.content in texts and not any("Byron" in text or "1824" in text for text in texts)
+
+    def test_an_edited_index_is_not_undone_by_a_reader(self, tmp_path):
+        build(tmp_path / "i")
+        update_index(tmp_path / "i", remove=["p1"])
+        with pytest.raises(ArtefactError, match="add or remove"):
+            build(tmp_path / "i", keep_edits=True)
+        build(tmp_path / "i", list(CORPUS[1:]), keep_edits=True)
+        build(tmp_path / "i")
+        assert len(Index(tmp_path / "i").passages) == len(CORPUS)
+
+    @pytest.mark.parametrize(
+        ("remove", "words"), [(["nothing"], "nothing"), ([p.id for p in CORPUS], "no passage would be left")]
+    )
+    def test_what_cannot_be_removed(self, tmp_path, remove, words):
+        build(tmp_path / "i", names=[])
+        with pytest.raises(DataError, match=words):
+            update_index(tmp_path / "i", remove=remove)
+        update_index(tmp_path / "i", remove=[p.id for p in CORPUS], may_empty=True)
+        assert not Index(tmp_path / "i").passages
+
+    def test_a_document_is_removed_with_all_its_passages(self, tmp_path):
+        parts = [Passage(f"notes/a.md#{i}", "A", f"Part {i}.") for i in range(3)]
+        build(tmp_path / "i", [*CORPUS, *parts], names=[])
+        update_index(tmp_path / "i", remove=["notes/a.md"])
+        assert list(Index(tmp_path / "i").passages) == list(CORPUS)
+
+    def test_garbage_is_collected(self, tmp_path):
+        build(tmp_path / "i", names=["lexical"])
+        for number in range(3):
+            update_index(tmp_path / "i", add=[Passage(f"n{number}", "", f"Text {number}.")])
+        assert len(list((tmp_path / "i").glob("lexical-*"))) == 2, "that of the newest state and of the one before"
+        collect_garbage(tmp_path / "i")
+        assert len(list((tmp_path / "i").glob("lexical-*"))) == 1 and Index(tmp_path / "i").has("lexical")
+
+
+@pytest.mark.parametrize(
+    ("passages", "words"),
+    [
+        ([], "no passages"),
+        ([CORPUS[0], CORPUS[0]], "share the id"),
+        ([Passage("p", " ", " ")], "neither title nor text"),
+    ],
+)
+def test_passages_that_no_index_could_serve(tmp_path, passages, words):
+    with pytest.raises(DataError, match=words):
+        build(tmp_path / "i", passages)
+
+
+class TestWhoseDataItIs:
+    def test_other_data_are_refused_and_may_replace(self, tmp_path):
+        build(tmp_path / "i", source={"path": "one"}, names=[])
+        with pytest.raises(ConfigError, match=r"index\.path"):
+            build(tmp_path / "i", [NEW], source={"path": "two"}, names=[])
+        build(tmp_path / "i", [NEW], replace(HASH, replace=True), source={"path": "two"}, names=[])
+        assert list(Index(tmp_path / "i").passages) == [NEW]
+
+    def test_data_that_have_moved_are_the_same(self, tmp_path):
+        build(tmp_path / "i", source={"path": "gone"}, names=[])
+        build(tmp_path / "i", [*CORPUS, NEW], source={"path": "moved"}, names=[])
+        assert Index(tmp_path / "i").manifest["source"] == {"path": "moved"}
+
+
+@pytest.mark.parametrize("name", ["", "manifest.json"])
+def test_what_is_no_index(tmp_path, name):
+    if name:
+        (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(ArtefactError, match="no index"):
+        Index(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtefactError, match="file"):
+        build(tmp_path / "file")
+
+
+def test_an_unknown_artefact(tmp_path):
+    with pytest.raises(ConfigError, match="lexical"):
+        build(tmp_path / "i", names=["lexcal"])
+
+
+def test_a_damaged_artefact_is_named(tmp_path):
+    build(tmp_path / "i", names=["text"])
+    path = Index(tmp_path / "i").folder("text") / "texts.jsonl"
+    path.write_text("nothing")
+    with pytest.raises(ArtefactError, match="delete it"):
+        Index(tmp_path / "i").read("text")
+
+
+def test_another_process_is_waited_for(tmp_path, monkeypatch):
+    build(tmp_path / "i", names=[])
+    monkeypatch.setattr("gnnrag.index.index.WAIT_S", 0.0)
+    with exclusive_lock(tmp_path / "i" / ".lock", "x"), pytest.raises(GnnragError, match="another process"):
+        Index(tmp_path / "i").read("lexical")
+    assert Index(tmp_path / "i").read("lexical")
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from gnnrag.index.build import build_index, update_index
+from gnnrag.index.embedder import HashEmbedder
+from gnnrag.types import Passage
+from tests.helpers.indexes import HASH
+HashEmbedder.block = 4
+plain = HashEmbedder.encode
+def slowly(self, texts, is_query=False):
+    time.sleep(0.05)
+    return plain(self, texts)
+HashEmbedder.encode = slowly
+passages = [Passage(f"p{i}", f"T{i}", f"Text {i} of Byron.") for i in range(80)]
+root = Path(sys.argv[1])
+print("begin", flush=True)
+build_index(root, passages, HASH, ["embeddings", "titles"])
+if len(sys.argv) > 2:
+    update_index(root, add=[Passage(f"n{i}", "", f"New {i}.") for i in range(40)], remove=["p3"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["build", "edit"])
+def test_kill_9_at_random_moments_and_the_same_command_goes_on(tmp_path, change):
+    root, script = tmp_path / "i", tmp_path / "s.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), str(root), *(["edit"] if change == "edit" else [])]
+    env = environment(PYTHONPATH=str(REPOSITORY))
+    for delay in np.random.default_rng(3).uniform(0.05, 1.5, 8):
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
+        process.stdout.readline()
+        time.sleep(delay)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        if (root / "manifest.json").exists():
+            assert len(Index(root).passages) in (80, 119), "the change is there whole, or not at all"
+    subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE)
+    index = Index(root)
+    build_index(tmp_path / "fresh", list(index.passages), HASH, ["embeddings", "titles"])
+    assert artefacts(root) == artefacts(tmp_path / "fresh")
