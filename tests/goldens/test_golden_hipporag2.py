@@ -11,7 +11,7 @@ from scipy import sparse
 
 from gnnrag.common.tables import Lists
 from gnnrag.parts import ready
-from gnnrag.retrievers.hipporag2 import HippoRAG2Retriever, Candidates
+from gnnrag.retrievers.hipporag2 import Candidates, HippoRAG2Retriever
 from gnnrag.types import Query
 from tests.goldens.reading import golden
 

@@ -52,7 +52,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Index, 
     torch.manual_seed(1)
     model = QueryGNN(GNNConfig(dim=8, layers=2), HashEmbedder.dim)
     save_checkpoint(folder / "gfm", Checkpoint(model, None, encoder_record(HashEmbedder()), {}))
-    build(folder / "hash", CORPUS, stages=NODE_STAGES)
+    build(folder / "hash", CORPUS, names=NODE_STAGES)
     return {
         "gfm": (Index(folder / "hash"), {"checkpoint": str(folder / "gfm")}),
         "nexthop": (

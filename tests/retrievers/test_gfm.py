@@ -188,13 +188,8 @@ def test_stages_by_mode(tmp_path: Path) -> None:
     assert GFMRetriever(checkpoint(tmp_path / "n")).channels == {"text"}
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("method", "gnn", "problem"),
-=======
-@each(
-    "method, gnn, problem",
->>>>>>> main
     [("offline", {"facts": "triples"}, "give sentences or none"),
      ("kb", {"facts": "sentences"}, "give auto or none"), ("offline", {"structure": False}, "nothing would be")],
 )  # fmt: skip

@@ -94,7 +94,7 @@ def test_hipporag_names_of_a_role() -> None:
 
 
 def test_hipporag_links_the_names_of_the_corpus(tmp_path: Any) -> None:
-    build(tmp_path, CORPUS, stages=HippoRAGRetriever.reads)
+    build(tmp_path, CORPUS, names=HippoRAGRetriever.reads)
     retriever = ready(HippoRAGRetriever(), index=Index(tmp_path))
     entities = retriever.graph.entities
     assert [entities[i] for i in retriever.link("Where was the father of Ada Lovelace born?")] == ["ada lovelace"]
