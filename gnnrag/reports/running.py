@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import digest
 from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.fetch import advice
@@ -21,6 +20,7 @@ from gnnrag.errors import ConfigError, DataError, described
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.embedder import SHIPPED
 from gnnrag.index.index import Index, closure
+from gnnrag.io import digest
 from gnnrag.judge import judged_figures
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.metrics.replies import remarks

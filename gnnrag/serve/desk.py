@@ -78,7 +78,7 @@ class Served:
         self._index: Index | None = None
         self._seen: tuple[int, ...] | None = None  # of the manifest, when it was opened
         self._opening = asyncio.Lock()
-        self._parts: dict[str, list[str]] | None = None
+        self._parts: tuple[frozenset[str], dict[str, list[str]]] = (frozenset(), {})
         self._writer: subprocess.Popen[bytes] | None = None
 
     async def index(self) -> Index:
@@ -88,7 +88,7 @@ class Served:
             if seen != self._seen:
                 try:
                     if await asyncio.to_thread(self._open):
-                        self._seen, self._parts = seen, None
+                        self._seen = seen
                 except GnnragError as error:
                     if not self.jobs.has_work():
                         raise Problem(503, self.without_path(error)) from error
@@ -124,11 +124,10 @@ class Served:
 
     async def parts(self) -> dict[str, list[str]]:
         """Return the methods and retrievers that the index can be asked by; the settings' own come first."""
-        index = await self.index()
-        if self._parts is None:
-            stages = set(index.stored.fingerprint)
-            self._parts = await asyncio.to_thread(_fitting, self.service.config, stages)
-        return self._parts
+        there = frozenset((await self.index()).stored.fingerprint)  # artefacts that are made meanwhile, too
+        if self._parts[0] != there:
+            self._parts = (there, await asyncio.to_thread(_fitting, self.service.config, set(there)))
+        return self._parts[1]
 
     async def check(self, ask: Ask) -> Index:
         """Return the index, if it can be asked so. Problem: what is wrong, and what is allowed."""

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.io import read_journal
 from gnnrag.parts import find
 from gnnrag.run.evaluate import evaluate
 from gnnrag.run.rundir import read_predictions

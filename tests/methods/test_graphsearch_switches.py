@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gnnrag.methods.graphsearch import GraphSearch
 from gnnrag.text.subqueries import NOTHING
 from tests.helpers.search import (
     ACCEPT,

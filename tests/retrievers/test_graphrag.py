@@ -46,7 +46,7 @@ QUERY = "Which bridges are described?"
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     root = tmp_path_factory.mktemp("sample") / "i"
-    build(root, load_passages(SAMPLE).passages, HASH, stages=NEEDED)
+    build(root, load_passages(SAMPLE).passages, HASH, names=NEEDED)
     return Index(root)
 
 
@@ -128,7 +128,7 @@ class TestLocal:
     def test_no_entities(self, tmp_path: Path) -> None:
         from gnnrag.types import Passage
 
-        build(tmp_path / "i", [Passage("p", "", "..."), Passage("q", "", "!!!")], HASH, stages=NEEDED)
+        build(tmp_path / "i", [Passage("p", "", "..."), Passage("q", "", "!!!")], HASH, names=NEEDED)
         r = local(Index(tmp_path / "i"))
         text, graph = r.retrieve([Query("what"), Query("what", "graph")])
         assert set(text.ids) == {"p", "q"} and text.branch == "dense_fallback" and len(graph) == 0
@@ -224,7 +224,7 @@ class TestGlobal:
     def test_no_reports(self, tmp_path: Path) -> None:
         from gnnrag.types import Passage
 
-        build(tmp_path / "i", [Passage("p", "", "...")], HASH, stages=NEEDED)
+        build(tmp_path / "i", [Passage("p", "", "...")], HASH, names=NEEDED)
         roles = self.roles([RuntimeError("must not be asked")])
         for selection in ("all", "dynamic"):
             (graph, text), _ = search(
