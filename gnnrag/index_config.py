@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -181,67 +180,3 @@ class IndexConfig:
     max_tokens: int | None = None  # prompt and completion tokens that they may take; null: no limit
     # Replace an index of other data; said once, on a command line, and recorded nowhere.
     replace: bool = field(default=False, metadata={"passing": True})
-
-
-# The manifest of an index holds these settings, and gives back no others: what decides artefacts. An index says what
-# was computed, never where to send anything or what else to read, for it may be a stranger's. A setting that stands
-# neither here nor in `LOCAL` fails a test, and is private until it does.
-RECORDED: Mapping[type, tuple[str, ...]] = {
-    IndexConfig: ("embedder", "text", "extract", "graph", "knowledge", "tree", "communities", "gnn", "writers"),
-    EmbedderConfig: ("model", "backend", "precision", "batch_size"),
-    TextConfig: ("language", "phrase_rules", "title_mode"),
-    ExtractConfig: ("method", "path", "format", "gleaning", "types", "language", "max_failed", "terms"),
-    GraphConfig: ("norm", "fact_text", "synonym_threshold", "synonym_max"),
-    KnowledgeConfig: (
-        "match",
-        "hyperedges",
-        "resolve",
-        "resolve_threshold",
-        "description_words",
-        "schema",
-    ),
-    TreeConfig: (
-        *("cluster", "cluster_size", "margin", "max_parents", "threshold", "reduction", "dim", "components"),
-        *("covariance", "sample", "max_layers", "cluster_tokens", "summary_words"),
-    ),
-    CommunityConfig: (
-        *("profile", "algorithm", "max_cluster_size", "resolution", "randomness", "report_words", "report_tokens"),
-        *("reports", "stale_limit", "vector_level"),
-    ),
-    MessageConfig: ("structure", "facts", "synonyms"),
-    WritersConfig: ("default", *WRITERS),
-    RoleConfig: ("impl", "options"),
-}
-# What the caller alone says: addresses, keys, devices, limits, and models that cost money.
-LOCAL: Mapping[type, tuple[str, ...]] = {
-    IndexConfig: ("path", "root", "llm", "llm_cache", "max_calls", "max_tokens", "replace"),
-    EmbedderConfig: ("device",),
-    RoleConfig: ("llm", "model", "settings", "path"),
-}
-# Of the model of a writer the manifest holds these, to compare with the caller's (`gnnrag.roles.writers.tasks`).
-MODEL_RECORDED = (
-    *("model", "temperature", "top_p", "seed", "presence_penalty", "structured", "token_limit", "dtype", "context"),
-    "chat",
-)
-MODEL_LOCAL = (
-    *("base_url", "api_key_env", "timeout_s", "max_retries"),
-    *("concurrency", "price_in", "price_out", "prompts", "extra_body", "adapter", "template_options", "device"),
-    *("max_batch", "batch_tokens", "max_adapters", "gpu_memory", "tensor_parallel"),
-    *("lora_rank", "engine", "rules", "default", "latency_s"),
-)
-# What stands in the manifest for a path: that there was one. Which it is, the caller says.
-A_FILE, A_FOLDER = "a file", "a folder"
-
-
-def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a writer that an index records: numbers; a text may be the path of a prompt."""
-    return {str(key): value for key, value in options.items() if isinstance(value, int | float)}
-
-
-# Sections that decide artefacts. A section whose stages a run does not read keeps the settings the index was made with.
-SECTIONS = tuple(f.name for f in dataclasses.fields(IndexConfig) if f.name in (*RECORDED[IndexConfig], "llm"))
-
-
-def one_of(*allowed: str) -> Any:
-    """Until every caller is rewritten (issue 30): write Literal."""
-    return field(default=allowed[0])

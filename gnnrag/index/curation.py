@@ -15,12 +15,11 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.arrays import get_json, put_json
-from gnnrag.errors import ConfigError, DataError, NotGivenError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
 from gnnrag.index.artefacts import Context, unit_rows
-from gnnrag.index_config import A_FILE
 from gnnrag.io import digest
 from gnnrag.roles.writers.base import UNSURE, CurateTask, SummaryTask, TypesTask
 from gnnrag.text.sentences import count_words
@@ -140,9 +139,7 @@ def batches(rows: Sequence[tuple[str, str, str]]) -> list[list[tuple[str, str, s
 
 
 def read_schema(path: str) -> tuple[tuple[str, str], ...]:
-    """Read a YAML file of types and definitions, in order; DataError, or NotGivenError where only a caller has it."""
-    if path == A_FILE:
-        raise NotGivenError("the types are those of a schema: give index.knowledge.schema=FILE")
+    """Read a YAML file of types and definitions, in order; DataError: it is none."""
     try:
         content = yaml.safe_load(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
