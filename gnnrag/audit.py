@@ -23,7 +23,7 @@ from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.index.build import Progress
 from gnnrag.io import digest, write_json, write_jsonl
-from gnnrag.methods.base import RouteConfig, choose_route, read_route
+from gnnrag.methods.routed import RouteConfig, choose_route, read_route
 from gnnrag.metrics.report import per_question
 from gnnrag.metrics.statistics import wilson_interval
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,6 @@ from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.index.embedder import Embedder
 from gnnrag.io import Journal, digest, read_object
-from gnnrag.registry import INDEX_TASKS, resolve
 from gnnrag.types import Passage
 
 T = TypeVar("T")
@@ -42,7 +42,8 @@ class Context:
     @cached_property
     def tasks(self) -> Any:
         """Who runs the writers (`gnnrag.roles.writers.tasks.IndexTasks`): summaries, reports, extraction by a model."""
-        return resolve("index.jobs", "jobs", INDEX_TASKS)(self.config, self.embedder)
+        tasks = import_module("gnnrag.roles.writers.tasks")  # by name: the index knows no role
+        return tasks.IndexTasks(self.config, self.embedder)
 
     @cached_property
     def hashes(self) -> list[str]:

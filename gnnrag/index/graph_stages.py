@@ -14,7 +14,8 @@ from gnnrag import arrays
 from gnnrag.arrays import Lists, get_lines, get_vectors, put_lines
 from gnnrag.config import IndexConfig
 from gnnrag.errors import DataError, LLMError
-from gnnrag.extract.base import Extraction, Extractor, make_extractor
+from gnnrag.extract import make_extractor
+from gnnrag.extract.base import Extraction, Extractor
 from gnnrag.extract.rules import is_titled
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.folding import fold

@@ -18,9 +18,9 @@ from gnnrag.errors import ArtefactError, ConfigError, NotGivenError, nearest
 from gnnrag.index.artefacts import RECORD, Context, read_artefact
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.stages import STAGES
+from gnnrag.index_config import WRITERS
 from gnnrag.io import digest, exclusive_lock, read_object, write_folder, write_json
 from gnnrag.metrics.replies import WARN, by_writer, remarks
-from gnnrag.registry import WRITERS
 from gnnrag.text.analyse import question_phrases, resolve_language
 from gnnrag.types import Passage
 
