@@ -184,7 +184,9 @@ class SentenceEmbedder(Embedder):
     def _tokenise(self) -> Tokenise:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         # Importing torch and transformers takes seven seconds, and neither this tokeniser nor OpenVINO needs them.
-        return released_tokeniser(Path(self.folder)) if self.config.model == "embedded" else model_tokeniser(self._model)
+        if self.config.model == "embedded":
+            return released_tokeniser(Path(self.folder))
+        return model_tokeniser(self._model)
 
     @cached_property
     def _forward(self) -> Forward:
