@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
 
 
 @dataclass
@@ -92,8 +94,9 @@ class KnowledgeConfig:
     # extraction: as extracted; sentences: those that name two entities
     hyperedges: Literal["auto", "extraction", "sentences", "none"] = "auto"
     resolve: bool = False  # merge names that the writer `curator` takes for one thing
-    resolve_threshold: float = 0.6  # least cosine of two names that it is asked about
-    description_words: int | None = 300  # longer descriptions are summarised to half of it; null: none are
+    resolve_threshold: Annotated[float, Gt(-1), Le(1)] = 0.6  # least cosine of two names that it is asked about
+    # longer descriptions are summarised to half of it; null: none are
+    description_words: Annotated[int, Ge(1)] | None = 300
     schema: str | None = None  # YAML of types and definitions that the writer `types` gives every entity one of
 
 
@@ -102,37 +105,34 @@ class TreeConfig:
     """How passages become a tree of summaries."""
 
     cluster: Literal["anchors", "gmm", "kmeans"] = "anchors"  # anchors: local, changes stay small; gmm: as released
-    cluster_size: float = 6.7  # anchors, kmeans: nodes of a cluster, on average
-    margin: float = 0.02  # anchors: how much less similar a second cluster may be
-    max_parents: int = 2  # anchors: how many clusters a node may join
-    threshold: float = 0.1  # gmm: least posterior of a cluster that a node joins
+    cluster_size: Annotated[float, Ge(2)] = 6.7  # anchors, kmeans: nodes of a cluster, on average
+    margin: Annotated[float, Ge(0)] = 0.02  # anchors: how much less similar a second cluster may be
+    max_parents: Annotated[int, Ge(1)] = 2  # anchors: how many clusters a node may join
+    threshold: Annotated[float, Ge(0), Lt(1)] = 0.1  # gmm: least posterior of a cluster that a node joins
     reduction: Literal["pca", "umap"] = "pca"  # gmm; umap: as released, needs the extra `raptor`
-    dim: int = 10  # gmm: dimensions that are clustered; a layer of at most dim + 1 nodes is the top
+    dim: Annotated[int, Ge(2)] = 10  # gmm: dimensions that are clustered; a layer of at most dim + 1 nodes is the top
     # gmm: which numbers of components are tried; full: all, as released
     components: Literal["coarse", "full"] = "coarse"
     covariance: Literal["full", "diag"] = "full"  # gmm; full: as released; diag: faster, and its trees are poorer
-    sample: int = 2000  # gmm: nodes on which the number of components is judged; 0: all, as released
-    max_layers: int = 5  # layers of summaries
-    cluster_tokens: int = 3500  # a longer cluster is split
-    summary_words: int = 75  # length of a summary, 100 tokens
+    sample: Annotated[int, Ge(0)] = 2000  # gmm: nodes on which the number of components is judged; 0: all, as released
+    max_layers: Annotated[int, Ge(0)] = 5  # layers of summaries
+    cluster_tokens: Annotated[int, Ge(1)] = 3500  # a longer cluster is split
+    summary_words: Annotated[int, Ge(1)] = 75  # length of a summary, 100 tokens
 
 
 @dataclass
 class CommunityConfig:
-    """How the knowledge graph is clustered, and how reports on its communities are kept."""
+    """How the knowledge graph is clustered, and how reports on its communities are written."""
 
     # released: the largest component only; fixed: all, the smallest in buckets of ten entities
     profile: Literal["fixed", "released"] = "fixed"
     # leiden: as released; ordered: an edit changes little elsewhere; auto: by the profile
     algorithm: Literal["auto", "leiden", "ordered"] = "auto"
-    max_cluster_size: int = 10  # larger communities are split further
-    resolution: float = 1.0  # of the modularity
-    randomness: float = 0.001  # of `leiden`
+    max_cluster_size: Annotated[int, Ge(1)] = 10  # larger communities are split further
+    resolution: Annotated[float, Gt(0)] = 1.0  # of the modularity
+    randomness: Annotated[float, Gt(0)] = 0.001  # of `leiden`
     report_words: int = 2000  # most words of a report
     report_tokens: int = 8000  # most tokens a report is written from
-    # of a changed community: rebuild its report, or flag the old one as stale
-    reports: Literal["rebuild", "flag"] = "rebuild"
-    stale_limit: float = 0.2  # share of changed members above which retrievers drop or flag a stale report
     vector_level: int = 2  # reports of this level and above (0 is the top) get vectors
 
 

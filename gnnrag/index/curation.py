@@ -15,7 +15,7 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.arrays import get_json, put_json
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import DataError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
@@ -154,19 +154,13 @@ def read_schema(path: str) -> tuple[tuple[str, str], ...]:
 
 
 def curation_settings(context: Context) -> list[Any]:
-    """Return what decides the curated graph, empty where nothing is curated; ConfigError: a threshold is no cosine."""
+    """Return what decides the curated graph, empty where nothing is curated."""
     config, rules = context.config.knowledge, []
     if config.resolve:
-        if not -1 < config.resolve_threshold <= 1:
-            raise ConfigError(
-                f"index.knowledge.resolve_threshold={config.resolve_threshold}: give a cosine, such as 0.6"
-            )
         identity = context.embedder().identity
         rules.append(["resolve", config.resolve_threshold, identity, context.tasks.identity("curator")])
     if config.schema:
         rules.append(["schema", read_schema(config.schema), context.tasks.identity("types")])
     if config.description_words is not None:
-        if config.description_words < 1:
-            raise ConfigError(f"index.knowledge.description_words={config.description_words}: give 1 or more, or null")
         rules.append(["summary", config.description_words, context.tasks.identity("summary")])
     return rules

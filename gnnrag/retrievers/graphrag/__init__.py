@@ -78,7 +78,7 @@ class GraphRAGLocalRetriever(Retriever):
             hits = [self.view.entity_hit(e, self._of_one(e)) for e in kept]
             hits += [self.view.hit(i) for i in reports]
             hits += [self.view.relation_hit(r) for r in relations]
-            return by_rank(hits, query.top_k, self.view.branch("graphrag_local", reports))
+            return by_rank(hits, query.top_k, "graphrag_local")
         passages = self.passages(entities)
         if not passages and vector is not None:
             return rank_passages(self.index.passage_vectors @ vector, self.index.ids, query.top_k, "dense_fallback")
@@ -275,7 +275,7 @@ class GraphRAGGlobalRetriever(Retriever):
 
     def _ranking(self, query: Query, answer: GlobalAnswer) -> Ranking:
         cited = [i for i, point in answer.reports.items() if point]
-        branch = self.view.branch("graphrag_global", cited) + ("" if answer.points else "_no_data")
+        branch = "graphrag_global" + ("" if answer.points else "_no_data")
         shown = list(answer.reports.items())[: query.top_k]
         if query.channel == "text":
             ids = tuple(dict.fromkeys(p for i, point in shown for p in self.view.passages(i, point)))[: query.top_k]
