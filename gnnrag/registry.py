@@ -209,11 +209,6 @@ ROLES = {
         "offline": "gnnrag.retrievers.graphrag.report_roles:OfflineReduce",
         "oracle": "gnnrag.retrievers.graphrag.report_roles:OfflineReduce",
     },
-    "report_rating": {
-        "prompted": "gnnrag.retrievers.graphrag.report_roles:PromptedRating",
-        "offline": "gnnrag.retrievers.graphrag.report_roles:OfflineRating",
-        "oracle": "gnnrag.retrievers.graphrag.report_roles:OfflineRating",
-    },
     "mentions": {
         "prompted": "gnnrag.retrievers.minirag:PromptedMentions",
         "offline": "gnnrag.retrievers.minirag:OfflineMentions",
