@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.graphs.communities import Communities, occurrence_weights
 from gnnrag.retrievers.graphrag.reports import (
     deepest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnnrag.registry import RETRIEVERS
+from tests.helpers.names import RETRIEVERS
 
 # A method may need several settings until all of its roles are asked.
 SETTINGS: dict[str, list[list[str]]] = {

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.graphs.layout import layout_of
-from gnnrag.graphs.titles import TitleMatcher, build_titles
+from gnnrag.graphs.titles import TitleMatcher, build_titles, layout_of
 from gnnrag.parts import ready
 from gnnrag.retrievers.chg import CHGRetriever
 from gnnrag.text.analyse import analyse

@@ -19,11 +19,11 @@ from gnnrag.gnn.features import encoder_record
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
-from gnnrag.registry import RETRIEVERS
 from gnnrag.roles.registry import Roles
 from gnnrag.session import Session
 from gnnrag.types import Query
 from tests.helpers.indexes import build
+from tests.helpers.names import RETRIEVERS
 from tests.helpers.next_hop import index_by, make_base, make_next_hop
 from tests.helpers.parts import COMPOSITIONAL, CORPUS
 
