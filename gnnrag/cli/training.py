@@ -19,7 +19,6 @@ from gnnrag.metrics.statistics import with_interval
 from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label
 from gnnrag.run.stopping import StoppedError, stop_flag
-from gnnrag.training.base import TRAININGS
 
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
 PLACES = ("path", "root", "cache", "notes", "measured", "name")  # settings that only say where things lie
@@ -39,6 +38,8 @@ def train(
     The same command continues a run that was cut off. The last line printed is the run directory: give it as
     roles.verifier.path=DIR roles.verifier=tuned, or gnn.checkpoint=DIR.
     """
+    from gnnrag.training.base import TRAININGS  # with torch
+
     script = f"train_{part}.py"
     if script not in TRAININGS:
         raise ConfigError(f"train {part}: {nearest(part, [name[6:-3] for name in TRAININGS])}")
@@ -51,7 +52,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
 
     Raises StoppedError where `stop()` became true: the state is saved.
     """
-    from gnnrag.training.base import chosen_training, shut_down
+    from gnnrag.training.base import TRAININGS, chosen_training, shut_down
     from gnnrag.training.base import train as train_fold
     from gnnrag.training.config import check_fit
     from gnnrag.training.report import Report, write_report
