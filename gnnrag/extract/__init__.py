@@ -17,5 +17,5 @@ def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None)
 
     if config.method == "prompted":
         return PromptedExtractor(config, jobs)  # type: ignore[arg-type]
-    extractors = {"offline": OfflineExtractor, "precomputed": PrecomputedExtractor, "kb": KnowledgeBaseExtractor}
+    extractors: dict[str, Any] = {"offline": OfflineExtractor, "precomputed": PrecomputedExtractor, "kb": KnowledgeBaseExtractor}
     return extractors[config.method](config)

@@ -73,7 +73,7 @@ class _Summaries:
         self.context, self.keys = context, list[str]()
         self.made_with = digest([context.tasks.identity("summary"), context.config.tree.summary_words])
         self.counts = dict.fromkeys(("written", "kept", "embedded"), 0)
-        self._known = context.earlier(TreeStage.name, self._read_earlier, {})
+        self._known: dict[str, str] = context.earlier(TreeStage.name, self._read_earlier, {})
         self._told = 0
 
     def summarise(self, clusters: list[list[str]]) -> list[str]:

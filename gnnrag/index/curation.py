@@ -59,7 +59,7 @@ class Curator:
 
     def __init__(self, context: Context, fold: Fold) -> None:
         self.context, self._fold, self.done = context, fold, Curation()
-        self._known = context.earlier(STAGE, lambda folder, _: get_json(folder / "curation.json")["decisions"], {})
+        self._known: dict[str, Any] = context.earlier(STAGE, lambda folder, _: get_json(folder / "curation.json")["decisions"], {})
 
     def run(self, extractions: Sequence[Extraction]) -> KnowledgeGraph:
         """Return the graph, resolved, relabelled and shortened as the settings say."""
