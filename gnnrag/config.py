@@ -49,7 +49,7 @@ ROLES = (
     "evidence_extractor",  # MGranRAG
     *("concepts", "rules", "path_judge", "redirect"),  # DotRAG
     *("grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander"),  # GraphSearch
-    *("report_points", "report_reduce", "report_rating", "mentions", "hyper_query", "keywords", "fact_filter"),
+    *("report_points", "report_reduce", "mentions", "hyper_query", "keywords", "fact_filter"),
 )  # the last are asked by retrievers
 # Roles whose shipped checkpoint is above the rules by an interval without 0 on a set and below them on none: what
 # `roles=auto` takes. By retriever (None: any), with the options it was measured with; thoughts only beside the verifier
