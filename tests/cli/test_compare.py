@@ -79,7 +79,7 @@ def test_a_resampled_p_value_at_its_floor_is_a_bound_and_the_tests_are_named(
 def test_groups_and_rounds(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*runs, "--metric", METRIC, "--by", "length"]) == 0
     out = capsys.readouterr().out
-    assert "who is right where" in out and "short" in out and "0.75" in out
+    assert "short" in out and "0.75" in out
     assert main([*runs, "--metric", METRIC, "--by", "round"]) == 0
     out = capsys.readouterr().out
     assert "reached: share of the gold passages" in out and "pool: Recall@5 of all that was found so far" in out

@@ -51,7 +51,6 @@ def test_a_spend_limit_loses_one_batch_at_most(tmp_path, monkeypatch, stage, wri
     assert artefacts(tmp_path / "i") == artefacts(tmp_path / "whole")
 
 
-
 def test_offline_writers_keep_their_batches():
     assert IndexTasks(HASH, list).batch("report", 256) == 256
     assert IndexTasks(settings("report"), list).batch("report", 256) == BATCH

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from gnnrag.common.devices import device_named, pass_rows
@@ -17,6 +18,7 @@ from gnnrag.common.records import read_settings
 from gnnrag.common.waiting import MicroBatcher
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import BUCKET
+from gnnrag.parts import part, ready
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.offline_reader.candidates import FEATURES, rule_kind
 from gnnrag.roles.offline_reader.reader import OfflineReader
@@ -285,59 +287,46 @@ def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
     return WindowMaker(tokenizer, config.question_tokens, config.bridge_tokens, config.text_tokens)
 
 
-@dataclass
-class TunedReaderConfig(LanguageRoleConfig):
-    """Which checkpoint, and how it is used; of a language model, `max_passages` and what is inherited matters."""
-
-    min_confidence: float | None = None  # answers less sure are withheld; null: the network's, as validation chose
-    rules_from: float = 0.4  # answers that rules reason out this surely or more stand; above 1: none
-    max_passages: int = 10  # passages beyond this are not read
-    batch: int = 8  # questions read at once
-    device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
-
-
-class TunedReader(Role[ReaderTask, Answer]):
+@part("role", "reader.tuned")
+class TunedReader(LanguageRoleConfig, Role[ReaderTask, Answer]):
     """Answers as the rules do where they reason and are sure, else with what a trained network ranks first.
 
     Questions read together do not affect each other. Longer answers are quoted by the rules. A checkpoint of a language
-    model answers by `BriefReader` instead.
+    model answers by `BriefReader` instead: of the settings, `max_passages` and what is inherited matters then.
 
-    ConfigError: no checkpoint is named and none ships, or a setting is out of range. ArtefactError: the checkpoint is
-    missing, damaged, or of another role, architecture or base.
+    ConfigError: no checkpoint is named and none ships. ArtefactError: the checkpoint is missing, damaged, or of another
+    role, architecture or base.
     """
 
-    config_class = TunedReaderConfig
-    kinds = (SPAN, *LANGUAGE_KINDS)
-    stages = ()
+    min_confidence: float | None = None  # answers less sure are withheld; null: the network's, as validation chose
+    rules_from: Annotated[float, Field(ge=0)] = 0.4  # answers that rules reason out this surely stand; above 1: none
+    max_passages: Annotated[int, Field(ge=1)] = 10  # passages beyond this are not read
+    batch: Annotated[int, Field(ge=1)] = 8  # questions read at once
+    device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
-    def __init__(self, index: Any = None, config: TunedReaderConfig | None = None) -> None:
-        self.config = config or TunedReaderConfig()
-        for name in ("max_passages", "batch"):
-            if (value := getattr(self.config, name)) < 1:
-                raise ConfigError(f"reader.{name}={value}: must be at least 1")
-        folder = role_folder("reader", self.config.path)
+    kinds = (SPAN, *LANGUAGE_KINDS)
+
+    def setup(self) -> None:
+        folder = role_folder("reader", self.path)
         record = read_tuned(folder, "reader", self.kinds)
         self._language: LanguageRole | None = None
         if record.kind != SPAN:
-            prompted = {"max_passages": self.config.max_passages, **self.config.prompted}
-            self._language = open_language_role(folder, record, "reader", replace(self.config, prompted=prompted))
+            prompted = {"max_passages": self.max_passages, **self.prompted}
+            self._language = open_language_role(folder, record, "reader", replace(self, prompted=prompted))
             self.prompters = self._language.prompters
             return
-        if self.config.rules_from < 0:
-            raise ConfigError(f"reader.rules_from={self.config.rules_from}: must be at least 0")
         self.fingerprint = record.fingerprint
-        chosen = self.config.min_confidence
-        self.threshold = float(record.facts.get("threshold") or 0.0) if chosen is None else chosen
-        model = load_span_reader(folder, record, FEATURES, self.config.base)
-        model.to(device_named(self.config.device, "reader.device"))
+        learned = float(record.facts.get("threshold") or 0.0)
+        self.threshold = learned if self.min_confidence is None else self.min_confidence
+        model = load_span_reader(folder, record, FEATURES, self.base)
+        model.to(device_named(self.device, "reader.device"))
         windows = window_maker(model.config)
         self._read = partial(chances_of, model, pad=windows.pad if windows else 0)
-        self._rules = OfflineReader(index)
+        self._rules = ready(OfflineReader(), index=getattr(self, "index", None))
         self._maker = ItemMaker(windows, model.config.features, self._rules)
-        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, self.config.batch)
+        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, self.batch)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
-        """Answer one question; the loop records the answer and counts abstentions."""
         if self._language:
             answer: Answer = await self._language(task, session)
             return answer
@@ -347,7 +336,6 @@ class TunedReader(Role[ReaderTask, Answer]):
         return found
 
     async def close(self) -> None:
-        """Let the thread end, or the model go."""
         if self._language:
             await self._language.close()
         else:
@@ -355,7 +343,7 @@ class TunedReader(Role[ReaderTask, Answer]):
             await self._rules.close()
 
     def _answer(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
-        items = [self._maker.of_task(task, self.config.max_passages) for task in tasks]
+        items = [self._maker.of_task(task, self.max_passages) for task in tasks]
         ruled = [self._ruled(task, item) for task, item in zip(tasks, items, strict=True)]
         read = iter(self._read([item for item, answer in zip(items, ruled, strict=True) if answer is None]))
         return [self._ranked(task, *next(read)) if one is None else one for task, one in zip(tasks, ruled, strict=True)]
@@ -363,7 +351,7 @@ class TunedReader(Role[ReaderTask, Answer]):
     def _ruled(self, task: ReaderTask, item: SpanItem) -> Answer | None:
         """Return what the rules answer where they compare, or follow relations: they do it better than the network."""
         rule = item.table.rule if item.table else None
-        least = max(self.config.rules_from, self.config.min_confidence or 0.0)
+        least = max(self.rules_from, self.min_confidence or 0.0)
         if rule is None or rule.confidence < least or rule_kind(rule) not in ("compare", "chain"):
             return None
         support = tuple(task.passages[i].id for i in rule.passages)

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from gnnrag.common.devices import device_named, pass_rows
@@ -18,6 +19,7 @@ from gnnrag.common.records import read_settings
 from gnnrag.common.waiting import MicroBatcher, Worker
 from gnnrag.errors import ArtefactError, ConfigError, nearest
 from gnnrag.index.index import Index
+from gnnrag.parts import part
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.tuned.chain_verifier import CHAIN, ChainOptions, ChainVerifier
 from gnnrag.roles.tuned.checkpoint import (
@@ -318,66 +320,52 @@ def padded(length: int) -> int:
 
 
 # ----------------------------------------------------------------------------------------------------------- the role
-PRECISIONS = ("f32", "bf16")
-
-
-@dataclass
-class TunedVerifierConfig(LanguageRoleConfig):
-    """Settings of `TunedVerifier`; the first three are of chains alone, `max_selected` of them, too, the rest not."""
-
-    beam: int | None = None  # chains that are followed at once; null: as in training
-    next_hop: float | None = None  # weight of what the next-hop encoder expects; null: as in training, 0: without it
-    encoder: str | None = None  # checkpoint of that encoder; null: the one that ships
-    threshold: float | None = None  # least probability of a selected passage; null: as learned on validation
-    max_selected: int | None = None  # most passages that are selected, by their own scores; null: as in training
-    read: int | None = None  # passages whose text is read, the best by their features; null: as in training, 0: all
-    batch_size: int = 256  # pairs that are scored together, of all questions in flight; the scores do not depend on it
-    device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
-    precision: str = "f32"  # bf16 is faster where the processor has it; scores then differ slightly
-
-
-class TunedVerifier(Role[VerifierTask, Verdict]):
+@part("role", "verifier.tuned")
+class TunedVerifier(LanguageRoleConfig, Role[VerifierTask, Verdict]):
     """Selects the passages that support the chain, as it learned from a teacher.
 
-    ConfigError: no checkpoint is named and none ships, or a setting is out of range. ArtefactError: a damaged
-    checkpoint, one of another role, kind or architecture, or another base.
+    ConfigError: no checkpoint is named and none ships. ArtefactError: a damaged checkpoint, one of another role, kind
+    or architecture, or another base.
     """
 
-    config_class = TunedVerifierConfig
-    kinds = (KIND, CHAIN, *LANGUAGE_KINDS)
-    stages = ("embeddings",)
+    # The first three are of chains alone, `max_selected` of them, too, the rest not.
+    beam: Annotated[int, Field(ge=1)] | None = None  # chains that are followed at once; null: as in training
+    next_hop: Annotated[float, Field(ge=0)] | None = None  # weight of what the next-hop encoder expects; null: likewise
+    encoder: str | None = None  # checkpoint of that encoder; null: the one that ships
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = None  # least probability; null: as learned on validation
+    max_selected: Annotated[int, Field(ge=1)] | None = None  # most passages, by their own scores; null: as in training
+    read: Annotated[int, Field(ge=0)] | None = None  # passages whose text is read, the best by features; 0: all
+    batch_size: Annotated[int, Field(ge=1)] = 256  # pairs that are scored together, of all questions in flight
+    device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
+    precision: Literal["f32", "bf16"] = "f32"  # bf16 is faster where the processor has it; scores then differ slightly
 
-    def __init__(self, index: Index, config: TunedVerifierConfig | None = None) -> None:
-        self.config = config or TunedVerifierConfig()
-        _check(self.config)
-        folder = role_folder("verifier", self.config.path)
+    kinds = (KIND, CHAIN, *LANGUAGE_KINDS)
+    reads = ("embeddings",)
+
+    def setup(self) -> None:
+        folder = role_folder("verifier", self.path)
         record = read_tuned(folder, "verifier", self.kinds)
         self._does: LanguageRole | CrossEncoderVerifier | ChainVerifier
         if record.kind == KIND:
-            self._does = CrossEncoderVerifier(index, folder, record, self.config)
-            self.fingerprint = self._does.fingerprint
+            self._does = CrossEncoderVerifier(self.index, folder, record, self)
         elif record.kind == CHAIN:
-            c = self.config
-            options = ChainOptions(c.max_selected, c.beam, c.next_hop, c.encoder, c.base, c.device)
-            self._does = ChainVerifier(index, folder, record, options)
-            self.fingerprint = self._does.fingerprint
+            how = (self.max_selected, self.beam, self.next_hop, self.encoder, self.base, self.device)
+            self._does = ChainVerifier(self.index, folder, record, ChainOptions(*how))
         else:
-            self._does = open_language_role(folder, record, "verifier", self.config)
-            self.prompters = self._does.prompters
+            self._does = open_language_role(folder, record, "verifier", self)
+        self.fingerprint, self.prompters = self._does.fingerprint, self._does.prompters
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
-        """Return the selected ids in the order shown."""
         return await self._does(task, session)
 
     async def close(self) -> None:
-        """Let go of threads and models."""
         await self._does.close()
 
 
 class CrossEncoderVerifier(Role[VerifierTask, Verdict]):
     """The cross-encoder's part of `TunedVerifier`: pairs of all questions in flight are scored together."""
 
-    def __init__(self, index: Index, folder: Path, record: TunedRecord, config: TunedVerifierConfig) -> None:
+    def __init__(self, index: Index, folder: Path, record: TunedRecord, config: TunedVerifier) -> None:
         self.index = index
         model = load_cross_encoder(folder, record, config.base).to(device_named(config.device, "verifier.device"))
         self._maker = PairMaker(model.config)
@@ -426,14 +414,3 @@ class CrossEncoderVerifier(Role[VerifierTask, Verdict]):
     async def close(self) -> None:
         """Let the thread end."""
         self._batcher.close()
-
-
-def _check(config: TunedVerifierConfig) -> None:
-    where = "roles.verifier.options"
-    if config.threshold is not None and not 0 <= config.threshold <= 1:
-        raise ConfigError(f"{where}.threshold={config.threshold}: a probability, from 0 to 1")
-    for name, least in (("max_selected", 1), ("beam", 1), ("next_hop", 0), ("read", 0), ("batch_size", 1)):
-        if (value := getattr(config, name)) is not None and value < least:
-            raise ConfigError(f"{where}.{name}={value}: must be at least {least}")
-    if config.precision not in PRECISIONS:
-        raise ConfigError(f"{where}.precision={config.precision!r}: allowed are {', '.join(PRECISIONS)}")
