@@ -250,7 +250,3 @@ SECTIONS = tuple(f.name for f in dataclasses.fields(IndexConfig) if f.name in (*
 def one_of(*allowed: str) -> Any:
     """Until every caller is rewritten (issue 30): write Literal."""
     return field(default=allowed[0])
-
-
-def check_choices(config: Any, where: str = "") -> None:
-    """Until every caller is rewritten (issue 30): values are checked where settings are read."""
