@@ -233,11 +233,6 @@ MODEL_LOCAL = (
 A_FILE, A_FOLDER = "a file", "a folder"
 
 
-def is_model_folder(language: str) -> bool:
-    """Tell whether a spaCy model is given as a folder: with a slash, so that no index can mean one by a name."""
-    return language.startswith((".", "~")) or "/" in language
-
-
 def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a writer that an index records: numbers; a text may be the path of a prompt."""
     return {str(key): value for key, value in options.items() if isinstance(value, int | float)}

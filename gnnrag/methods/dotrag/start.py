@@ -14,7 +14,6 @@ import numpy as np
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.methods.dotrag.schema import split_types
 
-TOKEN_OVERLAP = 0.9  # least share of equal words (Jaccard) for two names to be one
 MAX_ANCHORS, MARGIN = 5, 0.1  # `anchors=best`: at most so many by meaning, none further below the best
 FLOOR = 0.35  # `anchors=best`: least cosine of a single best one that is below `tau`
 MAX_NAMED, MAX_TOPICS = 3, 3  # DOTs of named things (the paper: at most 3), and of broad topics
@@ -78,29 +77,27 @@ class AnchorFinder:
         self.graph, self.settings = graph, settings
         self._exact: dict[str, list[int]] = defaultdict(list)
         self._folded: dict[str, dict[int, None]] = defaultdict(dict)
-        self._with_word: dict[str, list[tuple[frozenset[str], int]]] = defaultdict(list)
+        self._words: dict[frozenset[str], dict[int, None]] = defaultdict(dict)
         for node, name in enumerate(graph.names):
             for spelling in dict.fromkeys([name, *graph.aliases[node]]):
                 key = fold_name(spelling)
-                words = frozenset(key.split())
                 self._exact[spelling].append(node)
                 self._folded[key][node] = None
-                for word in words:
-                    self._with_word[word].append((words, node))
+                self._words[frozenset(key.split())][node] = None
 
     def find(self, span: str, kind: str, cosines: Callable[[], np.ndarray]) -> Anchors:
         """Return the anchors of a named concept: the first rule that finds some decides.
 
         a1 exact name or alias, all nodes of that name; a2 without case and accents, of the guessed type `kind` where
-        one of them is; a3 nearly the same words; a4 cosine >= tau, within the margin of the best; a5 the best one above
-        the floor. `cosines` (num_entities,) are asked for only where names do not decide.
+        one of them is; a3 the same words in another order; a4 cosine >= tau, within the margin of the best; a5 the best
+        one above the floor. `cosines` (num_entities,) are asked for only where names do not decide.
         """
         if self.settings.by_name:
             if nodes := self._exact.get(" ".join(span.split())):
                 return Anchors(tuple(nodes), "a1")
             if nodes := self._of_type(list(self._folded.get(fold_name(span), ())), kind):
                 return Anchors(tuple(nodes), "a2")
-            if nodes := self._same_words(span):
+            if nodes := self._words.get(frozenset(fold_name(span).split())):
                 return Anchors(tuple(nodes), "a3")
         return self._by_meaning(np.asarray(cosines(), dtype=np.float64))
 
@@ -108,18 +105,6 @@ class AnchorFinder:
         """Keep nodes of a type; a node without any type, or a concept without one, passes."""
         known = [split_types(self.graph.types[node]) for node in nodes]
         return [node for node, types in zip(nodes, known, strict=True) if not kind or not types or kind in types]
-
-    def _same_words(self, span: str) -> list[int]:
-        words = frozenset(fold_name(span).split())
-        overlap: dict[int, float] = {}
-        for other, node in sorted(
-            {row for word in words for row in self._with_word.get(word, ())}, key=lambda row: row[1]
-        ):
-            share = len(words & other) / len(words | other)
-            if share >= TOKEN_OVERLAP:
-                overlap[node] = max(share, overlap.get(node, 0.0))
-        best = max(overlap.values(), default=0.0)
-        return [node for node, share in overlap.items() if share == best]
 
     def _by_meaning(self, cosines: np.ndarray) -> Anchors:
         order = np.argsort(-cosines, kind="stable")
