@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.common.records import load_tensors, save_tensors
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import SentenceEmbedder
+from gnnrag.io import load_tensors, save_tensors
 from gnnrag.roles.tuned.checkpoint import load_encoder
 from tests.helpers.tiny_encoder import make_tiny_encoder
 
@@ -41,12 +41,14 @@ def test_pickled_encoders_are_refused_with_the_fix(tmp_path: Path) -> None:
 class Broken(SentenceEmbedder):
     """Gives NaN for every text of three letters."""
 
+    query_prefix = ""
+
     def __init__(self) -> None:
         super().__init__(EmbedderConfig(model="no/model", backend="torch", batch_size=4))
 
-    def _load(self) -> None:
         self._tokenise = lambda texts: [[len(text)] for text in texts]
         self._forward = lambda tokens, mask: np.where(tokens[:, :1] == 3, np.nan, 1.0).astype(np.float32)
+        self._pad = 0
 
 
 @pytest.mark.parametrize("is_query", [False, True])

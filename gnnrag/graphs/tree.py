@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.files import digest
+from gnnrag.arrays import Lists
 from gnnrag.config import TreeConfig
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ConfigError
+from gnnrag.io import digest
 
 _BLOCK = 1024  # rows of one product: the similarities of a block, not of all pairs, are in memory
 _DECIMALS = 5  # cosines are compared at this precision, which the rounding of a product does not reach
@@ -87,10 +88,13 @@ class Layer:
 
     def take(self, rows: np.ndarray) -> Layer:
         """Return the layer of these rows."""
-        pick = rows.tolist()
-        return Layer(
-            self.vectors[rows], [self.contents[i] for i in pick], [self.names[i] for i in pick], self.tokens[rows]
-        )
+        contents, names = ([of[i] for i in rows.tolist()] for of in (self.contents, self.names))
+        return Layer(self.vectors[rows], contents, names, self.tokens[rows])
+
+    def joined(self, other: Layer) -> Layer:
+        """Return the layer of the rows of both."""
+        vectors, tokens = (np.concatenate([getattr(of, n) for of in (self, other)]) for n in ("vectors", "tokens"))
+        return Layer(vectors, [*self.contents, *other.contents], [*self.names, *other.names], tokens)
 
 
 @dataclass(frozen=True)
@@ -99,26 +103,6 @@ class Cluster:
 
     members: np.ndarray  # ascending positions in the layer
     name: str  # of the summary: that of its centre
-
-
-def check_tree_config(config: TreeConfig) -> None:
-    """Raise ConfigError for a setting that no tree can be built with, naming what is allowed."""
-    least = {
-        "cluster_size": 2,
-        "dim": 2,
-        "max_layers": 0,
-        "cluster_tokens": 1,
-        "max_parents": 1,
-        "summary_words": 1,
-        "margin": 0,
-    }
-    for name, low in least.items():
-        if not getattr(config, name) >= low:
-            raise ConfigError(f"index.tree.{name}={getattr(config, name)!r}: must be at least {low}")
-    if not 0 <= config.threshold < 1:
-        raise ConfigError(f"index.tree.threshold={config.threshold}: a probability from 0 to below 1")
-    if config.sample and config.sample < _MAX_COMPONENTS:
-        raise ConfigError(f"index.tree.sample={config.sample}: must be 0 (all nodes), or at least {_MAX_COMPONENTS}")
 
 
 def cluster_layer(layer: Layer, config: TreeConfig, salt: str = "") -> list[Cluster]:
@@ -276,10 +260,10 @@ class SummaryTree:
     """
 
     num_leaves: int
-    layers: tuple[np.ndarray, ...]  # ascending node numbers of each; layer 0 holds the leaves
-    children: tuple[np.ndarray, ...]  # of each summary, ascending node numbers
+    layers: Lists  # ascending node numbers of each; layer 0 holds the leaves
+    children: Lists  # of each summary, ascending node numbers
     tokens: np.ndarray  # (num_nodes,) lengths
-    texts: tuple[str, ...]  # the summaries
+    texts: Sequence[str]  # the summaries
     vectors: np.ndarray  # (num_summaries, dim) float32 unit rows
     _leaves: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
@@ -300,32 +284,6 @@ class SummaryTree:
             self._leaves[node] = np.unique(np.concatenate([self.leaves(int(c)) for c in self.below(node)]))
         return self._leaves[node]
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return everything but texts and vectors as arrays."""
-        return {
-            "num_leaves": np.array(self.num_leaves),
-            "tokens": self.tokens,
-            "layer_bounds": np.cumsum([0, *map(len, self.layers)]),
-            "layers": np.concatenate(self.layers).astype(np.int64),
-            "child_bounds": np.cumsum([0, *map(len, self.children)]),
-            "children": np.concatenate([np.zeros(0, np.int64), *self.children]).astype(np.int64),
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Any], texts: Sequence[str], vectors: np.ndarray) -> SummaryTree:
-        """Read back what `to_arrays` returned; ArtefactError where the parts contradict one another."""
-        layers, children = (
-            _split(arrays["layers"], arrays["layer_bounds"]),
-            _split(arrays["children"], arrays["child_bounds"]),
-        )
-        leaves, tokens = int(arrays["num_leaves"]), arrays["tokens"]
-        tree = cls(leaves, layers, children, tokens, tuple(texts), vectors)
-        counts = {len(children), len(texts), len(vectors), len(tokens) - leaves}
-        upward = all(len(c) and c.min() >= 0 and c.max() < leaves + i for i, c in enumerate(children))
-        if len(counts) != 1 or not upward:
-            raise ArtefactError("the summary tree contradicts itself; delete the index and build it again")
-        return tree
-
 
 def build_tree(
     leaves: Layer, texts: Sequence[str], config: TreeConfig, summarise: Summarise, embed: Embed, count: CountTokens
@@ -333,9 +291,8 @@ def build_tree(
     """Cluster, summarise and embed layer by layer, until a layer has few nodes or nothing gets less.
 
     The top layer has at most `dim` + 1 nodes or is number `max_layers`. `summarise` gets member texts of clusters,
-    members of equal text once; `embed` is called once a layer. Raises ConfigError for a setting without meaning.
+    members of equal text once; `embed` is called once a layer.
     """
-    check_tree_config(config)
     said, tokens, vectors = list(texts), leaves.tokens.tolist(), [leaves.vectors[:0]]
     layer, nodes = leaves, np.arange(len(texts))
     layers, children = [nodes], list[np.ndarray]()
@@ -349,27 +306,11 @@ def build_tree(
         lengths = np.array([count(text) for text in summaries], dtype=np.int64)
         made = Layer(embed(summaries), list(map(digest, summaries)), [c.name for c in joined], lengths)
         alone = np.unique([c.members[0] for c in clusters if len(c.members) == 1]).astype(np.int64)
-        layer, nodes = (
-            _join(layer.take(alone), made),
-            np.concatenate([nodes[alone], len(said) + np.arange(len(joined))]),
-        )
+        layer = layer.take(alone).joined(made)
+        nodes = np.concatenate([nodes[alone], len(said) + np.arange(len(joined))])
         layers.append(nodes)
         said, children = [*said, *summaries], [*children, *members]
         tokens, vectors = [*tokens, *lengths.tolist()], [*vectors, made.vectors]
-    texts_made, vectors_made = tuple(said[len(texts) :]), np.concatenate(vectors)
+    lists = [Lists.of([row.tolist() for row in rows]) for rows in (layers, children)]
     counts = np.array(tokens, dtype=np.int64)
-    return SummaryTree(len(texts), tuple(layers), tuple(children), counts, texts_made, vectors_made)
-
-
-def _join(one: Layer, other: Layer) -> Layer:
-    """Return the layer of the rows of both."""
-    return Layer(
-        np.concatenate([one.vectors, other.vectors]),
-        [*one.contents, *other.contents],
-        [*one.names, *other.names],
-        np.concatenate([one.tokens, other.tokens]),
-    )
-
-
-def _split(flat: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, ...]:
-    return tuple(flat[a:b] for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+    return SummaryTree(len(texts), *lists, counts, said[len(texts) :], np.concatenate(vectors))

@@ -22,17 +22,18 @@ from gnnrag.common.files import (
     write_jsonl,
 )
 from gnnrag.common.records import ROWS, interpreting, refuse_other, text
-from gnnrag.config import Choice, EvaluateConfig, build_settings, implementation, to_plain
+from gnnrag.config import Choice, EvaluateConfig, implementation, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import remarks
-from gnnrag.registry import METHODS, RETRIEVERS, resolve
+from gnnrag.parts import find, make_part, names
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import asked_roles, open_retriever, open_shared_index
 from gnnrag.run.rundir import commit, refuse_shard
 from gnnrag.training.decisions import (
     RECORDED,
+    BridgeQueries,
     Recorder,
     RowMaker,
     became_right,
@@ -257,7 +258,6 @@ def _merged(prompts: Iterable[dict[str, dict[str, str]]]) -> dict[str, dict[str,
 
 
 # --------------------------------------------------------------------------------------------------------- collecting
-BUILDERS = {"bridges": "gnnrag.training.decisions:BridgeQueries"}  # of further queries (candidates=NAME)
 RUN = "run"  # the run directory, in the folder of the rows
 BACK = "candidates alone"  # decisions of no use themselves whose candidates are
 # Steps that leave decisions out, in the order they are taken, and the one that takes some back.
@@ -285,7 +285,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     roles = recorded_roles(config)
     out = Path(own.out)
     config = replace(config, run=replace(config.run, root=str(out), name=RUN, traces=True))
-    build = resolve("candidates", own.candidates, BUILDERS) if own.candidates else None
+    build = BridgeQueries if own.candidates else None
     data = load_questions_for(config)
     for note in data.remarks:
         observer.on_note(note)
@@ -361,7 +361,7 @@ def recorded_roles(config: EvaluateConfig) -> tuple[str, ...]:
     """Return which recorded roles a run may ask. Raises ConfigError naming the methods that ask any."""
     found = tuple(role for role in RECORDED if role in asked_roles(config))
     if not found:
-        known = {name: resolve("method", name, METHODS).role_names or () for name in METHODS}
+        known = {name: find("method", name)().role_names or () for name in names("method")}
         asking = [f"{name} ({', '.join(r for r in RECORDED if r in asks)})" for name, asks in known.items()
                   if set(asks) & set(RECORDED)]  # fmt: skip
         raise ConfigError(
@@ -383,8 +383,7 @@ def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]
     """Return the retrievers of near misses. Raises ConfigError for one that asks roles."""
     found = []
     for name in own.mine if own.mine_top and "verifier" in asked_roles(config) else ():
-        cls = resolve("mine", name, RETRIEVERS)
-        settings = build_settings(cls, {}, "mine")
+        settings = make_part("retriever", name, {}, "mine")
         if settings.role_names:
             raise ConfigError(f"mine={name}: asks roles for each query; give retrievers such as bm25, dense, chg")
         found.append(Choice(name, settings))

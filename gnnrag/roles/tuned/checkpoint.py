@@ -23,12 +23,10 @@ from gnnrag.common.records import (
     refuse_references,
     save_tensors,
 )
-from gnnrag.config import build_settings
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.llm.base import Backend
-from gnnrag.parts import build, ready
-from gnnrag.registry import BACKENDS, ROLES, resolve
+from gnnrag.parts import build, find, make, make_part, ready
 from gnnrag.roles.base import Role
 from gnnrag.session import Session
 
@@ -309,8 +307,7 @@ class LanguageRole(Role[Any, Any]):
 
 def prompted_class(role: str) -> Any:
     """Return the class that asks a tuned language model: that of the prompted role, of a reader one of its own."""
-    own = {"reader": "gnnrag.roles.tuned.causal_reader:BriefReader"}
-    return resolve(f"roles.{role}", "prompted", {**ROLES[role], **({"prompted": own[role]} if role in own else {})})
+    return find("role", "reader.brief" if role == "reader" else f"{role}.prompted")
 
 
 def open_language_role(folder: Path, record: TunedRecord, role: str, config: LanguageRoleConfig) -> LanguageRole:
@@ -331,7 +328,7 @@ def open_language_role(folder: Path, record: TunedRecord, role: str, config: Lan
     if str(trained.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
         trained["prompt"] = str(child(folder, trained["prompt"]))
     settings = {**trained, **config.prompted}
-    made = build_settings(cls, settings, f"{where}.prompted")
+    made = make(cls, settings, f"{where}.prompted")
     prompted = ready(made, backend=backend)
     problem = prompt_difference(record, prompted.prompters)
     if problem and config.other_prompt == "refuse":
@@ -355,7 +352,6 @@ def prompt_difference(record: TunedRecord, prompters: Any) -> str:
 
 def _open_backend(folder: Path, record: TunedRecord, config: LanguageRoleConfig, where: str) -> Backend:
     """Return the backend with the model: the folder itself, or its base with the folder as adapter."""
-    cls = resolve("llm", config.llm, BACKENDS)
     known: dict[str, Any] = {
         name: record.settings[name] for name in ("chat", "template_options") if name in record.settings
     }
@@ -370,7 +366,7 @@ def _open_backend(folder: Path, record: TunedRecord, config: LanguageRoleConfig,
     else:
         given |= {"model": str(folder)}
     try:
-        backend: Any = build("llm", build_settings(cls, given, f"{where}.llm_settings"))
+        backend: Any = build("llm", make_part("llm", config.llm, given, f"{where}.llm_settings"))
     except ConfigError as error:
         if is_adapter and "is not there" in str(error):
             name = record.base.get("name")
