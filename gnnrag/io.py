@@ -218,14 +218,17 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read named tensors. Raises ArtefactError where the file is none of its kind."""
+    """Read named tensors. Raises ArtefactError where the file is none of its kind, or a number is NaN or infinite."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        return load_file(path)
+        tensors = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise ArtefactError(f"{path} is no safetensors file ({error}); copy the checkpoint again") from error
+    if broken := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
+        raise ArtefactError(f"{path}: tensor {broken[0]!r} has NaN or infinite numbers; train it again")
+    return tensors
 
 
 def check_shapes(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) -> None:

@@ -185,7 +185,5 @@ def inspect(
             f"extraction: {gaps.malformed} malformed triples; of {gaps.passages} passages {gaps.without_record} have "
             f"no record and {gaps.without_triples} no triples {', '.join(gaps.examples)}"
         )
-    if report.stale_reports:
-        note(f"{report.stale_reports} reports stand in for one that changed")
     for name, size in report.unfinished.items():
         note(f"cut off in {name}: {size / 1e6:.2f} MB of work are kept")

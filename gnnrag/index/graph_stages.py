@@ -144,14 +144,14 @@ class EntityGraphStage(Stage):
         vectors, computed = context.embed(self.name, strings)
         halves = vectors.astype(np.float16)
         names = unit_rows(halves[: graph.num_entities])
-        near = find_synonyms(graph.entities, names, config.synonym_threshold, config.synonym_max)
-        graph = replace(graph, synonyms=near.pairs, similarities=near.cosines)
+        pairs, cosines = find_synonyms(graph.entities, names, config.synonym_threshold, config.synonym_max)
+        graph = replace(graph, synonyms=pairs, similarities=cosines)
 
         arrays.save(folder, "graph", graph)
         arrays.save(folder, "statements", Statements(np.array(rows, dtype=np.int32), style == "statement"))
         context.put_vectors(folder, strings, halves)
         counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
-        return {**counts, "synonyms": len(near.cosines), "computed": computed}
+        return {**counts, "synonyms": len(cosines), "computed": computed}
 
     def load(self, folder: Path) -> EntityKnowledge:
         """Return the graph with its vectors."""

@@ -81,8 +81,7 @@ class ExtractionSummary:
 class Inspection:
     """Everything that `gnnrag index inspect` prints; None where reports or extraction are missing.
 
-    `other_bytes` is what is no artefact; `unfinished` are journals (with bytes) of stages that a kill cut off;
-    `stale_reports` are those that stand in for one that changed.
+    `other_bytes` is what is no artefact; `unfinished` are journals (with bytes) of stages that a kill cut off.
     """
 
     root: str
@@ -93,7 +92,6 @@ class Inspection:
     other_bytes: int
     unfinished: dict[str, int]
     graphs: tuple[GraphSummary, ...] = ()
-    stale_reports: int | None = None
     extraction: ExtractionSummary | None = field(default=None)
 
 
@@ -113,7 +111,6 @@ def inspect_index(root: Path) -> Inspection:
         everything - total,
         journals,
         tuple(_graphs(index)),
-        _stale_reports(index),
         _extraction(index),
     )
 
@@ -177,12 +174,6 @@ def _graphs(index: Index) -> list[GraphSummary]:
 
         summaries.append(summarise_graph("hierarchy", tree.num_nodes, tree.edges, describe))
     return summaries
-
-
-def _stale_reports(index: Index) -> int | None:
-    if not index.has("reports"):
-        return None
-    return sum(report.stale for report in index.read("reports").items)
 
 
 def _extraction(index: Index) -> ExtractionSummary | None:

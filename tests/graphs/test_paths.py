@@ -76,8 +76,6 @@ def test_a_hub_anchor_is_expanded_to_its_best_neighbours_only():
     near = grow(adjacency, [0, 3], 3, Rules(hub_degree=4, hub_keep=2, scores=scores))
     assert near.distance[3] == 0
     assert near.labels(0).distance[3] == FAR
-    with pytest.raises(ValueError, match="hub_keep needs"):
-        Rules(hub_degree=4, hub_keep=2)
 
 
 def test_a_cut_keeps_the_best_of_each_layer_and_the_way_to_them():
@@ -123,13 +121,6 @@ def test_distances_equal_networkx(seed, hops, num_anchors):
         known = near.labels(anchor).distance
         steps = nx.single_source_shortest_path_length(graph.subgraph(near.nodes.tolist()), anchor, max(1, hops - 1))
         assert {n: d for n, d in enumerate(known.tolist()) if d != FAR} == dict(steps)
-
-
-def test_labels_are_of_an_anchor():
-    near = grow(Adjacency(ENDS, 6), [0, 4], 2)
-    assert near.labels(4) is near.labels(4)
-    with pytest.raises(ValueError, match=r"anchor=1: .* \[0, 4\]"):
-        near.labels(1)
 
 
 # A diamond with a tail: 0 - {1, 2, 3} - 4 - 5, and 1 - 2.
@@ -211,10 +202,6 @@ def test_no_path_to_the_anchor_itself_nor_outside_the_mask_nor_too_far():
     assert k_shortest_paths(DIAMOND, labels, 5, 3) == []
     assert k_shortest_paths(DIAMOND, labels, 4, 3) == [(0, 1, 4), (0, 3, 4)]
     assert k_shortest_paths(DIAMOND, labels, 4, 3, hops=1) == []
-    with pytest.raises(ValueError, match="hops=4: the labels serve up to 3"):
-        k_shortest_paths(DIAMOND, labels, 4, 3, hops=4)
-    with pytest.raises(ValueError, match="k=0"):
-        k_shortest_paths(DIAMOND, labels, 4, 0)
 
 
 def test_seed_pairs_both_ways_with_hub_and_cap():

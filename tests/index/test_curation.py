@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gnnrag.config import ExtractConfig, RoleConfig
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import DataError
 from gnnrag.index.build import update_index
 from gnnrag.index.curation import batches, read_schema
 from gnnrag.index.embedder import HashEmbedder
@@ -184,9 +184,3 @@ def test_short_descriptions_stay_and_leave_no_trace(tmp_path):
     assert not (Index(tmp_path / "i").folder("knowledge") / "curation.json").exists()
     build(tmp_path / "all", passages(*range(9)), described(tmp_path, 9, None), names=["knowledge"])
     assert Index(tmp_path / "all").knowledge.descriptions[0].count("\n") == 8
-    made = settings(tmp_path, schema=False)
-    wrong = replace(made, knowledge=replace(made.knowledge, resolve_threshold=60.0))
-    with pytest.raises(ConfigError, match=r"resolve_threshold=60\.0: give a cosine"):
-        build(tmp_path / "wrong", passages(1, 2), wrong, names=["knowledge"])
-    with pytest.raises(ConfigError, match="description_words=0: give 1 or more"):
-        build(tmp_path / "none", passages(1), described(tmp_path, 2, 0), names=["knowledge"])
