@@ -225,7 +225,8 @@ def test_a_cancelled_question_stops_spending() -> None:
 
 def test_half_a_character_becomes_a_whole_one(tmp_path: Path) -> None:
     """It could neither be written to a journal nor sent, and would stay in the cache."""
-    llm, session = CachedBackend(ScriptedBackend.of((".", Reply("\ud800 x\udfff"))), tmp_path / "c.sqlite"), Session("q")
+    session = Session("q")
+    llm = CachedBackend(ScriptedBackend.of((".", Reply("\ud800 x\udfff"))), tmp_path / "c.sqlite")
     assert ask(llm, session).value == "? X?"
     json.dumps(session.events, ensure_ascii=False).encode()
     ask(ScriptedBackend.of((".", LLMError("the server says \ud800"))), session := Session("q"))
