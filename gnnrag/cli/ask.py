@@ -203,7 +203,7 @@ def serve(
 
     An index that is not there yet is made of the first documents that are added. On another host than the loopback a
     file of tokens is needed. Settings of the server begin with serve., the others are those of gnnrag ask
-    (docs/serving.md).
+    (docs/documents.md).
     """
     if missing := [name for name in ("fastapi", "mcp", "uvicorn") if find_spec(name) is None]:
         raise GnnragError(f"gnnrag serve needs {', '.join(missing)}: pip install 'gnnrag[serve]'")
