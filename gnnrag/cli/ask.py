@@ -198,7 +198,7 @@ def serve(
     gnnrag serve indexes/a indexes/b serve.port=9000 serve.workers=2 method=bdtr retriever=chg
     gnnrag serve indexes/papers serve.host=0.0.0.0 serve.tokens=tokens.yaml serve.hosts=[papers.example]
 
-    Settings of the server begin with serve., the others are those of gnnrag ask (docs/serving.md).
+    Settings of the server begin with serve., the others are those of gnnrag ask (docs/documents.md).
     """
     if missing := [name for name in ("fastapi", "mcp", "uvicorn") if find_spec(name) is None]:
         raise GnnragError(f"gnnrag serve needs {', '.join(missing)}: pip install 'gnnrag[serve]'")

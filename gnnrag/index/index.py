@@ -244,10 +244,10 @@ class Index:
     @cached_property
     def nearest(self) -> Nearest:
         """Finds the passages nearest to vectors."""
-        from gnnrag.index.nearest import Nearest
+        from gnnrag.index.nearest import FILE, Nearest
 
         folder = self.folder("embeddings")
-        return Nearest(self.passage_vectors, folder if (folder / "codes.npy").exists() else None)
+        return Nearest(self.passage_vectors, folder if (folder / FILE).exists() else None)
 
     @property
     def passage_vectors(self) -> np.ndarray:

@@ -37,7 +37,7 @@ from gnnrag.judge.tasks import (
 from gnnrag.llm.base import Backend, estimate_tokens
 from gnnrag.llm.cache import open_backend
 from gnnrag.prompts import load_prompt
-from gnnrag.roles.prompting import PromptedConfig, Prompter
+from gnnrag.roles.prompting import Prompter
 from gnnrag.session import Session
 
 Count = Annotated[int, Ge(1)]
@@ -187,11 +187,13 @@ async def _ask_all(
     name: str,
 ) -> int:
     """Ask, `concurrency` at a time, until all is done or `add` says stop (calls in flight end); return those left."""
-    sampling = PromptedConfig(temperature=config.temperature, max_tokens=config.max_tokens, seed=config.seed)
     prompters = {
-        prompt: Prompter(ROLE, backend, sampling, prompt[0], tuple(filter(None, prompt[1:])), tries=config.retries + 1)
+        prompt: Prompter(
+            ROLE, backend, prompt[0], tuple(filter(None, prompt[1:])), tries=config.retries + 1,
+            max_tokens=config.max_tokens, temperature=config.temperature, seed=config.seed,
+        )
         for prompt in {call.prompt for call in todo}
-    }
+    }  # fmt: skip
     waiting, left = iter(todo), len(todo)
 
     async def work() -> None:

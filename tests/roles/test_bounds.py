@@ -34,8 +34,8 @@ from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.chain import parse_chain
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.parsing import clean_line, is_loop, is_refusal, json_objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
-from gnnrag.roles.reader import parse_hipporag, parse_robust
+from gnnrag.roles.prompting import MalformedError, Prompter
+from gnnrag.roles.reader import parse_hipporag
 from gnnrag.roles.reasoner import parse_thought
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection, parse_yes_no
@@ -62,7 +62,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "evidence": lambda text: parse_evidence(text, ["a b c", "d e f"], 2),
     "hyper_query": parse_hyper_query,
     "hipporag": parse_hipporag,
-    "reader": parse_robust,
     "thought": parse_thought,
     "verdict": parse_verdict,
     "cited": cited_numbers,
@@ -121,7 +120,7 @@ CHOKES = [("9" * 5000, number_of), ("9" * 400, number_of), ("x", depth_of), ("x"
 @pytest.mark.parametrize("reply, parse", CHOKES)
 def test_what_a_parser_chokes_on_is_a_malformed_reply(reply: str, parse: Callable[[str], Any]) -> None:
     session = Session("q")
-    prompter = Prompter("reader", ScriptedBackend.of((".", reply)), PromptedConfig(), "reader")
+    prompter = Prompter("reader", ScriptedBackend.of((".", reply)), "reader")
     outcome = asyncio.run(prompter.ask(session, {"question": "Who?", "context": "A."}, parse))
     assert outcome.value is None and outcome.failure == "parse_failure"
     assert session.by_role["reader"]["parse_failure"] == 2

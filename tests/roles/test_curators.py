@@ -16,7 +16,6 @@ from gnnrag.roles.writers.entities import (
     OfflineTypes,
     PromptedCurator,
     PromptedTypes,
-    common,
     read_partition,
     read_types,
 )
@@ -80,8 +79,6 @@ def test_large_clusters_are_asked_about_twice_and_only_what_agrees_is_merged() -
 
 def test_partitions() -> None:
     assert read_partition("so: {'groups': [[1, '2'], 3]}", 3) == {frozenset({0, 1}), frozenset({2})}
-    one, two = frozenset({frozenset({0, 1, 2})}), frozenset({frozenset({0, 1}), frozenset({2})})
-    assert common([one, two]) == two
 
 
 # ----------------------------------------------------------------------------------------------------------- types

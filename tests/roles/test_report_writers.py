@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.parsing import MalformedError, read_as
 from gnnrag.roles.writers.base import ReportDraft, ReportTask, Summary, SummaryTask
 from gnnrag.roles.writers.report import (
     OfflineReport,
     OfflineSummary,
     PromptedReport,
     PromptedSummary,
-    parse_report,
+    ReportReply,
     parse_summary,
     show,
 )
@@ -139,7 +139,7 @@ def test_a_report_keeps_to_its_length() -> None:
 )  # fmt: skip
 def test_malformed(change: dict[str, Any]) -> None:
     with pytest.raises(MalformedError):
-        parse_report(json.dumps({**REPLY, **change}))
+        read_as(ReportReply, json.dumps({**REPLY, **change}))
 
 
 def test_material_that_wants_out() -> None:
