@@ -14,11 +14,11 @@ from rich import progress
 from rich.console import Console
 from rich.table import Table
 
-from gnnrag.common.untrusted import markdown
 from gnnrag.datasets.base import Dataset, load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import GnnragError
 from gnnrag.index.build import Progress
+from gnnrag.io import markdown
 from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.replies import KINDS, SPENT, is_error, total
 from gnnrag.metrics.retrieval import is_node_metric

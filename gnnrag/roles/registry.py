@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gnnrag.common.files import digest
 from gnnrag.config import ROLES, Choice, RoleConfig, implementation
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
+from gnnrag.io import digest
 from gnnrag.llm.base import Backend
 from gnnrag.llm.cache import open_backend, with_model
 from gnnrag.parts import build, has, make_part

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.waiting import MicroBatcher, waiting
+from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError, GnnragError, described
 from gnnrag.methods.base import Method
 from gnnrag.retrievers.base import Retriever
@@ -68,9 +68,7 @@ class Loop:
             for question in left:  # the iterator is shared: each worker takes the next question
                 if stop():
                     return
-                with waiting("question"):
-                    answered = await self.answer(question)
-                done(*answered)
+                done(*await self.answer(question))
 
         try:
             async with asyncio.TaskGroup() as group:
