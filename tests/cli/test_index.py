@@ -12,7 +12,7 @@ import pytest
 
 from gnnrag.cli.app import run
 from gnnrag.config import EmbedderConfig
-from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.types import Passage
@@ -171,22 +171,6 @@ def test_inspect_shows_graphs_and_gaps(tmp_path: Path, capsys: pytest.CaptureFix
     report = json.loads(capsys.readouterr().out)
     assert [graph["name"] for graph in report["graphs"]] == ["knowledge", "entity_graph", "hierarchy"]
     assert report["extraction"]["passages"] == len(CORPUS)
-
-
-@pytest.mark.parametrize("more", [["--entity=lord byron"], ["--question", "Where was Ada Lovelace born?"], []])
-def test_a_page_is_drawn(more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, page = tmp_path / "index", tmp_path / "deep" / "page.html"
-    build_index(root, CORPUS, HASH, ["knowledge"])
-    assert index("inspect", root, "--html", page, *more) == 0
-    assert capsys.readouterr().out == f"{page}\n" and "<title>" in page.read_text("utf-8")
-
-
-def test_what_cannot_be_drawn_is_named(root: Path, tmp_path: Path) -> None:
-    build_index(root, CORPUS, HASH, ["knowledge"])
-    with pytest.raises(GnnragError, match="Nobody"):
-        index("inspect", root, "--html", tmp_path / "x.html", "--entity=Nobody")
-
-
 
 
 @pytest.mark.parametrize(
