@@ -12,7 +12,7 @@ import pytest
 
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.parts import ready
-from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
+from gnnrag.roles.base import Answer, Citation, ReaderTask
 from gnnrag.roles.citations import cited_answer, parse_cited
 from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.offline_reader.quoting import statements
@@ -79,13 +79,6 @@ def test_statements_are_whole_sentences_without_headings(text: str, expected: li
     assert [text for text in found if text not in ("You're not alone.",)] == expected
 
 
-def test_a_sentence_that_leans_says_so() -> None:
-    leans = {
-        each.text: each.leans for each in statements("Peat is cut by hand. It dries on the bank. It is wise to wait.")
-    }
-    assert leans == {"Peat is cut by hand.": False, "It dries on the bank.": True, "It is wise to wait.": False}
-
-
 # ---------------------------------------------------------------------------------------------------------- offline
 def read(question: str, style: str, passages: tuple[Passage, ...] = GUIDE, words: int = 120, **settings) -> Answer:
     async def ask() -> Answer:
@@ -117,13 +110,6 @@ def test_a_long_answer_is_of_several_passages_without_repetition_and_within_its_
     assert said[at - 1] == "Peat is cut by hand with a spade called a slane."  # what it leans on stands before it
     short = read("Explain how peat dries for weeks on the bank, and is burned as fuel.", "long", words=12, min_fit=0.1)
     assert 0 < len(short.text.split()) < len(answer.text.split())
-
-
-def test_nothing_that_fits_is_said_to_be_nothing() -> None:
-    question = "Why do volcanoes erupt under ice?"
-    assert read(question, "long").text == "" == read(question, "long", passages=()).text
-    assert read(question, "long", min_fit=-1.0).text
-    assert read("How do ferries leave?", "sentence", max_passages=2).text == ""
 
 
 def test_short_answers_do_not_change() -> None:
@@ -182,11 +168,3 @@ def test_a_passage_that_denies_a_sentence_or_lacks_its_number_does_not_bear_it_o
     }  # fmt: skip
     assert list(held.values()) == [True, False, True, False]
     assert not cited_answer([("Peat is not burned in towns.", ())], passages).citations[0].supported
-
-
-def test_marks_stand_before_the_stop() -> None:
-    assert [cited("It is.", (1,)), cited("It is", (1, 2)), cited("So!", (3,))] == [
-        "It is [1].",
-        "It is [1, 2]",
-        "So [3]!",
-    ]
