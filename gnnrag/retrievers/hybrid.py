@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.waiting import MicroBatcher
+from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.parts import build, find, make, part
 from gnnrag.retrievers.base import Retriever, rank_graph

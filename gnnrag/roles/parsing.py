@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError, WrapValidator, model_validator
 
-from gnnrag.common.untrusted import well_formed_json
+from gnnrag.io import well_formed_json
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from gnnrag.common.untrusted import well_formed
 from gnnrag.errors import BudgetError, LLMError
+from gnnrag.io import well_formed
 from gnnrag.llm.base import Backend, Message, RejectedError, Reply, Request
 from gnnrag.prompts import SMALL, bounded, load_prompt
 from gnnrag.roles.base import ResultT, Role, TaskT

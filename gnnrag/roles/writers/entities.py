@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import BeforeValidator, StringConstraints
 
-from gnnrag.common.files import digest
+from gnnrag.io import digest
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element
 from gnnrag.roles.base import Role
