@@ -13,12 +13,11 @@ import pytest
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, Citation, ReaderTask
-from gnnrag.roles.citations import cited_answer, parse_cited
 from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.offline_reader.quoting import statements
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reader import PromptedReader
+from gnnrag.roles.reader import PromptedReader, cited_answer, parse_cited
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.roles import Asked, ask
