@@ -230,7 +230,7 @@ class GraphOnly(Retriever):
 class Asking(Retriever):
     """A retriever that needs roles: its only way in is `retrieve_for`, and each question costs two calls."""
 
-    reads = ("passages",)
+    reads = ("text",)
     role_names, asks_roles = ("expander",), True
     asked: ClassVar[list[str]] = []
 
