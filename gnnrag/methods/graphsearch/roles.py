@@ -247,7 +247,7 @@ def parse_draft(text: str, answer_line: bool) -> Draft:
         return Draft(text, text)
     lines = [line.strip() for line in strip_markup(text).splitlines() if line.strip()]
     answer = lines[-1] if lines else ""
-    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+    for line, after in zip(lines, [*lines, ""][1:], strict=True):
         if match := _ANSWER.match(line):
             answer = match[1].strip() or after
     if not answer:
