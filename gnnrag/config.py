@@ -49,7 +49,7 @@ ROLES = (
     "evidence_extractor",  # MGranRAG
     *("concepts", "rules", "path_judge", "redirect"),  # DotRAG
     *("grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander"),  # GraphSearch
-    *("report_points", "report_reduce", "report_rating", "mentions", "hyper_query", "keywords", "fact_filter"),
+    *("report_points", "report_reduce", "mentions", "hyper_query", "keywords", "fact_filter"),
 )  # the last are asked by retrievers
 # Roles whose shipped checkpoint is above the rules by an interval without 0 on a set and below them on none: what
 # `roles=auto` takes. By retriever (None: any), with the options it was measured with; thoughts only beside the verifier
@@ -214,10 +214,10 @@ def load_config(
     for name, section in chosen.items():
         setattr(config, name, choose(name, section, getattr(config, name)))
         if name == "method" and "retriever" in names:
-            wanted = config.method.settings.default_retriever  # type: ignore[attr-defined]
+            wanted = getattr(config, name).settings.default_retriever
             setattr(config, "retriever", wanted or getattr(config, "retriever"))  # noqa: B009, B010
-    # type: ignore[attr-defined]
-    if "retriever" in chosen and {"auto", "tuned"} & {config.roles.default, config.roles.thoughts.impl}:
+    roles: Any = getattr(config, "roles", None)
+    if "retriever" in chosen and {"auto", "tuned"} & {roles.default, roles.thoughts.impl}:
         _settle_thoughts(config)
     return config
 

@@ -42,7 +42,7 @@ COUNTS = {"calls", "prompt_tokens", "completion_tokens", "cached_calls", "parse_
 
 
 READS_PASSAGES = {"thoughts", "chain", "verifier", "reasoner", "agent", "evidence_extractor", "refiner", "reader",
-                  "report_points", "report_rating"}  # fmt: skip
+                  "report_points"}  # fmt: skip
 
 
 @cache

@@ -27,4 +27,3 @@ SETTINGS: dict[str, list[list[str]]] = {
 }
 RETRIEVER_SETTINGS = {name: ["method=single", f"retriever={name}"] for name in RETRIEVERS}
 RETRIEVER_SETTINGS["hipporag"] += ["retriever.names=role"]
-RETRIEVER_SETTINGS["graphrag_global"] += ["retriever.selection=dynamic"]

@@ -24,10 +24,8 @@ from gnnrag.methods.dotrag.roles import (
 from gnnrag.methods.dotrag.schema import Kind, Schema
 from gnnrag.retrievers.graphrag.report_roles import (
     Point,
-    PromptedRating,
     PromptedReduce,
     PromptedReportPoints,
-    RateReportTask,
     ReduceTask,
     ReportPointsTask,
 )
@@ -78,7 +76,6 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "verifier": (PromptedVerifier, VerifierTask(QUESTION, Chain("a - b - c"), PASSAGES)),
     "verifier pointwise": (lambda: PromptedVerifier(mode="pointwise"), VerifierTask(QUESTION, Chain("a"), PASSAGES)),
     "reader": (PromptedReader, ReaderTask(QUESTION, PASSAGES)),
-    "reader robust": (lambda: PromptedReader(parser="robust"), ReaderTask(QUESTION, PASSAGES)),
     "reader closed": (PromptedReader, ReaderTask(QUESTION, ())),
     "reader cited": (PromptedReader, ReaderTask(QUESTION, PASSAGES, style="long")),
     **{f"decomposer {form}": (PromptedDecomposer, DecomposeTask(QUESTION, 4, form)) for form in
@@ -97,7 +94,6 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "mentions": (PromptedMentions, MentionsTask("Who directed it?", ("person",))),
     "hyper_query": (PromptedHyperQuery, HyperQueryTask("Who directed it?")),
     "report_points": (PromptedReportPoints, ReportPointsTask("Who directed it?", (("c-1", "# One\nA report."),))),
-    "report_rating": (PromptedRating, RateReportTask("Who directed it?", ("c-1", "# One\nA report."))),
     "report_reduce": (PromptedReduce, ReduceTask("Who directed it?", (Point("Vera did.", 90.0, ("c-1",)),))),
     "summary": (PromptedSummary, SummaryTask((FILM.text, CORPUS[1].text))),
     "report": (PromptedReport, ReportTask(ENTITIES, (("r1", "Vera", "Kalmar", "born in"),), PASSAGES)),
@@ -108,7 +104,7 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "triples hyper": (HyperTriples, TriplesTask(FILM, gleaning=1)),
 }  # fmt: skip
 AGENTS = {name for name in ROLES if name.startswith("agent")}  # what is no move, they are told
-ANY_TEXT = {"chain", "reader", "reader closed", "reader robust", "reasoner ircot", "reasoner irgs", "reasoner gcot",
+ANY_TEXT = {"chain", "reader", "reader closed", "reasoner ircot", "reasoner irgs", "reasoner gcot",
             "report_reduce", "redirect", "rewriter", "summary", "thoughts separate"}  # fmt: skip
 
 

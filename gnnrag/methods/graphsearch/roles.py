@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from gnnrag.llm.base import estimate_tokens
@@ -19,7 +19,7 @@ from gnnrag.roles.parsing import (
     strip_markup,
     strip_thinking,
 )
-from gnnrag.roles.prompting import PromptedPart, Prompter
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.subqueries import HistoryItem, Triple, bracketed, read_triples, render_history, render_triples
 from gnnrag.types import Hit, Passage, Question
@@ -274,8 +274,8 @@ class PromptedGrounder(PromptedPart[GroundTask, Written]):
     """Fills in the references of a sub-query; a reply that is no sub-query leaves it as it is (`grounding_kept`)."""
 
     def setup(self) -> None:
-        self._text = Prompter("grounder", self.backend, self)
-        self._triples = Prompter("grounder", self.backend, replace(self, prompt=""), "grounder_triples")
+        self._text = self.prompter()
+        self._triples = self.prompter("grounder_triples", own=False)
         self.prompters = (self._text, self._triples)
 
     async def __call__(self, task: GroundTask, session: Session) -> Written:
@@ -313,8 +313,8 @@ class PromptedRefiner(PromptedPart[RefineTask, Written]):
     max_tokens: int = 1024
 
     def setup(self) -> None:
-        self._text = Prompter("refiner", self.backend, self)
-        self._triples = Prompter("refiner", self.backend, replace(self, prompt=""), "refiner_triples")
+        self._text = self.prompter()
+        self._triples = self.prompter("refiner_triples", own=False)
         self.prompters = (self._text, self._triples)
 
     async def __call__(self, task: RefineTask, session: Session) -> Written:
@@ -335,8 +335,8 @@ class PromptedDrafter(PromptedPart[DraftTask, Draft]):
     max_tokens: int = 2048
 
     def setup(self) -> None:
-        self._plain = Prompter("drafter", self.backend, self)
-        self._line = Prompter("drafter", self.backend, self, options=("answer_line",))
+        self._plain = self.prompter()
+        self._line = self.prompter("drafter", "answer_line")
         self.prompters = (self._plain, self._line)
 
     async def __call__(self, task: DraftTask, session: Session) -> Draft:
