@@ -228,6 +228,12 @@ def test_a_view_is_cut_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(PASSAGES["P4"] in text for text in calls(backend, "cr_text"))
 
 
+def test_the_shared_reader() -> None:
+    backend = scripted(**ACCEPT)
+    prediction, _ = run_search(backend, answer="reader")
+    assert modules(backend)["final"] == 0 and prediction.answer.startswith("P")
+
+
 def test_passages_that_refinements_cite_go_first() -> None:
     replies = {"cr_text": {TEXT_QUERIES[2]: "in [2]", "": "nothing"}, **ACCEPT}
     prediction, _ = run_search(scripted(**replies))

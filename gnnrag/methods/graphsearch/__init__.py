@@ -121,6 +121,7 @@ class GraphSearch(Method):
     # decomposition is skipped, empty views are refined, nothing limits sub-queries and expansions
     released: bool = False
     ablate: list[Module] = field(default_factory=list)  # modules left out
+    answer: Literal["native", "reader"] = "native"  # the final draft's own, or the shared reader's
     promote: Literal["cited", "none"] = "cited"  # passages that refinements rest on go first; none: the pool's order
     views: Views = field(default_factory=Views)
     context: Context = field(default_factory=Context)
@@ -261,11 +262,13 @@ class GraphSearch(Method):
             ranked = promote(ranked, state.memory["cited"])
         context = self.final_context(state.memory["sides"], state.memory["background"], state.session)
         state.session.record("context", text=context)
-        shown = ranked[:READER_TOP_K]
-        task = DraftTask(state.question, context, self.index.lookup(shown), self.context.answer_line)
-        draft = await self.draft(task, state.session)
-        state.session.record("final", text=draft.text, answer=draft.answer)
-        return Evidence(ranked, shown, context, draft.answer, list(dict.fromkeys(state.memory["nodes"])))
+        shown, answer = ranked[:READER_TOP_K], None
+        if self.answer == "native":
+            task = DraftTask(state.question, context, self.index.lookup(shown), self.context.answer_line)
+            draft = await self.draft(task, state.session)
+            answer = draft.answer
+            state.session.record("final", text=draft.text, answer=answer)
+        return Evidence(ranked, shown, context, answer, list(dict.fromkeys(state.memory["nodes"])))
 
     # ---------------------------------------------------------------------------------------------------- the modules
     async def decompose(self, question: Question, side: SideState, session: Session) -> None:
