@@ -73,7 +73,7 @@ class _Summaries:
         self.context, self.keys = context, list[str]()
         self.made_with = digest([context.tasks.identity("summary"), context.config.tree.summary_words])
         self.counts = dict.fromkeys(("written", "kept", "embedded"), 0)
-        self._known = context.earlier(TreeStage.name, self._read_earlier, {})
+        self._known: dict[str, str] = context.earlier(TreeStage.name, self._read_earlier, {})
         config, passages = context.config.tree, len(context.passages)
         self._progress = context.progress_of(int(2.5 * passages / config.cluster_size) + 1)  # texts and vectors, about
 

@@ -34,8 +34,8 @@ class Retriever(Part):
     accepts_vectors: bool = False  # a query's vector may stand for its text's embedding; words are read as they are
     explains: ClassVar[bool] = False  # it has `explain`, which tells the paths behind a score
     checkpoints: tuple[Path, ...] = ()  # folders of the trained models that it uses
-    index: ClassVar[Any]  # set by `build`
-    roles: ClassVar[Any]  # set by `build`
+    index: Any  # set by `build`
+    roles: Any  # set by `build`
 
     def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
         """Return why a finished run is hardly one of this retriever, from its questions' usage; empty: nothing is."""

@@ -23,8 +23,8 @@ class Role(Part, Generic[TaskT, ResultT]):
     is_guess: bool = False  # methods let its queries widen the pool, not overrule the question
     keeps_all: bool = False  # of a filter: nothing is ever dropped, so that it need not be asked
     uses_embedder: bool = False  # of a writer: its results depend on the embedder of the index
-    index: ClassVar[Any]  # set by `build`
-    backend: ClassVar[Any]  # of a prompted role: its language model, set by `build`
+    index: Any  # set by `build`
+    backend: Any  # of a prompted role: its language model, set by `build`
     embedder: ClassVar[Any]  # of a writer: gives the embedder of the index
     version: int = 1  # of a writer: raised where results change under equal settings
 

@@ -70,7 +70,7 @@ class Roles(Mapping[str, Any]):
         if role is None:
             raise ConfigError(f"role {name!r} has no {self.config.default!r} form; give roles.{name}=FORM")
         asks_model = isinstance(role, PromptedPart) or role.name.endswith(".prompted")
-        given = {"backend": self.backend(getattr(self.config, name))} if asks_model else {}
+        given: dict[str, Any] = {"backend": self.backend(getattr(self.config, name))} if asks_model else {}
         return build("role", role, index=self.index, roles=self, **given)
 
     def backend(self, role: RoleConfig) -> Backend:
