@@ -20,7 +20,7 @@ from gnnrag.judge.answers import plain_text, shortened
 from gnnrag.judge.tasks import parse_score
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
-from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_draft, parse_verdict
+from gnnrag.methods.graphsearch.roles import cited_numbers, parse_draft, parse_verdict
 from gnnrag.methods.mgranrag.evidence import parse_evidence
 from gnnrag.parts import ready
 from gnnrag.prompts.untrusted import escaped
