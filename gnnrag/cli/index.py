@@ -28,14 +28,12 @@ from gnnrag.extract.prompted import estimate_extraction
 from gnnrag.index.build import build_index, collect_garbage
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.index.index import Index
-from gnnrag.io import write_atomic
 from gnnrag.llm.openai import prices_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
 from gnnrag.pages.inspection import inspect_index
 from gnnrag.roles.writers.tasks import model_settings
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
-from gnnrag.serve.still import render_page
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build, change and look at an index.")
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX")]
@@ -60,10 +58,8 @@ def build(
     path = index_path(config.index, data.name)
     wanted = stages.split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
 
-    def make(advance: Callable[[str, int, int], None]) -> list[str]:
-        return build_index(path, data.passages, index_settings(config), wanted, data_source(config.data), advance)
-
-    _change(path, make)
+    source_of = data_source(config.data)
+    _change(path, lambda advance: build_index(path, data.passages, index_settings(config), wanted, source_of, advance))
     if data.report:
         write_report(path, data.report)
         note("\n".join(summary(data.report)))
@@ -151,25 +147,18 @@ def draft_schema(index: IndexFolder) -> None:
 @app.command()
 def inspect(
     index: IndexFolder,
-    html: Annotated[Path | None, typer.Option(help="write a page that draws a part of the knowledge graph")] = None,
-    entity: Annotated[str | None, typer.Option(help="with --html: what it is drawn around")] = None,
-    question: Annotated[str | None, typer.Option(help="with --html: draw what this question finds")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print counts, sizes, hubs and gaps of an index, or draw a part of it."""
-    if html:
-        write_atomic(html, render_page(Index(index), entity, question))
-        print(html)
-        return
+    """Print counts, sizes, hubs and gaps of an index."""
     report = inspect_index(index)
     if as_json:
         print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
         return
     stages = [
-        (line.name, ", ".join(f"{v} {k}" for k, v in line.facts.items()), f"{line.bytes / 1e6:.2f}", line.state)
-        for line in report.stages
+        (stage.name, ", ".join(f"{v} {k}" for k, v in stage.facts.items()), f"{stage.bytes / 1e6:.2f}")
+        for stage in report.stages
     ]
-    print(plain_table(("stage", "holds", "MB", "state"), stages, f"index {report.root}"))
+    print(plain_table(("stage", "holds", "MB"), stages, f"index {report.root}"))
     graphs = []
     for graph in report.graphs:
         hubs = "\n".join(f"{hub.name} ({hub.degree})" for hub in graph.hubs[:5])
@@ -182,8 +171,8 @@ def inspect(
     print(plain_table(headings, graphs))
     if gaps := report.extraction:
         note(
-            f"extraction: {gaps.malformed} malformed triples; of {gaps.passages} passages {gaps.without_record} have "
-            f"no record and {gaps.without_triples} no triples {', '.join(gaps.examples)}"
+            f"extraction: {gaps['malformed']} malformed triples; of {gaps['passages']} passages "
+            f"{gaps['without_record']} have no record and {gaps['without_triples']} no triples"
         )
     for name, size in report.unfinished.items():
         note(f"cut off in {name}: {size / 1e6:.2f} MB of work are kept")

@@ -73,8 +73,9 @@ class _Summaries:
         self.context, self.keys = context, list[str]()
         self.made_with = digest([context.tasks.identity("summary"), context.config.tree.summary_words])
         self.counts = dict.fromkeys(("written", "kept", "embedded"), 0)
-        self._known = context.earlier(TreeStage.name, self._read_earlier, {})
-        self._told = 0
+        self._known: dict[str, str] = context.earlier(TreeStage.name, self._read_earlier, {})
+        config, passages = context.config.tree, len(context.passages)
+        self._progress = context.progress_of(int(2.5 * passages / config.cluster_size) + 1)  # texts and vectors, about
 
     def summarise(self, clusters: list[list[str]]) -> list[str]:
         keys = [digest([digest(text) for text in texts]) for texts in clusters]
@@ -88,12 +89,12 @@ class _Summaries:
             tasks = [SummaryTask(tuple(clusters[i]), words) for i in positions]
             return [summary.text for summary in self.context.tasks.run("summary", tasks)]
 
-        batch, progress = self.context.tasks.batch("summary", _BATCH), self._progress(len(keys))
+        batch, progress = self.context.tasks.batch("summary", _BATCH), self._progress
         return self.context.cached(TreeStage.name, self.made_with, keys, self._known, compute, batch, progress)
 
     def embed(self, texts: list[str]) -> np.ndarray:
         """Return the unit vectors of summaries, (n, dim) float32."""
-        vectors, computed = self.context.embed(TreeStage.name, texts, self._progress(len(texts)))
+        vectors, computed = self.context.embed(TreeStage.name, texts, self._progress)
         self.counts["embedded"] += computed
         return vectors
 
@@ -101,20 +102,6 @@ class _Summaries:
         """Return the summaries by key that the artefact before this one has."""
         old = get_json(folder / "summaries.json")
         return dict(zip(old["keys"], old["texts"], strict=True)) if old["made_with"] == self.made_with else {}
-
-    def _progress(self, count: int) -> Any:
-        """Return a listener for `count` items: the first layer's summaries and vectors each stand for half the work."""
-        total, done, start = len(self.context.passages), 0, self._told
-        share = total // 2 if not start else total - start
-
-        def tell(items: int) -> None:
-            nonlocal done
-            done += items
-            now = start + share * done // max(count, 1)
-            step, self._told = now - self._told, now
-            self.context.progress(max(step, 0))
-
-        return tell
 
 
 _REPORTS_AT_ONCE = 256  # offline reports between two writes of the journal

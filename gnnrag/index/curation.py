@@ -54,12 +54,16 @@ class Curation:
         return {**counts, **{f"of type {kind}": n for kind, n in sorted(self.types.items())}}
 
 
+def _decisions(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
+    return get_json(folder / "curation.json")["decisions"]  # type: ignore[no-any-return]
+
+
 class Curator:
     """Applies what the settings ask for; `fold` makes the graph from extractions, renamed names and given types."""
 
     def __init__(self, context: Context, fold: Fold) -> None:
         self.context, self._fold, self.done = context, fold, Curation()
-        self._known = context.earlier(STAGE, lambda folder, _: get_json(folder / "curation.json")["decisions"], {})
+        self._known: dict[str, Any] = context.earlier(STAGE, _decisions, {})
 
     def run(self, extractions: Sequence[Extraction]) -> KnowledgeGraph:
         """Return the graph, resolved, relabelled and shortened as the settings say."""

@@ -56,7 +56,7 @@ class ExtractionStage(Stage):
             rows = get_lines(folder / "records.jsonl") if record["settings"] == context.settings else []
             return {key: value for key, value in rows if value is not None}
 
-        known = context.earlier(self.name, read, {})
+        known: dict[str, Any] = context.earlier(self.name, read, {})
         # What a model wrote is worth keeping often; what rules find, seldom.
         batch = extractor.batch_size
         values = context.cached(self.name, context.settings, hashes, known, compute, batch, context.progress)

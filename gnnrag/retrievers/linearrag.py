@@ -201,8 +201,8 @@ class Bridging:
         if self.search == "best":
             total[:] = 0.0
             np.maximum.at(total, reached, arrived)
-        found = np.flatnonzero(total >= self.threshold)
-        return found, total[found]
+        passing = np.flatnonzero(total >= self.threshold)
+        return passing, total[passing]
 
 
 @part("retriever", "linearrag")

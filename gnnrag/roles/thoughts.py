@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from gnnrag.errors import ConfigError
@@ -12,9 +14,9 @@ from gnnrag.parts import part
 from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
-from gnnrag.roles.bridges import BridgeFinder, OpenQuestion
+from gnnrag.roles.bridges import BridgingRole
 from gnnrag.roles.gold import gold_hops, ways_to_ask
-from gnnrag.roles.parsing import LINE_START, clean_line, has_fact, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.parsing import LINE_START, clean_line, has_fact, json_objects, plain
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
@@ -25,6 +27,7 @@ _ANSWER = re.compile(
 )
 _NOTHING = re.compile(r"^\W*nothing (?:else )?(?:is )?missing\W*$", re.IGNORECASE)
 _CHAIN = re.compile(rf"{LINE_START}()\W*+(?:reasoning )?chain\W*:[ \t]*", re.IGNORECASE | re.MULTILINE)
+KINDS = ("fast", "slow")
 
 
 @part("role", "thoughts.prompted")
@@ -47,32 +50,31 @@ class PromptedThoughts(PromptedPart[ThoughtsTask, Thoughts]):
         self.prompters = tuple(map(self._prompter, names))
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
-        values = _values(task)
+        async def ask(
+            prompt: str, may_stop: bool, with_chain: bool, kinds: Sequence[str] = KINDS, **more: str
+        ) -> Thoughts:
+            prompter = self._prompter(prompt, *_options(may_stop, with_chain))
+            parse = partial(parse_thoughts, may_stop=may_stop, with_chain=with_chain, kinds=kinds)
+            return (await prompter.ask(session, {**_values(task), **more}, parse)).value or Thoughts()
+
         if self.mode == "joint":
-            outcome = await self._prompter("thoughts", *_options(task)).ask(
-                session, values, lambda text: parse_thoughts(text, task.may_stop, task.with_chain)
-            )
-            return outcome.value or Thoughts(flags=("thought_failed",))
-        first = await self._prompter("thoughts_fast", *["stop"] * task.may_stop).ask(
-            session, values, lambda text: parse_thought(text, "fast", task.may_stop)
-        )
-        if first.value and first.value.sufficient:
-            return first.value
-        fast = first.value.fast if first.value else None
-        second = await self._prompter("thoughts_slow", *["chain"] * task.with_chain).ask(
-            session,
-            {**values, "fast": inline(fast or "(none)")},
-            lambda text: parse_thought(text, "slow", with_chain=task.with_chain),
-        )
-        slow, chain = (second.value.slow, second.value.chain) if second.value else (None, None)
-        return Thoughts(fast, slow, chain=chain, flags=_flags(fast, slow) if fast or slow else ("thought_failed",))
+            thoughts = await ask("thoughts", task.may_stop, task.with_chain)
+        else:
+            thoughts = await ask("thoughts_fast", task.may_stop, False, ("fast",))
+            if not thoughts.sufficient:
+                fast = inline(thoughts.fast or "(none)")
+                slow = await ask("thoughts_slow", False, task.with_chain, ("slow",), fast=fast)
+                flags = thoughts.flags or slow.flags
+                thoughts = replace(thoughts, slow=slow.slow, chain=slow.chain, flags=flags)
+        if thoughts.fast or thoughts.slow or thoughts.sufficient:
+            return thoughts
+        return Thoughts(flags=("thought_failed",))
 
     def _prompter(self, *key: str) -> Prompter:
         """Return the prompter of a prompt with some of its options, made when a task first wants them."""
         if key not in self._variants:
-            name, *options = key
-            longer = replace(self, max_tokens=self.max_tokens + self.chain_tokens) if "chain" in options else self
-            self._variants[key] = Prompter("thoughts", self.backend, longer, name, options)
+            tokens = self.max_tokens + self.chain_tokens * ("chain" in key[1:])
+            self._variants[key] = self.prompter(*key, max_tokens=tokens)
         return self._variants[key]
 
 
@@ -80,7 +82,7 @@ def thoughts_chat(task: ThoughtsTask, thoughts: Thoughts, prompt: str = "") -> t
     """Return the joint prompt (or another, by its name) for a task, and the reply that gives these thoughts."""
     lines = [f"{label} Thought: {text}" for label, text in (("Fast", thoughts.fast), ("Slow", thoughts.slow)) if text]
     lines += ["Chain:", thoughts.chain] if task.with_chain and thoughts.chain else []
-    asked = cached_prompt(prompt or "thoughts", *_options(task)).render(**_values(task))
+    asked = cached_prompt(prompt or "thoughts", *_options(task.may_stop, task.with_chain)).render(**_values(task))
     return (*asked, Message("assistant", "\n".join(lines) if thoughts.fast or thoughts.slow else "Nothing missing"))
 
 
@@ -89,47 +91,33 @@ def _values(task: ThoughtsTask) -> dict[str, str]:
     return {"passages": passage_elements(task.passages), "earlier": earlier, "question": inline(task.question.text)}
 
 
-def _options(task: ThoughtsTask) -> list[str]:
-    return [*["stop"] * task.may_stop, *["chain"] * task.with_chain]
+def _options(may_stop: bool, with_chain: bool) -> list[str]:
+    return [*["stop"] * may_stop, *["chain"] * with_chain]
 
 
-def parse_thoughts(text: str, may_stop: bool = False, with_chain: bool = False) -> Thoughts:
-    """Parse a joint reply: labelled lines, a JSON object, two lines, or one; MalformedError without a thought."""
-    text, chain = _split(text, with_chain)
+def parse_thoughts(
+    text: str, may_stop: bool = False, with_chain: bool = False, kinds: Sequence[str] = KINDS
+) -> Thoughts:
+    """Parse a reply: labelled lines, a JSON object, or a line for each of `kinds`; MalformedError without a thought.
+
+    The chain stands below the line `Chain:`, if one was asked for; one that states no fact is none.
+    """
+    text, chain = plain(text), None
+    if label := _CHAIN.search(text) if with_chain else None:
+        chain = below if has_fact(below := text[label.end() :].strip()) else None
+        text = text[: label.start(1)].strip()
     if may_stop and _NOTHING.match(text):
         return Thoughts(sufficient=True, chain=chain)
     lines, pair = [line for line in text.splitlines() if line.strip()], _json_pair(text)
     # A reply that is JSON holds the labels as keys, which would pass for labelled lines.
     found = (pair if text.startswith("{") else {}) or _labelled(text) or pair
-    if not found and 1 <= len(lines) <= 2 and text[0] not in "{[":
-        found = dict(zip(("fast", "slow"), lines, strict=False))
-    fast, slow = clean_line(found.get("fast", "")), clean_line(found.get("slow", ""))
+    if not found and 1 <= len(lines) <= len(kinds) and text[0] not in "{[":
+        found = dict(zip(kinds, lines, strict=False))
+    fast, slow = (clean_line(found.get(kind, "")) if kind in kinds else None for kind in KINDS)
     if fast is None and slow is None:
-        raise MalformedError("neither a fast nor a slow thought")
-    return Thoughts(fast, slow, chain=chain, flags=_flags(fast, slow))
-
-
-def parse_thought(
-    text: str, kind: Literal["fast", "slow"], may_stop: bool = False, with_chain: bool = False
-) -> Thoughts:
-    """Parse a separate reply: label, JSON object or one line; MalformedError: none, or several unlabelled lines."""
-    text, chain = _split(text, with_chain)
-    if may_stop and _NOTHING.match(text):
-        return Thoughts(sufficient=True, chain=chain)
-    found = (_labelled(text) or _json_pair(text)).get(kind)
-    if found is None and len(text.splitlines()) == 1:
-        found = text
-    if (thought := clean_line(found or "")) is None:
-        raise MalformedError(f"no {kind} thought")
-    return Thoughts(thought, chain=chain) if kind == "fast" else Thoughts(slow=thought, chain=chain)
-
-
-def _split(text: str, with_chain: bool) -> tuple[str, str | None]:
-    """Return the tidied reply, and the chain below the line `Chain:` if one was asked for and states a fact."""
-    text = strip_markup(strip_thinking(text))
-    if not (label := _CHAIN.search(text) if with_chain else None):
-        return text, None
-    return text[: label.start(1)].strip(), chain if has_fact(chain := text[label.end() :].strip()) else None
+        raise MalformedError(f"no {' and no '.join(kinds)} thought")
+    flags = ("answer_leak",) if any(t and _ANSWER.match(t) for t in (fast, slow)) else ()  # states one, asks nothing
+    return Thoughts(fast, slow, chain=chain, flags=flags)
 
 
 def _labelled(text: str) -> dict[str, str]:
@@ -159,13 +147,8 @@ def _json_pair(text: str) -> dict[str, str]:
     return {}
 
 
-def _flags(*thoughts: str | None) -> tuple[str, ...]:
-    """Flag thoughts that state an answer instead of asking."""
-    return ("answer_leak",) if any(t and _ANSWER.match(t) for t in thoughts) else ()
-
-
 @part("role", "thoughts.offline")
-class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
+class OfflineThoughts(BridgingRole[ThoughtsTask, Thoughts]):
     """Asks for what the evidence lacks.
 
     Fast: the first missing thing with the part of the question that no shown passage covers. Slow: the open part of the
@@ -177,11 +160,7 @@ class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
     frontier: int = 2  # pool passages that bridges are looked for in when the question names no title
     max_words: int = 12  # of the open part that a query carries
 
-    reads = ("hierarchy", "embeddings")
     is_guess = True
-
-    def setup(self) -> None:
-        self.finder = BridgeFinder(self.index)
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
         return self.think(task)
@@ -198,15 +177,12 @@ class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
         fresh = [name for name in missing if name.casefold() not in asked]
         if not fresh:
             return Thoughts(sufficient=bool(question.anchors), flags=("nothing_missing",))
-        fast = f"{fresh[0]} {self._uncovered(question, task)}".strip()
+        seen = {w for p in task.passages for w in words(p.content)}
+        uncovered = [w for w in words(question.open_part) if w not in seen][: self.max_words]
+        fast = " ".join([fresh[0], *uncovered])
         follow = fresh[1] if len(fresh) > 1 else fresh[0]
         slow = f"{question.open_part} {follow}"
         return Thoughts(fast, slow if slow.casefold() != fast.casefold() else None)
-
-    def _uncovered(self, question: OpenQuestion, task: ThoughtsTask) -> str:
-        """Return the words of the open part that occur in no shown passage."""
-        seen = {w for p in task.passages for w in words(p.content)}
-        return " ".join([w for w in words(question.open_part) if w not in seen][: self.max_words])
 
 
 @part("role", "thoughts.oracle")

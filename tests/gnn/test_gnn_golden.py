@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.gnn import LossConfig
 from gnnrag.gnn.model import Incidence, inverse_frequency
 from gnnrag.gnn.stages import Candidates, listwise_loss, retrieval_loss, weighted_bce

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.gnn.sampling import QuestionMaker, path_questions
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.index import Index

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.common.files import write_jsonl
-from gnnrag.common.records import WEIGHTS
 from gnnrag.errors import ConfigError
+from gnnrag.io import WEIGHTS, write_jsonl
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.joining import JoinConfig, join_sets
 from tests.helpers.toy_verifier import make_rows, write_rows
