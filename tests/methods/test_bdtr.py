@@ -19,7 +19,6 @@ from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.roles.verifier import PromptedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
-from tests.helpers.each import each
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles
 
 QUESTION = Question("q", "Q", ("yes",))
@@ -67,8 +66,8 @@ def calls(prediction: Prediction) -> dict[str, int]:
 
 
 # ------------------------------------------------------------------------------------------- 19.2, section 11
-@each("rounds", [0, 1, 2, 3])
-@each(
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
+@pytest.mark.parametrize(
     "mode, chain_from, thought_calls, chain_calls",
     [
         ("joint", "final_pool", 1, 1),
@@ -171,7 +170,7 @@ def test_without_bgec_the_reader_sees_the_head_of_the_pool() -> None:
     assert not roles["chain"].tasks and not roles["verifier"].tasks and roles["reader"].tasks[0].notes == ""
 
 
-@each("kind, asked", [("fast", ["Q", "fast1", "fast2"]), ("slow", ["Q", "slow1", "slow2"])])
+@pytest.mark.parametrize("kind, asked", [("fast", ["Q", "fast1", "fast2"]), ("slow", ["Q", "slow1", "slow2"])])
 def test_one_thought_alone(kind: str, asked: list[str]) -> None:
     retriever = ToyRetriever(TABLE)
     prediction, session, _ = run(retriever=retriever, thoughts=kind)
@@ -186,7 +185,7 @@ def test_query_weights() -> None:
 
 
 # -------------------------------------------------------------------------------------------- 19.6, 19.7, 19.8
-@each("change", [lambda s: 16 * s, lambda s: s + 1024, lambda s: s / 32 - 8])
+@pytest.mark.parametrize("change", [lambda s: 16 * s, lambda s: s + 1024, lambda s: s / 32 - 8])
 def test_scale_and_shift_of_one_query_change_nothing(change: Any) -> None:
     exact = {q: {i: s * 1024 // 1 for i, s in row.items()} for q, row in TABLE.items()}
     other = exact | {"slow1": {i: change(s) for i, s in exact["slow1"].items()}}
@@ -211,7 +210,7 @@ def test_exchanging_fast_and_slow_changes_ties_at_most() -> None:
 DEEP = {"Q": {f"n{i:02}": 1 / i for i in range(1, 61)}}
 
 
-@each("promotion, kept", [("exempt", True), ("order_only", False), ("boost", True)])
+@pytest.mark.parametrize("promotion, kept", [("exempt", True), ("order_only", False), ("boost", True)])
 def test_a_bridge_at_rank_40_that_the_verifier_selects(promotion: str, kept: bool) -> None:
     """`order_only`, the literal equation, moves n40 to the front and then cuts it; the floor saves the first only."""
     roles = scripted_roles(verifier=[Verdict(("n39", "n40"))])
@@ -239,7 +238,7 @@ def test_a_verifier_that_selects_everything_is_capped() -> None:
     assert prediction.ranking[:4] == ("n10", "n20", "n01", "n02"), "what is beyond the cap stays in its place"
 
 
-@each(
+@pytest.mark.parametrize(
     "given, context",
     [
         # The first 50 are the 20 promoted and 1 to 30: the cut is .245, four reach it, and the floor adds one.
@@ -287,8 +286,8 @@ def test_a_round_without_thoughts_is_skipped_and_the_next_one_goes_on() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- 19.5, failures
-@each("kind", ["llm", "bug"])
-@each("role", ["thoughts", "chain", "verifier", "reader"])
+@pytest.mark.parametrize("kind", ["llm", "bug"])
+@pytest.mark.parametrize("role", ["thoughts", "chain", "verifier", "reader"])
 def test_a_role_that_raises_is_an_error_row_with_its_costs(role: str, kind: str) -> None:
     order = ["thoughts", "chain", "verifier", "reader"]
     roles = scripted_roles(**{role: [broken(kind)]})
@@ -301,7 +300,7 @@ def test_a_role_that_raises_is_an_error_row_with_its_costs(role: str, kind: str)
     assert bool(prediction.context) is (role == "reader")
 
 
-@each(
+@pytest.mark.parametrize(
     "role, prompt, flag, answer",
     [
         ("thoughts", "exactly two follow-up questions", "thought_failed", "yes"),
@@ -310,7 +309,7 @@ def test_a_role_that_raises_is_an_error_row_with_its_costs(role: str, kind: str)
         ("reader", "careful reader", "reader_failed", ""),
     ],
 )
-@each("problem", ["", LLMError("down")])
+@pytest.mark.parametrize("problem", ["", LLMError("down")])
 def test_a_model_that_fails_one_role(role: str, prompt: str, flag: str, answer: str, problem: Any) -> None:
     llm = ScriptedBackend.of((prompt, problem), *REPLIES)
     prediction, session, _ = run(prompted(llm))
