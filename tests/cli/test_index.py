@@ -117,14 +117,6 @@ def test_inspect_shows_graphs_and_gaps(tmp_path: Path, capsys: pytest.CaptureFix
     assert report["extraction"]["passages"] == len(CORPUS)
 
 
-@pytest.mark.parametrize("more", [["--entity=lord byron"], ["--question", "Where was Ada Lovelace born?"], []])
-def test_a_page_is_drawn(more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, page = tmp_path / "index", tmp_path / "deep" / "page.html"
-    build_index(root, CORPUS, HASH, ["knowledge"])
-    assert index("inspect", root, "--html", page, *more) == 0
-    assert capsys.readouterr().out == f"{page}\n" and "<title>" in page.read_text("utf-8")
-
-
 @pytest.mark.parametrize(
     "arguments, named",
     [
