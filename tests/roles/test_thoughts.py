@@ -139,15 +139,6 @@ def test_offline_asks_for_what_is_named_or_bridged_to_and_not_shown(index: Index
     assert found == Thoughts(sufficient=True, flags=("nothing_missing",))
 
 
-def test_offline_thoughts_differ_and_repeat_no_search(index: Index) -> None:
-    for shown in (("p7",), ("p0",), ("p0", "p1"), ("p3",)):
-        found = think(index, COMPARISON, *shown)
-        assert found.slow is None or found.slow.casefold() != (found.fast or "").casefold()
-    first = think(index, COMPOSITIONAL, "p0")
-    again = think(index, COMPOSITIONAL, "p0", earlier=tuple(t for t in (first.fast, first.slow) if t))
-    assert first.fast is not None and again.fast != first.fast
-
-
 # -------------------------------------------------------------------------------------------------------- oracle
 def test_oracle(index: Index) -> None:
     def oracle(question: Question, *shown: str, earlier: tuple[str, ...] = ()) -> Thoughts:
