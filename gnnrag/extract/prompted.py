@@ -97,7 +97,7 @@ def estimate_extraction(
     # After the first reply: asked for more (reads prompt, passage and replies), then whether that is all.
     asked = max(0, 2 * gleaning - 1)
     calls = len(prompts) + asked
-    prompt = sum(fixed) * len(texts) + len(prompts) * shown
+    prompt: float = sum(fixed) * len(texts) + len(prompts) * shown
     prompt += asked * (sum(fixed) * len(texts) + shown + first) + GLEANED * shown * gleaning * (gleaning - 1)
     written = first + GLEANED * shown * gleaning
     cost = (prompt * price_in + written * price_out) / 1e6

@@ -311,6 +311,6 @@ def build_tree(
         layers.append(nodes)
         said, children = [*said, *summaries], [*children, *members]
         tokens, vectors = [*tokens, *lengths.tolist()], [*vectors, made.vectors]
-    lists = [Lists.of([row.tolist() for row in rows]) for rows in (layers, children)]
+    per_layer, per_parent = (Lists.of([row.tolist() for row in rows]) for rows in (layers, children))
     counts = np.array(tokens, dtype=np.int64)
-    return SummaryTree(len(texts), *lists, counts, said[len(texts) :], np.concatenate(vectors))
+    return SummaryTree(len(texts), per_layer, per_parent, counts, said[len(texts) :], np.concatenate(vectors))

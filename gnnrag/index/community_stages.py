@@ -54,7 +54,7 @@ class TreeStage(Stage):
         leaves = Layer(context.read("embeddings"), hashes, hashes, tokens)
         tree = build_tree(leaves, texts, config, work.summarise, work.embed, estimate_tokens)
 
-        arrays.save(folder, "tree", replace(tree, vectors=None))
+        arrays.save(folder, "tree", replace(tree, vectors=None))  # type: ignore[arg-type]  # they have a file of their own
         context.put_vectors(folder, tree.texts, tree.vectors)
         put_json(folder / "summaries.json", {"made_with": work.made_with, "keys": work.keys, "texts": tree.texts})
         layers = [len(nodes) for nodes in tree.layers]

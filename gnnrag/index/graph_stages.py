@@ -280,7 +280,8 @@ class KnowledgeVectorStage(Stage):
         vectors, computed = context.embed(self.name, strings)
 
         context.put_vectors(folder, strings, vectors.astype(np.float16))
-        np.savez(folder / "rows.npz", **{name: np.array(values, dtype=np.int32) for name, values in rows.items()})
+        columns: dict[str, Any] = {name: np.array(values, dtype=np.int32) for name, values in rows.items()}
+        np.savez(folder / "rows.npz", **columns)
         return {"strings": len(strings), "computed": computed}
 
     def load(self, folder: Path) -> KnowledgeVectors:

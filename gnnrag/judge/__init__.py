@@ -257,7 +257,7 @@ def judged_figures(run: Path) -> dict[str, Any]:
         if not _is_current(run, report["judged_runs"]):
             continue
         parts = ("", "_ci", "_counted", "_asked")
-        rows = [(name, *(report.get(f"judge/{name}{part}") for part in parts)) for name in (*MEANS, "win_rate")]
+        rows: list[tuple[Any, ...]] = [(name, *(report.get(f"judge/{name}{part}") for part in parts)) for name in (*MEANS, "win_rate")]
         for name, of in report.get("criteria", {}).items():
             asked = of["counted"] + of[MALFORMED] + of[LLM_ERROR]
             rows.append((name, of["mean"], of["interval"], of["counted"], asked))

@@ -106,7 +106,7 @@ class Backend(Part):
     @property
     def identity(self) -> Mapping[str, Any]:
         """What decides a reply besides the request (kind, model, server, sampling): a cache key, never a secret."""
-        ...
+        raise NotImplementedError
 
     @property
     def wants_small(self) -> bool:
@@ -115,7 +115,7 @@ class Backend(Part):
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request. RejectedError: this request never will be; LLMError: the model cannot be asked."""
-        ...
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Release what the running event loop holds; the model may be used again afterwards."""

@@ -155,8 +155,8 @@ class Batch:
         for at, token in enumerate(ids[:, -1].tolist()):
             if self.lengths[at] is not None:
                 continue
-            if self._matchers[at] is not None and token not in self.model.ends:
-                self._matchers[at].accept_token(token)
+            if (matcher := self._matchers[at]) is not None and token not in self.model.ends:
+                matcher.accept_token(token)
             request = self.jobs[at].request
             if token in self.model.ends or self._says(request.stop, ids[at]):
                 self.lengths[at], self.reasons[at] = length, "stop"

@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -175,7 +175,7 @@ class OpenAI(Backend):
         import openai
 
         form, refusal = self._form, None
-        tried: set[_Form | None] = {None}
+        tried: set[_Form] = set()
         retries = 0 if self._is_unreachable else self.max_retries
         client = client.with_options(max_retries=retries)
         create: Any = client.completions.create if request.raw else client.chat.completions.create
@@ -193,9 +193,12 @@ class OpenAI(Backend):
                 code, message = error_details(error.body)
                 message = message or error.message
                 refusal = refusal or self._refusal(client, error.status_code, code, message)
-                form = _weaker(form, body, message) if type(refusal) is RejectedError else None
-                if form in tried or (form.structured != self._form.structured and self.structured != "auto"):
+                weaker = _weaker(form, body, message) if type(refusal) is RejectedError else None
+                if weaker is None or weaker in tried:
                     raise refusal from None
+                if weaker.structured != self._form.structured and self.structured != "auto":
+                    raise refusal from None
+                form = weaker
             except openai.APIConnectionError as error:
                 problem = f"connection failed: {error.__cause__ or error}"
                 raise _UnreachableError(self._message(client, problem)) from None
@@ -241,7 +244,9 @@ class OpenAI(Backend):
         usage = getattr(answer, "usage", None)
         counts = [getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion")]
         is_estimated = not all(isinstance(count, int) and 0 <= count < 10**9 for count in counts)
-        prompt, completion = (estimate_tokens(request.text), estimate_tokens(text)) if is_estimated else counts
+        if is_estimated:
+            counts = [estimate_tokens(request.text), estimate_tokens(text)]
+        prompt, completion = cast("list[int]", counts)
         return Reply(
             text=text,
             finish_reason="content_filter" if refusal else str(choice.finish_reason or "unknown"),

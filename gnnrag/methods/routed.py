@@ -12,7 +12,7 @@ from gnnrag.config import Choice, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.io import digest
 from gnnrag.methods.base import Method, State
-from gnnrag.parts import build, make_part, part
+from gnnrag.parts import build, find, make, part
 from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
@@ -45,7 +45,8 @@ def read_route(route: RouteConfig, where: str) -> Route:
 
     Raises ConfigError for an unknown part or setting, settings for the run's retriever, or a route to a routing method.
     """
-    method = Choice(route.method, make_part("method", route.method, route.method_settings, f"{where}.method"))
+    cls = find("method", route.method, f"{where}.method")
+    method = Choice(route.method, make(cls, route.method_settings, f"{where}.method_settings"))
     if method.settings.is_router:
         raise ConfigError(
             f"{where}.method={route.method!r}: a routing method cannot be a route; name what it routes to"
@@ -54,8 +55,9 @@ def read_route(route: RouteConfig, where: str) -> Route:
         if route.retriever_settings:
             raise ConfigError(f"{where}.retriever_settings: name the retriever too, {where}.retriever=NAME")
         return Route(method, None, None)
-    settings = make_part("retriever", route.retriever, route.retriever_settings, f"{where}.retriever")
-    is_plain = settings == make_part("retriever", route.retriever, {})
+    retriever = find("retriever", route.retriever, f"{where}.retriever")
+    settings = make(retriever, route.retriever_settings, f"{where}.retriever_settings")
+    is_plain = settings == make(retriever, {}, "")
     name = route.retriever if is_plain else f"{route.retriever}-{digest(to_plain(settings))[:6]}"
     return Route(method, Choice(route.retriever, settings), name)
 

@@ -198,7 +198,8 @@ def _stories(path: Path, asked: Sequence[Question], passages: Passages, texts: d
                 continue
             events = trace.get("events") or []
             rows[id_]["sections"] = Story(passages, gold[id_]).tell(events)
-            first = next((e for e in events if e.get("event") == "query" and e.get("kind") == "question"), {})
+            questions_asked = (e for e in events if e.get("event") == "query" and e.get("kind") == "question")
+            first: dict[str, Any] = next(questions_asked, {})
             texts.setdefault(id_, str(first.get("text", "")))
     return list(rows.values())
 

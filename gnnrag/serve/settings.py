@@ -120,10 +120,10 @@ def _own(assignments: Sequence[str]) -> ServeConfig:
             raise ConfigError(f"unknown setting 'serve.{name}'. {nearest(f'serve.{name}', known)}")
     plain = {name: yaml.safe_load(v) if v.startswith("[") or v == "null" else v for name, v in values.items()}
     try:
-        own = ServeConfig(**plain)
+        own = ServeConfig.model_validate(plain)
     except ValidationError as error:
-        name = error.errors()[0]["loc"][0]
-        raise ConfigError(f"serve.{name}={values[str(name)]}: {error.errors()[0]['msg']}") from error
+        wrong = str(error.errors()[0]["loc"][0])
+        raise ConfigError(f"serve.{wrong}={values[wrong]}: {error.errors()[0]['msg']}") from error
     if own.tokens is None and not is_loopback(own.host):
         raise ConfigError(f"serve.host={own.host} can be reached by others: give serve.tokens=FILE (docs/documents.md)")
     return own

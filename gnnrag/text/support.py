@@ -74,8 +74,8 @@ class Said:
 
     def without(self, stems: Collection[str]) -> Said:
         """Return what is left of it beside known stems, such as those of the question."""
-        left = (part.difference(stems) for part in (self.stems, self.numbers, self.names))
-        return Said(*left, self.is_negated)
+        known = frozenset(stems)
+        return Said(self.stems - known, self.numbers - known, self.names - known, self.is_negated)
 
 
 @lru_cache(maxsize=65536)

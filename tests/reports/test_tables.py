@@ -184,7 +184,7 @@ def test_a_file_that_lacks_something(tmp_path: Path) -> None:
         ("{method: single, method.reader_topk: 3}", r"method\.reader_topk.*reader_top_k"),
         ("{method: graphsearch}", "method=graphsearch"),
         ("{method: mgranrag, method.ablate: [chg]}", r"method\.ablate.*decomposition"),
-        ("{method: dotrag, method.search.node_score: nodes}", r"method\.search\.node_score"),
+        ("{method: dotrag, method.node_score: nodes}", r"method\.node_score"),
         ("{method: bdtr, method.promotion: x}", r"method\.promotion"),
     ],
 )

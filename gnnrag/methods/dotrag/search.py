@@ -146,7 +146,7 @@ class TypedGraph:
 
     def _loosened(self, anchors: Sequence[int], wanted: Filter) -> tuple[Filter, list[str]]:
         """Widen a filter that leaves the anchors without a neighbour: by the types next to them, else altogether."""
-        near = self.adjacency.reach(np.array(anchors, dtype=np.int64)) if wanted.allowed else []
+        near = self.adjacency.reach(np.array(anchors if wanted.allowed else [], dtype=np.int64))
         if not len(near) or self.of_types(wanted.allowed)[near].any():
             return wanted, []
         if not (more := self.types_of(near.tolist())):  # type: ignore[union-attr]

@@ -93,11 +93,12 @@ class AnchorFinder:
         one above the floor. `cosines` (num_entities,) are asked for only where names do not decide.
         """
         if self.settings.by_name:
-            if nodes := self._exact.get(" ".join(span.split())):
+            nodes: Sequence[int]
+            if nodes := self._exact.get(" ".join(span.split()), ()):
                 return Anchors(tuple(nodes), "a1")
             if nodes := self._of_type(list(self._folded.get(fold_name(span), ())), kind):
                 return Anchors(tuple(nodes), "a2")
-            if nodes := self._words.get(frozenset(fold_name(span).split())):
+            if nodes := list(self._words.get(frozenset(fold_name(span).split()), ())):
                 return Anchors(tuple(nodes), "a3")
         return self._by_meaning(np.asarray(cosines(), dtype=np.float64))
 
