@@ -219,8 +219,8 @@ class SentenceEmbedder(Embedder):
                     raise ArtefactError(
                         f"index.embedder.model={self.config.model!r} gives vectors with NaN: its weights are damaged"
                     )
-                for vector, i in zip(vectors, chunk, strict=True):
-                    out[i] = vector
+                for at, i in enumerate(chunk):
+                    out[i] = vectors[at]
         return np.stack(out) if out else np.zeros((0, 0), np.float32)
 
 
@@ -286,8 +286,8 @@ def torch_forward(model: Any, device: str, precision: str = "f32") -> Forward:
     def forward(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
         kind = torch.device(device).type
         with torch.inference_mode(), torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16"):
-            parts = {"input_ids": tokens, "attention_mask": mask}
-            inputs = {name: torch.from_numpy(part).to(device) for name, part in parts.items()}
+            arrays = {"input_ids": tokens, "attention_mask": mask}
+            inputs = {name: torch.from_numpy(part).to(device) for name, part in arrays.items()}
             vectors = model(inputs)["sentence_embedding"].float()
             return torch.nn.functional.normalize(vectors, dim=1).cpu().numpy()
 

@@ -16,7 +16,7 @@ from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.parts import ready
 from gnnrag.roles.base import Chain, VerifierTask
-from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
+from gnnrag.roles.tuned.chain_features import CONDITIONAL, ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, Following, expansion_features, search
 from gnnrag.roles.tuned.encoder import NextHop
 from gnnrag.roles.tuned.pair_features import Shown
@@ -53,13 +53,6 @@ def test_what_a_chain_has_is_asked_no_more() -> None:
     assert feature(after, "open")[0] < feature(before, "open")[0] <= 1
     # What the chain leaves open counts as before: only Indianola's and Norway's passages speak of a county.
     assert feature(after, "gain")[2] == feature(before, "gain")[2] > 0
-
-
-def test_names_lead_from_the_chain_to_a_candidate() -> None:
-    empty, led = reading().conditional([]), reading().conditional([0])
-    assert feature(empty, "name") == [0.0] * 6 and feature(led, "name")[2] > 0 == feature(led, "name")[4]
-    assert feature(led, "mention")[2] == 1 and feature(reading().conditional([2]), "back_mention")[0] == 1
-    assert feature(led, "linked_sentence")[2] > 0 == feature(led, "linked_sentence")[4]
 
 
 def test_features_are_those_of_a_set_and_finite() -> None:
@@ -99,13 +92,6 @@ def test_a_wide_beam_finds_every_set_once_with_its_best_order() -> None:
     assert sorted(sets) == [(i, j) for i in range(6) for j in range(i + 1, 6)]
     assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
     assert all(abs(score - of_set(model, made, chain)) < 1e-5 for chain, score in found)
-
-
-def test_without_conditions_the_pointwise_best_are_taken() -> None:
-    model, made = scorer(conditional=False), reading()
-    values = model(torch.from_numpy(made.static)).detach().numpy()
-    assert made.static.shape == (6, len(STATIC))
-    assert search(model, made, 1, 3)[0][0] == tuple(sorted(np.argsort(-values)[:3].tolist()))
 
 
 # ----------------------------------------------------------------------------------------------------------- the role
