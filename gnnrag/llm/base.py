@@ -42,8 +42,6 @@ class NoReplyError(LLMError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation."""
-
     role: Speaker
     content: str
 
@@ -119,7 +117,6 @@ class Backend(Part):
 
     async def close(self) -> None:
         """Release what the running event loop holds; the model may be used again afterwards."""
-        return
 
 
 def estimate_tokens(text: str) -> int:
