@@ -112,7 +112,7 @@ class Writer:
             if is_replaced:
                 self._forget()
         for job, one in loaded:
-            remarks = [remark for report in one.report for remark in (*report.why, *report.notes)]
+            remarks = [remark for report in one.report for remark in report.why]
             count = len(one.passages)
             self.jobs.end(job, "done", "; ".join([f"{count} passage{'s' * (count != 1)}", *remarks]))
 
