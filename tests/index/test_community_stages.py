@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from gnnrag.config import CommunityConfig, RoleConfig
 from gnnrag.index.build import update_index
@@ -17,7 +14,7 @@ from gnnrag.index.index import Index
 from gnnrag.roles.writers.base import ReportDraft
 from gnnrag.roles.writers.report import OfflineReport
 from gnnrag.types import Passage
-from tests.helpers.indexes import HASH, artefacts, build
+from tests.helpers.indexes import HASH, build
 from tests.helpers.shared_data import two_wiki_passages as two_wiki_passages
 
 STAGES = ["communities", "reports"]
@@ -53,37 +50,6 @@ def test_what_lies_in_the_folder_is_what_was_built(tmp_path: Path) -> None:
         assert bool(len(reports.sentences[i])) == (communities.levels[i] <= 2)
         assert np.linalg.norm(reports.vectors[i]) == pytest.approx(float(communities.levels[i] <= 2), abs=1e-5)
     assert build(tmp_path / "i", CORPUS, REBUILD, names=STAGES) == []
-
-
-STEP = st.tuples(st.sampled_from(["add", "remove", "edit"]), st.integers(0, 11), st.integers(0, 29))
-
-
-QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-CHANGES = given(steps=st.lists(STEP, min_size=1, max_size=5), profile=st.sampled_from(["fixed", "fixed", "released"]))
-
-
-@pytest.mark.slow
-@settings(QUICK, max_examples=4)
-@CHANGES
-def test_changing_equals_building_the_changed_corpus(steps: list[tuple[str, int, int]], profile: str) -> None:
-    check(steps, profile)
-
-
-def check(steps: list[tuple[str, int, int]], profile: str) -> None:
-    config = replace(HASH, communities=CommunityConfig(profile=profile, max_cluster_size=4, report_tokens=120))
-    with TemporaryDirectory() as folder:
-        root, corpus = Path(folder) / "i", {p.id: p for p in CORPUS[:8]}
-        build(root, list(corpus.values()), config, names=STAGES)
-        for kind, number, value in steps:
-            if kind == "remove" and f"p{number}" in corpus and len(corpus) > 1:
-                del corpus[f"p{number}"]
-                update_index(root, remove=[f"p{number}"])
-            elif kind != "remove":
-                new = passage(number, value, value // 2)
-                corpus[new.id] = new
-                update_index(root, add=[new])
-        build(Path(folder) / "new", list(corpus.values()), config, names=STAGES)
-        assert artefacts(root) == artefacts(Path(folder) / "new")
 
 
 def test_a_small_change_rewrites_few_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,11 @@ import pytest
 
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.parts import ready
-from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
-from gnnrag.roles.citations import cited_answer, parse_cited
+from gnnrag.roles.base import Answer, Citation, ReaderTask
 from gnnrag.roles.offline_reader.question import answer_style
-from gnnrag.roles.offline_reader.quoting import statements
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reader import PromptedReader
+from gnnrag.roles.reader import PromptedReader, cited_answer, parse_cited
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.roles import Asked, ask
@@ -60,30 +58,6 @@ def test_the_kind_of_a_question_says_how_long_its_answer_is(question: str, style
 
 
 # ------------------------------------------------------------------------------------------------------- statements
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("Blood tests Blood tests are done first. They hurt.", ["Blood tests are done first."]),
-        ("Key points Surgery The tumour is cut out whole.", ["The tumour is cut out whole."]),
-        ("Signs may include: Back pain Painful walking Weak legs Not everybody has them all.",
-         ["Signs may include: back pain; painful walking; weak legs.", "Not everybody has them all."]),
-        ("You're not alone. See the table below for doses. What is gout? Gout is a disease of the joints.",
-         ["Gout is a disease of the joints."]),
-        ("2 Diagnosing", []),
-        ("2 Testing for gout Test results Blood tests Imaging tests Family history Key points Care starts.", []),
-        ("of the larynx and it is removed", []),
-    ],
-)  # fmt: skip
-def test_statements_are_whole_sentences_without_headings(text: str, expected: list[str]) -> None:
-    found = [each.text for each in statements(text) if not each.leans]
-    assert [text for text in found if text not in ("You're not alone.",)] == expected
-
-
-def test_a_sentence_that_leans_says_so() -> None:
-    leans = {
-        each.text: each.leans for each in statements("Peat is cut by hand. It dries on the bank. It is wise to wait.")
-    }
-    assert leans == {"Peat is cut by hand.": False, "It dries on the bank.": True, "It is wise to wait.": False}
 
 
 # ---------------------------------------------------------------------------------------------------------- offline
@@ -119,13 +93,6 @@ def test_a_long_answer_is_of_several_passages_without_repetition_and_within_its_
     assert 0 < len(short.text.split()) < len(answer.text.split())
 
 
-def test_nothing_that_fits_is_said_to_be_nothing() -> None:
-    question = "Why do volcanoes erupt under ice?"
-    assert read(question, "long").text == "" == read(question, "long", passages=()).text
-    assert read(question, "long", min_fit=-1.0).text
-    assert read("How do ferries leave?", "sentence", max_passages=2).text == ""
-
-
 def test_short_answers_do_not_change() -> None:
     assert read("When was the harbour dredged?", "short") == Answer("1904", ("guide.txt#3",), 0.45, "span: date")
 
@@ -152,11 +119,6 @@ def test_sentences_cite_and_are_checked_against_what_they_cite() -> None:
     assert "one or two sentences" in prompted(reply((said[0], [2])), style="sentence").shown()
 
 
-def test_of_two_passages_only_the_one_that_says_it_bears_a_sentence_out() -> None:
-    (one,) = cited_answer([("Dried peat is burned as fuel in stoves.", (2, 1))], GUIDE).citations
-    assert one.supported and one.passages == ("guide.txt#2", "guide.txt#1") and one.borne_out_by == ("guide.txt#2",)
-
-
 def test_citations_of_passages_that_do_not_exist_are_dropped_and_counted() -> None:
     wrong = reply(("Dried peat is burned as fuel in stoves.", [2, 9]))
     asked = prompted(wrong)
@@ -164,10 +126,6 @@ def test_citations_of_passages_that_do_not_exist_are_dropped_and_counted() -> No
     assert asked.counts["parse_failure"] == asked.counts["calls"] == 2
     mended = prompted(wrong, reply(("Dried peat is burned as fuel in stoves.", [2])))
     assert mended.result.flags == () and mended.counts["out_of_range"] == 1
-
-
-def test_an_empty_list_abstains() -> None:
-    assert prompted(reply(), abstain=True).result == Answer("", flags=("abstained",))
 
 
 @pytest.mark.parametrize(
@@ -191,11 +149,3 @@ def test_a_passage_that_denies_a_sentence_or_lacks_its_number_does_not_bear_it_o
     }  # fmt: skip
     assert list(held.values()) == [True, False, True, False]
     assert not cited_answer([("Peat is not burned in towns.", ())], passages).citations[0].supported
-
-
-def test_marks_stand_before_the_stop() -> None:
-    assert [cited("It is.", (1,)), cited("It is", (1, 2)), cited("So!", (3,))] == [
-        "It is [1].",
-        "It is [1, 2]",
-        "So [3]!",
-    ]
