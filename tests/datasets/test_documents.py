@@ -1,8 +1,6 @@
 """Formats of own documents, a whole file and a damaged one of each: what is read, where it stands, what is reported."""
 
-import io
 import sys
-import zipfile
 from functools import cache
 
 import pytest
@@ -203,46 +201,11 @@ def test_a_long_table_repeats_its_head_and_no_row_is_cut(folder):
     assert [p.place for p in data.passages[:2]] == ["rows 2-7", "rows 8-13"]
 
 
-def test_slides_whose_shapes_have_no_geometry_and_whose_notes_no_place(folder):
-    from pptx import Presentation
-
-    made = Presentation(io.BytesIO(pptx([("Results", ["Up by ten"], "Say why.")])))
-    slide = made.slides[0]
-    box = slide.shapes.add_textbox(0, 0, 9, 9)
-    box.text_frame.text = "Down by two"
-    box._element.nvSpPr.find("{*}cNvSpPr").attrib.pop("txBox")
-    box._element.spPr.remove(box._element.spPr.find("{*}prstGeom"))
-    for shape in list(slide.notes_slide.placeholders):
-        shape._element.getparent().remove(shape._element)
-    made.save(out := io.BytesIO())
-    data = load_passages(folder({"a.pptx": out.getvalue()}))
-    assert rows(data) == [("a.pptx#1", "Results", "- Up by ten\n- Down by two", "slide 1")]
-
-
 def test_what_is_nested_too_deeply_is_told(folder):
     deep = "<font>" * 300 + "<p>Whales sing.</p>"
     data = load_passages(folder({"a.html": f"<p>Dogs bark.</p>{deep}", "b.html": deep}))
     assert [p.text for p in data.passages] == ["Dogs bark."]
     assert all("256 deep" in "".join(report.why) for report in data.report)
-
-
-def test_quotation_marks_in_a_table(folder):
-    plain = "".join(f'{i},"plain, text"\n' for i in range(2000))
-    files = {"a.csv": f'id,text\n{plain}9,"She said ""one, two"", once"\n', "b.csv": 'a,b\n1,"' + "x," * 70_000}
-    data = load_passages(folder(files))
-    assert data.passages[-1].text.endswith('| 9 | She said "one, two", once |')
-    assert "close a quotation mark" in data.report[1].why[0]
-
-
-def test_a_chapter_that_is_too_long_is_left_out_and_told(folder, monkeypatch):
-    book = whole()["c.epub"]
-    with zipfile.ZipFile(io.BytesIO(book)) as one:
-        size = one.getinfo("OPS/two.xhtml").file_size
-    monkeypatch.setattr(markup, "MAX_PAGE", size - 1)
-    data = load_passages(folder({"c.epub": book, "o.txt": "Fine."}))
-    assert [p.place for p in data.passages] == ["one.xhtml, paragraph 2", "characters 1-5"]
-    assert data.report[0].why == [f"without two.xhtml: over {size - 1:,} bytes; split it to have all"]
-    assert data.report[0].state == "partly"
 
 
 def test_a_document_of_headings_alone_is_not_called_empty(folder):
