@@ -128,15 +128,9 @@ class Batch:
         for at, token in enumerate(ids[:, -1].tolist()):
             if self.lengths[at] is not None:
                 continue
-<<<<<<< HEAD
-            if (matcher := self._matchers[at]) is not None and token not in self.model.ends:
-                matcher.accept_token(token)
-            request = self.jobs[at].request
-=======
             matcher, request = self._matchers[at], self.jobs[at].request
             if matcher is not None and token not in self.model.ends:
                 matcher.accept_token(token)
->>>>>>> main
             if token in self.model.ends or self._says(request.stop, ids[at]):
                 self.lengths[at], self.reasons[at] = length, "stop"
             elif length >= request.max_tokens:
