@@ -233,11 +233,6 @@ MODEL_LOCAL = (
 A_FILE, A_FOLDER = "a file", "a folder"
 
 
-def is_model_folder(language: str) -> bool:
-    """Tell whether a spaCy model is given as a folder: with a slash, so that no index can mean one by a name."""
-    return language.startswith((".", "~")) or "/" in language
-
-
 def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a writer that an index records: numbers; a text may be the path of a prompt."""
     return {str(key): value for key, value in options.items() if isinstance(value, int | float)}
@@ -250,7 +245,3 @@ SECTIONS = tuple(f.name for f in dataclasses.fields(IndexConfig) if f.name in (*
 def one_of(*allowed: str) -> Any:
     """Until every caller is rewritten (issue 30): write Literal."""
     return field(default=allowed[0])
-
-
-def check_choices(config: Any, where: str = "") -> None:
-    """Until every caller is rewritten (issue 30): values are checked where settings are read."""

@@ -135,22 +135,22 @@ ROLES = {
     "concepts": {
         "prompted": "gnnrag.methods.dotrag.roles:PromptedConcepts",
         "offline": "gnnrag.methods.dotrag.offline:OfflineConcepts",
-        "oracle": "gnnrag.methods.dotrag.offline:OracleConcepts",
+        "oracle": "gnnrag.methods.dotrag.oracle:OracleConcepts",
     },
     "rules": {
         "prompted": "gnnrag.methods.dotrag.roles:PromptedRules",
         "offline": "gnnrag.methods.dotrag.offline:OfflineRules",
-        "oracle": "gnnrag.methods.dotrag.offline:OracleRules",
+        "oracle": "gnnrag.methods.dotrag.oracle:OracleRules",
     },
     "path_judge": {
         "prompted": "gnnrag.methods.dotrag.roles:PromptedPathJudge",
         "offline": "gnnrag.methods.dotrag.offline:OfflinePathJudge",
-        "oracle": "gnnrag.methods.dotrag.offline:OraclePathJudge",
+        "oracle": "gnnrag.methods.dotrag.oracle:OraclePathJudge",
     },
     "redirect": {
         "prompted": "gnnrag.methods.dotrag.roles:PromptedRedirect",
         "offline": "gnnrag.methods.dotrag.offline:OfflineRedirect",
-        "oracle": "gnnrag.methods.dotrag.offline:OracleRedirect",
+        "oracle": "gnnrag.methods.dotrag.oracle:OracleRedirect",
     },
     "grounder": {
         "prompted": "gnnrag.methods.graphsearch.prompted:PromptedGrounder",

@@ -16,7 +16,8 @@ from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
-from gnnrag.roles.base import Answer, Role
+from gnnrag.roles.base import Answer
+from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.run import pipeline as pipeline_module
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, write_metrics
 from gnnrag.run.rundir import read_predictions
@@ -124,18 +125,13 @@ def test_an_interrupted_run_is_continued(config: Any) -> None:
 
 
 def test_failures_are_rows_score_zero_and_are_tried_again(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Flaky(Role[Any, Answer]):
-        def __init__(self, *_: Any) -> None:
-            pass
-
-        async def __call__(self, task: Any, session: Any) -> Answer:
-            if task.question.id in broken:
-                raise RuntimeError("out of memory")
-            return Answer(task.question.answers[0] if task.question.answers else "")
+    async def read(self: OfflineReader, task: Any, session: Any) -> Answer:
+        if task.question.id in broken:
+            raise RuntimeError("out of memory")
+        return Answer(task.question.answers[0] if task.question.answers else "")
 
     broken = {"sample-q3", "sample-q5"}
-    monkeypatch.setattr("gnnrag.roles.offline_reader.reader.OfflineReader", Flaky)
-    monkeypatch.setattr(Flaky, "config_class", None, raising=False)
+    monkeypatch.setattr(OfflineReader, "__call__", read)
     path, metrics = evaluate(config("method=single"))
     assert metrics["failed"] == 2 and metrics["answer/em"] == pytest.approx((LIMIT - 2) / LIMIT, abs=1e-4)
     rows = {p.question_id: p for p in read_predictions(path)}

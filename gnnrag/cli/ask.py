@@ -162,14 +162,10 @@ def _evidence_lines(prediction: Prediction, session: Session, index: Index) -> I
             yield fill(text, 110, initial_indent=PAD, subsequent_indent=PAD)
     if support:
         yield "\n * the answer was read from here"
-    doubtful = [each["sentence"] for each in answer.get("citations", ()) if not each["supported"]]
-    if doubtful:
-        yield "\nNot borne out by the passages that they name:"
-        yield from (f"  - {sentence}" for sentence in doubtful)
-    others = [row for row in cited if not row["supported"] and row["sentence"] not in doubtful]
-    if others:
-        yield "\nNamed, but does not bear it out:"
-        yield from (f"  - {row['place']}: {row['sentence']}" for row in others)
+    unsupported = [row for row in cited if not row["supported"]]
+    if unsupported:
+        yield "\nNot borne out by the passage that it names:"
+        yield from (f"  - {row['sentence']} ({row['place']})" for row in unsupported)
 
 
 def _reasons(retriever: Any, prediction: Prediction, session: Session) -> list[dict[str, Any]]:

@@ -110,13 +110,6 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
     return "\n".join([f"| {first} |", f"|{second.replace(' ', '')}|", *(f"| {line} |" for line in rest)])
 
 
-def difference(row: Mapping[str, Any]) -> str:
-    """Return a paired difference (`Comparison.differences`) with its interval and p-value."""
-    low, high = row["interval"]
-    p = p_value(row, f"{row['p']:.2g}")
-    return f"{row['difference']:+.3f} [{low:+.3f}, {high:+.3f}] p {p}"
-
-
 def p_value(row: Mapping[str, Any], exact: str) -> str:
     """Return the p-value of a paired difference: `exact`, or a bound where resampling could give no smaller one."""
     floor = row["p_floor"]  # 0 where the test is exact

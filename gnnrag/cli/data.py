@@ -58,8 +58,8 @@ def fetch(
     wanted = release(name)
     if folder is None:
         print(wanted.described())
-        rows = [(file, sha256 or "unknown") for file, sha256 in wanted.files.items()]
-        print(plain_table(("file", "SHA-256 as reported"), rows, wanted.title))
+        files = [(file, sha256 or "unknown") for file, sha256 in wanted.files.items()]
+        print(plain_table(("file", "SHA-256 as reported"), files, wanted.title))
         return 0
     note(wanted.described(str(folder)))
     for path in fetch_release(wanted, folder, only, note):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from gnnrag.cli.console import (
     AsJson,
@@ -19,7 +18,6 @@ from gnnrag.cli.console import (
     note,
     plain_table,
     progress_bar,
-    render,
     replies_table,
     split,
 )
@@ -34,7 +32,7 @@ from gnnrag.io import write_atomic
 from gnnrag.llm.openai import prices_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
-from gnnrag.pages.inspection import GraphSummary, inspect_index
+from gnnrag.pages.inspection import inspect_index
 from gnnrag.roles.writers.tasks import model_settings
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
 from gnnrag.serve.still import render_page
@@ -167,36 +165,27 @@ def inspect(
     if as_json:
         print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
         return
-    stages = Table("stage", "holds", "MB", "seconds", "state", title=f"index {report.root}")
-    for line in report.stages:
-        facts = ", ".join(f"{v} {k}" for k, v in line.facts.items())
-        stages.add_row(line.name, facts, f"{line.bytes / 1e6:.2f}", f"{line.seconds:.2f}", line.state)
-    tables = [stages, *map(_graph_table, report.graphs)]
-    lines = []
-    if report.stale_reports is not None:
-        lines.append(f"reports that stand in for one that changed: {report.stale_reports}")
+    stages = [
+        (line.name, ", ".join(f"{v} {k}" for k, v in line.facts.items()), f"{line.bytes / 1e6:.2f}", line.state)
+        for line in report.stages
+    ]
+    print(plain_table(("stage", "holds", "MB", "state"), stages, f"index {report.root}"))
+    graphs = []
+    for graph in report.graphs:
+        hubs = "\n".join(f"{hub.name} ({hub.degree})" for hub in graph.hubs[:5])
+        counts = [f"{n:,}" for n in (graph.nodes, graph.edges, graph.isolated, graph.components)]
+        graphs.append([graph.name, *counts, str(graph.mean_degree), hubs])
+        if graph.joins_everything:
+            shares = (f"{hub.name} ({hub.degree / (graph.nodes - 1):.0%})" for hub in graph.joins_everything)
+            note(f"{graph.name}: joined to more than a tenth of all others, which says little: {', '.join(shares)}")
+    headings = ["graph", "nodes", "joined pairs", "isolated", "connected parts", "mean neighbours", "hubs"]
+    print(plain_table(headings, graphs))
     if gaps := report.extraction:
-        lines.append(
+        note(
             f"extraction: {gaps.malformed} malformed triples; of {gaps.passages} passages {gaps.without_record} have "
             f"no record and {gaps.without_triples} no triples {', '.join(gaps.examples)}"
         )
-    lines.append(f"{report.total_bytes / 1e6:.2f} MB in artefacts, {report.other_bytes / 1e6:.2f} MB beside them")
-    lines += [f"cut off in {name}: {size / 1e6:.2f} MB of work are kept" for name, size in report.unfinished.items()]
-    if report.source.get("edited"):
-        lines.append("passages were added or removed since it was built from its source")
-    print(render(*tables, *lines))
-
-
-def _graph_table(graph: GraphSummary) -> Table:
-    table = Table("", "", title=f"{graph.name}: {graph.nodes:,} nodes, {graph.edges:,} joined pairs", show_header=False)
-    names = {0: "least", 50: "median", 100: "most"}
-    spread = ", ".join(f"{names.get(q, f'{q}%')} {value}" for q, value in graph.degrees.items())
-    table.add_row("neighbours", f"mean {graph.mean_degree}; {spread}")
-    table.add_row("hubs", "\n".join(f"{hub.degree:>6}  {hub.name} ({hub.kind})" for hub in graph.hubs))
-    if graph.joins_everything:
-        shares = (f"{hub.name} ({hub.degree / (graph.nodes - 1):.0%})" for hub in graph.joins_everything)
-        table.add_row("warning", f"joined to more than a tenth of all others, which says little: {', '.join(shares)}")
-    table.add_row("isolated", f"{graph.isolated}: {', '.join(graph.isolated_names[:5])}")
-    parts = ", ".join(f"{part.nodes:,} around {part.around}" for part in graph.largest)
-    table.add_row("connected parts", f"{graph.components:,}; the largest: {parts}")
-    return table
+    if report.stale_reports:
+        note(f"{report.stale_reports} reports stand in for one that changed")
+    for name, size in report.unfinished.items():
+        note(f"cut off in {name}: {size / 1e6:.2f} MB of work are kept")

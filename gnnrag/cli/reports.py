@@ -15,7 +15,6 @@ from gnnrag.cli.console import (
     AsJson,
     AsMarkdown,
     Settings,
-    cell,
     markdown_table,
     metrics_table,
     note,
@@ -58,8 +57,8 @@ def compare(
 ) -> None:
     """Compare runs with the first one: a table, the significance of the differences, a page.
 
-    Runs must have answered the same questions. "Both right / only first / only second / neither" counts questions whose
-    metric is 1. The page of --html needs no network.
+    Runs must have answered the same questions. --json also has how often both are right, one, or none. The page of
+    --html needs no network.
     """
     loaded = load_runs(runs)
     comparison = Comparison(loaded)
@@ -82,10 +81,6 @@ def compare(
     if rows:
         print(_differences(rows, f"against {base}"))
         print(f"p: {', else '.join(TESTS[test] for test in TESTS if test in {r['test'] for r in rows})}; *: below 0.05")
-        headings = ["run", "metric", "both right", f"only {base}", "only this run", "neither"]
-        sides = ("both", "first only", "second only", "neither")
-        lines = [[row["run"], row["metric"], *(cell(row[side]) for side in sides)] for row in shares]
-        print(plain_table(headings, lines, "who is right where"))
     if by:
         print(_groups(loaded, by, metrics))
     for name in dict.fromkeys(row["type"] for row in by_type):

@@ -8,7 +8,6 @@ import shutil
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from io import BufferedRandom
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,10 +37,6 @@ def child(folder: Path, name: str, pattern: str = "", may_link: bool = False) ->
     return folder / name
 
 
-def refuse_links(folder: Path) -> None:
-    """Links in the user's own folders are the user's business."""
-
-
 def remove(path: Path, within: Path | None = None) -> None:
     """See `gnnrag.io.remove`."""
     io.remove(path)
@@ -56,13 +51,6 @@ def tidy(path: Path, within: Path | None = None) -> None:
 def open_regular(path: Path) -> BinaryIO:
     """Open a file to read."""
     return path.open("rb")
-
-
-def open_log(path: Path, fresh: bool = False) -> BufferedRandom:
-    """Open a file that another process appends to."""
-    if fresh:
-        path.unlink(missing_ok=True)
-    return path.open("a+b")
 
 
 def lock_run(path: Path, what: str) -> ExitStack:
@@ -100,9 +88,3 @@ def unheld(path: Path) -> Iterator[bool]:
         except OSError as error:  # without locks nobody can hold it
             is_free = not isinstance(error, BlockingIOError)
         yield is_free
-
-
-def keep_as(path: Path, target: Path) -> None:
-    """Give a file a second name in its folder, under which it stays when it is replaced."""
-    with suppress(OSError):
-        os.link(path, target, follow_symlinks=False)

@@ -56,11 +56,6 @@ def text(value: Any) -> str:
     return value
 
 
-def in_short(error: Exception) -> str:
-    """Return what interpreting something stumbled over."""
-    return f"{type(error).__name__}: {error}"
-
-
 def refuse_references(values: Any, path: Path) -> None:
     """Nothing in a record is evaluated."""
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
-from os import fstat
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -350,18 +349,6 @@ def hashes_of(strings: Sequence[str]) -> np.ndarray:
 
 def _hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
-
-
-def map_lines(path: Path) -> Texts:
-    """Map the lines of a file, each with its end."""
-    with open_regular(path) as file:
-        size = fstat(file.fileno()).st_size
-        data = np.memmap(file, dtype=np.uint8, mode="r").view(np.ndarray) if size else np.zeros(0, np.uint8)
-    ends = [np.zeros(1, np.int64)]
-    for start in range(0, size, _PIECE):
-        ends.append(np.flatnonzero(data[start : start + _PIECE] == ord("\n")) + start + 1)
-    starts = np.concatenate(ends)
-    return Texts(data, starts if starts[-1] == size else np.append(starts, size), str(path))
 
 
 def distinct(values: np.ndarray) -> np.ndarray:

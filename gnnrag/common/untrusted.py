@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +14,6 @@ class Repairs:
 
     count: int = 0
     remark: str = ""
-
-
-@contextmanager
-def counted_repairs() -> Iterator[Repairs]:
-    """Until every caller is rewritten (issue 30)."""
-    yield Repairs()
 
 
 def well_formed(text: str) -> str:
@@ -56,16 +48,6 @@ def parse_json(data: str | bytes) -> Any:
         return well_formed_json(value) if _ESCAPED.search(text) or not is_well_formed(text) else value
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-
-
-def parse_yaml(data: str | bytes) -> Any:
-    """Return YAML's plain data; ValueError: it is none."""
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        return yaml.safe_load(data)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(" ".join(str(error).split())) from error
 
 
 def printable(text: str) -> str:

@@ -86,13 +86,3 @@ class MicroBatcher(Generic[ItemT, ResultT]):
 def waiting(what: str) -> Iterator[None]:
     """Until every caller is rewritten (issue 30)."""
     yield
-
-
-def moved() -> None:
-    """Until every caller is rewritten (issue 30)."""
-
-
-@contextmanager
-def told_when_still(tell: Callable[[str], None]) -> Iterator[None]:
-    """Until every caller is rewritten (issue 30)."""
-    yield

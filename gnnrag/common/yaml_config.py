@@ -20,10 +20,6 @@ def recorded(data: Any) -> Any:
 without_credentials = shown = recorded
 
 
-def expression_of(value: Any) -> None:
-    """No value carries what it came from."""
-
-
 def yielded(value: Any, expression: str) -> Any:
     """Return the value."""
     return value

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from random import Random
 
-from gnnrag.datasets import canonical, folder, hipporag, kb, metaqa_text
+from gnnrag.datasets import canonical, folder, hipporag, kb
 from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents.blocks import Progress, silent
@@ -134,9 +134,8 @@ def load_dataset(
     else:
         file = Path(questions) if questions else source.questions_file(split)
         loaded = _questions(source, file, passages, skips, popqa_aliases, missing_gold) if file else []
-        table = source.path / metaqa_text.NODES
-        if source.kind == "canonical" and table.is_file():
-            nodes = {id_: row.all for id_, row in metaqa_text.read_nodes(table).items()}
+        if source.kind == "canonical" and (source.path / kb.FILE).is_file():
+            nodes = kb.passage_nodes(source.path)
     if sample:
         asked = stratified_sample(loaded, sample[0], 0, sample[1])[0]
         skips.notes.append(f"{len(asked)} of {len(loaded)} questions, drawn by type with data.sample_seed={sample[1]}")

@@ -3,17 +3,14 @@
     python -m gnnrag.datasets.metaqa_text data/metaqa runs/metaqa-text [--questions 300] [--seed 0]
 
 An entity gets one article for each 25 of its neighbours. A triple is a sentence in the articles of both its ends, by
-one of several templates that a hash chooses; it says nothing that the triple does not say. Beside `corpus.jsonl` stand
-`nodes.jsonl` (the entities that each passage mentions), `entities.jsonl`, `relations.jsonl` and `kb.txt`; `read_text`
-reads them back for `index.extract.method=kb`.
+one of several templates that a hash chooses; it says nothing that the triple does not say. `kb.txt` stands beside the
+`corpus.jsonl`, for `index.extract.method=kb` with the folder as its path.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -23,12 +20,12 @@ import yaml  # type: ignore[import-untyped]
 
 from gnnrag.common.files import digest, write_atomic, write_folder, write_json, write_jsonl
 from gnnrag.datasets import kb
-from gnnrag.datasets.jsonl import Skips, parse_row, read_jsonl
+from gnnrag.datasets.jsonl import Skips, read_json
 from gnnrag.datasets.kb import RELATIONS, Part, Triple, kinds_of, parts_of, state
 from gnnrag.errors import DataError
 from gnnrag.types import Passage
 
-NODES, ENTITIES, FACTS, SOURCE = "nodes.jsonl", "entities.jsonl", "relations.jsonl", "SOURCE.json"
+SOURCE = "SOURCE.json"
 
 
 @cache
@@ -108,10 +105,7 @@ def write_text(source: Path, out: Path, questions: int | None = None, seed: int 
         raise FileExistsError(f"{out} exists; delete it, or give another folder")
     triples = kb.read_triples(source / kb.FILE, Skips())
     parts = list(parts_of(triples))
-    rows = dict(_rows(parts, seed))
-    rows[FACTS] = [
-        {"head": t[0], "relation": t[1], "tail": t[2], "description": sentence(t, t[0], None)} for t in triples
-    ]
+    rows = {"corpus.jsonl": [{"id": p.id, "title": p.name, "text": article(p, seed)[0]} for p in parts]}
     rows |= _question_rows(source, kb.load_passages(source, Skips()), questions, seed)
     counts = {name: len(values) for name, values in rows.items()}
 
@@ -125,26 +119,6 @@ def write_text(source: Path, out: Path, questions: int | None = None, seed: int 
 
     write_folder(out, write)
     return counts
-
-
-def _rows(parts: list[Part], seed: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    texts = [article(part, seed) for part in parts]
-    yield (
-        "corpus.jsonl",
-        [{"id": p.id, "title": p.name, "text": text} for p, (text, _) in zip(parts, texts, strict=True)],
-    )
-    yield (
-        NODES,
-        [
-            {"id": p.id, "entity": p.name, "mentions": mentions, "text": text_digest(text)}
-            for p, (text, mentions) in zip(parts, texts, strict=True)
-        ],
-    )
-    first = {part.name: part for part in reversed(parts)}
-    yield (
-        ENTITIES,
-        [{"name": p.name, "type": p.type, "description": description(p)} for p in parts if first[p.name] is p],
-    )
 
 
 def description(part: Part, facts: int = 3) -> str:
@@ -171,73 +145,12 @@ def _question_rows(
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class PassageNodes:
-    """A passage's entity and the neighbours that it mentions; `text` is a digest, to show edits."""
-
-    id: str
-    entity: str
-    mentions: tuple[str, ...]
-    text: str = ""
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """The entity and its neighbours, each once."""
-        return tuple(dict.fromkeys((self.entity, *self.mentions)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Entity:
-    name: str
-    type: str
-    description: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Fact:
-    head: str
-    relation: str
-    tail: str
-    description: str
-
-
-@dataclass(frozen=True)
-class Text:
-    """A folder that `write_text` wrote: nodes and parts by passage, (type, description) by entity, descriptions."""
-
-    nodes: Mapping[str, PassageNodes]
-    parts: Mapping[str, Part]
-    entities: Mapping[str, tuple[str, str]]
-    relations: Mapping[Triple, str]
-
-
-def text_digest(text: str) -> str:
-    """Return what `PassageNodes.text` holds of a text."""
-    return digest(text)[:16]
-
-
-def read_nodes(path: Path) -> dict[str, PassageNodes]:
-    """Return passage id to its entities, in file order; DataError: unreadable, or another shape."""
-    rows = (parse_row(PassageNodes, path, row, line=line) for line, row in read_jsonl(path))
-    return {row.id: row for row in rows}
-
-
-def read_text(folder: Path) -> Text:
-    """Read a folder back. Raises DataError as `read_nodes` does, or for a passage that `kb.txt` does not state."""
-    nodes = read_nodes(folder / NODES)
-    parts = {part.id: part for part in parts_of(kb.read_triples(folder / kb.FILE), {n.entity for n in nodes.values()})}
-    if strange := next((id_ for id_ in nodes if id_ not in parts), None):
-        raise DataError(folder / NODES, f"passage {strange!r} has no triples in {kb.FILE}; convert the folder again")
-    path = folder / ENTITIES
-    entities = [parse_row(_Entity, path, row, line=line) for line, row in read_jsonl(path)]
-    path = folder / FACTS
-    facts = [parse_row(_Fact, path, row, line=line) for line, row in read_jsonl(path)]
-    return Text(
-        nodes,
-        parts,
-        {e.name: (e.type, e.description) for e in entities},
-        {(f.head, f.relation, f.tail): f.description for f in facts},
-    )
+def read_seed(folder: Path) -> int:
+    """Return the seed by which the articles of a folder were written. DataError: `SOURCE.json` does not say."""
+    seed = read_json(folder / SOURCE).get("seed")
+    if not isinstance(seed, int):
+        raise DataError(folder / SOURCE, "has no 'seed': the folder was not written by gnnrag.datasets.metaqa_text")
+    return seed
 
 
 if __name__ == "__main__":

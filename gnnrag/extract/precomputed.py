@@ -14,19 +14,16 @@ from gnnrag.common.files import file_digest
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets.jsonl import Filled, parse_row, read_jsonl
 from gnnrag.datasets.kb import FILE, Part, parts_of, read_triples
-from gnnrag.datasets.metaqa_text import ENTITIES, FACTS, NODES, Text, read_text, text_digest
-from gnnrag.errors import ConfigError, DataError, NotGivenError
+from gnnrag.datasets.metaqa_text import article, description, read_seed, sentence
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, HyperedgeRecord, RelationRecord
 from gnnrag.extract.entity_types import opening, type_names
-from gnnrag.index_config import A_FILE
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 
 
 def _path(config: ExtractConfig, what: str) -> Path:
-    """Return the file of an extractor. ConfigError: there is none, or an index does not say which."""
-    if config.path == A_FILE:
-        raise NotGivenError(f"the triples are those of a file: give index.extract.path={what}")
+    """Return the file of an extractor. ConfigError: there is none."""
     if not config.path:
         raise ConfigError(f"index.extract.method={config.method} needs index.extract.path: {what}")
     return Path(config.path)
@@ -156,19 +153,19 @@ class KnowledgeBaseExtractor(Extractor):
     @property
     def identity(self) -> Any:
         """See `Extractor`."""
-        if not self.path.is_dir():
-            return ["kb", 2, _digest(self.path)]
-        return ["kb", "text", *(_digest(self.path / name) for name in (FILE, NODES, ENTITIES, FACTS))]
+        return (
+            ["kb", 2, _digest(self.path)] if self.seed is None else ["kb", "text", self.seed, _digest(self.path / FILE)]
+        )
+
+    @cached_property
+    def seed(self) -> int | None:
+        """By which the articles of a folder were written; None: `path` is a `kb.txt`."""
+        return read_seed(self.path) if self.path.is_dir() else None
 
     @cached_property
     def parts(self) -> Mapping[str, Part]:
         """Passage id to what the knowledge base says there."""
-        return {part.id: part for part in parts_of(read_triples(self.path))}
-
-    @cached_property
-    def text(self) -> Text:
-        """What the folder says of its passages."""
-        return read_text(self.path)
+        return {part.id: part for part in parts_of(read_triples(self.path if self.seed is None else self.path / FILE))}
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         """See `Extractor`."""
@@ -176,22 +173,21 @@ class KnowledgeBaseExtractor(Extractor):
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
         """See `Extractor`. A passage whose text is not the article's, such as one that was edited, has no record."""
-        read = self._described if self.path.is_dir() else self._stated
-        return [read(passage) for passage in passages]
+        return [self._extract(passage) for passage in passages]
 
-    def _stated(self, passage: Passage) -> Extraction | None:
+    def _extract(self, passage: Passage) -> Extraction | None:
         part = self.parts.get(passage.id)
-        if part is None or part.passage != passage:
+        if part is None or passage.title != part.name:
             return None
-        names = dict.fromkeys([passage.title, *(name for h, _, t in part.triples for name in (h, t))])
-        about = EntityRecord(passage.title, part.type)
-        return Extraction(tuple(names), part.triples, details=(about,), names_are_ids=True)
-
-    def _described(self, passage: Passage) -> Extraction | None:
-        node = self.text.nodes.get(passage.id)
-        if node is None or node.text != text_digest(passage.text):
+        text, mentions = (part.passage.text, part.neighbours) if self.seed is None else article(part, self.seed)
+        if passage.text != text:
             return None
-        part = self.text.parts[passage.id]
-        about = EntityRecord(part.name, *self.text.entities.get(part.name, (part.type, "")))
-        statements = tuple(self.text.relations.get(triple, "") for triple in part.triples)
-        return Extraction(node.all, part.triples, details=(about,), statements=statements, names_are_ids=True)
+        if self.seed is None:
+            names = dict.fromkeys([part.name, *(name for h, _, t in part.triples for name in (h, t))])
+            return Extraction(
+                tuple(names), part.triples, details=(EntityRecord(part.name, part.type),), names_are_ids=True
+            )
+        names = dict.fromkeys([part.name, *mentions])
+        about = EntityRecord(part.name, part.type, description(self.parts[part.name]))
+        statements = tuple(sentence(triple, triple[0], None) for triple in part.triples)
+        return Extraction(tuple(names), part.triples, details=(about,), statements=statements, names_are_ids=True)

@@ -26,7 +26,7 @@ from gnnrag.index.message_stages import (
     SentenceVectorStage,
 )
 from gnnrag.index.nearest import FLAT_UP_TO, write_lists
-from gnnrag.text.analyse import PassageText, analyse, analyser_identity, resolve_language
+from gnnrag.text.analyse import PassageText, analyse, resolve_language
 from gnnrag.text.subjects import PATH, subjects_of
 from gnnrag.types import Passage
 
@@ -39,7 +39,7 @@ class TextStage(Stage):
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
         text = context.config.text
-        return [self.version, analyser_identity(resolve_language(text.language)), text.phrase_rules, text.title_mode]
+        return [self.version, resolve_language(text.language), text.phrase_rules, text.title_mode]
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
@@ -63,7 +63,7 @@ class TextStage(Stage):
         def write(folder: Path) -> dict[str, Any]:
             rows = zip(keys, values, strict=True)
             put_lines(folder / "texts.jsonl", (json.dumps([key, *row], ensure_ascii=False) for key, row in rows))
-            return {"language": analyser_identity(language)}
+            return {"language": language}
 
         return write
 

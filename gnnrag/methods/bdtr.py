@@ -144,9 +144,7 @@ class BDTR(Method):
     async def _chain(self, state: State, ranked: Sequence[str]) -> Chain:
         if text := state.memory.get("chain"):
             return Chain(text)
-        task = ChainTask(
-            state.question, self.index.lookup(ranked[: self.chain_passages]), tuple(state.queries[1:])
-        )
+        task = ChainTask(state.question, self.index.lookup(ranked[: self.chain_passages]), tuple(state.queries[1:]))
         chain = await self.roles["chain"](task, state.session)
         state.session.record("chain", text=chain.text)
         state.session.flag("chain", *chain.flags)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from gnnrag.common.records import CROSS, folds_of, refuse_other
 from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
-from gnnrag.registry import RETRIEVERS, ROLES
+from gnnrag.registry import ROLES
 from gnnrag.run.evaluate import Observer, check_retriever, evaluate, load_questions_for, open_tracker, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
 from gnnrag.run.rundir import commit, read_predictions, trained_counts
@@ -119,21 +119,6 @@ def swapped(config: EvaluateConfig, parts: Sequence[Part]) -> EvaluateConfig:
     return with_checkpoints(config, {part.name: part.run for part in used_parts(config, parts)})
 
 
-def check_against(against: Sequence[str], trained: Collection[str]) -> None:
-    """Refuse, before hours of work, what is neither a retriever nor a form of each trained role. Raises ConfigError."""
-    for other in against:
-        for role in trained:
-            if other not in RETRIEVERS and role != GNN and other not in ROLES.get(role, {}):
-                hint = nearest(other, [*ROLES.get(role, {}), *RETRIEVERS])
-                raise ConfigError(f"against={other!r}: neither a form of {role} nor a retriever. {hint}")
-
-
-def without_trained(config: EvaluateConfig, parts: Sequence[Part], impl: str) -> EvaluateConfig:
-    """Return the settings with another implementation in the roles of the trained parts; options of it stay."""
-    names = [part.name for part in parts if part.name != GNN and getattr(config.roles, part.name).impl != impl]
-    return replace(config, roles=replace(config.roles, **{name: RoleConfig(impl=impl) for name in names}))
-
-
 def cross_evaluate(
     config: EvaluateConfig, parts: Sequence[Part], data: Dataset | None = None, observer: Observer | None = None
 ) -> tuple[Path, dict[str, Any]]:
@@ -180,9 +165,7 @@ def _groups(parts: Sequence[Part], data: Dataset) -> Iterator[tuple[dict[str, Pa
         yield dict(zip((p.name for p in parts), chosen, strict=True)), replace(data, questions=tuple(questions))
 
 
-def _merge(
-    runs: Mapping[Path, tuple[dict[str, Path], Dataset]], questions: Sequence[Question], merged: Path
-) -> None:
+def _merge(runs: Mapping[Path, tuple[dict[str, Path], Dataset]], questions: Sequence[Question], merged: Path) -> None:
     """Write the rows of several runs as one, in the order of the questions, and who answered which of them."""
     merged.mkdir(parents=True, exist_ok=True)
     for name in ("predictions.jsonl", "traces.jsonl"):

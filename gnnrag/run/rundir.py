@@ -218,11 +218,6 @@ def log_rows(run: Path) -> list[Mapping[str, Any]]:
     return read_journal(run / "log.jsonl")
 
 
-def trace_lines(run: Path) -> dict[str, bytes]:
-    """Return the lines of a run's `traces.jsonl` by question, the newest where one was redone."""
-    return {row["question_id"]: line for row, line in read_lines(run / "traces.jsonl")}
-
-
 def predicted_seconds(path: Path) -> float:
     """Return the seconds that a run, which may still be writing its log, has spent on answering."""
     return sum(row["seconds"] for row in log_rows(path) if row["event"] == "predicted")

@@ -10,9 +10,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
-from gnnrag.common.files import digest, file_digest
-from gnnrag.errors import ConfigError, NotGivenError
-from gnnrag.index_config import A_FOLDER, is_model_folder
+from gnnrag.errors import ConfigError
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.phrases import PhraseRules, Token, noun_phrases, rule_phrases
 from gnnrag.text.sentences import split_sentences
@@ -39,37 +37,23 @@ def spacy_models() -> list[str]:
 
 
 def resolve_language(language: str) -> str:
-    """Return the analyser that `language` stands for on this machine: the rules, an installed spaCy model, or a folder.
+    """Return the analyser that `language` stands for on this machine: the rules, or a spaCy model by name or folder.
 
     `blank:en`, `rules`: the rules; `auto`: an installed English model, else the rules; `spacy`: an installed English
-    model; else the name of a model, or its folder, with a slash.
-
-    Raises ConfigError where there is no such model, NotGivenError where an index does not say which folder.
+    model. Raises ConfigError where there is no such model.
     """
-    if language == A_FOLDER:
-        raise NotGivenError("sentences were analysed by a spaCy model in a folder: give index.text.language=FOLDER")
     models = spacy_models()
     if language in (RULES, "rules") or (language == "auto" and not models):
         return RULES
     if language in ("auto", "spacy") and models:
         return models[0]
-    if is_model_folder(language) and (folder := Path(language).expanduser().absolute() / "config.cfg").is_file():
-        return str(folder.parent)
-    if language in entry_points(group="spacy_models").names:
+    if language in entry_points(group="spacy_models").names or (Path(language) / "config.cfg").is_file():
         return language
     here = f"here are {', '.join(models)}" if models else NO_MODEL
     raise ConfigError(
-        f"index.text.language={language!r} is no installed spaCy model; {here}. Allowed are {RULES} (rules), auto, "
-        "spacy, the name of a model, a folder that holds a config.cfg"
+        f"index.text.language={language!r} is no spaCy model; {here}. Allowed are {RULES} (rules), auto, spacy, the "
+        "name of an installed model, its folder"
     )
-
-
-def analyser_identity(analyser: str) -> str:
-    """Return what stands for an analyser (`resolve_language`) in keys and records: a folder's is its content."""
-    if not is_model_folder(analyser):
-        return analyser
-    files = sorted(path for path in Path(analyser).rglob("*") if path.is_file())
-    return f"{A_FOLDER}: {digest([[str(path.relative_to(analyser)), file_digest(path)] for path in files])}"
 
 
 def analyse(
@@ -143,7 +127,7 @@ def _pipeline(model: str) -> Any:
 
     unused = ("parser", "lemmatizer", "senter")  # neither noun chunks nor lemmas are used
     try:
-        nlp = spacy.load(Path(model) if is_model_folder(model) else model, exclude=unused)
+        nlp = spacy.load(model, exclude=unused)
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"index.text.language={model!r} cannot be loaded: {' '.join(str(error).split())}") from error
     if not nlp.pipe_names:

@@ -16,6 +16,7 @@ from gnnrag.common.records import difference
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError
 from gnnrag.metrics.answer import exact_match, f1
+from gnnrag.parts import ready
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import read_tuned, round_weights, trained, tuned_folder
@@ -79,7 +80,7 @@ class ReaderTraining(Training):
         """Open data and indexes."""
         check_reader(config)
         sets = {name: open_set(name, config, on_index) for name in config.sets}
-        maker = ItemMaker(window_maker(config.network), config.network.features, OfflineReader(), _KEPT)
+        maker = ItemMaker(window_maker(config.network), config.network.features, ready(OfflineReader()), _KEPT)
         return sets, maker, dict[tuple[int, ...], Tensor]()  # last: outputs of a fixed encoder, which folds share
 
     def divide(self) -> dict[str, Parts]:

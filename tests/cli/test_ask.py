@@ -88,7 +88,7 @@ def test_what_no_passage_bears_out_is_told(arguments: list[str], capsys: pytest.
     assert call([QUESTION, *arguments, *model]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Answer: It was shot on Mars in 3001 [1].\n")
-    assert "Not borne out by the passages that they name:\n  - It was shot on Mars in 3001." in out
+    assert "Not borne out by the passage that it names:\n  - It was shot on Mars in 3001." in out
 
 
 def test_the_route_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,8 +31,8 @@ def test_a_table_for_people_and_json_for_machines(arguments: list[str], capsys: 
     row = report["classes"]["multi_hop"]
     cell = row["routes"]["graph"]
     assert f"{cell['accuracy']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]" in out
-    assert any(row["adopted"] for row in report["classes"].values())
-    assert "flat (fails)" in out and f"multi_hop fails: {row['why']}" in out and "the router" in out
+    assert any(row["adopted"] for row in report["classes"].values()) and "flat (fails)" in out
+    assert f"multi_hop fails: {row['why']}" in err
     assert "questions have no gold passages: retrieval/recall@5 counts them as wrong" in err
     assert "fewer than 40 make a wide interval" in err and "note: route graph: " in err
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.cli.console import difference, p_value
+from gnnrag.cli.console import p_value
 from gnnrag.errors import GnnragError
 
 METRIC = "answer/em"
@@ -71,15 +71,13 @@ def test_a_resampled_p_value_at_its_floor_is_a_bound_and_the_tests_are_named(
         out = capsys.readouterr().out
         assert f"p: {tests}; *: below 0.05\n" in out
         assert ("<= 0.002" in out) == (resampled[1] in flags) and ("1.0000" in out) == (METRIC in flags)
-    assert difference(second) == "+0.500 [+0.500, +0.500] p <= 0.002"
-    assert difference({**second, "p": 0.004}) == "+0.500 [+0.500, +0.500] p 0.004"
     assert p_value({"p": 0.0, "p_floor": 0.0}, "<0.0001") == "<0.0001", "an exact test has no floor"
 
 
 def test_groups_and_rounds(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*runs, "--metric", METRIC, "--by", "length"]) == 0
     out = capsys.readouterr().out
-    assert "who is right where" in out and "short" in out and "0.75" in out
+    assert "short" in out and "0.75" in out
     assert main([*runs, "--metric", METRIC, "--by", "round"]) == 0
     out = capsys.readouterr().out
     assert "reached: share of the gold passages" in out and "pool: Recall@5 of all that was found so far" in out

@@ -182,8 +182,6 @@ def test_a_page_is_drawn(more: list[str], tmp_path: Path, capsys: pytest.Capture
 
 
 def test_what_cannot_be_drawn_is_named(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(GnnragError, match="no knowledge graph"):
-        index("inspect", root, "--html", tmp_path / "x.html")
     build_index(root, CORPUS, HASH, ["knowledge"])
     with pytest.raises(GnnragError, match="Nobody"):
         index("inspect", root, "--html", tmp_path / "x.html", "--entity=Nobody")

@@ -194,4 +194,4 @@ def test_a_build_warns_of_a_hub_and_inspect_shows_it(tmp_path, capsys, caplog):
         lines = [line for line in caplog.messages if "index" in line]
         assert ["'notes' (100%)" in line and "knowledge: warning" in line for line in lines] == [True] * share
         assert run(["index", "inspect", str(tmp_path / terms)]) == 0
-        assert ("notes (100%)" in capsys.readouterr().out) is bool(share)
+        assert ("notes (100%)" in capsys.readouterr().err) is bool(share)

@@ -22,7 +22,7 @@ SETTINGS: dict[str, list[list[str]]] = {
     "r1_searcher": [["retriever=bm25", "method.answer=reader"]],
     "dotrag": [
         ["retriever=dense"],
-        ["retriever=dense", "method.set_questions=always", "method.search.early_stop=false"],
+        ["retriever=dense", "method.set_questions=always", "method.early_stop=false"],
     ],
 }
 RETRIEVER_SETTINGS = {name: ["method=single", f"retriever={name}"] for name in RETRIEVERS}

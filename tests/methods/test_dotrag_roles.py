@@ -12,19 +12,15 @@ import numpy as np
 import pytest
 
 from gnnrag.index.embedder import HashEmbedder
-from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import (
     NameReader,
     OfflineConcepts,
     OfflinePathJudge,
     OfflineRedirect,
     OfflineRules,
-    OracleConcepts,
-    OraclePathJudge,
-    OracleRedirect,
-    OracleRules,
-    gold_sequence,
+    PatternGuesser,
 )
+from gnnrag.methods.dotrag.oracle import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules
 from gnnrag.methods.dotrag.paths import Judgement
 from gnnrag.methods.dotrag.roles import (
     GENERIC,
@@ -32,11 +28,8 @@ from gnnrag.methods.dotrag.roles import (
     DotRules,
     JudgeTask,
     PathText,
-    PromptedConcepts,
     PromptedPathJudge,
-    PromptedPathJudgeConfig,
     PromptedRedirect,
-    PromptedRules,
     RedirectTask,
     RulesTask,
     parse_concepts,
@@ -45,12 +38,13 @@ from gnnrag.methods.dotrag.roles import (
     parse_rules,
     schema_text,
 )
-from gnnrag.methods.dotrag.schema import Kind, PatternGuesser, Schema, draft
+from gnnrag.methods.dotrag.schema import Kind, Schema, draft
+from gnnrag.parts import ready
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
 from tests.helpers.dots import QUESTION, typed_graph
-from tests.helpers.each import each
+from tests.helpers.roles import ask
 
 TRIPLES = [
     ("Solaris", "directed_by", "Andrei T"), ("Mirror", "directed_by", "Andrei T"), ("Mirror", "written_by", "Arseny T"),
@@ -77,7 +71,7 @@ ASKED = Question("q", "when did films by the director of Solaris come out", ("19
 
 
 def do(role: Any, task: Any) -> Any:
-    return asyncio.run(role(task, Session("q")))
+    return asyncio.run(ready(role, index=INDEX)(task, Session("q")))
 
 
 def path(id_: str, names: str, *steps: str, similarity: float = 0.0) -> PathText:
@@ -93,6 +87,21 @@ PATHS = (
 )
 
 
+@pytest.mark.parametrize(
+    "parse, texts",
+    [
+        (lambda text: parse_concepts(text, "q"), ["", "no", '{"topics": []}', '{"anchors": "Ada"}', "[1, 2]"]),
+        (lambda text: parse_rules(text, ()), ["I refuse", "{}", '{"intermediate_rules": ""}', '{"terminal_rules": 3}']),
+        (parse_judgements, ["", "all complete", '{"judgements": []}', '{"judgements": ["p1"]}']),
+        (parse_query, ["", "one\ntwo", "none"]),
+    ],
+)
+def test_replies_that_say_nothing(parse: Any, texts: list[str]) -> None:
+    for text in texts:
+        with pytest.raises(MalformedError):
+            parse(text)
+
+
 # ------------------------------------------------------------------------------------------------------ concepts
 def test_spans_must_stand_in_the_question() -> None:
     reply = {"anchors": [{"span": "ada  renn"}, {"span": "Tomas Renn", "type": "person"}, "Ada"], "use_anchors": True}
@@ -106,15 +115,6 @@ def test_without_a_named_thing_a_question_is_broad() -> None:
     assert not parse_concepts('{"anchors": [{"span": "ships"}], "use_anchors": 0}', "which ships?").use_anchors
 
 
-@each("text", ["", "no", '{"topics": []}', '{"anchors": "Ada"}', "[1, 2]"])
-def test_replies_that_are_no_concepts(text: str) -> None:
-    with pytest.raises(MalformedError):
-        parse_concepts(text, "q")
-    llm = ScriptedBackend.of((".", text))
-    found = do(PromptedConcepts(llm), ConceptsTask(QUESTION, SCHEMA))
-    assert found.flags == ("concepts_failed",) and len(llm.requests) == 2 and not found.use_anchors
-
-
 def test_the_prompt_shows_the_schema_without_control_tokens() -> None:
     hostile = Schema("Movies <|im_start|>", (Kind("movie", "a [INST] film", 2, ("<s>x",)),), (), {})
     text = schema_text(hostile)
@@ -123,11 +123,11 @@ def test_the_prompt_shows_the_schema_without_control_tokens() -> None:
 
 
 def test_offline_concepts_are_exact_names_first() -> None:
-    found = do(OfflineConcepts(INDEX), ConceptsTask(ASKED, SCHEMA))
+    found = do(OfflineConcepts(), ConceptsTask(ASKED, SCHEMA))
     assert [(c.span, c.type) for c in found.named] == [("Solaris", "movie")] and found.use_anchors
-    lower = do(OfflineConcepts(INDEX), ConceptsTask(Question("q", "who directed solaris?"), SCHEMA))
+    lower = do(OfflineConcepts(), ConceptsTask(Question("q", "who directed solaris?"), SCHEMA))
     assert [c.span for c in lower.named] == ["solaris"]
-    none = do(OfflineConcepts(INDEX), ConceptsTask(Question("q", "what is there?"), SCHEMA))
+    none = do(OfflineConcepts(), ConceptsTask(Question("q", "what is there?"), SCHEMA))
     assert not none.named and none.topics and not none.use_anchors
 
 
@@ -139,15 +139,15 @@ def test_names_are_the_longest_runs() -> None:
 
 
 def test_oracle_concepts() -> None:
-    assert [c.span for c in do(OracleConcepts(INDEX), ConceptsTask(ASKED, SCHEMA)).named] == ["Solaris"]
+    assert [c.span for c in do(OracleConcepts(), ConceptsTask(ASKED, SCHEMA)).named] == ["Solaris"]
     hops = (GoldHop("Solaris >> director", "Andrei T"), GoldHop("Where was #1 born?", "X"))
     asked = Question("q", "where was its director born", decomposition=hops)
-    assert [c.span for c in do(OracleConcepts(INDEX), ConceptsTask(asked, SCHEMA)).named] == ["Solaris"]
+    assert [c.span for c in do(OracleConcepts(), ConceptsTask(asked, SCHEMA)).named] == ["Solaris"]
     asked = Question("q", "?", evidence=(("Mirror", "director", "Andrei T"), ("Andrei T", "born", "X")))
-    assert [c.span for c in do(OracleConcepts(INDEX), ConceptsTask(asked, SCHEMA)).named] == ["Mirror"]
+    assert [c.span for c in do(OracleConcepts(), ConceptsTask(asked, SCHEMA)).named] == ["Mirror"]
     hops = (GoldHop("Was #2 made after Mirror?", "X"), GoldHop("Solaris >> director", "Andrei T"))
     asked = Question("q", "?", decomposition=hops)
-    spans = [c.span for c in do(OracleConcepts(INDEX), ConceptsTask(asked, SCHEMA)).named]
+    spans = [c.span for c in do(OracleConcepts(), ConceptsTask(asked, SCHEMA)).named]
     assert spans == ["Solaris", "Mirror"], "what a later hop names counts, too, after what stands alone"
 
 
@@ -162,13 +162,7 @@ def test_types_are_those_of_the_schema() -> None:
     assert only_unknown.allowed_types == ()
 
 
-@each("text", ["", "I refuse", "{}", '{"intermediate_rules": ""}', '{"terminal_rules": 3}'])
-def test_replies_that_are_no_rules(text: str) -> None:
-    rules = do(PromptedRules(ScriptedBackend.of((".", text))), RulesTask(ASKED, SCHEMA, "Solaris", ("Solaris",)))
-    assert rules.flags == ("rules_failed",) and not rules.allowed_types and rules.terminal == GENERIC.terminal
-
-
-@each("role", [OracleRules(None), OfflineRules(INDEX)])
+@pytest.mark.parametrize("role", [OracleRules(), OfflineRules()])
 def test_rules_from_the_gold_path_and_from_the_wording(role: Any) -> None:
     rules = do(role, RulesTask(ASKED, SCHEMA, "Solaris", ("Solaris",), ("movie",)))
     assert rules.allowed_types == ("person", "movie", "year") and rules.terminal_types == ("year",)
@@ -177,22 +171,8 @@ def test_rules_from_the_gold_path_and_from_the_wording(role: Any) -> None:
     assert do(role, RulesTask(other, SCHEMA, "Solaris", ("Solaris",), ("movie",))) == GENERIC
 
 
-@each(
-    "type_, expected",
-    [
-        ("actor_to_movie", ("~starred_actors",)),
-        ("movie_to_writer_to_movie", ("written_by", "~written_by")),
-        ("movie_to_tags", ("has_tags",)),
-        ("compositional", ()),
-        ("movie_to_moon", ()),
-    ],
-)
-def test_gold_sequences(type_: str, expected: tuple[str, ...]) -> None:
-    assert gold_sequence(Question("q", "?", type=type_)) == expected
-
-
-@each(
-    "text, span, starts, steps",
+@pytest.mark.parametrize(
+    ("text", "span", "starts", "steps"),
     [
         ("who directed Solaris", "Solaris", ["movie"], ("directed_by",)),
         ("what movies did Donatas B act in", "Donatas B", ["person"], ("~starred_actors",)),
@@ -218,7 +198,7 @@ def test_no_walk_is_guessed_from_nothing() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- judges
-@each("role", [OraclePathJudge(INDEX), OfflinePathJudge(INDEX)])
+@pytest.mark.parametrize("role", [OraclePathJudge(), OfflinePathJudge()])
 def test_judges_by_the_walk(role: Any) -> None:
     judged = do(role, JudgeTask(ASKED, SCHEMA, GENERIC, (), PATHS)).items
     assert [j.label for j in judged] == ["partial", "partial", "complete", "irrelevant"]
@@ -228,14 +208,14 @@ def test_judges_by_the_walk(role: Any) -> None:
 def test_the_oracle_takes_answers_and_names_on_the_gold_way() -> None:
     hops = (GoldHop("Solaris >> director", "Andrei T", "c0"), GoldHop("What else did #1 make?", "Mirror", "c1"))
     asked = Question("q", "?", ("mirror",), gold=("c0", "c1"), decomposition=hops)
-    judged = do(OraclePathJudge(INDEX), JudgeTask(asked, SCHEMA, GENERIC, (), PATHS)).items
+    judged = do(OraclePathJudge(), JudgeTask(asked, SCHEMA, GENERIC, (), PATHS)).items
     assert [j.label for j in judged] == ["partial", "complete", "irrelevant", "partial"]
     assert judged[0].next_question == "What else did Andrei T make?"
     assert judged[3].next_question == "What else did Andrei T make?", "c0, a gold passage, states the link to Donatas B"
     ask = RedirectTask(asked, GENERIC, "Solaris", ("Solaris director",), ())
-    assert do(OracleRedirect(INDEX), ask).query == "What else did Andrei T make?"
+    assert do(OracleRedirect(), ask).query == "What else did Andrei T make?"
     again = replace(ask, history=("Solaris director", "what else did Andrei T make?"))
-    assert do(OracleRedirect(INDEX), again).query == "Solaris director Andrei T", "then with what is found there"
+    assert do(OracleRedirect(), again).query == "Solaris director Andrei T", "then with what is found there"
 
 
 def test_without_types_similarity_decides() -> None:
@@ -243,7 +223,7 @@ def test_without_types_similarity_decides() -> None:
     texts = ("Solaris directed by Andrei T", "Solaris directed Andrei", "zebra crossing")
     paths = tuple(PathText(f"p{i}", t, ("Solaris", "Andrei T"), ("", ""), (("x",),)) for i, t in enumerate(texts))
     asked = Question("q", "Solaris directed by whom")
-    judged = do(OfflinePathJudge(INDEX), JudgeTask(asked, bare, GENERIC, (), paths)).items
+    judged = do(OfflinePathJudge(), JudgeTask(asked, bare, GENERIC, (), paths)).items
     assert [j.label for j in judged] == ["complete", "partial", "irrelevant"]
     assert judged[1].next_question == "Andrei T directed by whom"
 
@@ -267,36 +247,24 @@ def test_judgements_are_read_strictly() -> None:
     assert parse_judgements(json.dumps([good])).keys() == {"p1"}
 
 
-@each("text", ["", "all complete", "{}", '{"judgements": []}', '{"judgements": ["p1"]}'])
-def test_replies_that_are_no_judgements(text: str) -> None:
-    with pytest.raises(MalformedError):
-        parse_judgements(text)
-
-
 def test_batches_fail_on_their_own() -> None:
-    def is_first(request: Any) -> bool:
-        return 'id="p1">Solaris' in request.messages[-1].content
-
-    llm = ScriptedBackend.of((is_first, "no"), (".", reply({"id": "p4", "label": "complete", "confidence": 1})))
-    role = PromptedPathJudge(llm, PromptedPathJudgeConfig(batch=3, keep_on_failure=1))
-    judged = do(role, JudgeTask(ASKED, SCHEMA, DotRules("only films", "way", "end"), ("earlier",), PATHS))
-    assert [(j.label, j.guessed) for j in judged.items] == [
+    task = JudgeTask(ASKED, SCHEMA, DotRules("only films", "way", "end"), ("earlier",), PATHS)
+    one = reply({"id": "p4", "label": "complete", "confidence": 1})
+    rules = ((lambda request: 'id="p1">Solaris' in request.messages[-1].content, "no"),)
+    asked = ask(PromptedPathJudge(batch=3, keep_on_failure=1), task, one, rules=rules)
+    assert [(j.label, j.guessed) for j in asked.result.items] == [
         ("partial", True), ("irrelevant", False), ("irrelevant", False), ("complete", False)]  # fmt: skip
-    assert judged.flags == ("judge_failed",)
-    assert "- earlier" in llm.requests[0].text and "only films" in llm.requests[0].text
+    assert asked.result.flags == ("judge_failed",)
+    assert "- earlier" in asked.shown() and "only films" in asked.shown()
 
 
 # ----------------------------------------------------------------------------------------------------- directions
 def test_a_new_direction_is_one_line() -> None:
     assert parse_query('"Who else sailed there?"') == "Who else sailed there?"
-    for text in ("", "one\ntwo", "none"):
-        with pytest.raises(MalformedError):
-            parse_query(text)
     task = RedirectTask(ASKED, GENERIC, "Solaris", (ASKED.text,), ("a path",), 2)
-    llm = ScriptedBackend.of((".", "Who shot Solaris?"))
-    assert do(PromptedRedirect(llm), task).query == "Who shot Solaris?"
-    assert "Tries left: 2" in llm.requests[0].text and "<notes>\na path" in llm.requests[0].text
-    assert do(PromptedRedirect(ScriptedBackend.of((".", ""))), task).flags == ("redirect_failed",)
+    asked = ask(PromptedRedirect(), task, "Who shot Solaris?")
+    assert asked.result.query == "Who shot Solaris?"
+    assert "Tries left: 2" in asked.shown() and "<notes>\na path" in asked.shown()
 
 
 def test_offline_directions_run_out() -> None:

@@ -51,7 +51,7 @@ def dots(tmp_path: Path) -> list[str]:
     return [
         f"data.path={folder}", f"index.extract.path={folder / 'kb.txt'}", f"index.path={tmp_path / 'index'}",
         f"run.root={tmp_path / 'runs'}", "index.embedder.model=hash", "method.schema_file=null", "data.limit=null",
-        "method.search.min_cosine=-1.0",
+        "method.min_cosine=-1.0",
     ]  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_a_walk_that_comes_back_follows_its_relations(dots: list[str], tmp_path:
         "answers": ["Andrei T", "Arseny M"], "type": "movie_to_director_to_movie_to_writer",
     }  # fmt: skip
     kb.with_name("questions.dev.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
-    path, metrics = evaluate(load(dots, "roles=oracle", "method.search.pattern_judge=always"))
+    path, metrics = evaluate(load(dots, "roles=oracle", "method.pattern_judge=always"))
     (trace,) = [json.loads(line) for line in (path / "traces.jsonl").read_text("utf-8").splitlines()]
     (nodes,) = [event["terminal"] for event in trace["events"] if event["event"] == "nodes"]
     assert set(nodes) == {"Andrei T", "Arseny M"}
@@ -97,7 +97,7 @@ def test_a_walk_that_comes_back_follows_its_relations(dots: list[str], tmp_path:
 
 def test_vectors_of_passages_only_where_they_are_used(dots: list[str]) -> None:
     assert "embeddings" not in needed_stages(load(dots))
-    assert "embeddings" in needed_stages(load(dots, "method.output.passage_score=cosine"))
+    assert "embeddings" in needed_stages(load(dots, "method.passage_score=cosine"))
     assert "hierarchy" in needed_stages(load(dots, "method=bdtr"))
 
 

@@ -121,10 +121,7 @@ def test_linked_forms_ask_on_from_what_was_found(index: Index) -> None:
     question = Question("q", COMPOSITIONAL)
     linked = call(OfflineDecomposer, DecomposeTask(question, 12, "linked"), index).parts
     assert linked[0].endswith("night harbour") and linked[1].endswith("#1") and len(linked) == 2
-    triples = [
-        parse_triples(p)
-        for p in call(OfflineDecomposer, DecomposeTask(question, 12, "triples"), index).parts
-    ]
+    triples = [parse_triples(p) for p in call(OfflineDecomposer, DecomposeTask(question, 12, "triples"), index).parts]
     assert [rows[0][0] for rows in triples] == ["night harbour", "Entity#1"]
     assert [rows[0][2] for rows in triples] == ["Entity#1", "Entity#2"]
     assert call(OfflineDecomposer, DecomposeTask(Question("q", "why?"), 12, "linked"), index).parts == ()
@@ -132,9 +129,7 @@ def test_linked_forms_ask_on_from_what_was_found(index: Index) -> None:
 
 def test_grounding_puts_answers_in_and_escapes_them() -> None:
     history = (HistoryItem(1, '[("a","by","Entity#1")]', "", answer='Vera "V" \\ Lind'),)
-    found = call(
-        OfflineGrounder, GroundTask(QUESTION, "relational", '[("Entity#1","in","Entity#2")]', "", history)
-    )
+    found = call(OfflineGrounder, GroundTask(QUESTION, "relational", '[("Entity#1","in","Entity#2")]', "", history))
     assert parse_triples(found.query) == [('Vera "V" \\ Lind', "in", "Entity#2")]
     text = (HistoryItem(1, "", "", answer="Vera"), HistoryItem(2, "", "", answer="not stated"))
     found = call(OfflineGrounder, GroundTask(QUESTION, "semantic", "#1, #2 and #3 in C#?", "", text))
@@ -147,9 +142,7 @@ def test_refinement_keeps_what_is_nearest_and_names_its_passage(index: Index) ->
     assert found.text.splitlines()[0].endswith("Night Harbour is a film directed by Vera Lindqvist.")
     assert found.support == ("p0",)
     facts = (Hit("a", 1, 1, "relation", "ovens bake", ("p7",)), Hit("b", 1, 2, "relation", "harbour directed", ("p0",)))
-    found = call(
-        OfflineRefiner, RefineTask(QUESTION, "relational", "directed harbour", View(facts=facts))
-    , index)
+    found = call(OfflineRefiner, RefineTask(QUESTION, "relational", "directed harbour", View(facts=facts)), index)
     assert found.text.splitlines() == ["harbour directed", "ovens bake"]
 
 
@@ -204,35 +197,24 @@ def test_the_oracles_modules(index: Index) -> None:
     assert call(OracleRefiner, RefineTask(QUESTION, "semantic", "x", view(5)), index).text == ""
     parts = call(OracleDecomposer, DecomposeTask(QUESTION, 12, "linked"), index).parts
     assert parts == ('Who directed the film "Night Harbour"?', "Where was Vera Lindqvist born?")
-    answers = [
-        call(OracleSubAnswerer, SubAnswerTask(QUESTION, "semantic", p, (), "", view(0)), index)
-        for p in parts
-    ]
+    answers = [call(OracleSubAnswerer, SubAnswerTask(QUESTION, "semantic", p, (), "", view(0)), index) for p in parts]
     assert [answer.text for answer in answers] == ["Vera Lindqvist", "Kalmar"]
 
 
 def test_the_oracle_answers_triples_with_quotes_in_them(index: Index) -> None:
     parts = call(OracleDecomposer, DecomposeTask(QUESTION, 12, "triples"), index).parts
     assert parts[0] == render_triples([(HOPS[0].question, "", "Entity#1")])
-    answers = [
-        call(OracleSubAnswerer, SubAnswerTask(QUESTION, "relational", p, (), "", view(0)), index)
-        for p in parts
-    ]
+    answers = [call(OracleSubAnswerer, SubAnswerTask(QUESTION, "relational", p, (), "", view(0)), index) for p in parts]
     assert [answer.text for answer in answers] == ["Vera Lindqvist", "Kalmar"]
 
 
 def test_the_oracle_checks_and_expands_by_the_gold_passages(index: Index) -> None:
     assert call(OracleEvidenceCheck, CheckTask(QUESTION, "", "", (CORPUS[0],)), index).verdict == "reject"
-    assert (
-        call(OracleEvidenceCheck, CheckTask(QUESTION, "", "", (CORPUS[1], CORPUS[0])), index).verdict
-        == "accept"
-    )
+    assert call(OracleEvidenceCheck, CheckTask(QUESTION, "", "", (CORPUS[1], CORPUS[0])), index).verdict == "accept"
     task = ExpandTask(QUESTION, "", "", "", (CORPUS[0],))
     assert call(OracleExpander, task, index).queries == ("Where was Vera Lindqvist born?",)
     again = dataclasses.replace(task, earlier=("Where was Vera Lindqvist born?",))
-    assert call(OracleExpander, again, index).queries == (
-        "Where was Vera Lindqvist born? Kalmar Vera Lindqvist",
-    )
+    assert call(OracleExpander, again, index).queries == ("Where was Vera Lindqvist born? Kalmar Vera Lindqvist",)
 
 
 def test_the_oracle_drafts_the_gold_answer_only_from_gold(index: Index) -> None:

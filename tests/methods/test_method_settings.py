@@ -45,12 +45,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("react", {"answer": "own"}, "method.answer"),
     ("react", {"max_turns": 0}, "max_turns"),
     ("dotrag", {"preset": "letter"}, "method.preset.*ours, paper"),
-    ("dotrag", {"search": {"node_score": "edges"}}, "node_score"),
-    ("dotrag", {"search": {"pattern_judge": "yes"}}, "pattern_judge"),
-    ("dotrag", {"output": {"nodes": "all"}}, "nodes"),
-    ("dotrag", {"output": {"passage_score": "bm25"}}, "passage_score"),
+    ("dotrag", {"node_score": "edges"}, "node_score"),
+    ("dotrag", {"pattern_judge": "yes"}, "pattern_judge"),
+    ("dotrag", {"nodes": "all"}, "nodes"),
+    ("dotrag", {"passage_score": "bm25"}, "passage_score"),
     ("dotrag", {"set_questions": "sometimes"}, "set_questions"),
-    ("dotrag", {"search": {"rounds": 0}}, "rounds"),
+    ("dotrag", {"rounds": 0}, "rounds"),
 ]
 
 

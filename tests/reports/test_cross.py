@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.cli import app
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.registry import ROLES
-from gnnrag.reports.cross import cross_evaluate, read_part, swapped, without_trained
+from gnnrag.reports.cross import cross_evaluate, read_part, swapped
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.rundir import read_predictions, trained_note
 from gnnrag.run.trained import copy_seen, read_seen, seen_hash, trained_on
@@ -91,33 +90,8 @@ def test_options_go_to_the_tuned_role_alone(make: Make, data: Dataset, tmp_path:
     ):
         config = make("method=single", *more, "roles.reader.options.answer=x")
         assert swapped(config, [part]).roles.reader.options == options  # type: ignore[attr-defined]
-        other = without_trained(config, [part], "offline").roles.reader  # type: ignore[attr-defined]
-        assert (other.impl, other.options) == ("offline", {})
-    same = make("method=single", "roles.reader=offline", "roles.reader.options.guess=true")
-    assert without_trained(same, [part], "offline").roles.reader.options == {"guess": True}  # type: ignore[attr-defined]
     path, _ = cross_evaluate(make("method=single", "roles.reader.options.answer=fixed"), [part])
     assert {p.answer for p in read_predictions(path)} == {"fixed"}
-
-
-@pytest.mark.slow
-def test_roles_against_other_implementations_and_retrievers(
-    dots: list[str], data: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = toy_training(tmp_path / "v", "verifier", ids(data))
-    given = [*dots, f"verifier={run}", "--methods=bdtr", "--retrievers=bm25", "--against=offline,oracle,dense"]
-    assert app.run(["cross-validate", *given, "--json"]) == 0
-    out = capsys.readouterr().out
-    rows = json.loads(out[: out.rindex("]") + 1])
-    assert [(row["retriever"], row["roles"]) for row in rows] == [
-        ("bm25", "offline+verifier.tuned"),
-        ("bm25", "offline"),
-        ("bm25", "offline+verifier.oracle"),
-        ("dense", "offline+verifier.tuned"),
-    ]
-    assert [len(row["differences"]) for row in rows] == [0, 3, 3, 3]
-    assert "-folds-" in rows[0]["path"] and "-folds-" in rows[3]["path"] and "-folds-" not in rows[1]["path"]
-    recall = [row["retrieval/recall@5"] for row in rows]
-    assert recall[2] > recall[0], "the oracle promotes better than a toy"
 
 
 def test_a_run_on_questions_that_trained_says_so(make: Make, data: Dataset, tmp_path: Path) -> None:

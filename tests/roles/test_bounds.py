@@ -175,7 +175,7 @@ def analyse(index: Index, atom: str, length: int) -> None:
     drop_qualifier(" " * length + "x")
     text = atom * (length // len(atom))
     passages = (Passage("p", "Foo", f"Foo {text}"), Passage("q", text[:length], "Foo was born in Rome."))
-    OfflineReader().read(ReaderTask(Question("q", "Where was the director of film Foo born?"), passages))
+    ready(OfflineReader()).read(ReaderTask(Question("q", "Where was the director of film Foo born?"), passages))
     assert max(map(len, split_sentences(text)), default=0) <= MAX_SENTENCE
 
 

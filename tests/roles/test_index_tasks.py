@@ -9,8 +9,10 @@ import pytest
 
 from gnnrag.common.files import read_journal
 from gnnrag.config import RoleConfig
-from gnnrag.errors import BudgetError
+from gnnrag.errors import BudgetError, LLMError
+from gnnrag.llm.base import ContentFilterError
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.roles.writers.base import TriplesTask
 from gnnrag.roles.writers.tasks import BATCH, IndexTasks
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH, artefacts, build
@@ -51,8 +53,24 @@ def test_a_spend_limit_loses_one_batch_at_most(tmp_path, monkeypatch, stage, wri
     assert artefacts(tmp_path / "i") == artefacts(tmp_path / "whole")
 
 
-
 def test_offline_writers_keep_their_batches():
     assert IndexTasks(HASH, list).batch("report", 256) == 256
     assert IndexTasks(settings("report"), list).batch("report", 256) == BATCH
     assert IndexTasks(settings("report"), list).batch("report", 4) == 4
+
+
+def test_a_rejected_passage_is_named_and_fails_alone_while_a_dead_server_ends_the_build(caplog):
+    names = json.dumps({"named_entities": ["Town0", "River0"]})
+    triples = json.dumps({"triples": [["Town0", "lies near", "River0"]]})
+
+    def run(error):
+        rules = [("Town1 ", error), ("a graph of facts", triples), (".", names)]
+        config = settings("report", extract=replace(HASH.extract, method="prompted", format="openie"))
+        config = replace(config, llm={"name": "scripted", "rules": rules})
+        return IndexTasks(config, lambda: None).run("triples", [TriplesTask(passage) for passage in TOWNS[:3]])
+
+    results = run(ContentFilterError("filtered: no"))
+    assert [result.found is None for result in results] == [False, True, False]
+    assert "Town1" in caplog.text and "filtered: no" in caplog.text
+    with pytest.raises(LLMError, match="down"):
+        run(LLMError("down"))

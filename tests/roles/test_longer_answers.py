@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from gnnrag.index.embedder import HashEmbedder
+from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
 from gnnrag.roles.citations import cited_answer, parse_cited
 from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.offline_reader.quoting import statements
-from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig
+from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import PromptedReader
 from gnnrag.session import Session
@@ -89,7 +90,7 @@ def test_a_sentence_that_leans_says_so() -> None:
 def read(question: str, style: str, passages: tuple[Passage, ...] = GUIDE, words: int = 120, **settings) -> Answer:
     async def ask() -> Answer:
         index = SimpleNamespace(embedder=HashEmbedder(), passages=GUIDE)
-        reader = OfflineReader(index, OfflineReaderConfig(**settings))
+        reader = ready(OfflineReader(**settings), index=index)
         found = await reader(ReaderTask(Question("q", question), passages, "", style, words), Session("q"))
         await reader.close()
         return found

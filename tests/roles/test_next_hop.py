@@ -23,7 +23,7 @@ from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, RowMaker, check_next_hop, encoder_folder
-from gnnrag.roles.tuned.thoughts import TunedThoughts, TunedThoughtsConfig
+from gnnrag.roles.tuned.thoughts import TunedThoughts
 from gnnrag.roles.tuned.vector_thoughts import VectorThoughts
 from gnnrag.run.loop import Loop
 from gnnrag.run.pipeline import check_fit
@@ -117,7 +117,7 @@ def test_settings_out_of_range_are_named(settings: dict[str, Any], message: str)
 
 # ------------------------------------------------------------------------------------------------- thoughts in vectors
 def role(folder: Path, base: Path, index: Index) -> TunedThoughts:
-    return TunedThoughts(index, TunedThoughtsConfig(path=str(folder), base=str(base), mixed=False))
+    return ready(TunedThoughts(path=str(folder), base=str(base), mixed=False), index=index)
 
 
 def test_names_are_asked_for_in_words(folder: Path, base: Path, index: Index) -> None:

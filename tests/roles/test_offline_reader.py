@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.offline_reader.comparing import birth_date, death_date, place, release_date
 from gnnrag.roles.offline_reader.question import expected_type, head_noun
-from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig, is_no_name
+from gnnrag.roles.offline_reader.reader import OfflineReader, is_no_name
 from gnnrag.roles.offline_reader.relations import find
 from gnnrag.roles.offline_reader.spans import clean, fold, name_spans, sentences, similarity
 from gnnrag.text.normalise import country_mentions
@@ -43,9 +44,9 @@ PASSAGES = {
 }
 
 
-def read(question: str, *ids: str, config: OfflineReaderConfig | None = None) -> Answer:
+def read(question: str, *ids: str, config: OfflineReader | None = None) -> Answer:
     task = ReaderTask(Question("q", question), tuple(PASSAGES[i] for i in ids))
-    return OfflineReader(None, config or OfflineReaderConfig()).read(task)
+    return ready(config or ready(OfflineReader())).read(task)
 
 
 @pytest.mark.parametrize(
@@ -92,21 +93,21 @@ def test_a_missing_maker_is_guessed_from_the_works_with_low_confidence() -> None
     question = "Which film has the director who was born first, Birch Lane or Amber Road?"
     assert read(question, "birch", "amber").text == "", "a prior is no evidence"
     task = ReaderTask(Question("q", question), tuple(PASSAGES[name] for name in ("birch", "amber")))
-    got = OfflineReader(None, OfflineReaderConfig(guess=True)).read(task)
+    got = ready(OfflineReader(guess=True)).read(task)
     assert (got.text, got.flags) == ("Amber Road", ("proxy",))
     assert got.confidence <= 0.3
 
 
 def test_abstains_without_passages_and_below_the_threshold() -> None:
     assert read("Who designed the lighthouse?").text == ""
-    strict = OfflineReaderConfig(min_confidence=0.99)
+    strict = OfflineReader(min_confidence=0.99)
     assert read("Who is the mother of Elsa Of Varn?", "elsa", config=strict).text == ""
 
 
 def test_coin_tosses_are_withheld_unless_asked_for() -> None:
     question = "Which film was released first, Amber Road or Silver Gate?"
     assert read(question, "amber").text == ""
-    got = read(question, "amber", config=OfflineReaderConfig(guess=True))
+    got = read(question, "amber", config=OfflineReader(guess=True))
     assert (got.text, got.flags) == ("Amber Road", ("guess",))
 
 
@@ -163,7 +164,7 @@ def test_what_the_question_names_and_parts_of_a_date_are_the_last_choice() -> No
     text = "Miriam Okafor succeeded Tomas Lindqvist as head. The grant of 2021-03-04 pays for 12 places."
     passage = Passage("a", "", text)
     asked = ("Who succeeded Tomas Lindqvist?", "How many places does the grant pay for?")
-    answers = [OfflineReader().read(ReaderTask(Question("q", text), (passage,))).text for text in asked]
+    answers = [ready(OfflineReader()).read(ReaderTask(Question("q", text), (passage,))).text for text in asked]
     assert answers == ["Miriam Okafor", "12"]
 
 
@@ -172,7 +173,7 @@ def test_headings_without_their_line_breaks_are_no_names() -> None:
     spans = ("Surgery Surgery", "2 Testing", "You're", "Duran Duran", "2 Chainz", "Testing", "Bora Bora")
     assert [is_no_name(span, text) for span in spans] == [True, True, True, False, False, False, False]
     passage = Passage("a", "", text)
-    answer = OfflineReader().read(ReaderTask(Question("q", "What is used?"), (passage,)))
+    answer = ready(OfflineReader()).read(ReaderTask(Question("q", "What is used?"), (passage,)))
     assert answer.text not in ("Surgery Surgery", "2 Testing", "You're")
 
 
@@ -188,4 +189,4 @@ def test_headings_without_their_line_breaks_are_no_names() -> None:
 def test_measures_come_with_their_units(question: str, answer: str) -> None:
     text = "The course lasts two to four weeks. Members of the club meet 3 times a month. "
     text += "The way to the harbour is about 20 miles. There are 12 boats in the harbour."
-    assert OfflineReader().read(ReaderTask(Question("q", question), (Passage("a", "", text),))).text == answer
+    assert ready(OfflineReader()).read(ReaderTask(Question("q", question), (Passage("a", "", text),))).text == answer

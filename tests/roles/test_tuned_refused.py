@@ -10,10 +10,11 @@ import pytest
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
+from gnnrag.parts import ready
 from gnnrag.roles.tuned import checkpoint
 from gnnrag.roles.tuned.checkpoint import TunedRecord, write_tuned
-from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
-from gnnrag.roles.tuned.verifier import TunedVerifier, TunedVerifierConfig
+from gnnrag.roles.tuned.reader import TunedReader
+from gnnrag.roles.tuned.verifier import TunedVerifier
 from tests.helpers.toy_verifier import make_verifier
 from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import make_span
@@ -22,11 +23,11 @@ Opener = Callable[[Index, Path | None], Any]
 
 
 def open_reader(index: Index, path: Path | None) -> TunedReader:
-    return TunedReader(index, TunedReaderConfig(str(path), base=base_of(path)) if path else None)
+    return ready(TunedReader(str(path), base=base_of(path)) if path else TunedReader(), index=index)
 
 
 def open_verifier(index: Index, path: Path | None) -> TunedVerifier:
-    return TunedVerifier(index, TunedVerifierConfig(str(path), base=base_of(path)) if path else None)
+    return ready(TunedVerifier(str(path), base=base_of(path)) if path else TunedVerifier(), index=index)
 
 
 MAKE: dict[str, tuple[Opener, Callable[[Path, Index], Path]]] = {

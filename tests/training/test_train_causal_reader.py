@@ -15,7 +15,7 @@ from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.parsing import MalformedError
 from gnnrag.roles.tuned.causal_reader import BriefReader, brief_reply, parse_brief
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
+from gnnrag.roles.tuned.reader import TunedReader
 from gnnrag.session import Session
 from gnnrag.training.language.data import asked, read_role
 from gnnrag.training.language.validation import answer_scores
@@ -145,7 +145,7 @@ def test_a_tiny_model_trains_and_reads(tmp_path: Path) -> None:
     assert {"em", "cited", "parse_failure", "likelihood"} <= record.facts["report"]["toy"].keys()
 
     async def answer() -> tuple[Answer, Session]:
-        reader, session = TunedReader(None, TunedReaderConfig(path=str(tmp_path / "run"))), Session("q")
+        reader, session = ready(TunedReader(path=str(tmp_path / "run"))), Session("q")
         try:
             return await reader(TASK, session), session
         finally:

@@ -11,7 +11,8 @@ import pytest
 from safetensors.torch import load_file
 
 from gnnrag.cli.app import run
-from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
+from gnnrag.parts import ready
+from gnnrag.roles.tuned.reader import TunedReader
 from gnnrag.run.trained import read_seen, seen_hash
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported, rows_of
@@ -54,7 +55,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     parts = read(run / "folds.json")["sample"]
     assert read_seen(run) == {seen_hash(id_) for id_ in (*parts["train"], *parts["validation"])}
     base = base_of(run)
-    reader = TunedReader(None, TunedReaderConfig(path=str(run), base=base))  # a run serves as a checkpoint
+    reader = ready(TunedReader(path=str(run), base=base))  # a run serves as a checkpoint
     assert reader.threshold == read(run / "best" / "gnnrag.json")["facts"]["threshold"]
 
 

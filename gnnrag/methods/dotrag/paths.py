@@ -1,4 +1,4 @@
-"""Paths of a DOT: candidates, paths to them, patterns, what is kept and what follows (DotRAG, sections 4 and 5)."""
+"""Paths of a DOT: candidates, paths to them, patterns, verdicts and what they find together (DotRAG, sections 4, 5)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ Label = Literal["complete", "partial", "irrelevant"]
 Pattern = tuple[tuple[str, ...], ...]  # for each edge, its predicates; "~" in front of those stated the other way round
 RELATION_WEIGHT = 0.9  # a node counts as much as this share of its best relation
 HUB_PENALTY = 0.01  # times log(1 + degree) of every node inside a path, among paths of equal length
-MAX_EXTENDED = 5000  # paths of one pattern
-MAX_WALKED = 100_000  # steps spent on finding them
+MAX_WALKED = 100_000  # steps spent on finding the paths of a pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +63,9 @@ def node_scores(near: Neighbourhood, nodes: np.ndarray, relations: np.ndarray | 
 
 def candidates(near: Neighbourhood, scores: np.ndarray, seen: Iterable[int], count: int, floor: float) -> list[int]:
     """Return the best nodes of a DOT, `floor` or more, that are no anchors and not seen; ties by position."""
-    open_ = near.mask & (scores >= floor)
-    open_[[*near.anchors, *seen]] = False
-    nodes = np.flatnonzero(open_)
+    free = near.mask & (scores >= floor)
+    free[[*near.anchors, *seen]] = False
+    nodes = np.flatnonzero(free)
     return nodes[np.argsort(-scores[nodes], kind="stable")[:count]].tolist()
 
 
@@ -78,15 +77,14 @@ def path_score(near: Neighbourhood, relations: np.ndarray) -> Callable[[Path], f
 
 def paths_to(near: Neighbourhood, target: int, count: int, score: Callable[[Path], float]) -> list[Path]:
     """Return the shortest loopless paths to a target, up to `count` from each anchor, shortest first."""
-    # A path through another anchor starts at the last one it passes.
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     anchors = set(near.anchors)
     for anchor in near.anchors:
         for path in k_shortest_paths(near.adjacency, near.labels(anchor), target, count, score=score):
-            last = max(i for i, node in enumerate(path) if node in anchors)
+            last = max(i for i, node in enumerate(path) if node in anchors)  # it starts at the last anchor it passes
             if last < len(path) - 1:
-                found.setdefault(path[last:])
-    return sorted(found, key=lambda path: (len(path), -score(path), path))
+                paths.setdefault(path[last:])
+    return sorted(paths, key=lambda path: (len(path), -score(path), path))
 
 
 def round_robin(groups: Sequence[Sequence[Path]], limit: int) -> list[Path]:
@@ -110,16 +108,16 @@ def pattern_of(graph: KnowledgeGraph, path: Path) -> Pattern:
     return tuple(edge_labels(graph, a, b) for a, b in pairwise(path))
 
 
-def fits(pattern: Pattern, wanted: Pattern) -> bool:
-    """Tell whether a path's pattern states at least what another does, edge by edge."""
-    return len(pattern) == len(wanted) and all(set(w) <= set(p) for p, w in zip(pattern, wanted, strict=True))
+def satisfied(pattern: Pattern, wanted: Sequence[str]) -> bool:
+    """Tell whether a path's pattern states a sequence of predicates, one an edge."""
+    return len(pattern) == len(wanted) and all(step in labels for labels, step in zip(pattern, wanted, strict=True))
 
 
-def matching_paths(near: Neighbourhood, graph: KnowledgeGraph, wanted: Pattern, may_return: bool) -> Iterator[Path]:
-    """Yield the paths of a DOT that fit a pattern, by anchor, then by the ids of their nodes.
+def matching_paths(near: Neighbourhood, graph: KnowledgeGraph, wanted: Pattern) -> Iterator[Path]:
+    """Yield the paths of a DOT that state at least a pattern, by anchor, then by the ids of their nodes.
 
-    With `may_return` a walk may end at a node that it passed before (a person who directed a film and wrote another);
-    it is yielded as the path up to where that node stands, unless that is the anchor.
+    A walk may end at a node that it passed before (a person who directed a film and wrote another); it is yielded as
+    the path up to where that node stands, unless that is the anchor.
     """
     left = MAX_WALKED
 
@@ -132,7 +130,7 @@ def matching_paths(near: Neighbourhood, graph: KnowledgeGraph, wanted: Pattern, 
             if left < 0:
                 return
             again = node in path
-            if not near.mask[node] or (again and not (is_last and may_return and node != path[0])):
+            if not near.mask[node] or (again and not (is_last and node != path[0])):
                 continue
             if not set(step) <= set(edge_labels(graph, path[-1], node)):
                 continue
@@ -167,24 +165,22 @@ class Findings:
 
     paths: tuple[Accepted, ...]  # complete ones first, grouped by where they end
     terminal: tuple[int, ...]  # last nodes of complete paths
-    nodes: tuple[int, ...]  # all nodes of all paths
+    nodes: tuple[int, ...]  # all nodes of all paths, ends first: they are what is most likely asked for
 
 
 def aggregate(accepted: Sequence[Accepted], by_support: bool) -> Findings:
     """Unite the accepted paths of all DOTs; equal ones are one. `by_support`: ends of several DOTs come first."""
-    kept = sorted(best_of_each(accepted), key=lambda path: (*path.rank, path.dot, path.nodes))
-    ends = {(path.nodes[-1], path.dot) for path in accepted}
-    support = Counter(node for node, _ in ends)
+    paths = sorted(best_of_each(accepted), key=lambda path: (*path.rank, path.dot, path.nodes))
     if by_support:
-        kept.sort(key=lambda path: (not path.complete, -support[path.nodes[-1]]))
+        support = Counter(node for node, _ in {(path.nodes[-1], path.dot) for path in accepted})
+        paths.sort(key=lambda path: (not path.complete, -support[path.nodes[-1]]))
     groups: dict[tuple[bool, int], list[Accepted]] = {}
-    for path in kept:
+    for path in paths:
         groups.setdefault((not path.complete, path.nodes[-1]), []).append(path)
-    paths = tuple(path for group in groups.values() for path in group)
+    paths = [path for group in groups.values() for path in group]
     return Findings(
-        paths,
+        tuple(paths),
         tuple(dict.fromkeys(path.nodes[-1] for path in paths if path.complete)),
-        # Ends come first: they are what is most likely asked for.
         tuple(dict.fromkeys([*(p.nodes[-1] for p in paths), *(node for p in paths for node in p.nodes)])),
     )
 

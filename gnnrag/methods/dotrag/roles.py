@@ -6,20 +6,20 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge
 
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import Path
-from gnnrag.llm.base import Backend
 from gnnrag.methods.dotrag.paths import Judgement, describe, pattern_of
 from gnnrag.methods.dotrag.schema import Kind, Schema
 from gnnrag.methods.dotrag.start import fold_name
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element, path_elements
 from gnnrag.roles.parsing import OUT_OF_RANGE, clean_line, json_objects, json_value, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.types import Question
 
@@ -66,14 +66,14 @@ class RulesTask:
 class DotRules:
     """What one DOT is searched by; no types means no filter."""
 
-    # An answer's type that also lies on the way (people who acted with people) must be named in `through_types`.
-
     constraints: str = ""  # what the question includes or excludes
     intermediate: str = ""  # what a link on the way must show
     terminal: str = ""  # what a link at the end must show
     allowed_types: tuple[str, ...] = ()  # types that may appear
     terminal_types: tuple[str, ...] = ()  # types of the answer, among the allowed
-    through_types: tuple[str, ...] | None = None  # may be passed; None: allowed but not terminal
+    # Types that may be passed; None: allowed but not terminal. An answer's type that also lies on the way (people who
+    # acted with people) must be named here.
+    through_types: tuple[str, ...] | None = None
     flags: tuple[str, ...] = ()
 
 
@@ -166,44 +166,45 @@ def _line(kind: Kind) -> str:
 MAX_CONCEPTS = 3
 
 
-class PromptedConcepts(PromptedRole[ConceptsTask, Concepts]):
+@part("role", "concepts.prompted")
+class PromptedConcepts(PromptedPart[ConceptsTask, Concepts]):
     """Asks where a search may start. No usable reply gives no concepts (`concepts_failed`)."""
 
-    role = "concepts"
-
     async def __call__(self, task: ConceptsTask, session: Session) -> Concepts:
-        """Ask once; spans that the question does not hold are dropped (`span_dropped`)."""
         values = {"schema": schema_text(task.schema), "question": inline(task.question.text)}
         outcome = await self.ask(session, values, lambda text: parse_concepts(text, task.question.text))
         return outcome.value or Concepts(use_anchors=False, flags=("concepts_failed",))
 
 
 def parse_concepts(text: str, question: str) -> Concepts:
-    """Read a reply; broad where no anchor is in the question; MalformedError without a JSON list of anchors."""
-    for data in json_objects(strip_markup(strip_thinking(text))):
-        if not isinstance(data.get("anchors"), list):
-            continue
-        rows = [row for row in data["anchors"] if isinstance(row, dict) and _word(row.get("span"))]
-        held = fold_name(question)
-        named = [
-            Concept(_word(row["span"]), _word(row.get("type")), _word(row.get("description")))
-            for row in rows
-            if fold_name(_word(row["span"])) in held
-        ]
-        topics = data.get("topics")
-        words = [_word(topic) for topic in topics] if isinstance(topics, list) else []
-        flags = ("span_dropped",) if len(named) < len(data["anchors"]) else ()
-        broad = data.get("use_anchors") in (False, 0, "0", "false", "False")
-        return Concepts(
-            tuple(named[:MAX_CONCEPTS]),
-            tuple([word for word in words if word][:MAX_CONCEPTS]),
-            bool(named) and not broad,
-            flags,
-        )
-    raise MalformedError("no JSON object with a list 'anchors'")
+    """Read a reply; broad where no anchor is in the question; MalformedError without a JSON list of anchors.
+
+    Spans that the question does not hold are dropped (`span_dropped`).
+    """
+    data = next((d for d in _objects(text) if isinstance(d.get("anchors"), list)), None)
+    if data is None:
+        raise MalformedError("no JSON object with a list 'anchors'")
+    rows = [row for row in data["anchors"] if isinstance(row, dict) and _line_of(row.get("span"))]
+    named = [
+        Concept(_line_of(row["span"]), _line_of(row.get("type")), _line_of(row.get("description")))
+        for row in rows
+        if fold_name(_line_of(row["span"])) in fold_name(question)
+    ]
+    topics = data.get("topics")
+    lines = [_line_of(topic) for topic in topics] if isinstance(topics, list) else []
+    return Concepts(
+        tuple(named[:MAX_CONCEPTS]),
+        tuple([line for line in lines if line][:MAX_CONCEPTS]),
+        bool(named) and data.get("use_anchors") not in (False, 0, "0", "false", "False"),
+        ("span_dropped",) if len(named) < len(data["anchors"]) else (),
+    )
 
 
-def _word(value: Any) -> str:
+def _objects(text: str) -> list[dict[str, Any]]:
+    return list(json_objects(strip_markup(strip_thinking(text))))
+
+
+def _line_of(value: Any) -> str:
     return (clean_line(value) or "") if isinstance(value, str) else ""
 
 
@@ -211,13 +212,11 @@ _TEXTS = ("query_constraints", "intermediate_rules", "terminal_rules")
 _MAX_TEXT = 600
 
 
-class PromptedRules(PromptedRole[RulesTask, DotRules]):
+@part("role", "rules.prompted")
+class PromptedRules(PromptedPart[RulesTask, DotRules]):
     """Asks for the rules of one search. No usable reply gives generic ones without a filter (`rules_failed`)."""
 
-    role = "rules"
-
     async def __call__(self, task: RulesTask, session: Session) -> DotRules:
-        """Ask once; types that the schema does not have are dropped (`unknown_type`)."""
         values = {
             "schema": schema_text(task.schema),
             "question": inline(task.question.text),
@@ -229,12 +228,14 @@ class PromptedRules(PromptedRole[RulesTask, DotRules]):
 
 
 def parse_rules(text: str, types: Sequence[str]) -> DotRules:
-    """Read a reply, dropping unknown types; MalformedError without JSON rules for intermediate and terminal links."""
-    for data in json_objects(strip_markup(strip_thinking(text))):
-        if not any(isinstance(data.get(name), str) and data[name].strip() for name in _TEXTS[1:]):
+    """Read a reply, dropping unknown types (`unknown_type`); MalformedError without rules for links."""
+    for data in _objects(text):
+        constraints, intermediate, terminal = (
+            " ".join(data[name].split())[:_MAX_TEXT] if isinstance(data.get(name), str) else "" for name in _TEXTS
+        )
+        if not intermediate and not terminal:
             continue
-        constraints, intermediate, terminal = (_text(data.get(name)) for name in _TEXTS)
-        asked = {name: _list(data.get(f"{name}_types")) for name in ("allowed", "terminal", "through")}
+        asked = {name: _names(data.get(f"{name}_types")) for name in ("allowed", "terminal", "through")}
         allowed, final, through = (tuple(t for t in types if t in asked[name]) for name in asked)
         if allowed:
             allowed = tuple(t for t in types if t in {*allowed, *final, *through})
@@ -251,77 +252,58 @@ def parse_rules(text: str, types: Sequence[str]) -> DotRules:
     raise MalformedError("no JSON object with intermediate_rules and terminal_rules")
 
 
-def _text(value: Any) -> str:
-    return " ".join(value.split())[:_MAX_TEXT] if isinstance(value, str) else ""
-
-
-def _list(value: Any) -> list[str]:
+def _names(value: Any) -> list[str]:
     return [name.strip() for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
-LABELS = ("complete", "partial", "irrelevant")
-
-
-@dataclass
-class PromptedPathJudgeConfig(PromptedConfig):
-    """`batch`: paths a call."""
-
-    max_tokens: int = 1024
-    batch: int = 10
-    keep_on_failure: int = 3  # of a batch whose call failed: its best by similarity stay, as partial
-
-
-class PromptedPathJudge(PromptedRole[JudgeTask, Judged]):
+@part("role", "path_judge.prompted")
+class PromptedPathJudge(PromptedPart[JudgeTask, Judged]):
     """Labels paths by the rules of their DOT.
 
     An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`); one not shown is left
     out (`out_of_range`). Of a batch whose calls fail, the best few by similarity count as partial with confidence 0
-    (`judge_failed`). Raises ConfigError where `batch` is below 1.
+    (`judge_failed`).
     """
 
-    role = "path_judge"
-    config_class = PromptedPathJudgeConfig
-
-    def __init__(self, backend: Backend, config: PromptedPathJudgeConfig | None = None) -> None:
-        super().__init__(backend, config)
-        if self.config.batch < 1:
-            raise ConfigError(f"path_judge.batch={self.config.batch}: must be at least 1")
+    max_tokens: int = 1024
+    batch: Annotated[int, Ge(1)] = 10  # paths a call
+    keep_on_failure: int = 3  # of a batch whose call failed: its best by similarity stay, as partial
 
     async def __call__(self, task: JudgeTask, session: Session) -> Judged:
-        """Judge all paths, the batches at once."""
-        found: dict[str, Judgement] = {}
+        judged: dict[str, Judgement] = {}
         flags: list[str] = []
-        missing = await self._ask(task, task.paths, session, found, flags)
+        missing = await self._ask(task, task.paths, session, judged, flags)
         if missing:
             flags.append("judge_missing")
-            await self._ask(task, missing, session, found, flags)
-        return Judged(tuple(found.get(p.id, Judgement(p.id, "irrelevant", 0.0)) for p in task.paths), tuple(flags))
+            await self._ask(task, missing, session, judged, flags)
+        return Judged(tuple(judged.get(p.id, Judgement(p.id, "irrelevant", 0.0)) for p in task.paths), tuple(flags))
 
     async def _ask(
         self,
         task: JudgeTask,
         paths: Sequence[PathText],
         session: Session,
-        found: dict[str, Judgement],
+        judged: dict[str, Judgement],
         flags: list[str],
     ) -> list[PathText]:
-        """Ask for some paths; returns those that replies left out."""
-        size = self.config.batch
-        batches = [paths[i : i + size] for i in range(0, len(paths), size)]
+        """Ask for some paths, the batches at once; returns those that replies left out."""
+        batches = [paths[i : i + self.batch] for i in range(0, len(paths), self.batch)]
         shown = [frozenset(path.id for path in batch) for batch in batches]
         parsers = [partial(parse_judgements, shown=ids) for ids in shown]
-        outcomes = await self.ask_many(session, [_values(task, b) for b in batches], parsers)
-        flags += [OUT_OF_RANGE for ids, o in zip(shown, outcomes, strict=True) if not (o.value or {}).keys() <= ids]
+        outcomes = await self.ask_many(session, [_values(task, batch) for batch in batches], parsers)
         missing = []
-        for batch, outcome in zip(batches, outcomes, strict=True):
+        for batch, ids, outcome in zip(batches, shown, outcomes, strict=True):
             if outcome.value is None:
                 flags.append("judge_failed")
-                best = sorted(batch, key=lambda path: -path.similarity)[: self.config.keep_on_failure]
-                found.update({p.id: Judgement(p.id, "partial", 0.0, "not judged", guessed=True) for p in best})
-                found.update({p.id: Judgement(p.id, "irrelevant", 0.0) for p in batch if p.id not in found})
+                best = {path.id for path in sorted(batch, key=lambda p: -p.similarity)[: self.keep_on_failure]}
+                for path in batch:
+                    guess = Judgement(path.id, "partial", 0.0, "not judged", guessed=True)
+                    judged[path.id] = guess if path.id in best else Judgement(path.id, "irrelevant", 0.0)
                 continue
-            found.update({p.id: outcome.value[p.id] for p in batch if p.id in outcome.value})
-            missing += [p for p in batch if p.id not in outcome.value]
+            if not outcome.value.keys() <= ids:
+                flags.append(OUT_OF_RANGE)
+            judged |= {id_: judgement for id_, judgement in outcome.value.items() if id_ in ids}
+            missing += [path for path in batch if path.id not in outcome.value]
         return missing
 
 
@@ -341,27 +323,26 @@ def parse_judgements(text: str, shown: Collection[str] | None = None) -> dict[st
 
     Raises MalformedError where there is no list, no row can be read, or all are of ids that were not `shown`.
     """
-    text = strip_markup(strip_thinking(text))
-    whole = json_value(text)
+    whole = json_value(strip_markup(strip_thinking(text)))
     lists = [whole] if isinstance(whole, list) else []
-    lists += [data["judgements"] for data in json_objects(text) if isinstance(data.get("judgements"), list)]
+    lists += [data["judgements"] for data in _objects(text) if isinstance(data.get("judgements"), list)]
     for rows in lists:
-        found: dict[str, Judgement] = {}
+        judged: dict[str, Judgement] = {}
         for row in rows:
-            if isinstance(row, dict) and (judgement := _read(row)):
-                found.setdefault(judgement.id, judgement)
-        if found and shown is not None and found.keys().isdisjoint(shown):
+            if isinstance(row, dict) and (judgement := _judgement(row)):
+                judged.setdefault(judgement.id, judgement)
+        if judged and shown is not None and judged.keys().isdisjoint(shown):
             raise MalformedError("judgements of none of the paths", OUT_OF_RANGE)
-        if found:
-            return found
+        if judged:
+            return judged
     raise MalformedError("no JSON object with a list 'judgements'")
 
 
-def _read(row: Mapping[str, Any]) -> Judgement | None:
+def _judgement(row: Mapping[str, Any]) -> Judgement | None:
     """Read one row; None where id, label or confidence are not what was asked for."""
     id_, label, confidence = row.get("id"), row.get("label"), row.get("confidence", 1.0)
     label = label.strip().lower() if isinstance(label, str) else ""
-    if not isinstance(id_, str) or label not in LABELS or isinstance(confidence, bool):
+    if not isinstance(id_, str) or label not in ("complete", "partial", "irrelevant") or isinstance(confidence, bool):
         return None
     try:
         number = float(confidence)
@@ -369,24 +350,16 @@ def _read(row: Mapping[str, Any]) -> Judgement | None:
         return None
     if not math.isfinite(number):
         return None
-    follow = row.get("next_question") if label == "partial" else None
-    why = row.get("reason")
-    return Judgement(
-        id_.strip(),
-        label,  # type: ignore[arg-type]
-        min(1.0, max(0.0, number)),
-        (clean_line(why) or "") if isinstance(why, str) else "",
-        clean_line(follow) if isinstance(follow, str) else None,
-    )
+    follow = _line_of(row.get("next_question")) if label == "partial" else ""
+    why = _line_of(row.get("reason"))
+    return Judgement(id_.strip(), label, min(1.0, max(0.0, number)), why, follow or None)  # type: ignore[arg-type]
 
 
-class PromptedRedirect(PromptedRole[RedirectTask, Redirect]):
+@part("role", "redirect.prompted")
+class PromptedRedirect(PromptedPart[RedirectTask, Redirect]):
     """Asks for one query. No usable reply gives none (`redirect_failed`), and the search ends."""
 
-    role = "redirect"
-
     async def __call__(self, task: RedirectTask, session: Session) -> Redirect:
-        """Ask once."""
         values = {
             "question": inline(task.question.text),
             "constraints": inline(task.rules.constraints) or "(none)",

@@ -119,9 +119,7 @@ class MGranRAG(Method):
             memory["ranked"] = [self.index.ids[p] for p in order.tolist()]
         if self.next_candidates == "ppr":
             memory["next"] = memory["ranked"]
-        state.session.record(
-            "mgranrag", round=state.round, before=list(ranking.ids[:10]), after=memory["ranked"][:10]
-        )
+        state.session.record("mgranrag", round=state.round, before=list(ranking.ids[:10]), after=memory["ranked"][:10])
 
     async def select(self, state: State) -> Evidence:
         """The last round's ranking; the reader sees its first passages."""

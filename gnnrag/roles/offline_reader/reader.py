@@ -6,9 +6,9 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gnnrag.common.waiting import MicroBatcher
+from gnnrag.parts import part
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.offline_reader import comparing as dates
 from gnnrag.roles.offline_reader import comparing as places
@@ -304,45 +304,37 @@ def _place_cue(cues: tuple[str, ...], text: str) -> str | None:
     return None
 
 
-@dataclass
-class OfflineReaderConfig:
-    """Constants of the reader, chosen on development questions."""
+@part("role", "reader.offline")
+class OfflineReader(Role[ReaderTask, Answer]):
+    """Extracts a short answer from passages by rules, or quotes statements for longer ones; deterministic.
+
+    Its constants were chosen on development questions.
+    """
 
     min_confidence: float = 0.05  # answers less sure are withheld; 0.4 withholds nine in ten that lack their evidence
     min_fit: float = 0.5  # of longer answers: below are 4 in 1,000 questions on the corpus, and 58 of 60 on others
-    guess: bool = (
-        False  # answer by a prior where a compared thing is not in the passages: yes, the first, the older work
-    )
+    guess: bool = False  # answer by a prior where a compared thing is not in the passages: yes, the first, the older
     max_residue: int = 1  # content words of a question that a chain may leave unexplained
     max_passages: int = 10  # passages beyond this are not read; of a long answer, too
     weights: SpanWeights = field(default_factory=SpanWeights)  # of the general span search
 
-
-class OfflineReader(Role[ReaderTask, Answer]):
-    """Extracts a short answer from passages by rules, or quotes statements for longer ones; deterministic."""
-
-    config_class = OfflineReaderConfig
-
-    def __init__(self, index: Any = None, config: OfflineReaderConfig | None = None) -> None:
-        self.config = config or OfflineReaderConfig()
-        self.search = SpanSearch(self.config.weights)
-        self.quoter = Quoter(index, self.config.min_fit, self.config.max_passages)
+    def setup(self) -> None:
+        self.search = SpanSearch(self.weights)
+        self.quoter = Quoter(getattr(self, "index", None), self.min_fit, self.max_passages)
         self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self.quoter.answers)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
-        """Answer one question; the loop records the answer and counts abstentions."""
         if task.style == "short":
             return self.read(task)
         (found,) = await self._batcher.results([task])
         return found
 
     async def close(self) -> None:
-        """Let the thread end."""
         self._batcher.close()
 
     def read(self, task: ReaderTask) -> Answer:
         """Return the short answer; its text is empty where nothing in the passages is plausible."""
-        passages = task.passages[: self.config.max_passages]
+        passages = task.passages[: self.max_passages]
         if not passages:
             return Answer("", thought="no passages")
         passages = readable(passages)
@@ -351,8 +343,8 @@ class OfflineReader(Role[ReaderTask, Answer]):
         finding = self.find(beginning(task.question.text), reading)
         if finding is None:
             return Answer("", thought="nothing plausible")
-        withheld = finding.how.startswith(("guess", "proxy")) and not self.config.guess
-        if withheld or finding.confidence < self.config.min_confidence:
+        withheld = finding.how.startswith(("guess", "proxy")) and not self.guess
+        if withheld or finding.confidence < self.min_confidence:
             return Answer("", thought=f"withheld: {finding.how}")
         support = tuple(passages[i].id for i in finding.passages)
         flags = tuple(flag for flag in ("guess", "proxy") if finding.how.startswith(flag))
@@ -366,7 +358,7 @@ class OfflineReader(Role[ReaderTask, Answer]):
             if finding is not None:
                 return finding
         chain = question_form.parse_chain(question, reading.linker)
-        if chain is not None and len(chain.residue) <= self.config.max_residue:
+        if chain is not None and len(chain.residue) <= self.max_residue:
             finding = follow(chain, question, reading, self.search)
             if finding is not None:
                 return finding

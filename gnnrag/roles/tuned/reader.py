@@ -18,7 +18,7 @@ from gnnrag.common.waiting import MicroBatcher
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import BUCKET
 from gnnrag.io import read_settings
-from gnnrag.parts import part
+from gnnrag.parts import part, ready
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.offline_reader.candidates import FEATURES, rule_kind
 from gnnrag.roles.offline_reader.reader import OfflineReader
@@ -269,7 +269,7 @@ class TunedReader(TunedRole):
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
         """Return what answers with spans."""
-        return SpanAnswers(self.index, folder, record, self)
+        return SpanAnswers(getattr(self, "index", None), folder, record, self)
 
 
 class SpanAnswers(Role[ReaderTask, Answer]):
@@ -286,7 +286,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         model.to(device_named(settings.device, "reader.device"))
         windows = window_maker(model.config)
         self._read = partial(chances_of, model, pad=windows.pad if windows else 0)
-        self._rules = OfflineReader(index)
+        self._rules = ready(OfflineReader(), index=index)
         self._maker = ItemMaker(windows, model.config.features, self._rules)
         self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, settings.batch)
 

@@ -1,0 +1,103 @@
+"""S4 of DotRAG: what all DOTs found together, and the passages, paths and nodes that the reader gets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.methods.dotrag.paths import Accepted, Findings, aggregate, describe, pattern_of
+from gnnrag.methods.dotrag.search import Dot
+from gnnrag.pool import Pool
+from gnnrag.session import Session
+from gnnrag.types import Evidence
+
+MOST_PREDICATES = 100  # of a graph whose relations have names; more are words of a text
+
+
+def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[Sequence[int]]) -> Findings:
+    """Return what all DOTs found.
+
+    A path's end must touch a hub of every concept in `must_touch`: complete paths that meet fewer conditions than the
+    best are partial. The anchor of a DOT that had nowhere to go is a path of its own.
+    """
+    accepted = [path for dot in dots for path in dot.accepted]
+    near = [set(hubs).union(*(graph.adjacency.neighbours_of(h).tolist() for h in hubs)) for hubs in must_touch]
+    met = [sum(path.nodes[-1] in ends for ends in near) for path in accepted]
+    most = max((count for count, path in zip(met, accepted, strict=True) if path.complete), default=0)
+    accepted = [replace(p, complete=p.complete and n == most) for p, n in zip(accepted, met, strict=True)]
+    for dot in dots:
+        if "isolated" in dot.region.notes:
+            accepted += [Accepted((a,), False, 0.0, "no neighbours", dot.number) for a in dot.region.near.anchors]
+    return aggregate(accepted, by_support=len(dots) > 1)
+
+
+def rank_passages(
+    graph: KnowledgeGraph,
+    paths: Sequence[Accepted],
+    ids: Sequence[str],
+    cosines: np.ndarray | None,
+    pool: Pool,
+    settings: Any,
+) -> list[str]:
+    """Return passage ids, best first: those of entities on accepted paths, then the pool's (`settings.order`).
+
+    A passage's score is its similarity to the question (`cosines` (num_passages,), or its score in the pool), plus
+    `edge_bonus` where it states an edge of an accepted path.
+    """
+    touched, stated = np.zeros(graph.num_passages, dtype=bool), np.zeros(graph.num_passages)
+    for path in paths:
+        for node in path.nodes:
+            touched[graph.entity_passages[node]] = True
+        for a, b in zip(path.nodes, path.nodes[1:], strict=False):
+            for relation in graph.adjacency.relations_between(a, b).tolist():
+                stated[graph.relation_passages[relation]] = 1
+    base = [pool.scores.get(id_, 0.0) for id_ in ids] if cosines is None else cosines
+    scores = np.asarray(base, dtype=np.float64) + settings.edge_bonus * stated
+    position = {ids[i]: i for i in np.flatnonzero(touched).tolist()}
+    rest = [id_ for id_ in pool.ranked() if id_ not in position] if settings.order != "paths_only" else []
+    if settings.order == "mixed":
+        known = {id_: i for i, id_ in enumerate(ids)}
+        position |= {id_: known[id_] for id_ in rest}
+        rest = []
+    return [*sorted(position, key=lambda id_: (-scores[position[id_]], position[id_])), *rest]
+
+
+def within(texts: Sequence[str], tokens: int) -> int:
+    """Return how many texts, from the first, fit a budget; one fits always."""
+    left, count = tokens, 0
+    for text in texts:
+        left -= estimate_tokens(text)
+        if left < 0 and count:
+            break
+        count += 1
+    return count
+
+
+def gather(
+    index: Any, findings: Findings, cosines: np.ndarray | None, pool: Pool, settings: Any, session: Session
+) -> Evidence:
+    """Return passages, notes and nodes; all three node sets and what relations paths follow go into the trace."""
+    graph = index.knowledge
+    ranking = rank_passages(graph, findings.paths, index.ids, cosines, pool, settings)
+    context = ranking[: settings.passages]
+    context = context[: within([passage.content for passage in index.lookup(context)], settings.tokens)]
+    lines = [f"{'complete' if p.complete else 'partial'}: {describe(graph, p.nodes)}" for p in findings.paths]
+    lines = lines[: within(lines, settings.tokens)][::-1]  # the most relevant stand next to the question
+    notes = "\n".join(["Paths in the knowledge graph, the most relevant last:", *lines]) if lines else ""
+    resolved = dict.fromkeys(findings.nodes)
+    for id_ in context:
+        resolved |= dict.fromkeys(graph.passage_entities[index.position[id_]].tolist())
+    sets = {"terminal": findings.terminal, "path": findings.nodes, "resolved": tuple(resolved)}
+    named = {name: [graph.names[node] for node in nodes] for name, nodes in sets.items()}
+    session.record("nodes", **named)
+    complete = Counter(path.walked or pattern_of(graph, path.nodes) for path in findings.paths if path.complete)
+    rows = [{"pattern": pattern, "paths": paths} for pattern, paths in sorted(complete.items())]
+    predicates = graph.predicates if len(graph.predicates) <= MOST_PREDICATES else ()
+    session.record("patterns", complete=rows, predicates=list(predicates))
+    return Evidence(ranking, context, notes, nodes=named[settings.nodes])
