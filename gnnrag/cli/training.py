@@ -53,7 +53,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
 
     Raises StoppedError where `stop()` became true: the state is saved.
     """
-    from gnnrag.training.base import chosen_training
+    from gnnrag.training.base import chosen_training, shut_down
     from gnnrag.training.base import train as train_fold
     from gnnrag.training.report import Report, write_report
     from gnnrag.training.rundir import draw_curves, refuse_other_layout
@@ -74,7 +74,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
         folder = path / f"fold{fold}" if cross else path
         reported = train_fold(folder, kind(config, data, fold, context))
         if reported is None:
-            context.accelerator.end_training()
+            shut_down(context.accelerator)
             raise StoppedError(f"stopped; the same command continues {folder}")
         rows += reported
     if context.accelerator.is_main_process:
@@ -85,7 +85,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
             curves = {str(fold): read_journal(path / f"fold{fold}" / "metrics.jsonl") for fold in folds}
             draw_curves(curves, path / "curves.png", path.name)
         print(path)
-    context.accelerator.end_training()
+    shut_down(context.accelerator)
     return path
 
 

@@ -91,7 +91,7 @@ def draw(text: str, salt: str) -> float:
 
 
 def split_questions(ids: Iterable[str], config: FoldConfig, texts: Mapping[str, str] | None = None) -> Parts:
-    """Split ids; `texts` equal but for case and spacing stay together. Raises ConfigError where there is no such fold."""
+    """Split ids; `texts` equal but for case and spacing stay together. Raises ConfigError for no such fold."""
     if config.report is not None and config.report >= config.count:
         raise ConfigError(f"folds.report={config.report} with folds.count={config.count}: give one of them, or null")
     ids = list(ids)

@@ -1,4 +1,4 @@
-"""Rows for language models made of questions, without a teacher: sub-questions as thoughts, gold passages as answers."""
+"""Rows for language models made of questions, without a teacher: sub-questions as thoughts, answers of passages."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class TunedRecord:
     kind: str  # how it works: `cross_encoder`, `chain`, `encoder`, `span`, or a language model (`causal`, `seq2seq`)
     base: dict[str, Any] = field(default_factory=dict)  # what it was made from: name and digest of the weights
     settings: dict[str, Any] = field(default_factory=dict)  # of its network, as plain data
-    facts: dict[str, Any] = field(default_factory=dict)  # threshold, steps, scores, digests of training data and prompts
+    facts: dict[str, Any] = field(default_factory=dict)  # threshold, steps, scores, digests of data and prompts
     files: dict[str, str] = field(default_factory=dict)  # digest of each file of the folder; filled in by `write_tuned`
 
     @property
