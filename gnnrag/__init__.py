@@ -7,7 +7,7 @@ print(index.ask("Who ...?"))
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # the scripts load this before a signal can end them: nothing is imported here
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gnnrag.api import Found as Found
     from gnnrag.api import Index as Index
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gnnrag.api import evaluate as evaluate
     from gnnrag.hub import from_pretrained as from_pretrained
     from gnnrag.hub import push_to_hub as push_to_hub
-    from gnnrag.registry import register as register
+    from gnnrag.parts import part as part
     from gnnrag.run.answers import Answer as Answer
 
 _PUBLIC = {
@@ -26,7 +26,7 @@ _PUBLIC = {
     "Answer": "gnnrag.run.answers",
     "from_pretrained": "gnnrag.hub",
     "push_to_hub": "gnnrag.hub",
-    "register": "gnnrag.registry",
+    "part": "gnnrag.parts",
 }
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gnnrag.common.progress import Progress, progressing
 from gnnrag.config import EvaluateConfig, load_config, shipped
 from gnnrag.datasets.base import Dataset, load_passages, load_questions
 from gnnrag.datasets.canonical import read_question
@@ -28,6 +28,7 @@ from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.build import build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
+from gnnrag.index.index import Progress, no_progress
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.opened import Events, LoopThread, Opened, parted
@@ -340,6 +341,29 @@ class Index:
                 raise ranking
             hits = [hit for hit in ranking.hits if hit.id in opened.index.position]
             return [Found(hit.rank, hit.score, opened.index.lookup([hit.id])[0]) for hit in hits]
+
+
+@contextmanager
+def progressing(given: Progress | None) -> Iterator[Progress]:
+    """Give what is to be called with the progress: `given`; in a notebook, a bar for each stage; else nothing."""
+    ipython = sys.modules.get("IPython")
+    if given or getattr(ipython and ipython.get_ipython(), "kernel", None) is None:
+        yield given or no_progress
+        return
+    from tqdm.auto import tqdm
+
+    bars: dict[str, Any] = {}
+
+    def tell(stage: str, done: int, total: int) -> None:
+        if stage not in bars:
+            bars[stage] = tqdm(total=total, desc=stage)
+        bars[stage].update(done)
+
+    try:
+        yield tell
+    finally:
+        for bar in bars.values():
+            bar.close()
 
 
 def read_documents(

@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.files import digest, write_json, write_jsonl
-from gnnrag.common.records import AUDIT, refuse_other
 from gnnrag.config import EvaluateConfig, to_plain
 from gnnrag.datasets.base import Dataset, stratified_sample
 from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.index.build import Progress
-from gnnrag.methods.base import RouteConfig, choose_route, read_route
+from gnnrag.io import digest, write_json, write_jsonl
+from gnnrag.methods.routed import RouteConfig, choose_route, read_route
 from gnnrag.metrics.report import per_question
 from gnnrag.metrics.statistics import wilson_interval
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
@@ -236,7 +235,6 @@ def audit(
     plain = {k: v for k, v in to_plain(config).items() if k != "method"}
     identity = digest([fingerprint_fields(plain), data.fingerprints])[:8]
     path = Path(config.run.root) / (config.run.name or f"audit-{data.name}-{identity}")
-    refuse_other(path, AUDIT)
     known = [q for q in data.questions if not labels or q.id in labels]
     sample, weights = stratified_sample(known, c.n, c.least, config.seed)
     if c.measure.startswith("retrieval/") and (blank := sum(not q.gold for q in sample)):

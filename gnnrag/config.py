@@ -18,8 +18,7 @@ from annotated_types import Ge, Gt, Le
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gnnrag import registry
-from gnnrag.errors import ConfigError, nearest
+from gnnrag.errors import ConfigError
 from gnnrag.index_config import CommunityConfig as CommunityConfig
 from gnnrag.index_config import EmbedderConfig as EmbedderConfig
 from gnnrag.index_config import ExtractConfig as ExtractConfig
@@ -29,11 +28,11 @@ from gnnrag.index_config import KnowledgeConfig as KnowledgeConfig
 from gnnrag.index_config import RoleConfig as RoleConfig
 from gnnrag.index_config import TextConfig as TextConfig
 from gnnrag.index_config import TreeConfig as TreeConfig
-from gnnrag.parts import Part, is_part, layered, make, settings_of
+from gnnrag.parts import is_part, layered, make, make_part, settings_of
 
 T = TypeVar("T")
 Share = Annotated[float, Ge(0), Le(1)]
-CHOICES = {"method": registry.METHODS, "retriever": registry.RETRIEVERS, "llm": registry.BACKENDS}
+CHOICES = ("method", "retriever", "llm")  # sections that name a part
 SHIPPED = Path(__file__).with_name("shipped")  # sample and settings that travel inside the package
 
 
@@ -45,16 +44,31 @@ class Choice:
     settings: Any = None
 
 
+ROLES = (
+    *("thoughts", "chain", "verifier", "reasoner", "agent", "decomposer", "reader", "router", "rewriter"),
+    "evidence_extractor",  # MGranRAG
+    *("concepts", "rules", "path_judge", "redirect"),  # DotRAG
+    *("grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander"),  # GraphSearch
+    *("report_points", "report_reduce", "mentions", "hyper_query", "keywords", "fact_filter"),
+)  # the last are asked by retrievers
+# Roles whose shipped checkpoint is above the rules by an interval without 0 on a set and below them on none: what
+# `roles=auto` takes. By retriever (None: any), with the options it was measured with; thoughts only beside the verifier
+# (docs/results.md).
+PROVEN: dict[str, dict[str | None, dict[str, Any]]] = {
+    "verifier": {None: {}},
+    "reader": {None: {}},
+    "thoughts": {"dense": {"mixed": True}, "chg": {}},
+}
 RolesConfig = dataclasses.make_dataclass(
     "RolesConfig",
-    [("default", str, "offline")] + [(name, RoleConfig, field(default_factory=RoleConfig)) for name in registry.ROLES],  # type: ignore[arg-type]
+    [("default", str, "offline")] + [(name, RoleConfig, field(default_factory=RoleConfig)) for name in ROLES],  # type: ignore[arg-type]
 )
 
 
 def implementation(roles: Any, name: str) -> str:
     """Return which form does a role of a `RolesConfig`; `auto`: `tuned` where that is proven, else `offline`."""
     chosen: str = getattr(roles, name).impl or roles.default
-    return ("tuned" if None in registry.PROVEN.get(name, ()) else "offline") if chosen == "auto" else chosen
+    return ("tuned" if None in PROVEN.get(name, ()) else "offline") if chosen == "auto" else chosen
 
 
 @dataclass
@@ -200,7 +214,7 @@ def load_config(
     for name, section in chosen.items():
         setattr(config, name, choose(name, section, getattr(config, name)))
         if name == "method" and "retriever" in names:
-            wanted = registry.resolve(name, config.method.name, CHOICES[name]).default_retriever
+            wanted = config.method.settings.default_retriever  # type: ignore[attr-defined]
             setattr(config, "retriever", wanted or getattr(config, "retriever"))  # noqa: B009, B010
     # type: ignore[attr-defined]
     if "retriever" in chosen and {"auto", "tuned"} & {config.roles.default, config.roles.thoughts.impl}:
@@ -212,40 +226,26 @@ def choose(kind: str, section: Mapping[str, Any], default: str) -> Choice:
     """Return the part that a section names, or the default, with its settings."""
     values = {key: value for key, value in section.items() if key != "name"}
     name = section.get("name") or default
-    return Choice(name, build_settings(registry.resolve(kind, name, CHOICES[kind]), values, kind))
+    return Choice(name, make_part(kind, name, values))
 
 
 def _settle_thoughts(config: Any) -> None:
-    """Write out what thoughts are, and with which options, where that follows from the retriever (`registry.PROVEN`).
+    """Write out what thoughts are, and with which options, where that follows from the retriever (`PROVEN`).
 
     `auto` takes the part that is proven on the run's one retriever, with the embedder that it was trained with and the
     tuned verifier that it was measured with.
     """
     role: RoleConfig = config.roles.thoughts
-    options = registry.PROVEN.get("thoughts", {}).get(config.retriever.name)
-    method = registry.resolve("method", config.method.name, registry.METHODS)
+    options = PROVEN.get("thoughts", {}).get(config.retriever.name)
+    method = config.method.settings
     if role.path or (method.role_names is not None and "thoughts" not in method.role_names):
         return
     if (role.impl or config.roles.default) == "auto":
         fits = options is not None and config.index.embedder.model == "embedded"
-        fits = fits and not method.routes_for(config.method.settings)
+        fits = fits and not method.routes
         role.impl = "tuned" if fits and implementation(config.roles, "verifier") == "tuned" else "offline"
     if options and (role.impl or config.roles.default) == "tuned":
         role.options = {**options, **role.options}
-
-
-def build_settings(cls: type[Part], values: Mapping[str, Any], where: str) -> Any:
-    """Return the settings of a part, checked; see `gnnrag.parts.make`."""
-    if is_part(cls):
-        return make(cls, values, where)
-    schema, presets = cls.config_class, cls.presets
-    if presets and "preset" in values:
-        if (low := presets.get(str(values["preset"]))) is None:
-            raise ConfigError(f"{where}.preset={values['preset']!r}: {nearest(str(values['preset']), presets)}")
-        values = layered(low, {key: value for key, value in values.items() if key != "preset"})
-    if schema is None and values:
-        raise ConfigError(f"{where} has no settings, but got {', '.join(values)}")
-    return make(schema, values, where) if schema else None
 
 
 def read_plain(schema: type[T], values: Mapping[str, Any], where: str = "") -> T:
@@ -300,7 +300,7 @@ def read_yaml(source: str | Path, examples: str = "configs/evaluate/sample.yaml"
 def long_form(values: Any) -> dict[str, Any]:
     """Expand `retriever: chg`, `roles: offline` and `roles.verifier: tuned` to their long forms."""
     plain = dict(values)
-    for section in CHOICES.keys() & plain.keys():
+    for section in {*CHOICES} & plain.keys():
         plain[section] = _section(section, plain[section], "name")
     if isinstance(plain.get("index"), Mapping):
         plain["index"] = dict(plain["index"])

@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-from gnnrag.common.untrusted import well_formed
-
 
 class GnnragError(Exception):
     """Base of every error that gnnrag raises on purpose; scripts print it without a traceback."""
@@ -45,8 +43,7 @@ class BudgetError(GnnragError):
 
 def described(problem: Exception) -> str:
     """Return what goes into the row of something that failed: our own messages as they are, others with their type."""
-    text = str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
-    return well_formed(text)  # it may quote a stranger
+    return str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gnnrag.registry import WRITERS
-
 
 @dataclass
 class RoleConfig:
@@ -59,7 +57,7 @@ class ExtractConfig:
     """Where entities, relations and triples come from."""
 
     # offline: titles and phrases, no model; precomputed, kb: a file; prompted: a model
-    method: str = "offline"
+    method: Literal["offline", "precomputed", "kb", "prompted"] = "offline"
     # precomputed: JSON Lines of {"id", "entities", "triples", ...}; kb: the kb.txt of the data
     path: str | None = None
     # prompted; openie: names, then triples; lightrag: described entities and relations; hyper: n-ary facts
@@ -149,6 +147,7 @@ class MessageConfig:
     synonyms: bool = False  # names whose vectors are near are joined; needs the entity graph
 
 
+WRITERS = ("triples", "summary", "report", "curator", "types")  # jobs of a model, or of rules, while an index is built
 WritersConfig = dataclasses.make_dataclass(
     "WritersConfig",
     [("default", Literal["offline", "prompted"], "offline")]

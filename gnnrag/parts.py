@@ -31,16 +31,39 @@ from gnnrag.errors import ConfigError, nearest
 
 T = TypeVar("T")
 
-# Where parts of a kind are looked for: first the module that is called like the part, then all modules.
-PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "retriever": ("gnnrag.retrievers",),
-    "method": ("gnnrag.methods",),
-    "llm": ("gnnrag.llm",),
-    "role": ("gnnrag.roles", "gnnrag.roles.tuned", "gnnrag.methods", "gnnrag.retrievers"),
-    "extractor": ("gnnrag.extract",),
-    "writer": ("gnnrag.roles.writers",),
-    "training": ("gnnrag.training",),
+# Where parts of a kind are: each in the module of its name, but for those in HOMES (modules or packages).
+PACKAGES: Mapping[str, str] = {
+    "retriever": "gnnrag.retrievers",
+    "method": "gnnrag.methods",
+    "llm": "gnnrag.llm",
+    "role": "gnnrag.roles",
+    "writer": "gnnrag.roles.writers",
 }
+_GRAPHSEARCH = ("grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
+_DOTRAG = ("concepts", "rules", "path_judge", "redirect")
+HOMES: Mapping[tuple[str, str], str] = {
+    **{("retriever", f"graphrag_{form}"): "gnnrag.retrievers.graphrag" for form in ("local", "global")},
+    **{
+        ("method", name): "gnnrag.methods.baselines"
+        for name in ("closed_book", "single", "multihop", "ircot", "irgs", "tog", "gcot", "react", "search_r1",
+                     "r1_searcher")
+    },
+    ("role", "evidence_extractor"): "gnnrag.methods.mgranrag",
+    **{("role", name): "gnnrag.methods.dotrag" for name in _DOTRAG},
+    **{("role", name): "gnnrag.methods.graphsearch" for name in _GRAPHSEARCH},
+    **{("role", name): "gnnrag.retrievers.graphrag"
+       for name in ("report_points", "report_reduce")},
+    ("role", "mentions"): "gnnrag.retrievers.minirag",
+    ("role", "hyper_query"): "gnnrag.retrievers.hypergraphrag",
+    ("role", "keywords"): "gnnrag.retrievers.keywords",
+    ("role", "fact_filter"): "gnnrag.retrievers.hipporag2",
+    ("role", "reader.brief"): "gnnrag.roles.tuned.causal_reader",
+    ("role", "reader.offline"): "gnnrag.roles.offline_reader.reader",
+    **{("role", f"{name}.tuned"): f"gnnrag.roles.tuned.{name}" for name in ("thoughts", "verifier", "reader")},
+    **{("writer", name): f"gnnrag.roles.writers.{module}" for name, module in (
+        ("triples", "triples"), ("summary", "report"), ("report", "report"), ("curator", "entities"),
+        ("types", "entities"))},
+}  # fmt: skip
 PRESETS = Path(__file__).with_name("presets")  # KIND/NAME.yaml: layers of settings by name, for `preset=LAYER`
 _PARTS: dict[tuple[str, str], type] = {}
 
@@ -51,16 +74,6 @@ class Part:
     kind: ClassVar[str]
     name: ClassVar[str]
     reads: tuple[str, ...] = ()  # artefacts of the index that it reads; a property where settings decide
-
-    # Until all parts are dataclasses (issue 30): those that are not have a class of settings beside them.
-    config_class: ClassVar[type | None] = None
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    stages: tuple[str, ...] = ()
-
-    @classmethod
-    def stages_for(cls, settings: Any) -> tuple[str, ...]:
-        """Return the artefacts of the index that it reads with these settings."""
-        return settings.reads if isinstance(settings, cls) else cls.stages
 
     def setup(self) -> None:
         """Prepare for work: settings and attributes are there."""
@@ -87,36 +100,52 @@ def find(kind: str, name: str, where: str = "") -> type:
     """Return the class of a part. ConfigError naming `where` (or `kind`): unknown, or its module cannot be imported."""
     if ":" in name:
         return _at(kind, name)
+    if has(kind, name):
+        return _PARTS[kind, name]
+    if point := next(iter(entry_points(group=f"gnnrag.{kind}", name=name)), None):
+        return _at(kind, point.value)
     if (kind, name) not in _PARTS:
-        stem = name.split(".")[0]
-        for package in PACKAGES[kind]:
-            if find_spec(f"{package}.{stem}"):
-                import_module(f"{package}.{stem}")
-    if (kind, name) not in _PARTS:
-        point = next((p for p in entry_points(group=f"gnnrag.{kind}") if p.name == name), None)
-        if point:
-            return _at(kind, point.value)
-        known = names(kind)  # imports all modules, some of which hold several parts
+        known = names(kind)  # imports all modules: those of language models hold one part for each provider
         if name not in known:
             hint = nearest(name, known)
             raise ConfigError(f"{where or kind}={name!r} is unknown. {hint} Or name your own: package.module:Class")
     return _PARTS[kind, name]
 
 
+def has(kind: str, name: str) -> bool:
+    """Tell whether there is a part of this name, registered or in the module where it would be."""
+    if (kind, name) not in _PARTS:
+        stem = name.split(".")[0]
+        place = HOMES.get((kind, name)) or HOMES.get((kind, stem)) or f"{PACKAGES[kind]}.{stem}"
+        for module in _modules(place) if find_spec(place) else ():
+            if (kind, name) not in _PARTS:
+                import_module(module)
+    return (kind, name) in _PARTS
+
+
 def _at(kind: str, place: str) -> type:
     module, _, attribute = place.partition(":")
     try:
         cls = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        if not issubclass(cls, Part):
+            raise AttributeError(f"{attribute} is no {kind}; derive it from the base class of these")
+    except (ImportError, AttributeError, TypeError) as error:
         raise ConfigError(f"{kind}={place!r}: {error}; write package.module:Class, importable from here") from error
-    return cls if dataclasses.is_dataclass(cls) and "kind" in vars(cls) else part(kind, place)(cls)
+    return cls if is_part(cls) else part(kind, place)(cls)
+
+
+def _modules(place: str) -> list[str]:
+    """Return a module, and where it is a package, those in it."""
+    paths = getattr(import_module(place), "__path__", ())
+    return [place, *(f"{place}.{module.name}" for module in pkgutil.iter_modules(paths))]
 
 
 def names(kind: str) -> list[str]:
     """Return the names of all parts of a kind."""
-    for package in PACKAGES[kind]:
-        for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
-            import_module(module.name)
+    modules = {place for (of, _), place in HOMES.items() if of == kind}
+    for place in sorted({*modules, PACKAGES[kind]}):
+        for module in _modules(place):
+            import_module(module)
     return sorted(name for of, name in _PARTS if of == kind)
 
 
@@ -146,6 +175,11 @@ def _section(cls: type, key: str) -> Mapping[str, Any]:
     made = next(f for f in dataclasses.fields(cls) if f.name == key)  # type: ignore[arg-type]
     default = made.default_factory() if callable(made.default_factory) else made.default
     return dataclasses.asdict(default) if dataclasses.is_dataclass(default) else {}  # type: ignore[arg-type]
+
+
+def make_part(kind: str, name: str, values: Mapping[str, Any], where: str = "") -> Any:
+    """Return a part by name with its settings; see `find` and `make`."""
+    return make(find(kind, name, where), values, where or kind)
 
 
 def layered(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gnnrag.common.waiting import MicroBatcher, Worker
+from gnnrag.batching import MicroBatcher, Worker
 
 
 class Squares:

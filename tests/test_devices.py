@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
-from gnnrag.common import devices
-from gnnrag.common.devices import device_named, has_gpu, pass_rows
+from gnnrag import devices
+from gnnrag.devices import device_named, has_gpu, pass_rows
 from gnnrag.errors import ConfigError
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gnnrag import registry
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import Method
+from gnnrag.parts import part
 from gnnrag.run.evaluate import evaluate
 from gnnrag.run.pipeline import check_fit, needed_stages, pairs, routes
 
@@ -107,14 +107,14 @@ def test_pairs_and_names() -> None:
     assert routes(load("method=single")) == {}
 
 
+@part("method", "dual")
 class GraphMethod(Method):
     """A method that asks in a channel which no text retriever has."""
 
-    channels = frozenset({"text", "graph"})
+    asked_channels = frozenset({"text", "graph"})
 
 
-def test_an_unsuitable_pair_in_a_route_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.METHODS, "dual", f"{__name__}:GraphMethod")
+def test_an_unsuitable_pair_in_a_route_is_refused() -> None:
     for overrides in (
         ["method.multi_hop.method=dual", "method.multi_hop.retriever=bm25"],
         ["retriever=dense", "method.thematic.method=dual"],

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gnnrag.errors import ConfigError
-from gnnrag.methods.base import RouteConfig, read_route
 from gnnrag.methods.bdtr import BDTR
+from gnnrag.methods.routed import RouteConfig, read_route
 from gnnrag.retrievers.dense import DenseRetriever
 from tests.helpers.each import each
 

@@ -20,12 +20,12 @@ from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.registry import METHODS, RETRIEVERS, ROLES
 from gnnrag.roles.registry import Roles
 from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Question
 from tests.helpers.every_method import RETRIEVER_SETTINGS, SETTINGS
+from tests.helpers.names import METHODS, RETRIEVERS, ROLES, forms
 from tests.helpers.parts import COMPOSITIONAL, CORPUS
 from tests.helpers.replies import ATTACK, BAD, attack_in, good, prompt_of, user
 
@@ -42,7 +42,7 @@ COUNTS = {"calls", "prompt_tokens", "completion_tokens", "cached_calls", "parse_
 
 
 READS_PASSAGES = {"thoughts", "chain", "verifier", "reasoner", "agent", "evidence_extractor", "refiner", "reader",
-                  "report_points", "report_rating"}  # fmt: skip
+                  "report_points"}  # fmt: skip
 
 
 @cache
@@ -129,7 +129,7 @@ def run(index: Index) -> Callable[[str], Run]:
 
 
 def test_every_prompted_role_is_driven() -> None:
-    prompted = {name for name, table in ROLES.items() if "prompted" in table}
+    prompted = {name for name in ROLES if "prompted" in forms(name)}
     assert {role for _, role in pairs()} == prompted - {"rewriter"}  # which is asked before a run: test_rewriter.py
 
 

@@ -28,8 +28,7 @@ LEVELS: list[str] = [
     "errors",
     "parts types",
     "io pool session",
-    "llm.providers own_parts",
-    "registry",
+    "llm.providers",
     "index_config",
     "common hub",
     "config",
@@ -137,7 +136,7 @@ def test_the_library_imports_no_script_and_only_the_server_needs_a_server() -> N
 
 
 def test_importing_is_cheap() -> None:
-    modules = ["gnnrag", "gnnrag.config", "gnnrag.registry", "gnnrag.run.loop", "gnnrag.methods.bdtr"]
+    modules = ["gnnrag", "gnnrag.config", "gnnrag.run.loop", "gnnrag.methods.bdtr"]
     heavy = {
         "torch",
         "faiss",

@@ -19,12 +19,13 @@ from gnnrag.config import Choice, EvaluateConfig, load_config
 from gnnrag.errors import ArtefactError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.registry import METHODS, ROLES, resolve
+from gnnrag.parts import find
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, write_tuned
 from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.types import Question
 from tests.helpers.every_method import SETTINGS
+from tests.helpers.names import METHODS
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 from tests.helpers.tuned import LANGUAGE, base_of, kinds, make_tuned
 
@@ -94,7 +95,7 @@ def tuned(role: str, kind: str, folder: Path) -> list[str]:
 
 def drive(index: Index, name: str, role: str, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a method with a tuned role, one question at a time and all at once, and check that the role was asked."""
-    cls, tasks = resolve("role", "tuned", ROLES[role]), []
+    cls, tasks = find("role", f"{role}.tuned"), []
     call = cls.__call__
 
     async def counted(self: Any, task: Any, session: Any) -> Any:

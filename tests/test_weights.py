@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.common.records import load_tensors, save_tensors
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import SentenceEmbedder
+from gnnrag.io import load_tensors, save_tensors
 from gnnrag.roles.tuned.checkpoint import load_encoder
 from tests.helpers.tiny_encoder import make_tiny_encoder
 

@@ -18,10 +18,10 @@ from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.io import read_journal, write_jsonl
 from gnnrag.metrics.statistics import bootstrap_interval, with_interval
 from gnnrag.metrics.sub_questions import gold_sub_questions, match
-from gnnrag.registry import TRAININGS
 from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label
 from gnnrag.run.stopping import StoppedError, stop_flag
+from gnnrag.training.base import TRAININGS
 
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
 PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie

@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 
 import yaml  # type: ignore[import-untyped]
 
-from gnnrag.common.files import file_digest, write_json
 from gnnrag.errors import ConfigError, DataError, nearest
+from gnnrag.io import file_digest, write_json
 
 LOCK = "release.lock.json"
 # Other names that people give to the folders.

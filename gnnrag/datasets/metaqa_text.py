@@ -18,11 +18,11 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from gnnrag.common.files import digest, write_atomic, write_folder, write_json, write_jsonl
 from gnnrag.datasets import kb
 from gnnrag.datasets.jsonl import Skips, read_json
 from gnnrag.datasets.kb import RELATIONS, Part, Triple, kinds_of, parts_of, state
 from gnnrag.errors import DataError
+from gnnrag.io import digest, write_atomic, write_folder, write_json, write_jsonl
 from gnnrag.types import Passage
 
 SOURCE = "SOURCE.json"

@@ -1,0 +1,21 @@
+"""Entities and triples of passages: by rules, from a file, or by a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gnnrag.config import ExtractConfig
+from gnnrag.extract.base import Extractor
+
+
+def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None) -> Extractor:
+    """Build the extractor that `config` names, prompted ones with the writers of `jobs`; ConfigError if none fits."""
+    from gnnrag.extract.precomputed import KnowledgeBaseExtractor, PrecomputedExtractor
+    from gnnrag.extract.prompted import PromptedExtractor
+    from gnnrag.extract.rules import OfflineExtractor
+
+    if config.method == "prompted":
+        return PromptedExtractor(config, jobs)  # type: ignore[arg-type]
+    extractors = {"offline": OfflineExtractor, "precomputed": PrecomputedExtractor, "kb": KnowledgeBaseExtractor}
+    return extractors[config.method](config)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Protocol
 
 from pydantic import TypeAdapter
 
-from gnnrag.config import ExtractConfig
-from gnnrag.registry import EXTRACTORS, resolve
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 
@@ -118,9 +116,3 @@ class Extractor(Protocol):
         It depends on that passage and what `read_corpus` saw; what that changes is in the passage's `key`.
         """
         ...
-
-
-def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None) -> Extractor:
-    """Build the extractor that `config` names, prompted ones with the writers of `jobs`; ConfigError if none fits."""
-    cls = resolve("index.extract.method", config.method, EXTRACTORS)
-    return cls(config, jobs) if cls.needs_tasks else cls(config)

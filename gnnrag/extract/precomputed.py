@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, FiniteFloat
 
-from gnnrag.common.files import file_digest
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets.jsonl import Filled, parse_row, read_jsonl
 from gnnrag.datasets.kb import FILE, Part, parts_of, read_triples
@@ -18,6 +17,7 @@ from gnnrag.datasets.metaqa_text import article, description, read_seed, sentenc
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, HyperedgeRecord, RelationRecord
 from gnnrag.extract.entity_types import opening, type_names
+from gnnrag.io import file_digest
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 

@@ -8,7 +8,7 @@ names of its members alone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,11 +17,11 @@ import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from gnnrag.common.files import digest
-from gnnrag.common.tables import Lists
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.arrays import Lists
+from gnnrag.errors import ConfigError
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.leiden import Cluster, hash_of, hierarchical_leiden, ordered_leiden
+from gnnrag.io import digest
 
 NEARLY_ALL = 0.8  # a part with a larger share of its community says nothing new: its own parts take its place
 
@@ -143,11 +143,8 @@ class Communities:
     @cached_property
     def children(self) -> Lists:
         """Communities right below each, ascending."""
-        rows: list[list[int]] = [[] for _ in self.keys]
-        for child, parent in enumerate(self.parents.tolist()):
-            if parent >= 0:
-                rows[parent].append(child)
-        return Lists.of(rows)
+        inner = np.flatnonzero(self.parents >= 0)
+        return Lists.grouped(self.parents[inner], inner, len(self))
 
     @cached_property
     def occurrence(self) -> np.ndarray:
@@ -156,33 +153,7 @@ class Communities:
 
     def of_entities(self, num_entities: int) -> Lists:
         """Communities of each entity, ascending, hence coarsest first."""
-        rows: list[list[int]] = [[] for _ in range(num_entities)]
-        for i in range(len(self)):
-            for entity in self.members[i].tolist():
-                rows[entity].append(i)
-        return Lists.of(rows)
-
-    def to_data(self) -> tuple[dict[str, np.ndarray], list[str]]:
-        """Return the arrays and the keys; `from_data` puts them together again."""
-        arrays = {name: getattr(self, name) for name in ("levels", "parents", "is_bucket")}
-        for name in _LISTS:
-            lists: Lists = getattr(self, name)
-            arrays |= {f"{name}_indptr": lists.indptr, f"{name}_values": lists.values}
-        return arrays, list(self.keys)
-
-    @classmethod
-    def from_data(cls, arrays: Mapping[str, np.ndarray], keys: Sequence[str]) -> Communities:
-        """Return the communities. Raises ArtefactError where arrays and keys do not belong together."""
-        lists = {name: Lists(arrays[f"{name}_indptr"], arrays[f"{name}_values"]) for name in _LISTS}
-        found = cls(tuple(keys), arrays["levels"], arrays["parents"], arrays["is_bucket"], **lists)
-        columns: list[Sized] = [found.levels, found.parents, found.is_bucket, *lists.values()]
-        sizes = [len(part) for part in columns]
-        if any(size != len(found) for size in sizes) or (len(found) and found.parents.max() >= len(found)):
-            raise ArtefactError("communities: arrays and keys do not belong together; rebuild the index")
-        return found
-
-
-_LISTS = ("members", "relations", "passages")
+        return self.members.turned(num_entities)
 
 
 def occurrence_weights(counts: Any) -> np.ndarray:

@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from gnnrag.errors import ArtefactError
 from gnnrag.text.normalise import norm_phrase
 
 Triple = tuple[str, str, str]
@@ -93,30 +92,6 @@ class EntityGraph:
         blocks = [[entities, holds.T], [holds, sparse.csr_array((self.num_passages, self.num_passages))]]
         return _tidy(sparse.block_array(blocks, format="csr"))
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the integer and float arrays; with `num_passages`, `entities` and `facts` they are the graph."""
-        return {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
-
-    def check(self) -> EntityGraph:
-        """Return the graph itself. Raises ArtefactError where its arrays and strings do not belong together."""
-        num_facts, num_synonyms = len(self.facts), len(self.similarities)
-        fits = (
-            self.fact_entities.shape == (num_facts, 2)
-            and self.synonyms.shape == (num_synonyms, 2)
-            and self.fact_indptr.shape == (num_facts + 1,)
-            and self.fact_indptr[-1] == len(self.fact_passages)
-            and (self.fact_times is None or self.fact_times.shape == self.fact_passages.shape)
-            and _below(self.fact_entities, self.num_entities)
-            and _below(self.synonyms, self.num_entities)
-            and _below(self.fact_passages, self.num_passages)
-        )
-        if not fits:
-            raise ArtefactError("entity graph: its arrays and strings do not belong together; rebuild the index")
-        return self
-
-
-_ARRAYS = ("fact_entities", "fact_indptr", "fact_passages", "synonyms", "similarities", "fact_times")
-
 
 def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hipporag") -> EntityGraph:
     """Build the graph, without synonyms, from each passage's triples in corpus order.
@@ -163,7 +138,3 @@ def _tidy(matrix: sparse.csr_array) -> sparse.csr_array:
     matrix.eliminate_zeros()
     matrix.sort_indices()
     return matrix
-
-
-def _below(positions: np.ndarray, bound: int) -> bool:
-    return not positions.size or (int(positions.min()) >= 0 and int(positions.max()) < bound)

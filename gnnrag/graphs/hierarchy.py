@@ -12,19 +12,8 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from gnnrag.common.tables import (
-    KeyedLists,
-    Keys,
-    Lazy,
-    Lists,
-    Texts,
-    check_below,
-    load_strings,
-    map_array,
-    put_arrays_apart,
-    read_few,
-)
-from gnnrag.errors import ArtefactError
+from gnnrag import arrays
+from gnnrag.arrays import Lists
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import phrase_key
 
@@ -44,7 +33,6 @@ class HierarchyGraph:
     passage_sentences: np.ndarray  # positions in `sentences`, in reading order, repeats included
     sentence_indptr: np.ndarray  # with `sentence_phrases`: CSR lists of each sentence's phrases
     sentence_phrases: np.ndarray  # positions in `phrases`, distinct for each sentence
-    stored: Stored | None = None  # of a graph that was read
 
     @property
     def num_nodes(self) -> int:
@@ -62,36 +50,20 @@ class HierarchyGraph:
         return self.num_passages + len(self.sentences)
 
     @cached_property
-    def edges(self) -> np.ndarray:
-        """Distinct (lower, higher) node pairs, sorted. Shape (num_edges, 2), int64."""
-        passages = np.repeat(np.arange(self.num_passages), np.diff(self.passage_indptr))
-        contains = np.stack([passages, self.first_sentence + self.passage_sentences], axis=1)
-        sentences = self.first_sentence + np.repeat(np.arange(len(self.sentences)), np.diff(self.sentence_indptr))
-        mentions = np.stack([sentences, self.first_phrase + self.sentence_phrases], axis=1)
-        # A sentence that a passage repeats is one edge; sorting pairs as single numbers is what makes this fast.
-        codes = np.sort(np.concatenate([contains, mentions]).astype(np.int64) @ [max(self.num_nodes, 1), 1])
-        codes = codes[np.diff(codes, prepend=-1) > 0]  # `np.unique` hashes, which takes ten times as long
-        return np.stack(np.divmod(codes, max(self.num_nodes, 1)), axis=1)
-
-    @cached_property
     def neighbours(self) -> Lists:
         """The neighbours of each node, ascending, by id."""
-        if self.stored is not None:
-            return self.stored.neighbours
         below = _matrix(self.passage_indptr, self.passage_sentences, len(self.sentences))
         within = _matrix(self.sentence_indptr, self.sentence_phrases, len(self.phrases))
-        above, around = below.T.tocsr(), within.T.tocsr()
-        ups, downs = np.diff(above.indptr), np.diff(within.indptr)
-        middle = np.empty(above.nnz + within.nnz, dtype=np.int32)  # of a sentence: its passages, then its phrases
-        ends = np.cumsum(ups + downs)
-        middle[np.arange(above.nnz) + np.repeat(ends - ups - downs - above.indptr[:-1], ups)] = above.indices
-        middle[np.arange(within.nnz) + np.repeat(ends - downs - within.indptr[:-1], downs)] = (
-            within.indices + self.first_phrase
-        )
-        sizes = np.concatenate([np.diff(below.indptr), ups + downs, np.diff(around.indptr)])
-        values = [below.indices + self.first_sentence, middle, around.indices + self.first_sentence]
-        indptr = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        return Lists(indptr, np.concatenate(values).astype(np.int32))
+        blocks = [[None, below, None], [below.T, None, within], [None, within.T, None]]
+        matrix = sparse.block_array(blocks, format="csr")
+        matrix.sort_indices()
+        return Lists(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32))
+
+    @property
+    def edges(self) -> np.ndarray:
+        """Distinct (lower, higher) node pairs, sorted. Shape (num_edges, 2), int64."""
+        pairs = np.stack([self.neighbours.owners, self.neighbours.values], axis=1)
+        return pairs[pairs[:, 0] < pairs[:, 1]]
 
     @cached_property
     def adjacency(self) -> sparse.csr_array:
@@ -105,21 +77,27 @@ class HierarchyGraph:
         return self.neighbours.sizes
 
     @cached_property
-    def names(self) -> Names:
-        """What phrases are called, however they are spelt."""
-        return self.stored.names if self.stored is not None else _names_of(self)
-
-    @cached_property
     def phrase_keys(self) -> Sequence[str]:
         """The spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation."""
-        keys, key_of = self.names.nodes.keys_.strings, self.names.key_of
-        found = Lazy(len(key_of), lambda i: keys[at] if (at := int(key_of[i])) >= 0 else "")
-        return read_few(found)
+        return tuple(map(phrase_key, self.phrases))
 
-    @property
+    @cached_property
     def phrase_nodes(self) -> Mapping[str, tuple[int, ...]]:
         """Node ids of the phrases that share a spelling-insensitive form."""
-        return self.names.nodes
+        nodes: dict[str, tuple[int, ...]] = {}
+        for node, key in enumerate(self.phrase_keys, start=self.first_phrase):
+            if key:
+                nodes[key] = (*nodes[key], node) if key in nodes else (node,)
+        return nodes
+
+    @cached_property
+    def word_counts(self) -> Mapping[str, int]:
+        """How often sentences hold a phrase whose form has a word."""
+        counts: Counter[str] = Counter()
+        for key, degree in zip(self.phrase_keys, self.degrees[self.first_phrase :].tolist(), strict=True):
+            for word in set(key.split()):
+                counts[word] += degree
+        return counts
 
     def sentences_of(self, passage: int) -> np.ndarray:
         """Return the sentences of one passage in reading order, as positions in `sentences`."""
@@ -135,76 +113,16 @@ class HierarchyGraph:
         return sorted({p for row in around for p in row if p < self.num_passages})
 
     def save(self, folder: Path) -> None:
-        """Write the graph, with what is found in it at a query: neighbours, and the phrases of each key."""
-        Texts.of(self.sentences).save(folder, "sentences")
-        Texts.of(self.phrases).save(folder, "phrases")
-        put_arrays_apart(folder, **{name: getattr(self, name) for name in _ARRAYS})
-        self.neighbours.save(folder, "neighbours")
-        put_arrays_apart(folder, key_of=self.names.key_of, word_counts=self.names.counts)
-        self.names.nodes.save(folder, "keys")
-        self.names.words.save(folder, "words")
+        """Write the graph, with the names of its phrases."""
+        arrays.save(folder, "graph", self)
+        arrays.put_json(folder / "names.json", {"keys": self.phrase_keys, "words": self.word_counts})
 
     @classmethod
     def load(cls, folder: Path) -> HierarchyGraph:
-        """Map what `save` wrote; ValueError where arrays do not fit each other or the strings."""
-        if not (folder / "word_counts.npy").exists():
-            raise ArtefactError(f"{folder} is of an earlier version; bring it up to date: gnnrag index build CONFIG")
-        sentences, phrases = load_strings(folder, "sentences"), load_strings(folder, "phrases")
-        arrays = {name: map_array(folder, name) for name in _ARRAYS}
-        num_passages = len(arrays["passage_indptr"]) - 1
-        num_nodes = num_passages + len(sentences) + len(phrases)
-        lists = (
-            (arrays["passage_indptr"], arrays["passage_sentences"], num_passages, len(sentences)),
-            (arrays["sentence_indptr"], arrays["sentence_phrases"], len(sentences), len(phrases)),
-        )
-        near, key_of = Lists.load(folder, "neighbours", num_nodes), map_array(folder, "key_of")
-        keys = KeyedLists.load(folder, "keys", num_nodes)
-        check_below(key_of + 1, len(keys) + 1)
-        words, counts = Keys.load(folder, "words"), map_array(folder, "word_counts")
-        check_below(counts, 1 << 62)
-        fits = len(near) == num_nodes and key_of.shape == (len(phrases),) and len(words) == len(counts)
-        if not fits or not all(_is_valid(*row) for row in lists):
-            raise ValueError("the arrays and strings of the hierarchy graph do not belong together")
-        return cls(num_passages, sentences, phrases, **arrays, stored=Stored(near, Names(keys, key_of, words, counts)))
-
-
-@dataclass(frozen=True)
-class Names:
-    """What the phrases of a graph are called."""
-
-    nodes: KeyedLists  # the phrase nodes of each `phrase_key`
-    key_of: np.ndarray  # (num_phrases,) int32, the position of each phrase's key; -1: it has none
-    words: Keys  # of the keys, sorted
-    counts: np.ndarray  # (num_words,) int64, how often sentences hold a phrase whose key has the word
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What is derived from a graph when it is written, so that nobody has to when it is opened."""
-
-    neighbours: Lists
-    names: Names
-
-
-def _names_of(graph: HierarchyGraph) -> Names:
-    positions, key_of = dict[str, int](), np.full(len(graph.phrases), -1, dtype=np.int32)
-    for i, key in enumerate(map(phrase_key, graph.phrases)):
-        if key:
-            key_of[i] = positions.setdefault(key, len(positions))
-    counts: Counter[str] = Counter()
-    there = np.flatnonzero(key_of >= 0)
-    degrees = np.bincount(key_of[there], graph.degrees[graph.first_phrase + there], len(positions)).astype(int)
-    for key, degree in zip(positions, degrees.tolist(), strict=True):
-        for word in set(key.split()):
-            counts[word] += degree
-    words = sorted(counts)
-    how_often = np.array([counts[word] for word in words], dtype=np.int64)
-    return Names(_nodes(Keys.of(positions), key_of, graph.first_phrase), key_of, Keys.of(words), how_often)
-
-
-def _nodes(keys: Keys, key_of: np.ndarray, first_phrase: int) -> KeyedLists:
-    nodes = Lists.grouped(key_of, len(keys))
-    return KeyedLists(keys, Lists(nodes.indptr, nodes.values + np.int32(first_phrase)))
+        """Read what `save` wrote."""
+        graph, names = arrays.load(folder, "graph", cls), arrays.get_json(folder / "names.json")
+        vars(graph).update(phrase_keys=names["keys"], word_counts=names["words"])  # cached properties
+        return graph
 
 
 def _matrix(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> sparse.csr_array:
@@ -213,9 +131,6 @@ def _matrix(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> sparse
     matrix = sparse.csr_array((np.ones(len(indices), dtype=np.int8), indices.copy(), indptr.copy()), shape=shape)
     matrix.sum_duplicates()
     return matrix
-
-
-_ARRAYS = ("passage_indptr", "passage_sentences", "sentence_indptr", "sentence_phrases")
 
 
 def build_hierarchy(texts: Iterable[PassageText]) -> HierarchyGraph:
@@ -241,10 +156,3 @@ def build_hierarchy(texts: Iterable[PassageText]) -> HierarchyGraph:
         sentence_indptr=np.array(in_sentences[1], dtype=np.int32),
         sentence_phrases=np.array(in_sentences[0], dtype=np.int32),
     )
-
-
-def _is_valid(indptr: np.ndarray, indices: np.ndarray, num_rows: int, num_columns: int) -> bool:
-    """Whether a CSR list has `num_rows` rows of positions below `num_columns`."""
-    if indptr.shape != (num_rows + 1,) or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-        return False
-    return not len(indices) or (indices.min() >= 0 and indices.max() < num_columns)

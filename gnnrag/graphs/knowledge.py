@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from gnnrag.common.tables import Lists
-from gnnrag.errors import ArtefactError
+from gnnrag.arrays import Lists
 
 HUB_SHARE = 0.1  # of all others that a hub of everything joins
 _FEWEST = 100  # nodes of a graph in which that is a lot
@@ -31,8 +29,7 @@ class Adjacency:
     """An undirected multigraph in compressed rows: slots sorted by node, then neighbour, then relation.
 
     Parallel relations are slots of their own; `distinct_indptr` and `distinct_neighbours` hold each neighbour once.
-    `ends` (num_relations, 2) is kept as stated, int32; self-loops have no slots. Raises ValueError where it has another
-    shape or names a node that does not exist.
+    `ends` (num_relations, 2) is kept as stated, int32; self-loops have no slots.
 
     Attributes:
         indptr: (num_nodes + 1,) int64, first slot of each node.
@@ -41,13 +38,8 @@ class Adjacency:
     """
 
     def __init__(self, ends: np.ndarray, num_nodes: int) -> None:
-        ends = np.asarray(ends)
-        if ends.ndim != 2 or ends.shape[1] != 2:
-            raise ValueError(f"ends of shape {ends.shape}: must be (num_relations, 2), head and tail")
-        if ends.size and (ends.min() < 0 or ends.max() >= num_nodes):
-            raise ValueError(f"ends name nodes {ends.min()} to {ends.max()}: there are only 0 to {num_nodes - 1}")
         self.num_nodes = num_nodes
-        self.ends = ends.astype(np.int32)
+        self.ends = np.asarray(ends, dtype=np.int32)
         rows = np.flatnonzero(self.ends[:, 0] != self.ends[:, 1]).astype(np.int32)
         heads, tails = self.ends[rows].T
         owners, others = np.concatenate([heads, tails]), np.concatenate([tails, heads])
@@ -130,11 +122,7 @@ class KnowledgeGraph:
     def incident(self) -> Lists:
         """Relations of each entity, ascending; a relation of a thing with itself is left out."""
         rows = np.flatnonzero(self.ends[:, 0] != self.ends[:, 1])
-        nodes, relations = self.ends[rows].T.ravel(), np.concatenate([rows, rows])
-        order = np.lexsort((relations, nodes))
-        indptr = np.zeros(self.num_entities + 1, dtype=np.int64)
-        np.cumsum(np.bincount(nodes, minlength=self.num_entities), out=indptr[1:])
-        return Lists(indptr, relations[order].astype(np.int32))
+        return Lists.grouped(self.ends[rows].T.ravel(), np.concatenate([rows, rows]), self.num_entities)
 
     @cached_property
     def adjacency(self) -> Adjacency:
@@ -166,21 +154,17 @@ class KnowledgeGraph:
     def neighbours(self) -> Lists:
         """Distinct neighbours of each entity, ascending."""
         ends = self.pairs[0]
-        both = np.concatenate([ends, ends[:, ::-1]])
-        order = np.lexsort((both[:, 1], both[:, 0]))
-        indptr = np.zeros(self.num_entities + 1, dtype=np.int64)
-        np.cumsum(np.bincount(both[:, 0], minlength=self.num_entities), out=indptr[1:])
-        return Lists(indptr, both[order, 1])
+        return Lists.grouped(ends.T.ravel(), ends[:, ::-1].T.ravel(), self.num_entities)
 
     @cached_property
     def passage_entities(self) -> Lists:
         """Entities of each passage, ascending."""
-        return _turned(self.entity_passages, self.num_passages)
+        return self.entity_passages.turned(self.num_passages)
 
     @cached_property
     def entity_hyperedges(self) -> Lists:
         """Hyperedges of each entity, ascending."""
-        return _turned(self.hyper_members, self.num_entities)
+        return self.hyper_members.turned(self.num_entities)
 
     def statement(self, relation: int) -> str:
         """Return a relation as text: its description, or head, label and tail."""
@@ -193,47 +177,3 @@ class KnowledgeGraph:
         """Return a relation's id: head, label or description, tail."""
         head, tail = self.ends[relation]
         return f"{self.names[head]} | {self.labels[relation] or self.texts[relation]} | {self.names[tail]}"
-
-    def to_data(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the arrays and the strings; `from_data` puts them together again."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        for name in _LISTS:
-            lists: Lists = getattr(self, name)
-            arrays |= {f"{name}_indptr": lists.indptr, f"{name}_values": lists.values}
-        return arrays, {name: getattr(self, name) for name in ("num_passages", *_STRINGS)}
-
-    @classmethod
-    def from_data(cls, arrays: Mapping[str, np.ndarray], strings: Mapping[str, Any]) -> KnowledgeGraph:
-        """Return the graph. Raises ArtefactError where arrays and strings do not belong together."""
-        lists = {name: Lists(arrays[f"{name}_indptr"], arrays[f"{name}_values"]) for name in _LISTS}
-        graph = cls(**{name: arrays[name] for name in _ARRAYS}, **lists, **strings)  # type: ignore[arg-type]
-        entities, relations, hyperedges = graph.num_entities, graph.num_relations, len(graph.hyper_texts)
-        sizes: list[tuple[Sized, int]] = [
-            (graph.types, entities),
-            (graph.descriptions, entities),
-            (graph.aliases, entities),
-        ]
-        sizes += [(graph.labels, relations), (graph.texts, relations), (graph.weights, relations)]
-        sizes += [(graph.entity_passages, entities), (graph.relation_passages, relations)]
-        sizes += [(graph.hyper_scores, hyperedges), (graph.hyper_members, hyperedges)]
-        sizes += [(graph.hyper_passages, hyperedges), (graph.hyper_importance, len(graph.hyper_members.values))]
-        bounds = [(graph.ends, entities), (graph.hyper_members.values, entities)]
-        bounds += [(lists[n].values, graph.num_passages) for n in _LISTS if n.endswith("_passages")]
-        is_torn = any(len(part) != size for part, size in sizes) or not all(rows.is_whole for rows in lists.values())
-        if is_torn or any(v.size and (v.max() >= b or v.min() < 0) for v, b in bounds):
-            raise ArtefactError("knowledge graph: its arrays and strings do not belong together; rebuild the index")
-        return graph
-
-
-_ARRAYS = ("ends", "weights", "hyper_scores", "hyper_importance")
-_LISTS = ("entity_passages", "relation_passages", "hyper_members", "hyper_passages")
-_STRINGS = ("names", "types", "descriptions", "aliases", "labels", "texts", "hyper_texts")
-
-
-def _turned(lists: Lists, count: int) -> Lists:
-    """Return which lists hold each of `count` values, ascending; a list that holds a value twice counts once."""
-    owners = np.repeat(np.arange(len(lists)), lists.sizes)
-    pairs = np.unique(np.stack([lists.values, owners], axis=1).astype(np.int64), axis=0)
-    indptr = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(pairs[:, 0], minlength=count), out=indptr[1:])
-    return Lists(indptr, pairs[:, 1].astype(np.int32))

@@ -10,8 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gnnrag.common.tables import Lists
-from gnnrag.errors import ArtefactError
+from gnnrag.arrays import Lists
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.linking import stems
 from gnnrag.graphs.titles import TitleMatcher
@@ -80,18 +79,6 @@ class MessageGraph:
             np.concatenate([relation, relation + self.num_relations]),
             np.concatenate([tail, head]),
         )
-
-    def check(self) -> MessageGraph:
-        """Return the graph itself. Raises ArtefactError where its arrays and strings do not belong together."""
-        shape_fits = self.triples.ndim == 2 and self.triples.shape[1] == 3
-        fits = shape_fits and len(self.entity_passages) == self.num_entities and self.entity_passages.is_whole
-        if fits and len(self.triples):
-            nodes, relations = self.triples[:, [0, 2]], self.triples[:, 1]
-            fits = nodes.min() >= 0 and nodes.max() < self.num_nodes
-            fits = bool(fits and relations.min() >= 0 and relations.max() < self.num_relations)
-        if not fits:
-            raise ArtefactError("the message graph's arrays do not fit each other; build the index again")
-        return self
 
 
 @dataclass(frozen=True)
@@ -258,7 +245,7 @@ def corpus_graph(
     weights = np.array([found.rows[row] for row in order], dtype=np.float32).reshape(-1, 2)
     message = MessageGraph(names, graph.num_passages, len(graph.sentences), relations, triples, incidence)
     rests = Lists.of([sorted(set(found.mentions.get(row, ()))) for row in order])
-    return message.check(), Grounding(mentions, rests, weights[:, 0], weights[:, 1])
+    return message, Grounding(mentions, rests, weights[:, 0], weights[:, 1])
 
 
 def fact_graph(
@@ -284,7 +271,7 @@ def fact_graph(
         for entity in sorted({position[name] for h, _, t in rows for name in (h, t)}):
             where[entity].append(passage)
     triples = np.array(distinct, dtype=np.int32).reshape(-1, 3)
-    return MessageGraph(names, len(stated), 0, relations, triples, Lists.of(where)).check()
+    return MessageGraph(names, len(stated), 0, relations, triples, Lists.of(where))
 
 
 def _forms(title: str) -> tuple[str, ...]:

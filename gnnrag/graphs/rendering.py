@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Hit, Passage
@@ -158,13 +158,13 @@ class Edges:
     def incident(self) -> Lists:
         """Edges of each entity, ascending."""
         rows = np.arange(len(self.ends))
-        return _grouped(self.ends.T.ravel(), np.concatenate([rows, rows]), self.graph.num_entities)
+        return Lists.grouped(self.ends.T.ravel(), np.concatenate([rows, rows]), self.graph.num_entities)
 
     @cached_property
     def relations(self) -> Lists:
         """Relations of each edge, ascending."""
         rows = np.flatnonzero(self.of >= 0)
-        return _grouped(self.of[rows], rows, len(self.ends))
+        return Lists.grouped(self.of[rows], rows, len(self.ends))
 
     @cached_property
     def passages(self) -> Lists:
@@ -172,7 +172,7 @@ class Edges:
         stated = self.graph.relation_passages
         owners = np.repeat(self.of, stated.sizes)
         pairs = np.unique(np.stack([owners, stated.values], axis=1)[owners >= 0], axis=0)
-        return _grouped(pairs[:, 0], pairs[:, 1], len(self.ends))
+        return Lists.grouped(pairs[:, 0], pairs[:, 1], len(self.ends))
 
     def best(self, scores: np.ndarray) -> np.ndarray:
         """Return the best score of each edge's relations. Shape (num_edges,) from (num_relations,)."""
@@ -208,14 +208,6 @@ def seed_edges(edges: Edges, entities: Sequence[int], keys: Sequence[np.ndarray]
 
 def _best_first(edges: np.ndarray, keys: Sequence[np.ndarray]) -> np.ndarray:
     return edges[np.lexsort([-key[edges] for key in reversed(keys)])] if len(edges) else edges
-
-
-def _grouped(owners: np.ndarray, values: np.ndarray, count: int) -> Lists:
-    """Return the values of each owner, ascending."""
-    order = np.lexsort((values, owners))
-    indptr = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(owners, minlength=count), out=indptr[1:])
-    return Lists(indptr, values[order].astype(np.int32))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.extract.base import Extraction, Triple
 from gnnrag.graphs.knowledge import KnowledgeGraph
 

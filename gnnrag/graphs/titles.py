@@ -1,23 +1,23 @@
-"""What passages are known by, in tables that can be mapped: title forms, their words, and how rare words are."""
+"""What passages are known by, which of them names stand for, and where they stand in their documents."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, repeat
-from pathlib import Path
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from gnnrag.common.tables import KeyedLists, Keys, Lists, distinct, map_array, put_arrays_apart
-from gnnrag.errors import ArtefactError
-from gnnrag.graphs.hierarchy import HierarchyGraph, Names
+from gnnrag.arrays import Lists, distinct
+from gnnrag.datasets.chunk import document_of
+from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, phrase_key
-from gnnrag.text.subjects import Subject
+from gnnrag.text.subjects import PATH, Subject, subjects_of
+from gnnrag.types import Passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,46 +41,27 @@ class TitleLink:
 class TitleTables:
     """What `TitleMatcher` looks up. A form is a title's `phrase_key`, with or without its qualifier, or a subject's."""
 
-    forms: KeyedLists  # the passages of each form, ascending
+    forms: Sequence[str]
+    form_passages: Lists  # the passages of each form, ascending
     sure: np.ndarray  # (num_forms,) float64, how sure a passage is known by it
     weights: np.ndarray  # (num_forms,) float64, the summed rarity of its content words
-    parts: Lists  # the content words of each form, in order
-    own: Lists  # the forms of each passage
-    kinds: np.ndarray  # (num_own,) uint8, what each of those is to its passage: a sum of `FULL`, `BARE`, `SUBJECT`
-    known: np.ndarray  # (num_own,) float64, how sure it is as a subject; 0 where it is none
+    passage_forms: Lists  # the forms of each passage
     is_titled: np.ndarray  # (num_passages,) bool
-    words: KeyedLists  # the forms that hold each word, ascending; words are sorted
+    words: Sequence[str]  # content words of the forms, sorted
+    word_forms: Lists  # the forms that hold each word, ascending
     num_sentences: int
 
-    def save(self, folder: Path) -> None:
-        """Write into a folder."""
-        for name in ("forms", "words", "own", "parts"):
-            getattr(self, name).save(folder, name)
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        put_arrays_apart(folder, **arrays, num_sentences=np.array([self.num_sentences]))
+    @cached_property
+    def position(self) -> Mapping[str, int]:
+        """Form to position."""
+        return {form: i for i, form in enumerate(self.forms)}
 
-    @classmethod
-    def load(cls, folder: Path) -> TitleTables:
-        """Map what `save` wrote; ValueError where its parts do not belong together."""
-        if not (folder / "kinds.npy").exists():
-            raise ArtefactError(f"{folder} is of an earlier version; bring it up to date: gnnrag index build CONFIG")
-        arrays = {name: map_array(folder, name) for name in _ARRAYS}
-        num_passages, num_forms = len(arrays["is_titled"]), len(arrays["sure"])
-        forms, own = KeyedLists.load(folder, "forms", num_passages), Lists.load(folder, "own", num_forms)
-        words = KeyedLists.load(folder, "words", num_forms)
-        parts = Lists.load(folder, "parts", len(words))
-        fits = (
-            len(own) == num_passages
-            and len(arrays["weights"]) == len(forms) == len(parts) == num_forms
-            and len(arrays["kinds"]) == len(arrays["known"]) == len(own.values)
-        )
-        size = int(map_array(folder, "num_sentences")[0])
-        if not fits or size < 1:
-            raise ValueError("the tables of titles do not belong together")
-        return cls(forms=forms, own=own, words=words, parts=parts, num_sentences=size, **arrays)
+    @cached_property
+    def word_position(self) -> Mapping[str, int]:
+        """Word to position."""
+        return {word: i for i, word in enumerate(self.words)}
 
 
-_ARRAYS = ("sure", "weights", "kinds", "known", "is_titled")
 FULL, BARE, SUBJECT = 1, 2, 4  # a title; a title without its qualifier; what a text is about
 
 
@@ -93,29 +74,45 @@ def build_titles(
     (`subjects`, a row a passage, empty where it has a title), which is as sure as the text makes it.
     """
     rows = [_names(title, row) for title, row in zip(titles, chain(subjects, repeat(())), strict=False)]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    number = {name: i for i, name in enumerate(names)}
-    own = Lists.of([number[name] for name in row] for row in rows)
-    known = np.array([sure for row in rows for _, sure in row.values()], dtype=np.float64)
+    position: dict[str, int] = {}
+    passage_forms = Lists.of([[position.setdefault(name, len(position)) for name in row] for row in rows])
     kinds = np.array([kind for row in rows for kind, _ in row.values()], dtype=np.uint8)
-    keys = Keys.of(names)
-    words, parts, counts = _words(graph.names, names)
-    holders = Lists.grouped(parts.values, len(words))
-    holders = Lists(holders.indptr, np.repeat(np.arange(len(keys), dtype=np.int32), parts.sizes)[holders.values])
+    known = np.array([sure for row in rows for _, sure in row.values()], dtype=np.float64)
+    passages, forms = passage_forms.owners, passage_forms.values
+    # A passage that bears the very name wins over those that need a qualifier to tell them apart from it, titles win
+    # over subjects.
+    best = np.full(len(position), SUBJECT, dtype=np.uint8)
+    for kind in (BARE, FULL):
+        best[forms[(kinds & kind) > 0]] = kind
+    bears = (kinds & best[forms]) > 0
+    sure = np.where(best == SUBJECT, 0.0, 1.0)
+    np.maximum.at(sure, forms[bears], known[bears])
+    is_titled = np.zeros(len(passage_forms), dtype=bool)
+    is_titled[passages[(kinds & FULL) > 0]] = True
+    contents = [content(form.split()) for form in position]
+    words = sorted({word for row in contents for word in row})
+    number = {word: i for i, word in enumerate(words)}
     num_sentences = max(len(graph.sentences), 1)
-    passages, sure, is_titled = _bearers(own, kinds, known, len(keys))
+    counts = graph.word_counts
+    rarities = {word: rarity_of(counts.get(word, 0), num_sentences) for word in words}
     return TitleTables(
-        forms=KeyedLists(keys, passages),
+        forms=tuple(position),
+        form_passages=Lists.grouped(forms[bears], passages[bears], len(position)),
         sure=sure,
-        weights=_weights(parts, counts, num_sentences),
-        parts=parts,
-        own=own,
-        kinds=kinds,
-        known=known,
+        weights=np.array([sum(rarities[word] for word in row) for row in contents]),
+        passage_forms=passage_forms,
         is_titled=is_titled,
-        words=KeyedLists(words, holders),
+        words=words,
+        word_forms=Lists.of([[number[word] for word in row] for row in contents]).turned(len(words)),
         num_sentences=num_sentences,
     )
+
+
+def titles_of(passages: Sequence[Passage], graph: HierarchyGraph) -> TitleTables:
+    """Collect what passages are known by; a path of headings is no title, and a passage without one has subjects."""
+    titles = ("" if PATH in p.title else p.title for p in passages)
+    subjects = (() if p.title.strip() else subjects_of(p.text) for p in passages)
+    return build_titles(graph, titles, subjects)
 
 
 def _names(title: str, subjects: Iterable[Subject]) -> dict[str, tuple[int, float]]:
@@ -129,46 +126,6 @@ def _names(title: str, subjects: Iterable[Subject]) -> dict[str, tuple[int, floa
     return found
 
 
-def _words(names: Names, forms: Sequence[str]) -> tuple[Keys, Lists, np.ndarray]:
-    """Return the words of forms, sorted; those of each form; and how often sentences name something with the word."""
-    split = [content(form.split()) for form in forms]
-    words = Keys.of(sorted({word for row in split for word in row}))
-    parts = Lists.of([words[word] for word in row] for row in split)
-    at = names.words.matched(words)
-    counts = np.where(at >= 0, names.counts[at] if len(names.counts) else 0, 0)
-    return words, parts, counts
-
-
-def _weights(parts: Lists, counts: np.ndarray, num_sentences: int) -> np.ndarray:
-    """Return the summed rarity of the words of each form, in their order. Shape (len(parts),)."""
-    values, which = np.unique(counts, return_inverse=True)
-    rarities = np.array([rarity_of(count, num_sentences) for count in values.tolist()])[which.ravel()]
-    weights = np.zeros(len(parts))
-    for at in range(int(parts.sizes.max(initial=0))):
-        there = np.flatnonzero(parts.sizes > at)
-        weights[there] += rarities[parts.values[parts.indptr[there] + at]]
-    return weights
-
-
-def _bearers(own: Lists, kinds: np.ndarray, known: np.ndarray, count: int) -> tuple[Lists, np.ndarray, np.ndarray]:
-    """Return the passages of each of `count` forms, how sure they are known by it, and which passages have titles.
-
-    A passage that bears the very name wins over those that need a qualifier to tell them apart from it, titles win
-    over subjects.
-    """
-    passages = np.repeat(np.arange(len(own), dtype=np.int32), own.sizes)
-    best = np.full(count, SUBJECT, dtype=np.uint8)
-    for kind in (BARE, FULL):
-        best[own.values[(kinds & kind) > 0]] = kind
-    bears = (kinds & best[own.values]) > 0
-    at = Lists.grouped(own.values[bears], count)
-    sure = np.where(best == SUBJECT, 0.0, 1.0)
-    np.maximum.at(sure, own.values[bears], known[bears])
-    is_titled = np.zeros(len(own), dtype=bool)
-    is_titled[passages[(kinds & FULL) > 0]] = True
-    return Lists(at.indptr, passages[bears][at.values]), sure, is_titled
-
-
 def content(words: Iterable[str]) -> list[str]:
     """Distinct words that say something, in order."""
     return [word for word in dict.fromkeys(words) if word not in FUNCTION_WORDS]
@@ -177,7 +134,6 @@ def content(words: Iterable[str]) -> list[str]:
 def rarity_of(count: int, num_sentences: int) -> float:
     """Return the weight of a word that so many mentions hold."""
     return math.log1p(num_sentences / (1 + count))
-
 
 
 _ALMOST = 1e-9  # by which sums in another order may differ
@@ -203,7 +159,7 @@ class TitleMatcher:
         self.correct = lru_cache(_KEPT)(self._corrected)
 
     def __contains__(self, form: str) -> bool:
-        return form in self._tables.forms
+        return form in self._tables.position
 
     def is_titled(self, passage: int) -> bool:
         """Tell whether a passage has a title."""
@@ -211,7 +167,7 @@ class TitleMatcher:
 
     def passages(self, form: str) -> tuple[int, ...]:
         """Return the passages with this title form, in corpus order."""
-        return self._tables.forms[form]
+        return tuple(self._tables.form_passages[self._tables.position[form]].tolist())
 
     def rarity(self, words: Iterable[str]) -> float:
         """Return how rare the rarest word is among the corpus's phrases, in [0, 1]."""
@@ -219,41 +175,34 @@ class TitleMatcher:
 
     def match(self, key: str) -> TitleMatch | None:
         """Return the title that the name with this `phrase_key` stands for; ties go by spelling."""
-        at = self._tables.forms.keys_.find(key)
-        return TitleMatch(key, float(self._tables.sure[at])) if at >= 0 else self._close(key)
+        at = self._tables.position.get(key)
+        return self._close(key) if at is None else TitleMatch(key, float(self._tables.sure[at]))
 
     def _find_links(self, passage: int) -> tuple[TitleLink, ...]:
         """Return every mention in a passage of something that another passage is about, in reading order."""
-        forms = self._tables.forms
-        own, found = {forms.keys_.strings[i] for i in self._tables.own[passage].tolist()}, []
+        own, found = {self._tables.forms[i] for i in self._tables.passage_forms[passage].tolist()}, []
         for sentence in self._graph.sentences_of(passage).tolist():
             for phrase in self._graph.phrases_of(sentence).tolist():
                 key = self._graph.phrase_keys[phrase]
                 match = self.match(key) if key and key not in own else None
-                if match and match.form not in own and forms[match.form] != (passage,):
+                if match and match.form not in own and self.passages(match.form) != (passage,):
                     found.append(TitleLink(sentence, phrase, match))
         return tuple(found)
 
     def _corrected(self, word: str) -> str:
         """Return the title word that a misspelt one means: one letter off, two from eight letters on; else the word."""
         words = self._tables.words
-        at = words.keys_.find(word)
-        if len(word) < 5 or not word.isalpha() or at >= 0:
+        if len(word) < 5 or not word.isalpha() or word in self._tables.word_position:
             return word
         limit = 1 if len(word) < 8 else 2
         best, distance = word, limit + 1
-        for other in self._beginning_with(word[0]):
+        first, last = (bisect_left(words, mark) for mark in (word[0], chr(ord(word[0]) + 1)))
+        for other in words[first:last]:
             if abs(len(other) - len(word)) <= limit:
                 between = Levenshtein.distance(word, other, score_cutoff=limit)
                 if between < distance:
                     best, distance = other, between
         return best
-
-    def _beginning_with(self, letter: str) -> Iterator[str]:
-        """Yield the words of titles that begin with a letter, in order."""
-        words = self._tables.words
-        first, last = (bisect_left(words.keys_.strings, mark) for mark in (letter, chr(ord(letter) + 1)))
-        return iter(words.keys_.strings[first:last])
 
     def _closest(self, key: str) -> TitleMatch | None:
         words, tables = content(key.split()), self._tables
@@ -271,7 +220,7 @@ class TitleMatcher:
         for i in np.flatnonzero(is_near)[np.argsort(-alike[is_near], kind="stable")].tolist():
             if best and alike[i] < -best[0] - _ALMOST:
                 break
-            form, own = tables.forms.keys_.strings[int(candidates[i])], float(theirs[i])
+            form, own = tables.forms[int(candidates[i])], float(theirs[i])
             exact = sum(weights[word] for word in content(form.split()) if word in weights)
             jaccard = exact / (total + own - exact)
             if jaccard >= self._min_jaccard and exact >= self._min_overlap * min(total, own):
@@ -299,9 +248,32 @@ class TitleMatcher:
         return shared
 
     def _forms_with(self, word: str) -> np.ndarray:
-        at = self._tables.words.keys_.find(word)
-        return self._tables.words.lists[at] if at >= 0 else np.zeros(0, dtype=np.int32)
+        at = self._tables.word_position.get(word)
+        return np.zeros(0, dtype=np.int32) if at is None else self._tables.word_forms[at]
 
     def _rarity(self, word: str) -> float:
-        at = self._graph.names.words.find(word)
-        return rarity_of(int(self._graph.names.counts[at]) if at >= 0 else 0, self._tables.num_sentences)
+        return rarity_of(self._graph.word_counts.get(word, 0), self._tables.num_sentences)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Parts and sections of documents, for each passage."""
+
+    following: np.ndarray  # (num_passages,) int32, the next part of its document; -1: there is none
+    sections: np.ndarray  # (num_passages,) int32, from 1: the first heading of its document; 0: there is none
+
+
+def layout_of(passages: Sequence[Passage]) -> Layout:
+    """Find parts by their ids (`DOCUMENT#3` follows `DOCUMENT#2`) and sections by their titles."""
+    parts = {p.id: i for i, p in enumerate(passages) if "#" in p.id}
+    following, sections = (np.full(len(passages), value, dtype=np.int32) for value in (-1, 0))
+    numbers: dict[tuple[str, str], int] = {}
+    for id_, position in parts.items():
+        document, _, number = id_.rpartition("#")
+        after = f"{document}#{int(number) + 1}" if number.isdecimal() and len(number) < 10 else ""
+        following[position] = parts.get(after, -1)
+    for position, passage in enumerate(passages):
+        heading, is_path, _ = passage.title.partition(PATH)
+        if is_path:
+            sections[position] = numbers.setdefault((document_of(passage.id), heading), len(numbers) + 1)
+    return Layout(following, sections)

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.files import digest
+from gnnrag.arrays import Lists
 from gnnrag.config import TreeConfig
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ConfigError
+from gnnrag.io import digest
 
 _BLOCK = 1024  # rows of one product: the similarities of a block, not of all pairs, are in memory
 _DECIMALS = 5  # cosines are compared at this precision, which the rounding of a product does not reach
@@ -276,10 +277,10 @@ class SummaryTree:
     """
 
     num_leaves: int
-    layers: tuple[np.ndarray, ...]  # ascending node numbers of each; layer 0 holds the leaves
-    children: tuple[np.ndarray, ...]  # of each summary, ascending node numbers
+    layers: Lists  # ascending node numbers of each; layer 0 holds the leaves
+    children: Lists  # of each summary, ascending node numbers
     tokens: np.ndarray  # (num_nodes,) lengths
-    texts: tuple[str, ...]  # the summaries
+    texts: Sequence[str]  # the summaries
     vectors: np.ndarray  # (num_summaries, dim) float32 unit rows
     _leaves: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
@@ -299,32 +300,6 @@ class SummaryTree:
         if node not in self._leaves:
             self._leaves[node] = np.unique(np.concatenate([self.leaves(int(c)) for c in self.below(node)]))
         return self._leaves[node]
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return everything but texts and vectors as arrays."""
-        return {
-            "num_leaves": np.array(self.num_leaves),
-            "tokens": self.tokens,
-            "layer_bounds": np.cumsum([0, *map(len, self.layers)]),
-            "layers": np.concatenate(self.layers).astype(np.int64),
-            "child_bounds": np.cumsum([0, *map(len, self.children)]),
-            "children": np.concatenate([np.zeros(0, np.int64), *self.children]).astype(np.int64),
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Any], texts: Sequence[str], vectors: np.ndarray) -> SummaryTree:
-        """Read back what `to_arrays` returned; ArtefactError where the parts contradict one another."""
-        layers, children = (
-            _split(arrays["layers"], arrays["layer_bounds"]),
-            _split(arrays["children"], arrays["child_bounds"]),
-        )
-        leaves, tokens = int(arrays["num_leaves"]), arrays["tokens"]
-        tree = cls(leaves, layers, children, tokens, tuple(texts), vectors)
-        counts = {len(children), len(texts), len(vectors), len(tokens) - leaves}
-        upward = all(len(c) and c.min() >= 0 and c.max() < leaves + i for i, c in enumerate(children))
-        if len(counts) != 1 or not upward:
-            raise ArtefactError("the summary tree contradicts itself; delete the index and build it again")
-        return tree
 
 
 def build_tree(
@@ -356,9 +331,9 @@ def build_tree(
         layers.append(nodes)
         said, children = [*said, *summaries], [*children, *members]
         tokens, vectors = [*tokens, *lengths.tolist()], [*vectors, made.vectors]
-    texts_made, vectors_made = tuple(said[len(texts) :]), np.concatenate(vectors)
+    lists = [Lists.of([row.tolist() for row in rows]) for rows in (layers, children)]
     counts = np.array(tokens, dtype=np.int64)
-    return SummaryTree(len(texts), tuple(layers), tuple(children), counts, texts_made, vectors_made)
+    return SummaryTree(len(texts), *lists, counts, said[len(texts) :], np.concatenate(vectors))
 
 
 def _join(one: Layer, other: Layer) -> Layer:
@@ -369,7 +344,3 @@ def _join(one: Layer, other: Layer) -> Layer:
         [*one.names, *other.names],
         np.concatenate([one.tokens, other.tokens]),
     )
-
-
-def _split(flat: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, ...]:
-    return tuple(flat[a:b] for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))

@@ -8,62 +8,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from gnnrag.common.tables import map_array
+from gnnrag.arrays import get_json, get_vectors, put_json
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.index.embedder import Embedder
-from gnnrag.io import Journal, digest, read_json, read_object
-from gnnrag.registry import INDEX_TASKS, resolve
+from gnnrag.io import Journal, digest, read_object
 from gnnrag.types import Passage
 
 T = TypeVar("T")
-Writer = Callable[[Path], dict[str, Any]]
-
-
-def put_json(path: Path, data: Any) -> None:
-    """Write JSON on one line."""
-    path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
-
-
-def put_lines(path: Path, lines: Iterable[str], end: str = "\n") -> None:
-    """Write lines."""
-    with path.open("w", encoding="utf-8", newline="\n") as out:
-        out.writelines(line + end for line in lines)
-
-
-def put_arrays(path: Path, **arrays: np.ndarray) -> None:
-    """Write arrays by name."""
-    np.savez(path, **arrays)  # type: ignore[arg-type]
-
-
-get_json = read_json
-
-
-def get_lines(path: Path) -> list[Any]:
-    """Read a JSON value from each line."""
-    with path.open("rb") as lines:
-        return [json.loads(line) for line in lines]
-
-
-def get_vectors(path: Path) -> np.ndarray:
-    """Map (n, dim) vectors as they were stored."""
-    return map_array(path.parent, path.stem)
-
-
-def get_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read arrays by name."""
-    with np.load(path, allow_pickle=False) as stored:
-        return dict(stored)
-
 
 @dataclass
 class Context:
@@ -76,11 +37,13 @@ class Context:
     read: Callable[[str], Any]  # the value of another artefact
     progress: Callable[[int], None] = field(default=lambda n: None)
     remarks: list[str] = field(default_factory=list)  # what a person should know of what was made
+    settings: str = ""  # digest of what decides the artefact that is being made
 
     @cached_property
     def tasks(self) -> Any:
         """Who runs the writers (`gnnrag.roles.writers.tasks.IndexTasks`): summaries, reports, extraction by a model."""
-        return resolve("index.jobs", "jobs", INDEX_TASKS)(self.config, self.embedder)
+        tasks = import_module("gnnrag.roles.writers.tasks")  # by name: the index knows no role
+        return tasks.IndexTasks(self.config, self.embedder)
 
     @cached_property
     def hashes(self) -> list[str]:
@@ -125,14 +88,14 @@ class Context:
         journal.close()
         return [values[key] for key in keys]
 
-    def embedded(
-        self, name: str, keys: Sequence[str], texts: Callable[[list[int]], list[str]],
-        progress: Callable[[int], None] = lambda n: None,
+    def embed(
+        self, name: str, strings: Sequence[str], progress: Callable[[int], None] | None = None
     ) -> tuple[np.ndarray, int]:
-        """Embed each distinct string once, resumably: (len(keys), dim) float32, and how many were new.
+        """Embed each distinct string once, resumably: (len(strings), dim) rows, and how many were new.
 
         Vectors of strings that the newest artefact `name` has, by the same embedder, are taken from there.
-        """  # fmt: skip
+        """
+        keys, progress = [digest(text) for text in strings], progress or self.progress_of(len(strings))
         embedder = self.embedder()
 
         def read(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
@@ -141,20 +104,20 @@ class Context:
             return dict(zip(get_json(folder / KEYS), get_vectors(folder / VECTORS), strict=True))
 
         def compute(positions: list[int]) -> list[Any]:
-            rows = embedder.encode(texts(positions))
+            rows = embedder.encode([strings[i] for i in positions])
             return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in rows]
 
         known: dict[str, Any] = self.earlier(name, read, {})
         settings = hashlib.sha256(embedder.identity.encode()).hexdigest()
         values = self.cached(f"{name}-vectors", settings, keys, known, compute, embedder.block, progress)
         rows = [np.frombuffer(base64.b64decode(v), "<f4") if isinstance(v, str) else v for v in values]
-        out = np.stack(rows).astype(np.float32, copy=False) if rows else np.zeros((0, 0), np.float32)
-        return out, len(set(keys) - known.keys())
+        vectors = np.stack(rows).astype(np.float32, copy=False) if rows else np.zeros((0, 0), np.float32)
+        return vectors, len(set(keys) - known.keys())
 
-    def put_vectors(self, folder: Path, keys: Sequence[str], vectors: np.ndarray) -> None:
-        """Write vectors so that `embedded` finds them again."""
+    def put_vectors(self, folder: Path, strings: Sequence[str], vectors: np.ndarray) -> None:
+        """Write vectors so that `embed` finds them again."""
         np.save(folder / VECTORS, vectors)
-        put_json(folder / KEYS, list(keys))
+        put_json(folder / KEYS, [digest(text) for text in strings])
 
     def forget(self, name: str) -> None:
         """Delete the journals of an artefact that is there, unless a model wrote what is in them."""
@@ -180,26 +143,48 @@ RECORD, CACHE, KEYS, VECTORS = "record.json", ".cache", "keys.json", "vectors.np
 class Stage:
     """What makes one artefact: a pure function of its settings and of what it needs."""
 
-    name: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]]
-    sections: ClassVar[tuple[str, ...]] = ()  # of the settings, that only such artefacts read: `graph`, ...
+    name: str
+    needs: tuple[str, ...]
+    sections: tuple[str, ...] = ()  # of the settings, that only such artefacts read: `graph`, ...
+    version = 1  # of the code: artefacts of another one are made anew
 
-    @classmethod
-    def needs_for(cls, config: IndexConfig) -> tuple[str, ...]:
+    def needs_for(self, config: IndexConfig) -> tuple[str, ...]:
         """Return the artefacts that it is made of under these settings."""
-        return cls.needs
+        return self.needs
 
     def settings(self, context: Context) -> Any:
-        """Return JSON data that, with the keys of `needs`, decides the artefact."""
-        raise NotImplementedError
+        """Return JSON data that, with the version and the keys of `needs`, decides the artefact."""
 
-    def build(self, context: Context, settings: str) -> Writer:
-        """Compute the artefact and return the function that writes it into an empty folder."""
+    def build(self, context: Context, folder: Path) -> dict[str, Any]:
+        """Compute the artefact and write it into an empty folder; returns counts for its record."""
         raise NotImplementedError
 
     def load(self, folder: Path) -> Any:
         """Read it back."""
         raise NotImplementedError
+
+
+class StringVectors(Stage):
+    """A vector per string of another artefact."""
+
+    what: str  # what the strings are, for the record
+
+    def strings(self, context: Context) -> Sequence[str]:
+        """Return the strings, in the order of the rows."""
+        return getattr(context.read(self.needs[0]), self.what)
+
+    def settings(self, context: Context) -> Any:
+        return context.embedder().identity
+
+    def build(self, context: Context, folder: Path) -> dict[str, Any]:
+        strings = self.strings(context)
+        vectors, computed = context.embed(self.name, strings)
+        context.put_vectors(folder, strings, vectors.astype(np.float16))
+        return {self.what: len(vectors), "computed": computed}
+
+    def load(self, folder: Path) -> np.ndarray:
+        """Return (number of strings, dim) float32."""
+        return get_vectors(folder / VECTORS).astype(np.float32)
 
 
 def read_artefact(folder: Path, load: Callable[[Path], T]) -> T:

@@ -88,6 +88,7 @@ def update_index(
     Raises DataError: an id to remove is not in the index, or two passages to add share an id. ArtefactError: no index.
     """
     check_passages(root, add)
+    Index(root, caller)  # before the lock, which would make the folder
     with exclusive_lock(root / ".writer.lock", f"index {root}", WAIT_S):
         return _update(root, add, remove, progress, documents, caller, may_empty)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from gnnrag.common.files import digest
-from gnnrag.common.tables import Lists
+from gnnrag import arrays
+from gnnrag.arrays import Lists, get_json, get_vectors, put_json
 from gnnrag.graphs.communities import Communities, find_communities
 from gnnrag.graphs.tree import Layer, SummaryTree, build_tree, check_tree_config
-from gnnrag.index.artefacts import Context, Stage, Writer, get_arrays, get_json, get_vectors, put_arrays, put_json
+from gnnrag.index.artefacts import VECTORS, Context, Stage
 from gnnrag.index.reports import (
     OldReports,
     Report,
@@ -28,6 +28,7 @@ from gnnrag.index.reports import (
     read_reports,
     write_reports,
 )
+from gnnrag.io import digest
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import ReportDraft, ReportTask, SummaryTask
 
@@ -40,22 +41,15 @@ class TreeStage(Stage):
     Those of texts seen before are kept; clusters are computed anew, so the tree equals that of a rebuild.
     """
 
-    name: ClassVar[str] = "tree"
-    needs: ClassVar[tuple[str, ...]] = ("passages", "embeddings")
-    sections: ClassVar[tuple[str, ...]] = ("tree", "writers.summary")
-    version = 1
+    name = "tree"
+    needs = ("passages", "embeddings")
+    sections = ("tree", "writers.summary")
+    version = 2
 
     def settings(self, context: Context) -> Any:
-        """See `Stage`."""
-        return [
-            self.version,
-            asdict(context.config.tree),
-            context.embedder().identity,
-            context.tasks.identity("summary"),
-        ]
+        return [asdict(context.config.tree), context.embedder().identity, context.tasks.identity("summary")]
 
-    def build(self, context: Context, settings: str) -> Writer:
-        """See `Stage`."""
+    def build(self, context: Context, folder: Path) -> dict[str, Any]:
         config = context.config.tree
         check_tree_config(config)
         work = _Summaries(context)
@@ -64,21 +58,16 @@ class TreeStage(Stage):
         leaves = Layer(context.read("embeddings"), hashes, hashes, tokens)
         tree = build_tree(leaves, texts, config, work.summarise, work.embed, estimate_tokens)
 
-        def write(folder: Path) -> dict[str, Any]:
-            put_arrays(folder / "tree.npz", **tree.to_arrays())
-            context.put_vectors(folder, [digest(text) for text in tree.texts], tree.vectors)
-            content = {"made_with": work.made_with, "keys": work.keys, "texts": tree.texts}
-            put_json(folder / "summaries.json", content)
-            layers = [len(nodes) for nodes in tree.layers]
-            spent = context.tasks.record("summary")
-            return {"layers": layers, "summaries": tree.num_summaries, **work.counts, **spent}
-
-        return write
+        arrays.save(folder, "tree", replace(tree, vectors=None))
+        context.put_vectors(folder, tree.texts, tree.vectors)
+        put_json(folder / "summaries.json", {"made_with": work.made_with, "keys": work.keys, "texts": tree.texts})
+        layers = [len(nodes) for nodes in tree.layers]
+        spent = context.tasks.record("summary")
+        return {"layers": layers, "summaries": tree.num_summaries, **work.counts, **spent}
 
     def load(self, folder: Path) -> SummaryTree:
         """Return the tree."""
-        written, vectors = get_json(folder / "summaries.json")["texts"], get_vectors(folder / "vectors.npy")
-        return SummaryTree.from_arrays(get_arrays(folder / "tree.npz"), written, vectors)
+        return replace(arrays.load(folder, "tree", SummaryTree), vectors=get_vectors(folder / VECTORS))
 
 
 class _Summaries:
@@ -108,9 +97,7 @@ class _Summaries:
 
     def embed(self, texts: list[str]) -> np.ndarray:
         """Return the unit vectors of summaries, (n, dim) float32."""
-        keys = [digest(text) for text in texts]
-        progress = self._progress(len(keys))
-        vectors, computed = self.context.embedded(TreeStage.name, keys, lambda at: [texts[i] for i in at], progress)
+        vectors, computed = self.context.embed(TreeStage.name, texts, self._progress(len(texts)))
         self.counts["embedded"] += computed
         return vectors
 
@@ -140,36 +127,27 @@ _REPORTS_AT_ONCE = 256  # offline reports between two writes of the journal
 class CommunityStage(Stage):
     """The hierarchy of communities: a function of the knowledge graph."""
 
-    name: ClassVar[str] = "communities"
-    needs: ClassVar[tuple[str, ...]] = ("knowledge",)
-    sections: ClassVar[tuple[str, ...]] = ("communities",)
-    version = 1
+    name = "communities"
+    needs = ("knowledge",)
+    sections = ("communities",)
+    version = 2
 
     def settings(self, context: Context) -> Any:
-        """See `Stage`."""
         c = context.config.communities
-        return [self.version, c.profile, c.algorithm, c.max_cluster_size, c.resolution, c.randomness]
+        return [c.profile, c.algorithm, c.max_cluster_size, c.resolution, c.randomness]
 
-    def build(self, context: Context, settings: str) -> Writer:
-        """See `Stage`."""
-        c = context.config.communities
-        rules = (c.profile, c.algorithm, c.max_cluster_size, c.resolution, c.randomness)
-        found = find_communities(context.read("knowledge"), *rules)
+    def build(self, context: Context, folder: Path) -> dict[str, Any]:
+        found = find_communities(context.read("knowledge"), *self.settings(context))
 
-        def write(folder: Path) -> dict[str, Any]:
-            arrays, keys = found.to_data()
-            put_arrays(folder / "communities.npz", **arrays)
-            put_json(folder / "keys.json", keys)
-            members = np.unique(found.members.values)
-            depth = int(found.levels.max(initial=-1)) + 1
-            counts = {"communities": len(found), "levels": depth, "buckets": int(found.is_bucket.sum())}
-            return {**counts, "entities in one": len(members)}
-
-        return write
+        arrays.save(folder, "communities", found)
+        members = np.unique(found.members.values)
+        depth = int(found.levels.max(initial=-1)) + 1
+        counts = {"communities": len(found), "levels": depth, "buckets": int(found.is_bucket.sum())}
+        return {**counts, "entities in one": len(members)}
 
     def load(self, folder: Path) -> Communities:
         """Return the communities."""
-        return Communities.from_data(get_arrays(folder / "communities.npz"), get_json(folder / "keys.json"))
+        return arrays.load(folder, "communities", Communities)
 
 
 class ReportStage(Stage):
@@ -179,19 +157,17 @@ class ReportStage(Stage):
     changed, until a later build with `reports=rebuild`.
     """
 
-    name: ClassVar[str] = "reports"
-    needs: ClassVar[tuple[str, ...]] = ("communities", "knowledge")
-    sections: ClassVar[tuple[str, ...]] = ("communities", "writers.report")
+    name = "reports"
+    needs = ("communities", "knowledge")
+    sections = ("communities", "writers.report")
     version = 2
 
     def settings(self, context: Context) -> Any:
-        """See `Stage`."""
         c = context.config.communities
         made_by = [self._writer(context), context.embedder().identity]
         return [*made_by, c.report_words, c.report_tokens, c.reports, c.vector_level]
 
-    def build(self, context: Context, settings: str) -> Writer:
-        """See `Stage`."""
+    def build(self, context: Context, folder: Path) -> dict[str, Any]:
         communities: Communities = context.read("communities")
         made_by = digest(self._writer(context))
 
@@ -208,17 +184,13 @@ class ReportStage(Stage):
         position: dict[str, int] = {}
         rows = Lists.of([[position.setdefault(s, len(position)) for s in row] for row in texts])
         strings = list(position)
-        keys = [digest(text) for text in strings]
-        matrix, new = context.embedded(self.name, keys, lambda at: [strings[i] for i in at])
+        matrix, new = context.embed(self.name, strings, lambda n: None)
 
-        def write(folder: Path) -> dict[str, Any]:
-            write_reports(folder, Reports(reports, matrix, rows), made_by)
-            context.put_vectors(folder, keys, matrix.astype(np.float16))
-            counts = {"reports": len(reports), "made": made, "reused": len(reports) - made}
-            stale = sum(r.stale for r in reports)
-            return {**counts, "stale": stale, "sentences": len(keys), "computed": new, **context.tasks.record("report")}
-
-        return write
+        write_reports(folder, Reports(reports, matrix, rows), made_by)
+        context.put_vectors(folder, strings, matrix.astype(np.float16))
+        counts = {"reports": len(reports), "made": made, "reused": len(reports) - made}
+        stale = sum(r.stale for r in reports)
+        return {**counts, "stale": stale, "sentences": len(strings), "computed": new, **context.tasks.record("report")}
 
     def load(self, folder: Path) -> Reports:
         """Return the reports."""

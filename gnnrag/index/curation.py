@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
-from gnnrag.common.files import digest
+from gnnrag.arrays import get_json, put_json
 from gnnrag.errors import ConfigError, DataError, NotGivenError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
-from gnnrag.index.artefacts import Context, get_json, put_json, unit_rows
+from gnnrag.index.artefacts import Context, unit_rows
 from gnnrag.index_config import A_FILE
+from gnnrag.io import digest
 from gnnrag.roles.writers.base import UNSURE, CurateTask, SummaryTask, TypesTask
 from gnnrag.text.sentences import count_words
 
@@ -37,14 +38,14 @@ class Curation:
     merges: list[Merge] = field(default_factory=list)  # undo log of entity resolution
     decisions: dict[str, Any] = field(default_factory=dict)  # results of writers by hash of task and writer
     names: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float16))  # (n, dim) of resolution_text
-    keys: list[str] = field(default_factory=list)  # hashes of those texts
+    texts: list[str] = field(default_factory=list)  # those texts
     types: Counter[str] = field(default_factory=Counter)  # how many entities have each type of the schema
     summarised: int = 0  # how many descriptions were too long
     computed: int = 0  # how many decisions were new
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Write `curation.json` and the vectors, unless nothing was decided or compared; returns counts."""
-        if not self.decisions and not self.keys:
+        if not self.decisions and not self.texts:
             return {}
         decisions = dict(sorted(self.decisions.items()))
         content = {"merges": [asdict(merge) for merge in self.merges], "decisions": decisions}
@@ -79,10 +80,8 @@ class Curator:
 
     def _resolve(self, graph: KnowledgeGraph, threshold: float) -> list[Merge]:
         texts = [resolution_text(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
-        identity = self.context.embedder().identity
-        self.done.keys = [digest([identity, text]) for text in texts]
-        rows, _ = self.context.embedded(STAGE, self.done.keys, lambda at: [texts[i] for i in at])
-        self.done.names = rows.astype(np.float16)
+        rows, _ = self.context.embed(STAGE, texts, lambda n: None)
+        self.done.texts, self.done.names = texts, rows.astype(np.float16)
         clusters = candidate_clusters(graph, unit_rows(self.done.names), threshold)
         tasks = [
             CurateTask(tuple((graph.names[i], graph.names[i], graph.types[i], graph.descriptions[i]) for i in cluster))

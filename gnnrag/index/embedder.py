@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gnnrag.common.devices import device_named, has_gpu
-from gnnrag.common.files import digest, file_digest, read_json
 from gnnrag.config import EmbedderConfig
+from gnnrag.devices import device_named, has_gpu
 from gnnrag.errors import ArtefactError, ConfigError, NotGivenError
 from gnnrag.index_config import A_FOLDER
+from gnnrag.io import digest, file_digest, read_json
 
 
 def open_encoder(model: str, device: str) -> Any:

@@ -2,60 +2,46 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from gnnrag.common.files import digest
-from gnnrag.common.tables import Lists
+from gnnrag import arrays
+from gnnrag.arrays import Lists, get_lines, get_vectors, put_lines
 from gnnrag.config import IndexConfig
-from gnnrag.errors import ConfigError, DataError, LLMError
-from gnnrag.extract.base import Extraction, Extractor, make_extractor
+from gnnrag.errors import DataError, LLMError
+from gnnrag.extract import make_extractor
+from gnnrag.extract.base import Extraction, Extractor
 from gnnrag.extract.rules import is_titled
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph, hubs_of_everything
 from gnnrag.graphs.synonyms import find_synonyms
-from gnnrag.index.artefacts import (
-    Context,
-    Stage,
-    Writer,
-    get_arrays,
-    get_json,
-    get_lines,
-    get_vectors,
-    put_arrays,
-    put_json,
-    put_lines,
-    unit_rows,
-)
+from gnnrag.index.artefacts import VECTORS, Context, Stage, unit_rows
 from gnnrag.index.curation import Curator, curation_settings
+from gnnrag.io import digest
 from gnnrag.text.analyse import PassageText
 
 
 class ExtractionStage(Stage):
     """Entities and triples of each passage."""
 
-    name: ClassVar[str] = "extraction"
-    needs: ClassVar[tuple[str, ...]] = ("passages", "text")
-    sections: ClassVar[tuple[str, ...]] = ("extract", "writers.triples")
+    name = "extraction"
+    needs = ("passages", "text")
+    sections = ("extract", "writers.triples")
 
-    @staticmethod
-    def needs_for(config: IndexConfig) -> tuple[str, ...]:
+    def needs_for(self, config: IndexConfig) -> tuple[str, ...]:
         """Only the offline extractor reads sentences and phrases."""
         return ("passages", "text") if config.extract.method == "offline" else ("passages",)
 
     def settings(self, context: Context) -> Any:
-        """See `Stage`."""
         return _extractor(context).identity
 
-    def build(self, context: Context, settings: str) -> Writer:
-        """See `Stage`."""
+    def build(self, context: Context, folder: Path) -> dict[str, Any]:
         extractor = _extractor(context)
         reads_text = "text" in self.needs_for(context.config)
         texts = context.read("text") if reads_text else [PassageText((), ())] * len(context.passages)
@@ -67,13 +53,13 @@ class ExtractionStage(Stage):
             return [None if e is None else e.to_json() for e in found]
 
         def read(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
-            rows = get_lines(folder / "records.jsonl") if record["settings"] == settings else []
+            rows = get_lines(folder / "records.jsonl") if record["settings"] == context.settings else []
             return {key: value for key, value in rows if value is not None}
 
         known = context.earlier(self.name, read, {})
         # What a model wrote is worth keeping often; what rules find, seldom.
         batch = extractor.batch_size
-        values = context.cached(self.name, settings, hashes, known, compute, batch, context.progress)
+        values = context.cached(self.name, context.settings, hashes, known, compute, batch, context.progress)
 
         _refuse_failures(values, extractor.max_failed)
         if context.config.extract.path and all(value is None for value in values):
@@ -81,20 +67,17 @@ class ExtractionStage(Stage):
             problem = f"holds no record of any passage; the passages are called {shown}, ..."
             raise DataError(context.config.extract.path, f"{problem} See data/README.md for what a row must hold")
 
-        def write(folder: Path) -> dict[str, Any]:
-            rows = zip(hashes, values, strict=True)
-            put_lines(folder / "records.jsonl", (json.dumps(row, ensure_ascii=False) for row in rows))
-            found = [v for v in values if v is not None]
-            return {
-                "entities": sum(len(v["entities"]) for v in found),
-                "triples": sum(len(v["triples"]) for v in found),
-                **{name: n for name in ("relations", "hyperedges") if (n := sum(len(v.get(name, ())) for v in found))},
-                "malformed triples": sum(v["malformed"] for v in found),
-                "passages without a record": len(values) - len(found),
-                **extractor.record,
-            }
-
-        return write
+        rows = zip(hashes, values, strict=True)
+        put_lines(folder / "records.jsonl", rows)
+        found = [v for v in values if v is not None]
+        return {
+            "entities": sum(len(v["entities"]) for v in found),
+            "triples": sum(len(v["triples"]) for v in found),
+            **{name: n for name in ("relations", "hyperedges") if (n := sum(len(v.get(name, ())) for v in found))},
+            "malformed triples": sum(v["malformed"] for v in found),
+            "passages without a record": len(values) - len(found),
+            **extractor.record,
+        }
 
     def load(self, folder: Path) -> list[Extraction]:
         """Return one Extraction per passage; an empty one where nothing is known."""
@@ -133,68 +116,58 @@ class EntityKnowledge:
     @cached_property
     def statement_facts(self) -> Lists:
         """The facts of each statement, ascending."""
-        of = np.arange(len(self.graph.facts)) if self.fact_statements is None else self.fact_statements
-        sizes = np.bincount(of, minlength=len(self.statement_vectors))
-        return Lists(np.concatenate([[0], np.cumsum(sizes)]), np.argsort(of, kind="stable"))
+        facts = np.arange(len(self.graph.facts))
+        of = facts if self.fact_statements is None else self.fact_statements
+        return Lists.grouped(of, facts, len(self.statement_vectors))
 
 
 class EntityGraphStage(Stage):
     """The entity graph, and the vectors of its strings as float16: those of strings seen before are kept."""
 
-    name: ClassVar[str] = "entity_graph"
-    needs: ClassVar[tuple[str, ...]] = ("extraction",)
-    sections: ClassVar[tuple[str, ...]] = ("graph",)
-    version = 3
+    name = "entity_graph"
+    needs = ("extraction",)
+    sections = ("graph",)
+    version = 4
 
     def settings(self, context: Context) -> Any:
-        """See `Stage`."""
         graph = context.config.graph
         rules = [graph.norm, graph.fact_text, graph.synonym_threshold, graph.synonym_max]
-        return [self.version, context.embedder().identity, *rules]
+        return [context.embedder().identity, *rules]
 
-    def build(self, context: Context, settings: str) -> Writer:
-        """See `Stage`."""
+    def build(self, context: Context, folder: Path) -> dict[str, Any]:
         config, found = context.config.graph, context.read("extraction")
         style = _style(config.fact_text, found)
         graph = build_entity_graph([passage.as_triples() for passage in found], config.norm)
         position: dict[str, int] = {}
         rows = [position.setdefault(fact_string(fact, style), len(position)) for fact in graph.facts]
         strings = [*graph.entities, *position]
-        keys, progress = [digest(text) for text in strings], context.progress_of(len(strings))
-        vectors, computed = context.embedded(self.name, keys, lambda at: [strings[i] for i in at], progress)
+        vectors, computed = context.embed(self.name, strings)
         halves = vectors.astype(np.float16)
         names = unit_rows(halves[: graph.num_entities])
         near = find_synonyms(graph.entities, names, config.synonym_threshold, config.synonym_max)
         graph = replace(graph, synonyms=near.pairs, similarities=near.cosines)
 
-        def write(folder: Path) -> dict[str, Any]:
-            relations = sorted({fact[1] for fact in graph.facts})
-            number = {relation: i for i, relation in enumerate(relations)}
-            names = np.array([number[fact[1]] for fact in graph.facts], dtype=np.int32)
-            statements = {"fact_relations": names, "fact_statements": np.array(rows, dtype=np.int32)}
-            put_arrays(folder / "graph.npz", **graph.to_arrays(), **statements)
-            context.put_vectors(folder, keys, halves)
-            content: dict[str, Any] = {"style": style, "num_passages": graph.num_passages}
-            content |= {"entities": graph.entities, "relations": relations}
-            put_json(folder / "strings.json", content)
-            counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
-            return {**counts, "synonyms": len(near.cosines), "computed": computed}
-
-        return write
+        arrays.save(folder, "graph", graph)
+        arrays.save(folder, "statements", Statements(np.array(rows, dtype=np.int32), style == "statement"))
+        context.put_vectors(folder, strings, halves)
+        counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
+        return {**counts, "synonyms": len(near.cosines), "computed": computed}
 
     def load(self, folder: Path) -> EntityKnowledge:
         """Return the graph with its vectors."""
-        content = get_json(folder / "strings.json")
-        entities, relations = tuple(content["entities"]), content["relations"]
-        arrays = get_arrays(folder / "graph.npz")
-        names, rows = arrays.pop("fact_relations"), arrays.pop("fact_statements")
-        ends = arrays["fact_entities"].tolist()
-        facts = tuple((entities[h], relations[r], entities[t]) for (h, t), r in zip(ends, names.tolist(), strict=True))
-        graph = EntityGraph(content["num_passages"], entities, facts, **arrays).check()
-        vectors = unit_rows(get_vectors(folder / "vectors.npy"))
-        names, others = vectors[: len(entities)], vectors[len(entities) :]
-        return EntityKnowledge(graph, names, others, rows, content["style"] == "statement")
+        graph = arrays.load(folder, "graph", EntityGraph)
+        graph = replace(graph, facts=[tuple(fact) for fact in graph.facts])  # type: ignore[misc]
+        statements, vectors = arrays.load(folder, "statements", Statements), unit_rows(get_vectors(folder / VECTORS))
+        names, others = vectors[: graph.num_entities], vectors[graph.num_entities :]
+        return EntityKnowledge(graph, names, others, statements.of_facts, statements.is_sentences)
 
+
+@dataclass(frozen=True)
+class Statements:
+    """What is embedded of facts."""
+
+    of_facts: np.ndarray  # (num_facts,) int32, the statement of each
+    is_sentences: bool
 
 
 def _style(fact_text: str, found: Sequence[Extraction]) -> str:
@@ -205,14 +178,10 @@ def _style(fact_text: str, found: Sequence[Extraction]) -> str:
 
 
 def fact_string(fact: Triple, style: str) -> str:
-    """Return what is embedded of a fact: its tuple, its words, or head and sentence; ConfigError: unknown style."""
+    """Return what is embedded of a fact: its tuple, its words (plain), or head and sentence (statement)."""
     if style == "tuple":
         return str(fact)
-    if style == "plain":
-        return " ".join(fact)
-    if style == "statement":
-        return f"{fact[0]}: {fact[1]}"
-    raise ConfigError(f"index.graph.fact_text={style!r}: allowed are auto, tuple, plain, statement")
+    return " ".join(fact) if style == "plain" else f"{fact[0]}: {fact[1]}"
 
 
 Table = Literal["entities", "names", "relations", "hyperedges"]
@@ -223,24 +192,21 @@ TABLES: tuple[Table, ...] = ("entities", "names", "relations", "hyperedges")
 class KnowledgeStage(Stage):
     """Entities, relations and hyperedges: a fold over what was extracted from each passage."""
 
-    name: ClassVar[str] = "knowledge"
-    needs: ClassVar[tuple[str, ...]] = ("extraction",)
-    sections: ClassVar[tuple[str, ...]] = ("knowledge", "writers.curator", "writers.types", "writers.summary")
-    version = 3
+    name = "knowledge"
+    needs = ("extraction",)
+    sections = ("knowledge", "writers.curator", "writers.types", "writers.summary")
+    version = 4
 
-    @staticmethod
-    def needs_for(config: IndexConfig) -> tuple[str, ...]:
+    def needs_for(self, config: IndexConfig) -> tuple[str, ...]:
         """Sentences are read only where they become hyperedges."""
         reads_text = config.extract.method != "kb" and config.knowledge.hyperedges in ("auto", "sentences")
         return ("extraction", "text") if reads_text else ("extraction",)
 
     def settings(self, context: Context) -> Any:
-        """See `Stage`."""
         knowledge = context.config.knowledge
-        return [self.version, knowledge.match, knowledge.hyperedges, *curation_settings(context)]
+        return [knowledge.match, knowledge.hyperedges, *curation_settings(context)]
 
-    def build(self, context: Context, settings: str) -> Writer:
-        """See `Stage`."""
+    def build(self, context: Context, folder: Path) -> dict[str, Any]:
         config, sentences = context.config.knowledge, None
         if "text" in self.needs_for(context.config):
             sentences = [text.sentences for text in context.read("text")]
@@ -252,25 +218,19 @@ class KnowledgeStage(Stage):
         graph = curator.run(context.read("extraction"))
         context.remarks += _hub_remarks(graph)
 
-        def write(folder: Path) -> dict[str, Any]:
-            arrays, strings = graph.to_data()
-            put_arrays(folder / "graph.npz", **arrays)
-            put_json(folder / "strings.json", strings)
-            counts = {"entities": graph.num_entities, "relations": graph.num_relations}
-            counts |= {"hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
-            counts |= curator.done.write(folder)
-            if curator.done.keys:
-                context.put_vectors(folder, curator.done.keys, curator.done.names)
-            for writer in ("curator", "types", "summary") if curator.done.decisions else ():
-                counts |= context.tasks.record(writer)
-            return counts
-
-        return write
+        arrays.save(folder, "graph", graph)
+        counts = {"entities": graph.num_entities, "relations": graph.num_relations}
+        counts |= {"hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
+        counts |= curator.done.write(folder)
+        if curator.done.texts:
+            context.put_vectors(folder, curator.done.texts, curator.done.names)
+        for writer in ("curator", "types", "summary") if curator.done.decisions else ():
+            counts |= context.tasks.record(writer)
+        return counts
 
     def load(self, folder: Path) -> KnowledgeGraph:
         """Return the graph."""
-        strings = get_json(folder / "strings.json")
-        return KnowledgeGraph.from_data(get_arrays(folder / "graph.npz"), strings)
+        return arrays.load(folder, "graph", KnowledgeGraph)
 
 
 def _hub_remarks(graph: KnowledgeGraph) -> list[str]:
@@ -304,38 +264,29 @@ class KnowledgeVectors:
 class KnowledgeVectorStage(Stage):
     """The vectors of entities, names, relations and hyperedges; those of strings seen before are kept."""
 
-    name: ClassVar[str] = "knowledge_vectors"
-    needs: ClassVar[tuple[str, ...]] = ("knowledge",)
-    sections: ClassVar[tuple[str, ...]] = ("knowledge",)
+    name = "knowledge_vectors"
+    needs = ("knowledge",)
+    sections = ("knowledge",)
     version = 1
 
     def settings(self, context: Context) -> Any:
-        """See `Stage`."""
-        return [self.version, context.embedder().identity]
+        return [context.embedder().identity]
 
-    def build(self, context: Context, settings: str) -> Writer:
-        """See `Stage`."""
+    def build(self, context: Context, folder: Path) -> dict[str, Any]:
         texts = table_texts(context.read("knowledge"))
         position: dict[str, int] = {}
         rows = {name: [position.setdefault(t, len(position)) for t in texts[name]] for name in TABLES}
         strings = list(position)
-        keys = [digest(s) for s in strings]
-        progress = context.progress_of(len(strings))
-        vectors, computed = context.embedded(self.name, keys, lambda at: [strings[i] for i in at], progress)
+        vectors, computed = context.embed(self.name, strings)
 
-        def write(folder: Path) -> dict[str, Any]:
-            context.put_vectors(folder, keys, vectors.astype(np.float16))
-            arrays = {name: np.array(values, dtype=np.int32) for name, values in rows.items()}
-            put_arrays(folder / "rows.npz", **arrays)
-            return {"strings": len(strings), "computed": computed}
-
-        return write
+        context.put_vectors(folder, strings, vectors.astype(np.float16))
+        np.savez(folder / "rows.npz", **{name: np.array(values, dtype=np.int32) for name, values in rows.items()})
+        return {"strings": len(strings), "computed": computed}
 
     def load(self, folder: Path) -> KnowledgeVectors:
         """Return the vectors as float32."""
-        matrix, rows = get_vectors(folder / "vectors.npy").astype(np.float32), get_arrays(folder / "rows.npz")
-        return KnowledgeVectors(matrix, rows)
-
+        with np.load(folder / "rows.npz") as rows:
+            return KnowledgeVectors(get_vectors(folder / VECTORS).astype(np.float32), dict(rows))
 
 
 def table_texts(graph: KnowledgeGraph) -> dict[Table, list[str]]:

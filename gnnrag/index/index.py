@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gnnrag.arrays import get_lines, put_json, put_lines
 from gnnrag.config import IndexConfig, RoleConfig, read_plain, to_plain
 from gnnrag.errors import ArtefactError, ConfigError, NotGivenError, nearest
-from gnnrag.index.artefacts import RECORD, Context, put_json, put_lines, read_artefact
+from gnnrag.index.artefacts import RECORD, Context, read_artefact
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.stages import STAGES
+from gnnrag.index_config import WRITERS
 from gnnrag.io import digest, exclusive_lock, read_object, write_folder, write_json
 from gnnrag.metrics.replies import WARN, by_writer, remarks
-from gnnrag.registry import WRITERS
 from gnnrag.text.analyse import question_phrases, resolve_language
 from gnnrag.types import Passage
 
 if TYPE_CHECKING:
     from gnnrag.graphs.hierarchy import HierarchyGraph
     from gnnrag.graphs.knowledge import KnowledgeGraph
-    from gnnrag.graphs.layout import Layout
-    from gnnrag.graphs.titles import TitleMatcher
+    from gnnrag.graphs.titles import Layout, TitleMatcher
     from gnnrag.index.graph_stages import EntityKnowledge, KnowledgeVectors
     from gnnrag.index.lexical import BM25
     from gnnrag.index.nearest import Nearest
@@ -109,7 +108,7 @@ class Index:
                 self._keys[name] = known  # to compute it may take loading a model, or knowing its address
                 return known
             needs = [self.key(need) for need in STAGES[name].needs_for(self.config)]
-            self._keys[name] = digest([digest([name, STAGES[name].settings(self._context)]), needs])
+            self._keys[name] = digest([self._settings(name), needs])
             if known != self._keys[name]:
                 write_json(self.root / KEYS, {**read_object(self.root / KEYS), memo: self._keys[name]})
         return self._keys[name]
@@ -121,21 +120,24 @@ class Index:
         own = {s: plain["writers"][s.removeprefix("writers.")] if "." in s else plain[s] for s in sorted(sections)}
         return digest([name, own, self.manifest["passages"]])
 
+    def _settings(self, name: str) -> str:
+        """Return a digest of what decides an artefact, apart from what it is made of."""
+        return digest([name, STAGES[name].version, STAGES[name].settings(self._context)])
+
     def _make(self, name: str, folder: Path) -> None:
         for need in STAGES[name].needs_for(self.config):
             if need != "passages" and not self.has(need):
                 self._make(need, self.root / f"{need}-{self.key(need)[:16]}")
         context, total, started = self._context, len(self.passages), time.perf_counter()
-        settings = digest([name, STAGES[name].settings(context)])
+        context.settings = self._settings(name)
         context.progress = lambda done: self.progress(name, done, total)
         context.remarks.clear()
         self.progress(name, 0, total)
-        write = STAGES[name].build(context, settings)
 
         def whole(new: Path) -> dict[str, Any]:
-            counts = write(new)
+            counts = STAGES[name].build(context, new)
             facts = {"seconds": round(time.perf_counter() - started, 3), "made": time.time(), "counts": counts}
-            made_by = {"settings": settings, "needs": list(STAGES[name].needs_for(self.config))}
+            made_by = {"settings": context.settings, "needs": list(STAGES[name].needs_for(self.config))}
             embedder = {"embedder": self.embedder.identity} if "embedder" in vars(self) else {}
             put_json(new / RECORD, {**made_by, **embedder, **facts})
             return counts
@@ -179,11 +181,7 @@ class Index:
         """The corpus, in index order."""
         path = self.root / f"passages-{self.manifest['passages'][:16]}.jsonl"
 
-        def read(file: Path) -> list[Passage]:
-            with file.open("rb") as lines:
-                return [Passage(**json.loads(line)) for line in lines]
-
-        return read_artefact(path, read)
+        return read_artefact(path, lambda file: [Passage(**row) for row in get_lines(file)])
 
     @cached_property
     def ids(self) -> Sequence[str]:
@@ -339,7 +337,7 @@ def write_passages(root: Path, passages: Sequence[Passage]) -> str:
     if not path.is_file():
         root.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(".new")
-        put_lines(new, (json.dumps(row, ensure_ascii=False) for row in rows))
+        put_lines(new, rows)
         new.rename(path)
     return key
 

@@ -11,13 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.tables import Keys, map_array, put_arrays_apart
-from gnnrag.errors import ArtefactError
+from gnnrag.arrays import get_json, put_json
 
 K1, B = 1.5, 0.75
-
-# What `fit` writes, and a stranger's file may not change.
-_FIXED = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_dtype": "int32", "backend": "numpy"}
 
 _IMPORTING = threading.Lock()  # two threads that hide JAX at once would put it back once too often
 
@@ -79,37 +75,17 @@ class BM25:
 
     def save(self, folder: Path) -> None:
         """Write into a folder."""
-        self.model.vocab_dict = {}  # as JSON, millions of terms take seconds to open
+        self.model.vocab_dict = {}  # the terms are kept below
         self.model.save(str(folder / "bm25"), show_progress=False)
-        terms = self.terms if isinstance(self.terms, Keys) else Keys.of(self.terms)
-        terms.save(folder, "terms")
-        put_arrays_apart(folder, lengths=self.lengths)
+        put_json(folder / "terms.json", self.terms)
+        np.save(folder / "lengths.npy", self.lengths)
 
     @classmethod
     def load(cls, folder: Path) -> BM25:
-        """Read what `save` wrote. Raises ArtefactError where its parts do not belong together."""
-        bm25s = _library()
-        if not (folder / "lengths.npy").exists():
-            raise ArtefactError(f"{folder} is of an earlier version; bring it up to date: gnnrag index build CONFIG")
+        """Read what `save` wrote."""
         how = {"allow_pickle": False, "mmap": True, "load_vocab": False, "show_progress": False}
-        model = bm25s.BM25.load(str(folder / "bm25"), override_params=_FIXED, **how)
-        lengths, terms = map_array(folder, "lengths"), Keys.load(folder, "terms")
-        data, rows, starts = (model.scores[name] for name in ("data", "indices", "indptr"))
-        fits = (
-            model.scores["num_docs"] == max(len(lengths), 1)
-            and (lengths.ndim, lengths.dtype) == (1, np.int32)
-            and all(part.ndim == 1 and part.dtype.kind in "fi" for part in (data, rows, starts))
-            and (starts[0], starts[-1]) == (0, len(data))
-            and len(rows) == len(data)
-            and (np.diff(starts) >= 0).all()
-            and rows.min(initial=0) >= 0
-            and rows.max(initial=0) < model.scores["num_docs"]
-            and len(terms) < len(starts)
-            and np.isfinite(data).all()
-        )
-        if not fits:
-            raise ArtefactError(f"BM25 index {folder}: its parts do not belong together; build the index again")
-        return cls(model, terms, lengths)
+        model = _library().BM25.load(str(folder / "bm25"), **how)
+        return cls(model, get_json(folder / "terms.json"), np.load(folder / "lengths.npy"))
 
 
 def tokenise(texts: Sequence[str]) -> list[list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.tables import map_array, put_arrays_apart
+from gnnrag.arrays import get_vectors
 
 FLAT_UP_TO = 200_000  # vectors: fewer are all compared
 _CENTRES = 1024
@@ -40,7 +40,8 @@ def write_lists(folder: Path, vectors: np.ndarray) -> None:
         codes[start : start + _ROWS] = np.rint(rows * scale).clip(-128, 127) + 128
     order = np.argsort(owners, kind="stable").astype(np.int32)
     sizes = np.bincount(owners, minlength=len(centres)).astype(np.int64)
-    put_arrays_apart(folder, centres=centres, list_sizes=sizes, list_order=order, codes=codes[order])
+    for name, array in (("centres", centres), ("list_sizes", sizes), ("list_order", order), ("codes", codes[order])):
+        np.save(folder / f"{name}.npy", array)
 
 
 class Nearest:
@@ -53,7 +54,8 @@ class Nearest:
         self._searcher: Any = None
         if folder is None:
             return
-        centres, sizes, order, codes = (map_array(folder, n) for n in ("centres", "list_sizes", "list_order", "codes"))
+        paths = [folder / f"{name}.npy" for name in ("centres", "list_sizes", "list_order", "codes")]
+        centres, sizes, order, codes = map(get_vectors, paths)
         self._centres: Any = faiss.IndexFlatIP(dim)
         self._centres.add(np.ascontiguousarray(centres, dtype=np.float32))
         kind = faiss.ScalarQuantizer.QT_8bit_direct_signed

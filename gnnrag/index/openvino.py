@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from gnnrag.common.files import copy_file
 from gnnrag.errors import ConfigError
 
 
@@ -79,4 +79,4 @@ def _save(network: Any, path: Path, ov: Any) -> None:
     with TemporaryDirectory() as work:
         ov.save_model(network, Path(work) / "model.xml", compress_to_fp16=False)
         for ending in (".bin", ".xml"):
-            copy_file((Path(work) / "model.xml").with_suffix(ending), path.with_suffix(ending))
+            copyfile((Path(work) / "model.xml").with_suffix(ending), path.with_suffix(ending))

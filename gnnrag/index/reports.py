@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +12,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from gnnrag.common.tables import Lists
-from gnnrag.errors import ArtefactError
+from gnnrag.arrays import Lists, get_lines, get_vectors, put_json, put_lines
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.leiden import hash_of
-from gnnrag.index.artefacts import get_arrays, get_lines, get_vectors, put_arrays, put_json, put_lines
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.text.sentences import split_sentences
@@ -220,41 +217,29 @@ def draft_to_json(draft: ReportDraft) -> list[Any]:
 
 
 def draft_from_json(row: Sequence[Any]) -> ReportDraft:
-    """Return the report. Raises ArtefactError where the row is none."""
-    try:
-        title, summary, findings, rating, reason, flags = row
-        read = tuple(Finding(s, e, tuple(sources)) for s, e, sources in findings)
-        return ReportDraft(title, summary, read, rating, reason, tuple(flags))
-    except (TypeError, ValueError) as error:
-        raise ArtefactError(f"reports: a row is damaged ({error}); rebuild the index") from error
+    """Return the report."""
+    title, summary, findings, rating, reason, flags = row
+    read = tuple(Finding(s, e, tuple(sources)) for s, e, sources in findings)
+    return ReportDraft(title, summary, read, rating, reason, tuple(flags))
 
 
 def write_reports(folder: Path, reports: Reports, made_by: str) -> None:
     """Write an artefact; `made_by` says which writer made it."""
-    rows = ([r.key, draft_to_json(r.draft), r.dirty_ratio] for r in reports.items)
-    put_lines(folder / "reports.jsonl", (json.dumps(row, ensure_ascii=False) for row in rows))
-    indptr = np.cumsum([0, *(len(r.names) for r in reports.items)])
-    columns = {
-        name: np.concatenate([np.zeros(0, np.uint64), *(getattr(r, name) for r in reports.items)])
-        for name in ("names", "states")
-    }
-    put_arrays(folder / "members.npz", indptr=indptr, **columns)
-    put_arrays(folder / "sentences.npz", indptr=reports.sentences.indptr, values=reports.sentences.values)
+    members = ([r.names.tolist(), r.states.tolist()] for r in reports.items)
+    rows = ([r.key, draft_to_json(r.draft), r.dirty_ratio, *of] for r, of in zip(reports.items, members, strict=True))
+    put_lines(folder / "reports.jsonl", rows)
+    np.savez(folder / "sentences.npz", indptr=reports.sentences.indptr, values=reports.sentences.values)
     put_json(folder / "made_by.json", made_by)
 
 
 def read_reports(folder: Path) -> Reports:
-    """Read an artefact. Raises ArtefactError where its files do not belong together."""
-    rows, arrays = get_lines(folder / "reports.jsonl"), get_arrays(folder / "members.npz")
-    indptr, names, states = (arrays[n] for n in ("indptr", "names", "states"))
-    at = Lists(**get_arrays(folder / "sentences.npz"))
-    matrix = get_vectors(folder / "vectors.npy").astype(np.float32)
-    spans = list(zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True))
+    """Read an artefact."""
     items = [
-        Report(key, draft_from_json(row), dirty, names[a:b], states[a:b])
-        for (key, row, dirty), (a, b) in zip(rows, spans, strict=True)
+        Report(key, draft_from_json(row), dirty, np.array(names, np.uint64), np.array(states, np.uint64))
+        for key, row, dirty, names, states in get_lines(folder / "reports.jsonl")
     ]
-    return Reports(tuple(items), matrix, at)
+    with np.load(folder / "sentences.npz") as stored:
+        return Reports(items, get_vectors(folder / "vectors.npy").astype(np.float32), Lists(**stored))
 
 
 def member_hashes(graph: KnowledgeGraph) -> tuple[np.ndarray, np.ndarray]:

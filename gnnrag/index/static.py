@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from gnnrag.common.files import digest, write_atomic
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
+from gnnrag.io import digest, write_atomic
 
 VERSION = 1  # of the algorithm: another one has other vectors
 DIM = 256

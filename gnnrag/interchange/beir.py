@@ -6,10 +6,10 @@ import csv
 from collections import defaultdict
 from pathlib import Path
 
-from gnnrag.common.files import write_atomic, write_jsonl
 from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import DataError
+from gnnrag.io import write_atomic, write_jsonl
 from gnnrag.types import Passage, Question
 
 _HEAD = "query-id\tcorpus-id\tscore"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import networkx as nx
 import numpy as np
 
-from gnnrag.common.files import write_atomic
 from gnnrag.index.index import Index
+from gnnrag.io import write_atomic
 
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData

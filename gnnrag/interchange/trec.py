@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
-from gnnrag.common.files import write_atomic
+from gnnrag.io import write_atomic
 from gnnrag.types import Prediction, Question
 
 

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import Ge
 from tqdm import tqdm
 
-from gnnrag.common.files import Journal, file_digest, read_journal, read_json, write_json, write_jsonl
 from gnnrag.config import to_plain
 from gnnrag.errors import BudgetError, ConfigError
+from gnnrag.io import Journal, file_digest, read_journal, read_json, write_json, write_jsonl
 from gnnrag.judge.answers import JudgedRun, draw, load_data, read_run
 from gnnrag.judge.tasks import (
     CRITERIA,

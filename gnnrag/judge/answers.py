@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from gnnrag.common.files import file_digest, read_journal
-from gnnrag.common.records import recorded_data
-from gnnrag.config import EvaluateConfig
+import yaml  # type: ignore[import-untyped]
+
+from gnnrag.config import DataConfig, EvaluateConfig, read_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.io import file_digest, interpreting, read_journal
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.metrics.long_answers import cut
 from gnnrag.run.evaluate import load_questions_for
@@ -96,7 +97,9 @@ def load_data(runs: Sequence[JudgedRun]) -> Dataset:
     Raises ConfigError where the runs' questions differ, DataError where the data are not those of the runs.
     """
     first = runs[0]
-    settings = recorded_data(first.path, "give runs that gnnrag evaluate made")
+    with interpreting(first.path / "config.yaml", "give runs that gnnrag evaluate made"):
+        section = yaml.safe_load((first.path / "config.yaml").read_text("utf-8"))["data"]
+        settings = read_plain(DataConfig, {f.name: section[f.name] for f in fields(DataConfig) if f.name in section})
     data = load_questions_for(EvaluateConfig(data=settings))
     for run in runs:
         if set(run.answers) != set(first.answers) or run.inputs["questions"] != first.inputs["questions"]:

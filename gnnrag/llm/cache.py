@@ -17,8 +17,7 @@ from typing import Any
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.base import Backend, Reply, Request
-from gnnrag.parts import build
-from gnnrag.registry import BACKENDS, resolve
+from gnnrag.parts import build, make_part
 
 logger = logging.getLogger(__name__)
 _APPLICATION_ID = 0x676E6E72  # "gnnr": tells our file from any other SQLite database
@@ -133,6 +132,6 @@ def with_model(name: str, settings: Any, model: str | None) -> Any:
 def open_backend(where: str, name: str, settings: Any, cache: str | None) -> Backend:
     """Return a model, behind the response cache in file `cache` unless None; `where` names the setting in errors."""
     if settings is None:
-        settings = resolve(where, name, BACKENDS)()
+        settings = make_part("llm", name, {}, where)
     backend: Backend = build("llm", settings)
     return CachedBackend(backend, cache) if cache and name != "scripted" else backend

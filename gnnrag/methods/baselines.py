@@ -38,7 +38,7 @@ class Single(Method):
     answer: Literal["retriever", "reader"] = "retriever"
 
     role_names = ()
-    channels = property(lambda self: frozenset(CHANNELS[self.channel]))
+    asked_channels = property(lambda self: frozenset(CHANNELS[self.channel]))
 
     async def propose(self, state: State) -> list[Query]:
         """The question, in each channel."""

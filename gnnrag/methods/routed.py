@@ -2,21 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
-from gnnrag.methods.base import Method, Route, RouteConfig, State, choose_route, read_route
-from gnnrag.parts import build, is_part, part
-from gnnrag.registry import METHODS, resolve
+from gnnrag.config import Choice, to_plain
+from gnnrag.errors import ConfigError
+from gnnrag.io import digest
+from gnnrag.methods.base import Method, State
+from gnnrag.parts import build, make_part, part
 from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
 
 RULES = {"thematic": "R1", "multi_hop": "R2", "passage_local": "R3"}
 Share = Annotated[float, Interval(ge=0, le=1)]
+
+
+@dataclass
+class RouteConfig:
+    """A method and a retriever by name, with the settings that differ from theirs."""
+
+    method: str = "single"
+    retriever: str | None = None  # null: the retriever of the run
+    method_settings: dict[str, Any] = field(default_factory=dict)
+    retriever_settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Route:
+    """A route with its settings checked."""
+
+    method: Choice
+    retriever: Choice | None  # None is the run's own
+    name: str | None  # what queries call the retriever by; routes with equal retriever and settings share it
+
+
+def read_route(route: RouteConfig, where: str) -> Route:
+    """Check a route's names and settings; `where` is its place in the config, for messages.
+
+    Raises ConfigError for an unknown part or setting, settings for the run's retriever, or a route to a routing method.
+    """
+    method = Choice(route.method, make_part("method", route.method, route.method_settings, f"{where}.method"))
+    if method.settings.is_router:
+        raise ConfigError(
+            f"{where}.method={route.method!r}: a routing method cannot be a route; name what it routes to"
+        )
+    if route.retriever is None:
+        if route.retriever_settings:
+            raise ConfigError(f"{where}.retriever_settings: name the retriever too, {where}.retriever=NAME")
+        return Route(method, None, None)
+    settings = make_part("retriever", route.retriever, route.retriever_settings, f"{where}.retriever")
+    is_plain = settings == make_part("retriever", route.retriever, {})
+    name = route.retriever if is_plain else f"{route.retriever}-{digest(to_plain(settings))[:6]}"
+    return Route(method, Choice(route.retriever, settings), name)
+
+
+def choose_route(probabilities: Mapping[str, float], thematic: float, multi_hop: float) -> str:
+    """Apply rules R1 to R3, the first that holds; a threshold above 1 switches its rule off."""
+    if probabilities.get("thematic", 0.0) >= thematic:
+        return "thematic"
+    return "multi_hop" if probabilities.get("multi_hop", 0.0) >= multi_hop else "passage_local"
 
 
 @part("method", "routed")
@@ -70,10 +118,7 @@ class Routed(Method):
         self.retrievers = {name: route.name for name, route in routes.items()}
 
     def _method(self, route: Route) -> Any:
-        cls = resolve("method", route.method.name, METHODS)
-        if is_part(cls):
-            return build("method", route.method.settings, index=self.index, roles=self.roles)
-        return cls(self.index, self.roles, route.method.settings)
+        return build("method", route.method.settings, index=self.index, roles=self.roles)
 
     def decide(self, routing: Routing) -> str:
         """Return the route of a question. A class that flat retrieval serves is out of reach."""

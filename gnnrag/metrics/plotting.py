@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import write_atomic
+from gnnrag.io import write_atomic
 
 
 def blank_axes() -> tuple[Any, Any]:

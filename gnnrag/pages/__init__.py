@@ -13,8 +13,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gnnrag.common.untrusted import printable, visible_json
-
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _SLOT = re.compile(r"__([A-Z]+)__")
 
@@ -25,7 +23,7 @@ def fill(template: str, title: str, style: str, script: str, slots: Mapping[str,
     `title` is plain text, `script` holds no `</script>`, `slots` are HTML safe where they stand (as `inert` makes it).
     """
     known = {
-        "TITLE": html.escape(printable(title)),
+        "TITLE": html.escape(title),
         "STYLE": style,
         "SCRIPT": script,
         "HASH": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
@@ -36,5 +34,5 @@ def fill(template: str, title: str, style: str, script: str, slots: Mapping[str,
 
 def inert(data: Any) -> str:
     """Return JSON that no HTML parser can take for anything but text."""
-    text = visible_json(json.dumps(data, ensure_ascii=False))
+    text = json.dumps(data, ensure_ascii=False)
     return "".join(_ESCAPES.get(c, c) for c in text)

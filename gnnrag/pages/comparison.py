@@ -17,11 +17,10 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from gnnrag.common.files import read_journal, read_object
-from gnnrag.common.untrusted import visible_json
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ArtefactError, ConfigError, DataError
+from gnnrag.io import read_journal, read_object
 from gnnrag.metrics.comparison import Comparison, Run
 from gnnrag.metrics.replies import described
 from gnnrag.pages import fill, inert
@@ -69,7 +68,7 @@ def _blocks(model: Model) -> Iterator[tuple[str, str]]:
 
 def packed(data: Any) -> str:
     """Return data as base64 of compressed JSON, the same bytes for the same data."""
-    plain = visible_json(json.dumps(data, ensure_ascii=False, separators=(",", ":"))).encode()
+    plain = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
     return base64.b64encode(gzip.compress(plain, 9, mtime=0)).decode("ascii")
 
 

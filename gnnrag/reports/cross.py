@@ -12,10 +12,10 @@ import yaml  # type: ignore[import-untyped]
 
 from gnnrag.common.files import digest, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.common.records import CROSS, folds_of, refuse_other
-from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
+from gnnrag.config import ROLES, EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
-from gnnrag.registry import ROLES
+from gnnrag.parts import has
 from gnnrag.run.evaluate import Observer, check_retriever, evaluate, load_questions_for, open_tracker, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
 from gnnrag.run.rundir import commit, read_predictions, trained_counts
@@ -56,8 +56,8 @@ def read_part(name: str, run: Path, data: Dataset) -> Part:
     Raises ConfigError where there is no such part or it is not trained, GnnragError where the training is unfinished,
     DataError where every checkpoint was trained on a question, or two folds report on it.
     """
-    if name != GNN and "tuned" not in ROLES.get(name, ()):
-        known = [GNN, *(role for role, forms in ROLES.items() if "tuned" in forms)]
+    if name != GNN and not has("role", f"{name}.tuned"):
+        known = [GNN, *(role for role in ROLES if has("role", f"{role}.tuned"))]
         raise ConfigError(f"{name}={run}: no such part is trained. {nearest(name, known)}")
     asked = {q.id for q in data.questions}
     checkpoints: dict[str, Path] = {}

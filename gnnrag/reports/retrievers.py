@@ -12,7 +12,7 @@ from typing import Any
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.registry import RETRIEVERS
+from gnnrag.parts import names
 from gnnrag.reports.tables import Row, Table, column_of
 from gnnrag.run.pipeline import Pipeline, check_fit
 from gnnrag.session import Session
@@ -40,14 +40,14 @@ def retriever_table(source: str | None, labels: Sequence[str]) -> Table:
 
 def fitting_retrievers() -> list[str]:
     """Return the retrievers that rank passages, in the registry's order."""
-    names = []
-    for name in RETRIEVERS:
+    fitting = []
+    for name in names("retriever"):
         try:
             check_fit(load_config(EvaluateConfig, None, [f"retriever={name}", "method=single"]))
         except ConfigError:
             continue
-        names.append(name)
-    return names
+        fitting.append(name)
+    return fitting
 
 
 def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int = 200) -> dict[str, float]:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import digest
 from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.fetch import advice
@@ -21,10 +20,10 @@ from gnnrag.errors import ConfigError, DataError, described
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.embedder import SHIPPED
 from gnnrag.index.index import Index, closure
+from gnnrag.io import digest
 from gnnrag.judge import judged_figures
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.metrics.replies import remarks
-from gnnrag.registry import METHODS, resolve
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped
 from gnnrag.reports.retrievers import time_retriever
 from gnnrag.reports.tables import Result, Row, Table, averages, row_config
@@ -41,7 +40,6 @@ def resolved(table: Table, row: Row, overrides: Sequence[str] = ()) -> EvaluateC
     try:
         check_fit(config)
         needed_stages(config)
-        resolve("method", config.method.name, METHODS).check_settings(config.method.settings)
     except ConfigError as error:
         raise ConfigError(f"{table.path or table.title}: row {row.name!r}: {error}") from error
     return config

@@ -24,13 +24,19 @@ from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session, ask_all
 from gnnrag.types import Query, Ranking
 
+Fact = tuple[str, str, str]
+_TOLERANCE = 1e-10
+RELEASED, SENTENCES = (5, 5), (2, 20)  # candidates and seeds; those for sentences were chosen on 2wiki's dev questions
+LEAST_QUERIES = 20  # fewer say nothing about a rate
+_MOST, _LONGEST = 100, 1000  # facts of a reply, and characters of one, that are compared with the candidates
+
 
 @dataclass(frozen=True, slots=True)
 class FactFilterTask:
     """Ask which candidate facts (head, relation, tail) help with a query (HippoRAG 2's recognition memory)."""
 
     query: str
-    facts: tuple[tuple[str, str, str], ...]
+    facts: tuple[Fact, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +45,6 @@ class FactsKept:
 
     kept: tuple[int, ...] = ()
     flags: tuple[str, ...] = ()
-
-
-Fact = tuple[str, str, str]
-_MOST, _LONGEST = 100, 1000  # facts of a reply, and characters of one, that are compared with the candidates
-_KEYS = ("fact", "facts", "fact_after_filter")
 
 
 @part("role", "fact_filter.prompted")
@@ -78,31 +79,27 @@ def read_facts(reply: str) -> list[Fact]:
     The released field marker `[[ ## fact_after_filter ## ]]` is optional; rows that are no triples are left out.
     """
     for data in json_objects(strip_thinking(reply), whole=True):
-        rows = next((data[key] for key in _KEYS if isinstance(data.get(key), list | tuple)), None)
-        if rows is not None:
-            facts = [tuple(map(str, row)) for row in rows if _is_fact(row)]
-            return facts[:_MOST]  # type: ignore[return-value]
+        for key in ("fact", "facts", "fact_after_filter"):
+            if isinstance(rows := data.get(key), list | tuple):
+                facts = [tuple(map(str, row)) for row in rows if _is_fact(row)]
+                return facts[:_MOST]  # type: ignore[return-value]
     raise MalformedError("no object with a list 'fact'")
+
+
+def _is_fact(row: Any) -> bool:
+    return isinstance(row, list | tuple) and len(row) == 3 and all(isinstance(x, str | int | float) for x in row)
 
 
 def nearest_fact(fact: Fact, candidates: Sequence[Fact], floor: float) -> int | None:
     """Return the first candidate most like `fact` (`difflib`, words without case); None where all are below `floor`."""
-    own = _joined(fact)[:_LONGEST]
-    scores = [1.0 if (other := _joined(c)) == own else _similarity(other, own) for c in candidates]
-    best = max(range(len(scores)), key=lambda i: (scores[i], -i))
+    wanted = _joined(fact)[:_LONGEST]
+    scores = [SequenceMatcher(None, _joined(c), wanted, autojunk=False).ratio() for c in candidates]
+    best = int(np.argmax(scores))
     return best if scores[best] >= floor else None
 
 
-def _is_fact(row: Any) -> bool:
-    return isinstance(row, list | tuple) and len(row) == 3 and all(isinstance(part, str | int | float) for part in row)
-
-
 def _joined(fact: Fact) -> str:
-    return " ".join(" ".join(part.casefold().split()) for part in fact)
-
-
-def _similarity(a: str, b: str) -> float:
-    return SequenceMatcher(None, a, b, autojunk=False).ratio()
+    return " ".join(" ".join(fact).casefold().split())
 
 
 @part("role", "fact_filter.offline")
@@ -116,25 +113,12 @@ class OfflineFactFilter(Role[FactFilterTask, FactsKept]):
         return FactsKept(tuple(range(len(task.facts))))
 
 
-RELEASED, SENTENCES = (5, 5), (2, 20)  # candidates and seeds; those for sentences were chosen on 2wiki's dev questions
-_TOLERANCE = 1e-10
-LEAST_QUERIES = 20  # fewer say nothing about a rate
-
-
 @dataclass(frozen=True)
-class Seeds:
-    """Kept facts of a query in order and seeded entities, best first; (position, weight), facts' in [0, 1]."""
+class Candidates:
+    """Statements near a query, best first, with their scores in [0, 1] and as a fact filter sees them."""
 
-    facts: tuple[tuple[int, float], ...] = ()
-    entities: tuple[tuple[int, float], ...] = ()
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    """Statements near a query, best first, with their scores and as a fact filter sees them."""
-
-    statements: tuple[int, ...] = ()
-    scores: tuple[float, ...] = ()
+    statements: Sequence[int] = ()
+    scores: Sequence[float] = ()
     shown: tuple[Triple, ...] = ()
 
 
@@ -145,47 +129,32 @@ class HippoRAG2Retriever(Retriever):
     The reset holds the entities of the facts nearest to the query, each weighed against how many passages know it, and
     every passage by its dense score. A query without seeds falls back to dense search (branch `dense_fallback`, else
     `ppr`). Where facts are sentences that join a head to many tails, the facts of one sentence are one candidate. The
-    role `fact_filter` is the recognition memory.
+    role `fact_filter` is the recognition memory. The settings are the released ones, but for facts that are sentences.
     """
 
     damping: float = 0.5  # probability of following an edge
     passage_weight: float = 0.05  # seed mass of the passage that dense search likes best
-    facts_k: int | None = None  # candidate facts of a query; null: 5; where facts are sentences, 2 sentences
-    seeds_k: int | None = None  # entities that are seeded; null: 5; where facts are sentences, 20
-    # candidates are filtered by the role `fact_filter` (offline: all are kept), or none are
-    filter: Literal["role", "none"] = "role"
-    # an entity of several kept facts takes their mean, or the last (before June 2025)
-    phrase_agg: Literal["mean", "last"] = "mean"
-    # no seeds; minmax: dense scores in [0, 1]; same_scale: PageRank from passages
+    facts_k: Annotated[int, Ge(1)] | None = None  # candidate facts of a query; null: 5; of sentences 2
+    seeds_k: Annotated[int, Ge(1)] | None = None  # entities that are seeded; null: 5; where facts are sentences, 20
+    filter: Literal["role", "none"] = "role"  # who filters the candidates: `fact_filter` (offline: keeps all), nobody
+    # of a query without seeds; minmax: dense scores in [0, 1]; same_scale: PageRank from the passages alone
     fallback_policy: Literal["minmax", "same_scale"] = "minmax"
     max_fallback_rate: float = 0.3  # an evaluation in which more queries than this fall back ends with an error
-    relation_factor: float = 2.0  # weight of a relation edge by its count; 1 undoes the released doubling
-    synonym_factor: float = 2.0  # weight of a synonym edge by its cosine
-    syn_overwrites: bool = True  # a synonym edge replaces the relation edge of its pair
-    # exact, auto: PageRank of the whole graph; fast: near the seeds (slower)
-    precision: Literal["auto", "exact", "fast"] = "auto"
 
     reads = ("entity_graph", "embeddings")
-
-    @property
-    def role_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The filter, where there is one."""
-        return ("fact_filter",) if self.filter == "role" else ()
+    role_names = property(lambda self: ("fact_filter",) if self.filter == "role" else ())
 
     def setup(self) -> None:
-        """Open what is searched."""
+        """Prepare the walk."""
         if self.fallback_policy == "same_scale" and self.passage_weight <= 0:
             raise ConfigError("retriever.fallback_policy=same_scale needs retriever.passage_weight above 0")
-        self._knowledge, self._graph = self.index.entity_graph, self.index.entity_graph.graph
-        facts_k, seeds_k = SENTENCES if self._knowledge.is_sentences else RELEASED
-        self._facts_k = facts_k if self.facts_k is None else self.facts_k
-        self._seeds_k = seeds_k if self.seeds_k is None else self.seeds_k
-        adjacency = self._graph.adjacency(self.relation_factor, self.synonym_factor, self.syn_overwrites)
-        precision = "exact" if self.precision == "auto" else self.precision
-        self._walk = PageRankOperator(adjacency, self.damping, precision)
-        self._filter: Any = self.roles["fact_filter"] if self.filter == "role" else None
+        self.knowledge, self.graph = self.index.entity_graph, self.index.entity_graph.graph
+        facts_k, seeds_k = SENTENCES if self.knowledge.is_sentences else RELEASED
+        self.num_facts = facts_k if self.facts_k is None else self.facts_k
+        self.num_seeds = seeds_k if self.seeds_k is None else self.seeds_k
+        self.walk = PageRankOperator(self.graph.adjacency(), self.damping)
         # Without a filter queries are batched over questions, which asking on behalf of one question is not.
-        self.asks_roles = self._filter is not None and not self._filter.keeps_all
+        self.asks_roles = self.filter == "role" and not self.roles["fact_filter"].keeps_all
 
     def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
         """Say that too many queries fell back: a model that cannot follow the filter's format makes it dense search."""
@@ -202,73 +171,63 @@ class HippoRAG2Retriever(Retriever):
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query, nothing filtered; scores are PageRank values, dense ones in a fallback."""
-        return self._rank(queries, self.link([query.text for query in queries]))
+        candidates = self.candidates([query.text for query in queries])
+        return self.rank(queries, [self.seeds(c, range(len(c.statements))) for c in candidates])
 
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
-        """Filter, then rank."""
-        return self._rank(queries, await self.link_for([query.text for query in queries], session))
-
-    async def link_for(self, texts: Sequence[str], session: Session) -> list[Seeds]:
-        """Return each query's kept facts and seeds; all are filtered at once, calls and flags go to the session."""
-        candidates = self._candidates(texts)
+        """Filter the candidates of all queries at once, then rank."""
+        candidates = self.candidates([query.text for query in queries])
         asked = [i for i, c in enumerate(candidates) if c.statements]
-        tasks = [FactFilterTask(texts[i], candidates[i].shown) for i in asked]
-        results: list[FactsKept] = await ask_all("fact_filter", self._filter, tasks, session)
-        kept = {i: result.kept for i, result in zip(asked, results, strict=True)}
-        return [self._seeds(c, kept.get(i, ())) for i, c in enumerate(candidates)]
+        tasks = [FactFilterTask(queries[i].text, candidates[i].shown) for i in asked]
+        replies: list[FactsKept] = await ask_all("fact_filter", self.roles["fact_filter"], tasks, session)
+        kept = {i: reply.kept for i, reply in zip(asked, replies, strict=True)}
+        return self.rank(queries, [self.seeds(c, kept.get(i, ())) for i, c in enumerate(candidates)])
 
-    def link(self, texts: Sequence[str]) -> list[Seeds]:
-        """Return each query's facts and seeds, nothing filtered; none where the index has no facts."""
-        return [self._seeds(c, range(len(c.statements))) for c in self._candidates(texts)]
-
-    def _rank(self, queries: Sequence[Query], linked: Sequence[Seeds]) -> list[Ranking]:
-        if not queries:
-            return []
-        scores = [min_max(row) for row in self.index.dense_scores([query.text for query in queries])]
-        walks = [i for i, seeds in enumerate(linked) if seeds.entities or self.fallback_policy == "same_scale"]
-        if walks:
-            reset = np.stack([self._reset(linked[i], scores[i]) for i in walks], axis=1)
-            solved = self._walk.solve(reset, _TOLERANCE, rows=slice(self._graph.num_entities, reset.shape[0]))
-            for i, column in zip(walks, solved.T, strict=True):
-                scores[i] = column
-        branches = ["ppr" if seeds.entities else "dense_fallback" for seeds in linked]
-        rows = zip(queries, scores, branches, strict=True)
-        return [rank_passages(s, self.index.ids, q.top_k, branch) for q, s, branch in rows]
-
-    def _candidates(self, texts: Sequence[str]) -> list[_Candidates]:
-        vectors, found = self._knowledge.statement_vectors, []
+    def candidates(self, texts: Sequence[str]) -> list[Candidates]:
+        """Return the statements nearest to each text; none where the index has no facts."""
+        vectors = self.knowledge.statement_vectors
         if not len(vectors) or not texts:
-            return [_Candidates() for _ in texts]
+            return [Candidates() for _ in texts]
+        out = []
         for vector in self.index.embedder.encode(texts, is_query=True):
             # One product a query: the rounding of a matrix-matrix product depends on the batch.
             scores = min_max(vectors @ vector)
-            best = best_positions(scores, self._facts_k).tolist()
-            found.append(_Candidates(tuple(best), tuple(scores[best].tolist()), tuple(map(self._shown, best))))
-        return found
+            best = best_positions(scores, self.num_facts).tolist()
+            out.append(Candidates(best, scores[best].tolist(), tuple(map(self._shown, best))))
+        return out
 
     def _shown(self, statement: int) -> Triple:
         """Return a statement as one fact; several tails are listed."""
-        facts = [self._graph.facts[f] for f in self._knowledge.statement_facts[statement].tolist()]
+        facts = [self.graph.facts[f] for f in self.knowledge.statement_facts[statement].tolist()]
         return (facts[0][0], facts[0][1], ", ".join(fact[2] for fact in facts))
 
-    def _seeds(self, candidates: _Candidates, kept: Sequence[int]) -> Seeds:
-        shares: defaultdict[int, list[float]] = defaultdict(list)
-        facts: list[tuple[int, float]] = []
-        for i in dict.fromkeys(kept):
-            score = candidates.scores[i]
-            for fact in self._knowledge.statement_facts[candidates.statements[i]].tolist():
-                facts.append((fact, score))
-                for entity in self._graph.fact_entities[fact].tolist():
-                    shares[entity].append(score / int(self._graph.passages_with[entity]))
-        is_mean = self.phrase_agg == "mean"
-        weights = {e: sum(row) / len(row) if is_mean else row[-1] for e, row in shares.items()}
-        best = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[: self._seeds_k]
-        return Seeds(tuple(facts), tuple((entity, weight) for entity, weight in best if weight > 0))
+    def seeds(self, candidates: Candidates, kept: Sequence[int]) -> dict[int, float]:
+        """Return the entities of the candidates kept, best first: each by the mean of what its facts give it.
 
-    def _reset(self, seeds: Seeds, dense: np.ndarray) -> np.ndarray:
-        """Return the reset of one query. Shape (num_entities + num_passages,), float64."""
-        reset = np.zeros(self._graph.num_entities + self._graph.num_passages)
-        reset[self._graph.num_entities :] = self.passage_weight * dense
-        for entity, weight in seeds.entities:
-            reset[entity] = weight
-        return reset
+        A fact gives each of its entities its score over the number of passages that know the entity.
+        """
+        shares: defaultdict[int, list[float]] = defaultdict(list)
+        for i in dict.fromkeys(kept):
+            for fact in self.knowledge.statement_facts[candidates.statements[i]].tolist():
+                for entity in self.graph.fact_entities[fact].tolist():
+                    shares[entity].append(candidates.scores[i] / int(self.graph.passages_with[entity]))
+        weights = {entity: sum(row) / len(row) for entity, row in shares.items()}
+        best = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[: self.num_seeds]
+        return {entity: weight for entity, weight in best if weight > 0}
+
+    def rank(self, queries: Sequence[Query], seeds: Sequence[Mapping[int, float]]) -> list[Ranking]:
+        """Rank the passages of each query, given the entities that are seeded."""
+        if not queries:
+            return []
+        scores = [min_max(row) for row in self.index.dense_scores([query.text for query in queries])]
+        walks = [i for i, row in enumerate(seeds) if row or self.fallback_policy == "same_scale"]
+        if walks:
+            reset = np.zeros((self.graph.num_entities + self.graph.num_passages, len(walks)))
+            for column, i in enumerate(walks):
+                reset[list(seeds[i]), column] = list(seeds[i].values())
+                reset[self.graph.num_entities :, column] = self.passage_weight * scores[i]
+            solved = self.walk.solve(reset, _TOLERANCE, rows=slice(self.graph.num_entities, None))
+            scores = [solved[:, walks.index(i)] if i in walks else row for i, row in enumerate(scores)]
+        branches = ["ppr" if row else "dense_fallback" for row in seeds]
+        rows = zip(queries, scores, branches, strict=True)
+        return [rank_passages(s, self.index.ids, q.top_k, branch) for q, s, branch in rows]

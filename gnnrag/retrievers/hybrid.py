@@ -38,7 +38,7 @@ class HybridRetriever(Retriever):
             raise ConfigError(f"retriever.settings.{min(unknown)}: no such part. {nearest(min(unknown), self.parts)}")
         if self.weights and len(self.weights) != len(self.parts):
             raise ConfigError(f"retriever.weights={self.weights}: give one weight for each of {self.parts}")
-        self.fused = [
+        self.fused: list[Any] = [
             make(find("retriever", name), self.settings.get(name, {}), f"retriever.settings.{name}")
             for name in self.parts
         ]

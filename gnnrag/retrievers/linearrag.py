@@ -6,14 +6,14 @@ Two entities that occur in one sentence stand for a relation; the index needs na
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Interval
 from scipy import sparse
 
 from gnnrag.common.tables import Lists
@@ -24,6 +24,13 @@ from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, min_max, rank_passages
 from gnnrag.types import Passage, Query, Ranking
+
+_TOLERANCE = 1e-10
+# Words of a question that ask for what passages say of a thing, for `attribute_boost`.
+_ASKED = "born birth where when located location founded founder died death nationality capital date year"
+_ATTRIBUTES = tuple(_ASKED.split())
+_TOKEN = re.compile(r"\w+")
+_YEAR = re.compile(r"\d{3,4}")
 
 
 @dataclass(frozen=True)
@@ -48,11 +55,6 @@ class RelationFreeGraph:
     phrases: np.ndarray  # (num_entities,) the first phrase of each, as a position in the hierarchy graph
     sentence_entities: Lists  # distinct entities of each sentence
     counts: sparse.csr_array  # (num_passages, num_entities) float64; how often a passage names an entity
-
-    @cached_property
-    def position(self) -> Mapping[str, int]:
-        """Name to entity."""
-        return {name: i for i, name in enumerate(self.names)}
 
     @cached_property
     def entity_sentences(self) -> Lists:
@@ -137,92 +139,73 @@ class Bridging:
 
         `cosines` are those of sentences and question. Shape (num_sentences,), float64.
         """
-        count, is_matrix = len(graph.names), self.search == "matrix"
-        found = Activation(np.zeros(count), np.zeros(count, np.int64), np.zeros(count))
+        count, first = len(graph.names), 0 if self.search == "matrix" else 1
+        active = Activation(np.zeros(count), np.zeros(count, np.int64), np.zeros(count))
+        used = np.zeros(len(cosines), dtype=bool)
         current = dict(seeds)
         entities, scores = np.array(list(current), dtype=np.int64), np.array(list(current.values()))
-        found.scores[entities] = found.weights[entities] = scores
-        found.tiers[entities] = first = 0 if is_matrix else 1
-        if is_matrix:  # two names of one entity spread twice
+        active.scores[entities] = active.weights[entities] = scores
+        active.tiers[entities] = first
+        if self.search == "matrix":  # two names of one entity spread twice
             scores = np.array([sum(score for entity, score in seeds if entity == one) for one in current])
-        state = _Round(self, graph, cosines, np.zeros(len(cosines), dtype=bool), found.weights)
-        spread = state.in_turn if self.search == "bfs" else state.at_once
+        spread = self._in_turn if self.search == "bfs" else self._at_once
         for tier in range(first + 1, first + 1 + self.rounds):
-            entities, scores = spread(entities, scores)
-            is_better = scores / tier > found.bonus[entities] if self.search == "best" else np.full(len(scores), True)
-            found.scores[entities[is_better]], found.tiers[entities[is_better]] = scores[is_better], tier
-        return found
+            entities, scores = spread(graph, cosines, used, active.weights, entities, scores)
+            better = scores / tier > active.bonus[entities] if self.search == "best" else np.full(len(scores), True)
+            active.scores[entities[better]], active.tiers[entities[better]] = scores[better], tier
+        return active
 
-
-@dataclass(frozen=True)
-class _Round:
-    """A round of spreading: from entities and their scores to those reached; marks sentences, adds to weights."""
-
-    rule: Bridging
-    graph: RelationFreeGraph
-    cosines: np.ndarray
-    used: np.ndarray
-    weights: np.ndarray
-
-    def in_turn(self, entities: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    # Both ways to spread mark the sentences `used`, add to the `weights` of entities, and return the entities that are
+    # reached with their scores.
+    def _in_turn(
+        self, graph: RelationFreeGraph, cosines: np.ndarray, used: np.ndarray, weights: np.ndarray,
+        entities: np.ndarray, scores: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """As released: the order of entities matters."""
         new: dict[int, float] = {}
         for entity, score in zip(entities.tolist(), scores.tolist(), strict=True):
-            if score < self.rule.threshold:
+            if score < self.threshold:
                 continue
-            own = self.graph.entity_sentences[entity]
-            own = own[~self.used[own]]
-            for sentence in own[np.argsort(-self.cosines[own], kind="stable")[: self.rule.top_k]].tolist():
-                self.used[sentence] = True
-                if (passed := score * self.cosines[sentence]) >= self.rule.threshold:
-                    for reached in self.graph.sentence_entities[sentence].tolist():
-                        self.weights[reached] += passed
+            sentences = graph.entity_sentences[entity]
+            sentences = sentences[~used[sentences]]
+            for sentence in sentences[np.argsort(-cosines[sentences], kind="stable")[: self.top_k]].tolist():
+                used[sentence] = True
+                if (passed := score * cosines[sentence]) >= self.threshold:
+                    for reached in graph.sentence_entities[sentence].tolist():
+                        weights[reached] += passed
                         new[reached] = passed
         return np.array(list(new), dtype=np.int64), np.array(list(new.values()))
 
-    def at_once(self, entities: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As sparse products: entities to their best sentences, these to their entities."""
-        is_matrix, members = self.rule.search == "matrix", self.graph.sentence_entities
-        sentences, passed = self._chosen(entities, scores)
-        sizes, reached = members.sizes[sentences], members.values[members.places(sentences)]
-        if is_matrix:
-            current = np.bincount(entities, scores, len(self.weights))
-            passed = np.bincount(np.repeat(np.arange(len(sentences)), sizes), current[reached], len(sentences))
-        self.used[sentences] = True
-        arrived = np.repeat(passed * self.cosines[sentences].clip(0.0), sizes)
-        if not is_matrix:
-            reached, arrived = reached[arrived >= self.rule.threshold], arrived[arrived >= self.rule.threshold]
-        total = np.bincount(reached, arrived, len(self.weights))
-        self.weights[:] += total
-        if not is_matrix:
+    def _at_once(
+        self, graph: RelationFreeGraph, cosines: np.ndarray, used: np.ndarray, weights: np.ndarray,
+        entities: np.ndarray, scores: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """As sparse products: entities to their best unused sentences, these to their entities."""
+        alive, lists = scores >= self.threshold, graph.entity_sentences
+        sentences = lists.values[lists.places(entities[alive])]
+        owners = np.repeat(np.arange(int(alive.sum())), lists.sizes[entities[alive]])
+        owners, sentences = owners[~used[sentences]], sentences[~used[sentences]]
+        order = np.lexsort((sentences, -cosines[sentences], owners))
+        owners, sentences = owners[order], sentences[order]
+        is_best = np.arange(len(owners)) - np.searchsorted(owners, owners) < self.top_k
+        chosen, row = np.unique(sentences[is_best], return_inverse=True)
+        members, passed = graph.sentence_entities, np.zeros(len(chosen))
+        np.maximum.at(passed, row, scores[alive][owners[is_best]])
+        sizes, reached = members.sizes[chosen], members.values[members.places(chosen)]
+        if self.search == "matrix":
+            current = np.bincount(entities, scores, len(weights))
+            passed = np.bincount(np.repeat(np.arange(len(chosen)), sizes), current[reached], len(chosen))
+        used[chosen] = True
+        arrived = np.repeat(passed * cosines[chosen].clip(0.0), sizes)
+        if self.search == "best":
+            reached, arrived = reached[arrived >= self.threshold], arrived[arrived >= self.threshold]
+        total: Any = np.bincount(reached, arrived, len(weights))
+        weights += total
+        if self.search == "best":
             total[:] = 0.0
             np.maximum.at(total, reached, arrived)
-        found = np.flatnonzero(total >= self.rule.threshold)
+        found = np.flatnonzero(total >= self.threshold)
         return found, total[found]
-
-    def _chosen(self, entities: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best unused sentences of entities above the threshold, and the highest score that chose each."""
-        is_alive, lists = scores >= self.rule.threshold, self.graph.entity_sentences
-        entities, scores = entities[is_alive], scores[is_alive]
-        sentences = lists.values[lists.places(entities)]
-        owners = np.repeat(np.arange(len(entities)), lists.sizes[entities])
-        owners, sentences = owners[~self.used[sentences]], sentences[~self.used[sentences]]
-        order = np.lexsort((sentences, -self.cosines[sentences], owners))
-        owners, sentences = owners[order], sentences[order]
-        is_best = np.arange(len(owners)) - np.searchsorted(owners, owners) < self.rule.top_k
-        chosen, row = np.unique(sentences[is_best], return_inverse=True)
-        passed = np.zeros(len(chosen))
-        np.maximum.at(passed, row, scores[owners[is_best]])
-        return chosen, passed
-
-
-_TOLERANCE = 1e-10
-# Words of a question that ask for what passages say of a thing, for `attribute_boost`.
-_ASKED = "born birth where when located location founded founder died death nationality capital date year"
-_ATTRIBUTES = tuple(_ASKED.split())
-_TOKEN = re.compile(r"\w+")
-_YEAR = re.compile(r"\d{3,4}")
-Seeds = list[tuple[int, float]]
 
 
 @part("retriever", "linearrag")
@@ -243,47 +226,47 @@ class LinearRAGRetriever(Retriever):
     a share of the seed mass that does not grow with the corpus, and d(p) a power, both chosen on the train questions of
     hotpotqa and 2wiki (Recall@5 .818 and .909; .745 and .922 with half of the mass and power 1); only passages of one
     title or file are neighbours (gold passages lie side by side in benchmarks). Unlike the release, a passage's number
-    is counted, not embedded, and names are phrases of the index, not spaCy's.
+    is counted, not embedded, and names are phrases of the index, not spaCy's. The numbers are those of the released
+    command line.
     """
 
-    profile: Literal["fixed", "released"] = "fixed"  # fixed, or released with its defects
+    profile: Literal["fixed", "released"] = "fixed"  # released: with its defects
     max_iterations: Annotated[int, Ge(1)] = 3  # rounds of spreading, and one
     iteration_threshold: float = 0.4  # least activation that is passed on or taken in
     top_k_sentence: Annotated[int, Ge(1)] = 3  # sentences of an entity in one round
-    # best, bfs or matrix, see `Bridging`; null: best, released bfs
-    search: Literal["best", "bfs", "matrix"] | None = None
+    search: Literal["best", "bfs", "matrix"] | None = None  # see `Bridging`; null: best, released bfs
     passage_ratio: Annotated[float, Ge(0)] = 2.0  # of a passage's cosine against the bonus of its active entities
     passage_weight: Annotated[float, Ge(0)] = 0.05  # released: factor on the seeds of passages
-    passage_share: Annotated[float, Ge(0), Lt(1)] = 0.7  # fixed: share of the seed mass that passages have
-    # fixed: exponent on a passage's cosine in [0, 1]: larger trusts the first few more
-    passage_power: Annotated[float, Ge(0)] = 4.0
+    passage_share: Annotated[float, Interval(ge=0, lt=1)] = 0.7  # fixed: share of the seed mass that passages have
+    passage_power: Annotated[float, Ge(0)] = 4.0  # fixed: exponent on a cosine in [0, 1]: larger trusts the first more
     seed_floor: float = 0.7  # fixed: a name that is less like any entity than this seeds none
     damping: float = 0.5  # probability of following an edge
-    # joined passages: none, all neighbours, of one document; null: that, released all
+    # joined passages: neighbours of one document, all neighbours, or none; null: document, released all
     adjacent: Literal["document", "all", "none"] | None = None
-    precision: Literal["exact", "auto", "fast"] | None = None  # PageRank, see `HippoRAG2Config`; null: exact
     attribute_boost: bool = False  # lift passages that have the attribute words of the question (released, March 2026)
 
     reads = ("hierarchy", "embeddings", "phrase_vectors", "sentence_vectors")
 
     def setup(self) -> None:
-        """Open what is searched."""
+        """Build the graph and prepare the walk."""
         self.is_fixed, index = self.profile == "fixed", self.index
         # As released, a passage is read with its number in front.
         texts = [p.content if self.is_fixed else f"{i}:{p.content}" for i, p in enumerate(index.passages)]
-        self.graph = build_relation_free(index.hierarchy, self._keys(), None if self.is_fixed else texts)
-        self.position, self._vectors = self.graph.position, index.phrase_vectors[self.graph.phrases]
-        self._bridging = Bridging(
+        keys = index.hierarchy.phrases
+        if self.is_fixed:
+            keys = [k if not k.isdigit() or _YEAR.fullmatch(k) else "" for k in index.hierarchy.phrase_keys]
+        self.graph = build_relation_free(index.hierarchy, keys, None if self.is_fixed else texts)
+        self.position = {name: i for i, name in enumerate(self.graph.names)}
+        self.bridging = Bridging(
             self.search or ("best" if self.is_fixed else "bfs"),
             self.max_iterations - 1,
             self.iteration_threshold,
             self.top_k_sentence,
         )
         self.joined = neighbours(index.passages, self.adjacent or ("document" if self.is_fixed else "all"))
-        # Every passage is a seed, so that near the seeds is everywhere.
-        precision = "exact" if self.precision in (None, "auto") else self.precision
-        self._walk = PageRankOperator(self.graph.adjacency(self.joined), self.damping, precision)
-        self._sentences = index.read("sentence_vectors")
+        self.walk = PageRankOperator(self.graph.adjacency(self.joined), self.damping)
+        self._entity_vectors = index.phrase_vectors[self.graph.phrases]
+        self._sentence_vectors = index.read("sentence_vectors")
         self._logs = self.graph.counts.log1p()
         self._lowered = [text.lower() for text in texts] if not self.is_fixed or self.attribute_boost else []
         self._occurrences = lru_cache(maxsize=4096)(self._count)
@@ -298,25 +281,24 @@ class LinearRAGRetriever(Retriever):
         seeds = [self.link(query.text) for query in queries]
         walks = [i for i, linked in enumerate(seeds) if linked]
         if walks:
-            found = [self.activate(seeds[i], vectors[i]) for i in walks]
-            resets = [self.reset(queries[i].text, a, scores[i]) for i, a in zip(walks, found, strict=True)]
-            solved = self._walk.solve(np.stack(resets, axis=1), _TOLERANCE, slice(len(self.position), None))
+            resets = [self.reset(queries[i].text, self.activate(seeds[i], vectors[i]), scores[i]) for i in walks]
+            solved = self.walk.solve(np.stack(resets, axis=1), _TOLERANCE, slice(len(self.position), None))
             for i, column in zip(walks, solved.T, strict=True):
                 scores[i] = column
         rows = zip(queries, scores, ("ppr" if linked else "dense_fallback" for linked in seeds), strict=True)
         return [rank_passages(s, self.index.ids, q.top_k, branch) for q, s, branch in rows]
 
-    def link(self, text: str) -> Seeds:
+    def link(self, text: str) -> list[tuple[int, float]]:
         """Return the entity of each name of a text, with how near it is, in order."""
-        names = self.names(text)
+        names = self.names(text) if len(self._entity_vectors) else []
         unknown = [name for name in names if not self.is_fixed or name not in self.position]
         vectors = dict(zip(unknown, self.index.embedder.encode(unknown), strict=True)) if unknown else {}
-        seeds: Seeds = []
-        for name in names if len(self._vectors) else ():
+        seeds: list[tuple[int, float]] = []
+        for name in names:
             if name not in vectors:
                 seeds.append((self.position[name], 1.0))
                 continue
-            cosines = self._vectors @ vectors[name]
+            cosines = self._entity_vectors @ vectors[name]
             best = int(np.argmax(cosines))
             if not self.is_fixed or cosines[best] >= self.seed_floor:
                 seeds.append((best, float(cosines[best])))
@@ -326,14 +308,14 @@ class LinearRAGRetriever(Retriever):
         """Return what a text names: phrases in lower case, found as those of the index, or what the corpus calls so."""
         if self.is_fixed:
             linked = link_question(text, self.index.hierarchy, self.index.titles).names
-            found = [name.title.form if name.title else name.key for name in linked]
+            names = [name.title.form if name.title else name.key for name in linked]
         else:
-            found = [phrase.lower() for phrase in self.index.question_phrases(text)]
-        return list(dict.fromkeys(name for name in found if name))
+            names = [phrase.lower() for phrase in self.index.question_phrases(text)]
+        return list(dict.fromkeys(name for name in names if name))
 
-    def activate(self, seeds: Seeds, vector: np.ndarray) -> Activation:
+    def activate(self, seeds: Sequence[tuple[int, float]], vector: np.ndarray) -> Activation:
         """Return what seeds wake for a question's vector."""
-        return self._bridging.activate(self.graph, seeds, np.asarray(self._sentences @ vector, dtype=np.float64))
+        return self.bridging.activate(self.graph, seeds, np.asarray(self._sentence_vectors @ vector, dtype=np.float64))
 
     def reset(self, text: str, active: Activation, cosines: np.ndarray) -> np.ndarray:
         """Return the reset of one query: entities, then passages. Shape (num_entities + num_passages,), float64."""
@@ -343,22 +325,15 @@ class LinearRAGRetriever(Retriever):
             lifted += 0.25 * np.log1p(self._attributes(text))
         passages = self.passage_weight * lifted
         if self.is_fixed:
-            passages = lifted / lifted.sum() * active.weights.sum() * self.passage_share / (1.0 - self.passage_share)
+            share = self.passage_share / (1.0 - self.passage_share)
+            passages = lifted / lifted.sum() * active.weights.sum() * share
         return np.concatenate([active.weights, passages]).clip(0.0)
-
-    def _keys(self) -> Sequence[str]:
-        """Return what tells the entity of each phrase; nothing for one that is none."""
-        if not self.is_fixed:
-            return self.index.hierarchy.phrases
-        keys = self.index.hierarchy.phrase_keys
-        return [key if not key.isdigit() or _YEAR.fullmatch(key) else "" for key in keys]
 
     def _bonus(self, active: Activation) -> np.ndarray:
         """Return b(p) of every passage. Shape (num_passages,)."""
         if self.is_fixed:
             return self._logs @ active.bonus
-        entities = np.flatnonzero(active.scores)
-        terms = (active.bonus[e] * np.log1p(self._occurrences(e)) for e in entities.tolist())
+        terms = (active.bonus[e] * np.log1p(self._occurrences(e)) for e in np.flatnonzero(active.scores).tolist())
         return sum(terms, np.zeros(len(self.index.ids)))
 
     def _count(self, entity: int) -> np.ndarray:

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Ge, Le
+from annotated_types import Ge, Interval
 
-from gnnrag.common.files import digest
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.tree import SummaryTree
+from gnnrag.io import digest
 from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, best_positions, rank_passages
 from gnnrag.types import Query, Ranking
 
+AtLeast1 = Annotated[int, Ge(1)]
 _UNREACHED = 2.0  # what a passage that the walk never saw loses: more than two cosines can differ
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Nodes in order of selection, and the passages that the search could see, ascending; None for all."""
-
-    nodes: np.ndarray
-    reached: np.ndarray | None = None
 
 
 @part("retriever", "raptor")
@@ -34,105 +26,90 @@ class RaptorRetriever(Retriever):
     With b(p) the cosine of query and passage and s(a) that of a selected summary, score(p) = max(b(p), max over
     selected a above p of (1 - gamma) b(p) + gamma s(a)). All passages are ranked; a traversal ranks what it did not
     reach last, by b(p) - 2. The channel `graph` holds the selected summaries, of kind `community`, with the passages
-    below them.
+    below them. The settings are the paper's; the release has `nodes=10 tokens=3500`.
     """
 
-    # collapsed: all nodes as one list; traverse: layer by layer from the top
-    mode: Literal["collapsed", "traverse"] = "collapsed"
-    nodes: Annotated[int, Ge(1)] = 20  # collapsed: how many nodes are selected at most
-    # collapsed: how long they may be together; the first that does not fit ends the selection
-    tokens: Annotated[int, Ge(1)] = 2000
-    per_layer: Annotated[int, Ge(1)] = 5  # traverse: nodes kept in each layer
+    mode: Literal["collapsed", "traverse"] = "collapsed"  # all nodes as one list, or layer by layer from the top
+    nodes: AtLeast1 = 20  # collapsed: how many nodes are selected at most
+    tokens: AtLeast1 = 2000  # collapsed: how long they may be together; the first that does not fit ends the selection
+    per_layer: AtLeast1 = 5  # traverse: nodes selected in each layer
     start_layer: Annotated[int, Ge(0)] | None = None  # traverse: where it starts; 0 are the passages, null is the top
-    num_layers: Annotated[int, Ge(1)] | None = None  # traverse: how many layers it looks at; null: down to the passages
-    # weight of a selected summary's score against that of a passage below it; 0: plain dense
-    gamma: Annotated[float, Ge(0), Le(1)] = 0.5
-    # graph hits carry the text of their summaries, for methods that show it to readers
-    summary_in_context: bool = False
+    num_layers: AtLeast1 | None = None  # traverse: how many layers it looks at; null: down to the passages
+    gamma: Annotated[float, Interval(ge=0, le=1)] = 0.5  # weight of a selected summary's score; 0: plain dense
 
     channels = frozenset({"text", "graph"})
     reads = ("tree", "embeddings")
 
     def setup(self) -> None:
-        """Open what is searched."""
-        self._tree: SummaryTree = self.index.read("tree")
-        top = len(self._tree.layers) - 1
+        """Open the tree."""
+        self.tree: SummaryTree = self.index.read("tree")
+        top = len(self.tree.layers) - 1
         if self.start_layer is not None and self.start_layer > top:
             raise ConfigError(f"retriever.start_layer={self.start_layer}: this index has the layers 0 to {top}")
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query: of passages, or of summaries where its channel is `graph`."""
         out = []
-        for query, vector in zip(queries, self._encode(queries), strict=True):
+        vectors = self.index.embedder.encode([q.text for q in queries], is_query=True) if queries else ()
+        for query, vector in zip(queries, vectors, strict=True):
             # One product a query: the rounding of a matrix-matrix product depends on the batch.
-            parts = (self.index.passage_vectors @ vector, self._tree.vectors @ vector)
-            scores = np.concatenate(parts).astype(np.float64)
-            selection = self.select(scores)
+            cosines = np.concatenate([self.index.passage_vectors @ vector, self.tree.vectors @ vector])
+            scores = cosines.astype(np.float64)
+            nodes, reached = self.traverse(scores) if self.mode == "traverse" else (self.collapsed(scores), None)
             if query.channel == "graph":
-                out.append(self._summaries(selection, scores, query.top_k))
+                out.append(self._summaries(nodes, scores, query.top_k))
             else:
-                passages = self._lift(selection, scores)
-                out.append(rank_passages(passages, self.index.ids, query.top_k, self.mode))
+                out.append(rank_passages(self._lift(nodes, reached, scores), self.index.ids, query.top_k, self.mode))
         return out
 
-    def select(self, scores: np.ndarray) -> Selection:
-        """Select nodes by their scores, (num_nodes,): passages, then summaries."""
-        return self._walk(scores) if self.mode == "traverse" else self._collapsed(scores)
-
-    def _encode(self, queries: Sequence[Query]) -> np.ndarray:
-        return self.index.embedder.encode([q.text for q in queries], is_query=True) if queries else np.zeros((0, 0))
-
-    def _collapsed(self, scores: np.ndarray) -> Selection:
-        """The best nodes of all layers, as long as the budget lasts; none is skipped for a shorter one."""
+    def collapsed(self, scores: np.ndarray) -> np.ndarray:
+        """Return the best nodes of all layers, as long as the budget lasts; none is skipped for a shorter one."""
         best = best_positions(scores, self.nodes)
-        return Selection(best[np.cumsum(self._tree.tokens[best]) <= self.tokens])
+        return best[np.cumsum(self.tree.tokens[best]) <= self.tokens]
 
-    def _walk(self, scores: np.ndarray) -> Selection:
-        """The best of a layer, then the best of what is below them, and so on."""
-        c, tree = self, self._tree
-        start = len(tree.layers) - 1 if c.start_layer is None else c.start_layer
-        last = max(0, start + 1 - (c.num_layers or start + 1))
-        front, kept = tree.layers[start], []
+    def traverse(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best of a layer, then of what is below them, and so on; and the passages that were reached."""
+        tree = self.tree
+        start = len(tree.layers) - 1 if self.start_layer is None else self.start_layer
+        last = max(0, start + 1 - (self.num_layers or start + 1))
+        front, selected = tree.layers[start], []
         for layer in range(start, last - 1, -1):
-            best = front[best_positions(scores[front], c.per_layer)]
-            kept.append(best)
+            best = front[best_positions(scores[front], self.per_layer)]
+            selected.append(best)
             if layer > last:
                 front = np.unique(np.concatenate([tree.below(n) for n in best.tolist()]))
-        reached = front if last == 0 else np.concatenate([tree.leaves(n) for n in kept[-1].tolist()])
-        return Selection(np.concatenate(kept), np.unique(reached))
+        reached = front if last == 0 else np.concatenate([tree.leaves(n) for n in selected[-1].tolist()])
+        return np.concatenate(selected), np.unique(reached)
 
-    def _lift(self, selection: Selection, scores: np.ndarray) -> np.ndarray:
+    def _lift(self, nodes: np.ndarray, reached: np.ndarray | None, scores: np.ndarray) -> np.ndarray:
         """Return the score of every passage. Shape (num_passages,), float64."""
-        tree, gamma = self._tree, self.gamma
-        base = scores[: tree.num_leaves]
+        tree, base = self.tree, scores[: self.tree.num_leaves]
         lifted = base.copy()
-        for node in selection.nodes[selection.nodes >= tree.num_leaves].tolist():
+        for node in nodes[nodes >= tree.num_leaves].tolist():
             leaves = tree.leaves(node)
-            lifted[leaves] = np.maximum(lifted[leaves], (1 - gamma) * base[leaves] + gamma * scores[node])
-        if selection.reached is None:
+            lifted[leaves] = np.maximum(lifted[leaves], (1 - self.gamma) * base[leaves] + self.gamma * scores[node])
+        if reached is None:
             return lifted
         out = base - _UNREACHED
-        out[selection.reached] = lifted[selection.reached]
+        out[reached] = lifted[reached]
         return out
 
-    def _summaries(self, selection: Selection, scores: np.ndarray, top_k: int) -> Ranking:
+    def _summaries(self, nodes: np.ndarray, scores: np.ndarray, top_k: int) -> Ranking:
         """Return the selected summaries, best first; of those of equal text the first."""
-        tree = self._tree
-        found: dict[str, int] = {}
-        nodes = np.sort(selection.nodes[selection.nodes >= tree.num_leaves])
+        tree = self.tree
+        nodes = np.sort(nodes[nodes >= tree.num_leaves])
+        best: dict[str, int] = {}
         for node in nodes[np.argsort(-scores[nodes], kind="stable")].tolist():
-            found.setdefault(f"summary-{digest(tree.texts[node - tree.num_leaves])[:16]}", node)
-        ids = list(found)[:top_k]
-        chosen = [found[i] for i in ids]
-        all_summaries = scores[tree.num_leaves :]
-        shown = self.summary_in_context
+            best.setdefault(tree.texts[node - tree.num_leaves], node)
+        chosen = list(best.items())[:top_k]
+        cosines = scores[tree.num_leaves :]
         return Ranking(
-            tuple(ids),
-            scores[chosen] if chosen else np.zeros(0),
+            tuple(f"summary-{digest(text)[:16]}" for text, _ in chosen),
+            np.array([scores[node] for _, node in chosen]),
             kind="community",
             branch=self.mode,
-            low=float(all_summaries.min()) if chosen else None,
-            high=float(all_summaries.max()) if chosen else None,
-            texts=tuple(tree.texts[n - tree.num_leaves] if shown else "" for n in chosen),
-            sources=tuple(tuple(self.index.ids[p] for p in tree.leaves(n).tolist()) for n in chosen),
+            low=float(cosines.min()) if chosen else None,
+            high=float(cosines.max()) if chosen else None,
+            texts=tuple(text for text, _ in chosen),
+            sources=tuple(tuple(self.index.ids[p] for p in tree.leaves(node).tolist()) for _, node in chosen),
         )

@@ -6,14 +6,33 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gnnrag.common.files import digest
-from gnnrag.config import Choice, RoleConfig, build_settings, implementation
+from gnnrag.config import ROLES, Choice, RoleConfig, implementation
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.llm.cache import open_backend, with_model
-from gnnrag.parts import build, is_part
-from gnnrag.registry import BACKENDS, ROLES, is_known, resolve
-from gnnrag.roles.prompting import PromptedPart, PromptedRole
+from gnnrag.parts import build, has, make_part
+from gnnrag.roles.prompting import PromptedPart
+
+FORMS = ("prompted", "offline", "tuned", "oracle")
+
+
+def made_role(roles: Any, name: str) -> Any:
+    """Return a role with its settings, not yet built; None where the default form is one that it does not have.
+
+    Where no gold says how a job is done, such as searching a graph, the oracle's form is the offline one. ConfigError:
+    the form that is given for this role does not exist, or its options do not.
+    """
+    role: RoleConfig = getattr(roles, name)
+    form = implementation(roles, name)
+    if form == "oracle" and not has("role", f"{name}.oracle"):
+        form = "offline"
+    if form in FORMS and role.impl is None and not has("role", f"{name}.{form}"):
+        return None
+    if role.path and form != "tuned":
+        raise ConfigError(f"roles.{name}.path={role.path}: the role is {form}; give roles.{name}=tuned as well")
+    options = dict(role.options) | ({"path": role.path} if role.path else {})
+    return make_part("role", form if ":" in form else f"{name}.{form}", options, f"roles.{name}.options")
 
 
 class Roles(Mapping[str, Any]):
@@ -28,7 +47,10 @@ class Roles(Mapping[str, Any]):
         self._built: dict[str, Any] = {}
         self._backends: dict[tuple[str, str | None, str], Backend] = {}
         for name in ROLES:
-            self._implementation(name)  # a misspelt one is refused before any work is done
+            if getattr(roles, name).impl:
+                made_role(roles, name)  # a misspelt one is refused before any work is done
+        if roles.default not in (*FORMS, "auto"):
+            raise ConfigError(f"roles={roles.default!r} is not available. {nearest(roles.default, (*FORMS, 'auto'))}")
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._built:
@@ -41,43 +63,24 @@ class Roles(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(ROLES)
 
-    def _implementation(self, name: str) -> str:
-        role: RoleConfig = getattr(self.config, name)
-        chosen = implementation(self.config, name)
-        if not is_known(chosen, ROLES[name]):
-            if role.impl is None and any(chosen in table for table in ROLES.values()):
-                return ""  # the default has no such role; an error only if a method asks for it
-            where = f"roles.{name}" if role.impl else "roles"
-            raise ConfigError(f"{where}={chosen!r} is not available. {nearest(chosen, {**ROLES[name], 'auto': ''})}")
-        return chosen
-
     def _build(self, name: str) -> Any:
         if name not in ROLES:
             raise ConfigError(f"role {name!r} is unknown. {nearest(name, ROLES)}")
-        chosen = self._implementation(name)
-        if not chosen:
-            raise ConfigError(f"role {name!r} has no {self.config.default!r} form. {nearest('', ROLES[name])}")
-        role: RoleConfig = getattr(self.config, name)
-        if role.path and chosen != "tuned":
-            raise ConfigError(f"roles.{name}.path={role.path}: the role is {chosen}; give roles.{name}=tuned as well")
-        cls = resolve(f"roles.{name}", chosen, ROLES[name])
-        options = dict(role.options) | ({"path": role.path} if role.path else {})
-        settings = build_settings(cls, options, f"roles.{name}.options")
-        asks_model = chosen == "prompted" or issubclass(cls, PromptedRole | PromptedPart)
-        if is_part(cls):
-            given = {"backend": self.backend(role)} if asks_model else {}
-            return build("role", settings, index=self.index, roles=self, **given)
-        return cls(self.backend(role) if asks_model else self.index, settings)
+        role = made_role(self.config, name)
+        if role is None:
+            raise ConfigError(f"role {name!r} has no {self.config.default!r} form; give roles.{name}=FORM")
+        asks_model = isinstance(role, PromptedPart) or role.name.endswith(".prompted")
+        given = {"backend": self.backend(getattr(self.config, name))} if asks_model else {}
+        return build("role", role, index=self.index, roles=self, **given)
 
     def backend(self, role: RoleConfig) -> Backend:
         """Return the language model of a role, shared with every role that uses the same one."""
         name = role.llm or self.llm.name
         key = (name, role.model, digest(role.settings))
         if key not in self._backends:
-            cls = resolve("llm", name, BACKENDS)
             settings = self.llm.settings
             if role.settings is not None or name != self.llm.name:
-                settings = build_settings(cls, role.settings or {}, "llm")
+                settings = make_part("llm", name, role.settings or {})
             settings = with_model(name, settings, role.model)
             self._backends[key] = open_backend("llm", name, settings, self.llm_cache)
         return self._backends[key]
@@ -106,7 +109,7 @@ class Roles(Mapping[str, Any]):
         """Implementation, prompt digest and model of every role built so far, for the record of a run."""
         out: dict[str, dict[str, Any]] = {}
         for name, role in sorted(self._built.items()):
-            out[name] = {"impl": self._implementation(name), "class": type(role).__name__}
+            out[name] = {"impl": implementation(self.config, name), "class": type(role).__name__}
             if role.prompters:
                 out[name] |= {"prompts": self.prompts[name], "llm": dict(role.prompters[0].backend.identity)}
         return out

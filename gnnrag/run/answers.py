@@ -8,7 +8,6 @@ from html import escape
 from textwrap import shorten
 from typing import Any
 
-from gnnrag.common.untrusted import one_line
 from gnnrag.datasets.chunk import document_of
 from gnnrag.datasets.documents.merging import brief
 from gnnrag.index.index import Index
@@ -152,4 +151,4 @@ def citations(events: Sequence[Mapping[str, Any]], index: Index) -> list[dict[st
 def where(passage: Passage) -> str:
     """Return the file of a passage and its place there, `guide.pdf, p. 3`; its id where they are not known."""
     file = document_of(passage.id) if passage.place else ""
-    return f"{one_line(file)}, {one_line(brief(passage.place))}" if file else one_line(passage.id)
+    return f"{file}, {brief(passage.place)}" if file else passage.id

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.untrusted import well_formed
 from gnnrag.common.waiting import MicroBatcher, waiting
 from gnnrag.errors import ConfigError, GnnragError, described
 from gnnrag.methods.base import Method
@@ -141,7 +140,7 @@ class Loop:
                 raise result
             if isinstance(result, Exception):
                 session.counts["retriever_failed"] += 1
-                session.record("retriever_failed", query=query.text, message=well_formed(str(result)))
+                session.record("retriever_failed", query=query.text, message=str(result))
                 result = Ranking((), np.zeros(0))
             # A retriever that silently became another must show in the counts.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from gnnrag.config import (
-    AnswerConfig,
+    ROLES,
     Choice,
     DataConfig,
     EvaluateConfig,
@@ -21,16 +21,16 @@ from gnnrag.config import (
     to_plain,
 )
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.errors import ArtefactError, BudgetError, ConfigError, nearest
+from gnnrag.errors import ArtefactError, BudgetError, ConfigError
 from gnnrag.index.build import Progress, build_index, place
 from gnnrag.index.index import MANIFEST, Index, closure
+from gnnrag.index_config import WRITERS
 from gnnrag.io import read_object
-from gnnrag.methods.base import Route
-from gnnrag.parts import build, find, is_part
-from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, is_known, resolve
-from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
+from gnnrag.methods.routed import Route
+from gnnrag.parts import build, find, names
+from gnnrag.roles.base import WORDS, Answer, ReaderTask
 from gnnrag.roles.offline_reader.question import answer_style
-from gnnrag.roles.registry import Roles
+from gnnrag.roles.registry import Roles, made_role
 from gnnrag.roles.rewriter import FollowUp, Standalone
 from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
@@ -46,23 +46,21 @@ class Pipeline:
     def __init__(
         self, config: EvaluateConfig, index: Index, wrap: Callable[[Pipeline], Mapping[str, Any]] | None = None
     ) -> None:
-        if config.concurrency < 1:
-            raise ConfigError(f"concurrency={config.concurrency}: must be at least 1")
         self.index = index
         self.roles = Roles(index, config.roles, config.llm, config.llm_cache)
         check_fit(config)
-        check_answer(config.answer)
         for name in needed_stages(config):
             index.folder(name)  # made now, not while a question waits
-        retriever = self._retriever(config.retriever)
+        retriever = open_retriever(config.retriever, index, self.roles)
         further = {r.name: r.retriever for r in routes(config).values() if r.name and r.retriever}
-        others = {n: retriever if c == config.retriever else self._retriever(c) for n, c in further.items()}
+        others = {
+            name: retriever if choice == config.retriever else open_retriever(choice, index, self.roles)
+            for name, choice in further.items()
+        }
         roles = wrap(self) if wrap else self.roles
-        cls = resolve("method", config.method.name, METHODS)
-        settings = config.method.settings
-        method = build("method", settings, index=index, roles=roles) if is_part(cls) else cls(index, roles, settings)
-        for named, _ in pairs(config):  # built now, so that a run records the prompts of all
-            for role in resolve("method", named.name, METHODS).role_names or ():
+        method = build("method", config.method.settings, index=index, roles=roles)
+        for chosen, _ in pairs(config):  # built now, so that a run records the prompts of all
+            for role in chosen.settings.role_names or ():
                 self.roles[role]
         self.reader, self.answer = self.roles["reader"], config.answer
         b = config.budget
@@ -92,9 +90,6 @@ class Pipeline:
         session.record("rewrite", asked=question, text=found.text)
         return found.text
 
-    def _retriever(self, choice: Choice) -> Any:
-        return open_retriever(choice, self.index, self.roles)
-
     async def run(
         self,
         questions: Sequence[Question],
@@ -113,14 +108,6 @@ def open_retriever(choice: Choice, index: Any, roles: Any) -> Any:
     return build("retriever", choice.settings, index=index, roles=roles)
 
 
-def check_answer(config: AnswerConfig) -> None:
-    """Raise ConfigError where answers of a style or a length are asked for that there is not."""
-    if config.style is not None and config.style not in get_args(AnswerStyle):
-        raise ConfigError(f"answer.style={config.style!r}: {nearest(config.style, get_args(AnswerStyle))}")
-    if config.words is not None and config.words < 1:
-        raise ConfigError(f"answer.words={config.words}: must be at least 1")
-
-
 def index_path(config: IndexConfig, name: str) -> Path:
     """Return the folder of the index: as configured, or under the root by the name of the data."""
     return Path(config.path) if config.path else Path(config.root) / name
@@ -128,7 +115,7 @@ def index_path(config: IndexConfig, name: str) -> Path:
 
 def routes(config: EvaluateConfig) -> dict[str, Route]:
     """Return what the method of a run delegates to, by the name of the route; nothing for most methods."""
-    return dict(resolve("method", config.method.name, METHODS).routes_for(config.method.settings))
+    return dict(config.method.settings.routes)
 
 
 def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
@@ -140,10 +127,10 @@ def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
 def check_fit(config: EvaluateConfig) -> None:
     """Refuse a retriever that lacks a channel which its method asks. Raises ConfigError naming those that fit."""
     for where, (method, retriever) in zip(("", *routes(config)), pairs(config), strict=True):
-        wanted = resolve("method", method.name, METHODS).channels_for(method.settings)
+        wanted = method.settings.asked_channels
         have = retriever.settings.channels
         if not wanted <= have:
-            fitting = [name for name in RETRIEVERS if wanted <= find("retriever", name)().channels]
+            fitting = [name for name in names("retriever") if wanted <= find("retriever", name)().channels]
             raise ConfigError(
                 f"{where and f'route method.{where}: '}method={method.name} asks the channels "
                 f"{', '.join(sorted(wanted))}, which retriever={retriever.name} does not have; "
@@ -155,12 +142,11 @@ def check_fit(config: EvaluateConfig) -> None:
 
 def _check_vectors(config: EvaluateConfig) -> None:
     """Refuse thoughts in vectors where a retriever cannot search by them. Raises ConfigError naming those that can."""
-    thoughts, book = resolve("role", "tuned", ROLES["thoughts"]), config.roles
-    if "thoughts" not in asked_roles(config) or not thoughts.asks_in_vectors(book.thoughts.path):  # type: ignore[attr-defined]
+    if "thoughts" not in asked_roles(config) or not made_role(config.roles, "thoughts").asks_in_vectors:
         return
     for _, retriever in pairs(config):
         if not retriever.settings.accepts_vectors:
-            fitting = [name for name in RETRIEVERS if find("retriever", name)().accepts_vectors]
+            fitting = [name for name in names("retriever") if find("retriever", name)().accepts_vectors]
             raise ConfigError(
                 f"retriever={retriever.name} cannot search by a vector, and tuned thoughts ask in "
                 f"vectors; suitable: {', '.join(sorted(fitting))}"
@@ -168,17 +154,14 @@ def _check_vectors(config: EvaluateConfig) -> None:
 
 
 def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]:
-    """Return the index stages that a run reads: what its retrievers, methods and roles declare as `stages`."""
+    """Return the artefacts of the index that a run reads: what its retrievers, methods and roles say."""
     needed: set[str] = set()
     for method, retriever in pairs(config):
         needed.update(retriever.settings.reads)
-        needed.update(resolve("method", method.name, METHODS).stages_for(method.settings))
+        needed.update(method.settings.reads)
     for name in (*asked_roles(config), *roles):
-        table = ROLES[name]
-        chosen = implementation(config.roles, name)
-        if is_known(chosen, table):
-            cls = resolve("role", chosen, table)
-            needed.update(cls.reads if is_part(cls) else cls.stages)
+        if role := made_role(config.roles, name):
+            needed.update(role.reads)
     return needed
 
 
@@ -186,7 +169,7 @@ def asked_roles(config: EvaluateConfig) -> list[str]:
     """Return the roles that a run may ask: those that its methods and retrievers name."""
     wanted = {"reader"}
     for method, retriever in pairs(config):
-        asked = resolve("method", method.name, METHODS).role_names
+        asked = method.settings.role_names
         wanted.update(ROLES if asked is None else asked)
         wanted.update(retriever.settings.role_names)
     return [name for name in ROLES if name in wanted]
@@ -236,8 +219,6 @@ def open_shared_index(
     holds triples that these settings would silently replace, ConfigError where it is of other data.
     """
     config = configs[0]
-    for method, _ in (pair for each in configs for pair in pairs(each)):
-        resolve("method", method.name, METHODS).check_settings(method.settings)  # before an hour of building
     path, source, settings = index_path(config.index, name), data_source(config.data), index_settings(config)
     stages = {stage for each in configs for stage in needed_stages(each, roles)} | set(further)
     if not config.index.replace:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, TypeGuard
 
-from gnnrag.common.files import copy_file, read_json, write_json
 from gnnrag.config import EvaluateConfig, RoleConfig, implementation
 from gnnrag.errors import ArtefactError
+from gnnrag.io import read_json, write_json
 from gnnrag.roles.tuned.checkpoint import shipped_folder, tuned_folder
 from gnnrag.run.pipeline import asked_roles, pairs
 from gnnrag.types import Question
@@ -40,7 +41,7 @@ def write_seen(folder: Path, seen: Iterable[str]) -> None:
 def copy_seen(source: Path, target: Path) -> None:
     """Let a checkpoint made from another one (merged, exported, quantised) say the same, where that says anything."""
     if (source / SEEN).is_file():
-        copy_file(source / SEEN, target / SEEN)
+        copyfile(source / SEEN, target / SEEN)
 
 
 def read_seen(folder: Path) -> frozenset[str] | None:

@@ -17,12 +17,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from gnnrag.api import Found, Index
-from gnnrag.config import Choice, EvaluateConfig, build_settings
+from gnnrag.config import Choice, EvaluateConfig
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
 from gnnrag.index.build import stored_passages
 from gnnrag.index.index import MANIFEST
 from gnnrag.io import read_object
-from gnnrag.registry import METHODS, RETRIEVERS, resolve
+from gnnrag.parts import make_part, names
 from gnnrag.run.answers import Answer
 from gnnrag.run.pipeline import check_fit, needed_stages
 from gnnrag.serve import writer
@@ -78,7 +78,7 @@ class Served:
         self._index: Index | None = None
         self._seen: tuple[int, ...] | None = None  # of the manifest, when it was opened
         self._opening = asyncio.Lock()
-        self._parts: dict[str, list[str]] | None = None
+        self._parts: tuple[frozenset[str], dict[str, list[str]]] = (frozenset(), {})
         self._writer: subprocess.Popen[bytes] | None = None
 
     async def index(self) -> Index:
@@ -88,7 +88,7 @@ class Served:
             if seen != self._seen:
                 try:
                     if await asyncio.to_thread(self._open):
-                        self._seen, self._parts = seen, None
+                        self._seen = seen
                 except GnnragError as error:
                     if not self.jobs.has_work():
                         raise Problem(503, self.without_path(error)) from error
@@ -124,11 +124,10 @@ class Served:
 
     async def parts(self) -> dict[str, list[str]]:
         """Return the methods and retrievers that the index can be asked by; the settings' own come first."""
-        index = await self.index()
-        if self._parts is None:
-            stages = set(index.stored.fingerprint)
-            self._parts = await asyncio.to_thread(_fitting, self.service.config, stages)
-        return self._parts
+        there = frozenset((await self.index()).stored.fingerprint)  # artefacts that are made meanwhile, too
+        if self._parts[0] != there:
+            self._parts = (there, await asyncio.to_thread(_fitting, self.service.config, set(there)))
+        return self._parts[1]
 
     async def check(self, ask: Ask) -> Index:
         """Return the index, if it can be asked so. Problem: what is wrong, and what is allowed."""
@@ -155,26 +154,26 @@ class Served:
 def _fitting(config: EvaluateConfig, stages: set[str]) -> dict[str, list[str]]:
     """Return the parts for which an index has the stages."""
 
-    def fits(kind: str, name: str, base: EvaluateConfig, table: dict[str, str]) -> bool:
+    def fits(kind: str, name: str, base: EvaluateConfig) -> bool:
         try:
             if name != getattr(base, kind).name:
-                base = replace(base, **{kind: _choice(kind, name, table)})  # type: ignore[arg-type]
+                base = replace(base, **{kind: _choice(kind, name)})  # type: ignore[arg-type]
             check_fit(base)
             return needed_stages(base) <= stages
         except (GnnragError, ImportError):
             return False
 
     # A method asks the settings' retriever here; a retriever is asked by the plainest method.
-    plain = replace(config, method=_choice("method", "single", METHODS))
+    plain = replace(config, method=_choice("method", "single"))
     fitting = {}
-    for kind, base, table in (("method", config, METHODS), ("retriever", plain, RETRIEVERS)):
-        names = dict.fromkeys([getattr(config, kind).name, *table])
-        fitting[f"{kind}s"] = [name for name in names if fits(kind, name, base, table)]
+    for kind, base in (("method", config), ("retriever", plain)):
+        known = dict.fromkeys([getattr(config, kind).name, *names(kind)])
+        fitting[f"{kind}s"] = [name for name in known if fits(kind, name, base)]
     return fitting
 
 
-def _choice(kind: str, name: str, table: dict[str, str]) -> Choice:
-    return Choice(name, build_settings(resolve(kind, name, table), {}, name))
+def _choice(kind: str, name: str) -> Choice:
+    return Choice(name, make_part(kind, name, {}))
 
 
 class Desk:

@@ -135,10 +135,10 @@ class Writer:
     def _index(self):  # type: ignore[no-untyped-def]
         """Return the index, opened; None: there is none yet."""
         from gnnrag.api import Index
-        from gnnrag.index.build import stored_passages
+        from gnnrag.index.index import MANIFEST
 
-        has_passages = len(stored_passages(self.path)) > 0
-        return Index(self.path, config=self.service.source, settings=self.settings) if has_passages else None
+        is_there = (self.path / MANIFEST).is_file()
+        return Index(self.path, config=self.service.source, settings=self.settings) if is_there else None
 
     def _progress(self, jobs: Sequence[Job]):  # type: ignore[no-untyped-def]
         last, counts = 0.0, Counter[str]()

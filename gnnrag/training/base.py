@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -17,9 +18,8 @@ from accelerate.utils import gather_object
 from torch import nn
 
 from gnnrag.config import load_config, read_yaml, to_plain
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.io import digest, write_atomic
-from gnnrag.registry import resolve
 from gnnrag.run.rundir import commit
 from gnnrag.run.tracking import Tracker
 from gnnrag.run.trained import seen_hash, seen_in, write_seen
@@ -28,6 +28,24 @@ from gnnrag.training.loop import Rows, Task, Trainer, means
 from gnnrag.training.report import Card, Report, progress_line, score_rows, write_report
 from gnnrag.training.rundir import TrainingRun
 
+# Script in training/: the kinds of model that it trains; the first one is that of a config that names none.
+TRAININGS: dict[str, dict[str, str]] = {
+    "train_gnn.py": {"gnn": "gnnrag.training.gnn:GNNTraining"},
+    "train_verifier.py": {
+        "cross_encoder": "gnnrag.training.verifier:VerifierTraining",
+        "chain": "gnnrag.training.chain_verifier:ChainTraining",
+        "causal": "gnnrag.training.language.train:VerifierLanguageTraining",
+    },
+    "train_thoughts.py": {
+        "causal": "gnnrag.training.language.train:ThoughtsCausalTraining",
+        "seq2seq": "gnnrag.training.language.train:ThoughtsSeq2SeqTraining",
+    },
+    "train_reader.py": {
+        "span": "gnnrag.training.reader:ReaderTraining",
+        "causal": "gnnrag.training.language.train:ReaderLanguageTraining",
+    },
+    "train_encoder.py": {"encoder": "gnnrag.training.encoder:EncoderTraining"},
+}
 T = TypeVar("T")
 OnIndex = Callable[[str, int, int], None]
 
@@ -205,8 +223,11 @@ def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Seq
     for item in overrides:
         key, _, value = item.partition("=")
         name = value if key == "kind" else name
-    training: type[Training] = resolve("kind", name or next(iter(kinds)), dict(kinds))
-    return training
+    name = name or next(iter(kinds))
+    if name not in kinds:
+        raise ConfigError(f"kind={name!r} is unknown. {nearest(name, kinds)}")
+    module, _, attribute = kinds[name].partition(":")
+    return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
 
 
 def train(path: Path, training: Training) -> Report | None:

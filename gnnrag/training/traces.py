@@ -12,20 +12,20 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from annotated_types import Ge, Lt
 
 from gnnrag import __version__
-from gnnrag.config import Choice, EvaluateConfig, Share, build_settings, implementation, to_plain
+from gnnrag.config import Choice, EvaluateConfig, Share, implementation, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_atomic, write_json, write_jsonl
 from gnnrag.metrics.answer import gives_away
 from gnnrag.metrics.replies import remarks
-from gnnrag.registry import METHODS, RETRIEVERS, resolve
+from gnnrag.parts import find, make_part, names
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.thoughts import thoughts_chat
@@ -55,7 +55,6 @@ from gnnrag.types import Query, Question, Ranking
 Row = VerifierRow | ThoughtsRow
 RowT = TypeVar("RowT", VerifierRow, ThoughtsRow)
 RECORDED = ("thoughts", "verifier")
-BUILDERS = {"bridges": "gnnrag.training.traces:BridgeQueries"}  # of further queries (candidates=NAME)
 FAILED = {"thought_failed", "verifier_failed", "verifier_partial", "answer_leak"}  # flags that teach nothing
 # Of the originals; data/README.md says where they come from. Passages of Wikipedia are under its own licence as well.
 LICENCES = {
@@ -90,7 +89,7 @@ class TracesConfig:
     """Everything that turns a recorded run into rows. All but `candidates` can be changed without recording again."""
 
     out: str = ""  # folder that is written
-    candidates: str | None = None  # bridges, or PACKAGE.MODULE:CLASS: makes further queries to label with their gains
+    candidates: Literal["bridges"] | None = None  # what makes further queries, to label with their gains
     mine: list[str] = field(default_factory=lambda: ["bm25", "dense"])  # retrievers whose near misses become negatives
     mine_top: Annotated[int, Ge(0)] = 5  # hits of each that are looked at
     chat_passages: Annotated[int, Ge(1)] = 20  # most passages in the chat of a verifier row
@@ -468,9 +467,9 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     if config.run.name or not config.run.traces:
         raise ConfigError("run.name and run.traces are given: the run lies in out/run, and its traces are what is read")
     recorded_roles(config)
-    build = resolve("candidates", own.candidates, BUILDERS) if own.candidates else None
+    build = BridgeQueries if own.candidates else None
     # Other candidates make another recording: the settings of the run do not tell them.
-    name = f"run-{own.candidates.replace(':', '_')}" if own.candidates else "run"
+    name = f"run-{own.candidates}" if own.candidates else "run"
     config = replace(config, run=replace(config.run, root=own.out, name=name))
     data = load_questions_for(config, observer.on_note)
     readers = [config, *(replace(config, retriever=miner) for miner in mining_retrievers(own, config))]
@@ -637,7 +636,7 @@ def recorded_roles(config: EvaluateConfig) -> tuple[str, ...]:
     """Return which recorded roles a run may ask. Raises ConfigError where there are none."""
     roles = tuple(role for role in RECORDED if role in asked_roles(config))
     if not roles:
-        known = {name: resolve("method", name, METHODS).role_names or () for name in METHODS}
+        known = {name: find("method", name)().role_names or () for name in names("method")}
         asking = [name for name, asked in known.items() if set(asked) & set(RECORDED)]
         raise ConfigError(
             f"method={config.method.name} asks neither {' nor '.join(RECORDED)}, so that there is nothing to record; "
@@ -658,7 +657,7 @@ def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]
     """Return the retrievers of near misses. Raises ConfigError for one that asks roles."""
     choices = []
     for name in own.mine if own.mine_top and "verifier" in asked_roles(config) else ():
-        settings = build_settings(resolve("mine", name, RETRIEVERS), {}, "mine")
+        settings = make_part("retriever", name, {}, "mine")
         if settings.role_names:
             raise ConfigError(f"mine={name}: asks roles for each query; give retrievers such as bm25, dense, chg")
         choices.append(Choice(name, settings))

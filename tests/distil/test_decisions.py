@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.common.files import write_jsonl
+from gnnrag.io import write_jsonl
 from gnnrag.training.decisions import Decision, became_right, decisions_of, verdict_on
 from gnnrag.training.rows import Gain, KeepConfig
 from gnnrag.types import Question

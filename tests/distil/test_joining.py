@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gnnrag.common.files import write_jsonl
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
+from gnnrag.io import write_jsonl
 from gnnrag.roles.verifier import parse_selection
 from gnnrag.training.collect import join, take_in, write_folder
 from gnnrag.training.rows import KeepConfig, ThoughtsRow, TracesConfig, VerifierRow, plain_rows, read_rows

@@ -12,12 +12,12 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.pages.story import Passages, Story
-from gnnrag.registry import METHODS
 from gnnrag.run.pipeline import Pipeline, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
 from tests.helpers.every_method import SETTINGS
 from tests.helpers.indexes import REPOSITORY
+from tests.helpers.names import METHODS
 from tests.helpers.parts import COMPOSITIONAL, CORPUS
 
 BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "roles=offline", "llm_cache=null"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.common.files import write_jsonl
+from gnnrag.io import write_jsonl
 from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import build_model
 from tests.helpers.browser import open_browser

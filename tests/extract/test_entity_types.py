@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gnnrag.config import ExtractConfig
-from gnnrag.extract.base import make_extractor
+from gnnrag.extract import make_extractor
 from gnnrag.extract.entity_types import described_type, mentioned_type, named_type, opening, type_names
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage

@@ -7,7 +7,8 @@ import pytest
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, make_extractor
+from gnnrag.extract import make_extractor
+from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.extract.precomputed import read_extractions
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage

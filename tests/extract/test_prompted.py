@@ -8,7 +8,7 @@ import pytest
 
 from gnnrag.config import ExtractConfig, RoleConfig
 from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError
-from gnnrag.extract.base import make_extractor
+from gnnrag.extract import make_extractor
 from gnnrag.extract.prompted import Estimate, PromptedExtractor, estimate_extraction
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index

@@ -8,7 +8,8 @@ import pytest
 
 from gnnrag.cli.app import run
 from gnnrag.config import ExtractConfig, IndexConfig
-from gnnrag.extract.base import Extraction, make_extractor
+from gnnrag.extract import make_extractor
+from gnnrag.extract.base import Extraction
 from gnnrag.extract.rules import associate, damped, is_titled, quoted_names
 from gnnrag.graphs.folding import fold
 from gnnrag.index.build import build_index

@@ -35,7 +35,7 @@ def released() -> Any:
         num_entities=count,
         slots=matrix(held["slots"], (passages, count)),
         passages_with=np.array(held["passages_of_entity"]),
-        entity_adjacency=lambda *_: both + both.T,
+        entity_adjacency=lambda **_: both + both.T,
     )
     return SimpleNamespace(ids=held["passage_ids"], entity_graph=SimpleNamespace(graph=graph))
 
@@ -45,7 +45,7 @@ def test_the_walk_and_the_ranking(released: Any) -> None:
     for case in golden(FILE)["cases"]:
         count = len(released.ids)
         linked = {entity: similarity for _, entity, similarity in case["linked"]}
-        (ranking,) = retriever._rank([Query(case["question"], top_k=count)], [linked])
+        (ranking,) = retriever.rank([Query(case["question"], top_k=count)], [linked])
         scores = dict(zip(ranking.ids, ranking.scores.tolist(), strict=True))
         assert [scores[id_] for id_ in released.ids] == pytest.approx(case["all_scores"], abs=1e-8)
         assert [released.ids.index(id_) for id_ in ranking.ids[:20]] == [p for p, _ in case["top20"]], case[

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from gnnrag.common.tables import Lists
 from gnnrag.parts import ready
-from gnnrag.retrievers.hipporag2 import HippoRAG2Retriever, _Candidates
+from gnnrag.retrievers.hipporag2 import Candidates, HippoRAG2Retriever
 from gnnrag.types import Query
 from tests.goldens.reading import golden
 
@@ -55,9 +55,9 @@ def test_seeds_and_ranking(number: int, adjacency: sparse.csr_array) -> None:
     retriever = ready(HippoRAG2Retriever(filter="none"), index=index)
     scores = tuple(fact["score"] for fact in case["facts"])
     places = tuple(range(len(scores)))
-    seeds = retriever._seeds(_Candidates(places, scores, ()), places)
+    seeds = retriever.seeds(Candidates(places, scores, ()), places)
     # Of candidates that are equal at the cut the case holds the one by name, as we take.
-    assert dict(seeds.entities) == pytest.approx(dict(map(tuple, case["entity_seeds"])), abs=1e-6)
-    (ranking,) = retriever._rank([Query(case["question"], top_k=20)], [seeds])
+    assert dict(seeds) == pytest.approx(dict(map(tuple, case["entity_seeds"])), abs=1e-6)
+    (ranking,) = retriever.rank([Query(case["question"], top_k=20)], [seeds])
     assert [index.ids.index(id_) for id_ in ranking.ids] == [passage for passage, _ in case["top20"]]
     assert ranking.scores == pytest.approx([score for _, score in case["top20"]], abs=1e-8)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.common.files import digest
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.tree import Layer, anchor_clusters, cluster_layer, reduce_vectors
 from gnnrag.index_config import TreeConfig
+from gnnrag.io import digest
 
 METHODS = ("anchors", "gmm", "kmeans")
 
@@ -167,5 +167,3 @@ class TestReduction:
         once = found(layer(60), cluster="gmm", reduction="umap")
         assert once == found(layer(60), cluster="gmm", reduction="umap")
         assert {i for c in once for i in c} == set(range(60))
-
-

@@ -6,9 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
-from gnnrag.errors import ArtefactError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.communities import BUCKET, Communities, find_communities, occurrence_weights
 from gnnrag.graphs.folding import fold
@@ -130,18 +128,6 @@ def test_ordered_leiden_finds_as_good_communities_as_the_released_one() -> None:
     assert modularity(g, levels[-1]) > modularity(g, labels) - 0.01
     for fine, coarse in pairwise(levels):
         assert all(len(set(coarse[fine == label].tolist())) == 1 for label in set(fine.tolist())), "levels nest"
-
-
-NAMES = st.sampled_from([f"n{i}" for i in range(14)])
-
-
-def test_written_and_read_back() -> None:
-    c = find_communities(graph(*TWO), max_size=4)
-    arrays, keys = c.to_data()
-    again = Communities.from_data(arrays, keys)
-    assert again.keys == c.keys and (again.members.values == c.members.values).all()
-    with pytest.raises(ArtefactError, match="do not belong together"):
-        Communities.from_data(arrays, keys[:-1])
 
 
 def test_empty_graph() -> None:

@@ -44,20 +44,12 @@ def test_phrases_are_found_whatever_their_case_and_accents(graph):
     assert graph.phrase_nodes == {"acme": (6, 8, 9), "bonn": (7,)}
 
 
-@pytest.mark.parametrize("at_once", [0, 1000])
-def test_round_trip(graph, tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr("gnnrag.common.tables.SMALL", at_once)  # mapped, or read at once
+def test_round_trip(graph, tmp_path):
     graph.save(tmp_path)
     again = HierarchyGraph.load(tmp_path)
-    assert isinstance(again.sentences, tuple) == bool(at_once)
-    assert tuple(again.sentences) == graph.sentences
-    assert tuple(again.phrases) == graph.phrases
-    assert np.array_equal(again.edges, graph.edges)
-    assert [again.sentences_of(i).tolist() for i in range(3)] == [graph.sentences_of(i).tolist() for i in range(3)]
+    assert again.sentences == list(graph.sentences) and again.phrases == list(graph.phrases)
     assert (again.adjacency != graph.adjacency).nnz == 0
-    assert np.array_equal(again.degrees, graph.degrees)
-    assert dict(again.phrase_nodes) == graph.phrase_nodes
-    assert tuple(again.phrase_keys) == tuple(graph.phrase_keys)
+    assert again.phrase_nodes == graph.phrase_nodes and again.word_counts == graph.word_counts
     assert again.passages_with(0) == graph.passages_with(0)
 
 

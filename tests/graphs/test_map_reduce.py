@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.graphs.communities import Communities, occurrence_weights
 from gnnrag.retrievers.graphrag.reports import (
-    best_first,
     deepest,
-    descend,
     fill_batches,
     keep_points,
-    local_order,
     shuffled,
 )
 
@@ -30,7 +25,6 @@ def test_report_ranking_and_batching() -> None:
     assert weights.tolist() == pytest.approx([0.75, 0.25, 1.0], abs=1e-6)
     batches = fill_batches(shuffled(3), [400, 500, 300], 1000, 20)
     assert [set(b) for b in batches] == [{2, 1}, {0}]
-    assert best_first(batches[0], weights, [7.5, 9.0, 5.0]) == [2, 1], "weight before rating"
 
 
 @pytest.mark.parametrize(
@@ -59,11 +53,6 @@ def test_reduce_order() -> None:
     assert [names[i] for i in keep_points(scores, tokens, 110, skip_large=True)[1]] == ["p1", "p3", "p4"]
 
 
-def test_local_community_order() -> None:
-    names, matches, ratings = ["c3", "c7", "c9", "c11"], [2, 3, 2, 1], [6.5, 4.0, 8.0, 9.5]
-    assert [names[i] for i in local_order(matches, ratings)] == ["c7", "c9", "c3", "c11"]
-
-
 def hierarchy() -> Communities:
     """Two communities at the top, of two parts each; the first part of the first has two parts again."""
     members = [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9], [0, 1, 2, 3], [4, 5], [6, 7], [8, 9], [0, 1], [2, 3]]
@@ -81,25 +70,3 @@ def test_roll_up_to_the_deepest_report() -> None:
     assert deepest(c, 2, {0, 1}) == [0, 1] and deepest(c, 2, set()) == []
     alone = replace(c, members=Lists.of([[0, 1, 2, 3, 4, 5, 10], *(c.members[i].tolist() for i in range(1, 8))]))
     assert deepest(alone, 2) == [0, 3, 4, 5, 6, 7], "entity 10 is in no part"
-
-
-def test_dynamic_selection() -> None:
-    c, everything = hierarchy(), list(range(8))
-
-    def choose(liked: set[int], allowed: list[int] = everything) -> tuple[list[int], list[int]]:
-        asked: list[int] = []
-
-        async def rate(items: Sequence[int]) -> list[float]:
-            asked.extend(items)
-            return [1.0 if i in liked else 0.0 for i in items]
-
-        return asyncio.run(descend(c, allowed, rate)), asked
-
-    assert choose({0, 2}) == ([2], [0, 1, 2, 3, 6, 7]), "a parent is dropped for its child; siblings of its are asked"
-    assert choose({0}) == ([0], [0, 1, 2, 3]), "no child is kept: the parent stays"
-    assert choose({1, 4, 5}) == ([4, 5], [0, 1, 4, 5])
-    assert choose({4}) == ([4], [0, 1, 2, 3, 4, 5]), "a whole level failed: all of the next are rated"
-    assert choose({7}) == ([7], everything)
-    assert choose(set()) == ([], everything)
-    assert choose({0, 2}, [0, 1, 4]) == ([0], [0, 1]), "what may not be read is not rated"
-    assert choose({0}, []) == ([], [])

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.graphs.rendering import (
     Edges,
     Found,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnnrag.registry import RETRIEVERS
+from tests.helpers.names import RETRIEVERS
 
 # A method may need several settings until all of its roles are asked.
 SETTINGS: dict[str, list[list[str]]] = {
@@ -27,4 +27,3 @@ SETTINGS: dict[str, list[list[str]]] = {
 }
 RETRIEVER_SETTINGS = {name: ["method=single", f"retriever={name}"] for name in RETRIEVERS}
 RETRIEVER_SETTINGS["hipporag"] += ["retriever.names=role"]
-RETRIEVER_SETTINGS["graphrag_global"] += ["retriever.selection=dynamic"]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import write_jsonl
 from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets import load_dataset
+from gnnrag.io import write_jsonl
 from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import comparison_page
 from gnnrag.run.evaluate import evaluate, write_metrics

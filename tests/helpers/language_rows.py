@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import write_jsonl
+from gnnrag.io import write_jsonl
 from gnnrag.training.rows import Candidate, ShownPassage, ThoughtsRow, Turn, VerifierRow, plain_rows
 
 NAMES = ("Ada", "Bruno", "Clara", "Dario", "Edith", "Farid", "Greta", "Henri", "Ines", "Jonas", "Karin", "Luigi")

@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.registry import METHODS, ROLES, resolve
+from gnnrag.io import read_journal
+from gnnrag.parts import find
 from gnnrag.run.evaluate import evaluate
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
+from tests.helpers.names import METHODS, ROLES, forms
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 
 QUESTIONS = [
@@ -88,8 +89,8 @@ class EveryMethod:
         write_corpus(work / "corpus")
         self.limits = [
             f"roles.{role}.options.max_tokens={max_tokens}"
-            for role, table in ROLES.items()
-            if "prompted" in table and has_limit(resolve("role", "prompted", table))
+            for role in ROLES
+            if "prompted" in forms(role) and has_limit(find("role", f"{role}.prompted"))
         ]
 
     def run(self, method: str, *more: str, name: str | None = None) -> Outcome:
@@ -113,7 +114,7 @@ class EveryMethod:
 
 
 def has_limit(cls: Any) -> bool:
-    return hasattr(cls, "max_tokens") or hasattr(cls.config_class, "max_tokens")
+    return hasattr(cls, "max_tokens")
 
 
 def check(outcome: Outcome, count_prompt: Callable[[dict[str, Any]], int] | None = None) -> None:

@@ -120,7 +120,6 @@ GOOD: Mapping[str, Reply] = {
         "findings": [{"summary": "One film.", "explanation": "It has a director.", "sources": ["E1"]}],
     }),
     "report_points": '{"points": [{"text": "Vera Lindqvist directed it.", "score": 80, "reports": ["R1"]}]}',
-    "report_rating": '{"rating": 4}',
     "report_reduce": "Vera Lindqvist, born in Kalmar, directed Night Harbour.",
     "router": '{"class": "multi_hop", "confidence": 0.9}',
     "rules": '{"query_constraints": "", "intermediate_rules": "its director", "terminal_rules": "a birthplace", '

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gnnrag import parts
 from gnnrag.errors import ConfigError
+from gnnrag.parts import has, part
 from gnnrag.roles.base import Answer, Role, Verdict
 from gnnrag.roles.tuned.checkpoint import TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.run.trained import seen_in, write_seen
@@ -16,32 +18,22 @@ from gnnrag.training.config import FoldConfig, split_questions
 
 
 @dataclass
-class ToyConfig:
-    """Settings of the toy roles."""
+class ToyRole(Role[Any, Any]):
+    """Does its job by the name of its checkpoint's fold."""
 
     path: str | None = None  # checkpoint
     answer: str | None = None  # what the reader says; null: the name of its fold
 
-
-class ToyRole(Role[Any, Any]):
-    """Does its job by the name of its checkpoint's fold."""
-
-    config_class = ToyConfig
-    role = ""
-
-    def __init__(self, index: Any, config: ToyConfig) -> None:
-        if config.path is None:
-            raise ConfigError(f"roles.{self.role}.path: give a checkpoint")
-        record = read_tuned(config.path, self.role, ("toy",))
-        self.fingerprint = record.fingerprint
-        self.said = config.answer
-        self.fold = tuned_folder(config.path).parent.name
+    def setup(self) -> None:
+        role = self.name.split(".")[0]
+        if self.path is None:
+            raise ConfigError(f"roles.{role}.path: give a checkpoint")
+        self.fingerprint = read_tuned(self.path, role, ("toy",)).fingerprint
+        self.fold = tuned_folder(self.path).parent.name
 
 
 class ToyVerifier(ToyRole):
     """Promotes the last passage shown."""
-
-    role = "verifier"
 
     async def __call__(self, task: Any, session: Any) -> Verdict:
         """See `Verifier`."""
@@ -51,14 +43,17 @@ class ToyVerifier(ToyRole):
 class ToyReader(ToyRole):
     """Answers with the name of its fold."""
 
-    role = "reader"
-
     async def __call__(self, task: Any, session: Any) -> Answer:
         """See `Reader`."""
-        return Answer(self.said or self.fold)
+        return Answer(self.answer or self.fold)
 
 
-REGISTERED = {role: f"{__name__}:Toy{role.title()}" for role in ("verifier", "reader")}
+def register_toys(monkeypatch: Any, *roles: str) -> None:
+    """Let the toys be the trained forms of roles, as long as a test runs."""
+    toys = {"verifier": ToyVerifier, "reader": ToyReader}
+    for role in roles or toys:
+        has("role", f"{role}.tuned")  # so that its module is imported before, not after
+        monkeypatch.setitem(parts._PARTS, ("role", f"{role}.tuned"), part("role", f"{role}.tuned")(toys[role]))
 
 
 def toy_training(

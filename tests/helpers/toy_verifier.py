@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from gnnrag.common.files import write_jsonl
+from gnnrag.io import write_jsonl
 from gnnrag.training.rows import ShownPassage, VerifierRow, plain_rows
 
 PLACES = ("Kalmar", "Tromso", "Lubeck", "Visby", "Odense", "Bergen", "Turku", "Malmo")

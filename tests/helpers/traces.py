@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import write_jsonl
 from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.io import write_jsonl
 from gnnrag.training.collect import collect
 from gnnrag.training.rows import TracesConfig, VerifierRow
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS

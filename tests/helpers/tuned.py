@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.index.index import Index
+from gnnrag.parts import find
 from gnnrag.prompts import load_prompt
-from gnnrag.registry import ROLES, resolve
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
+from tests.helpers.names import ROLES, forms
 from tests.helpers.parts import CORPUS
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
@@ -122,7 +123,7 @@ LANGUAGE: Mapping[str, Maker] = {"causal": make_causal, "seq2seq": make_seq2seq}
 
 def kinds() -> list[tuple[str, str]]:
     """Return role and kind of every checkpoint that a registered role accepts."""
-    found = [(role, resolve("role", "tuned", table)) for role, table in ROLES.items() if "tuned" in table]
+    found = [(role, find("role", f"{role}.tuned")) for role in ROLES if "tuned" in forms(role)]
     return [(role, kind) for role, cls in found for kind in cls.kinds]
 
 

@@ -64,7 +64,7 @@ class TestEntityGraph:
         build(tmp_path / "i", settings=precomputed)
         found = Index(tmp_path / "i").entity_graph
         graph = found.graph
-        assert graph.entities == ("ada lovelace", "greece", "london", "lord byron", "missolonghi")
+        assert graph.entities == ["ada lovelace", "greece", "london", "lord byron", "missolonghi"]
         assert graph.facts[0] == ("ada lovelace", "born in", "london")
         assert graph.slots.toarray().sum(axis=1).tolist() == [4, 2, 0, 2, 0, 0]
         assert found.entity_vectors == pytest.approx(HashEmbedder().encode(list(graph.entities)), abs=1e-3)

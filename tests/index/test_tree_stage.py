@@ -47,7 +47,7 @@ class TestTree:
         tree = Index(tmp_path).read("tree")
         info = Index(tmp_path).record("tree")["counts"]
         assert info["layers"] == [len(layer) for layer in tree.layers] and info["summaries"] == tree.num_summaries
-        assert {int(p) for node in tree.layers[-1] for p in tree.leaves(int(node))} == set(range(n))
+        assert {int(p) for node in list(tree.layers)[-1] for p in tree.leaves(int(node))} == set(range(n))
         assert (tree.vectors == HashEmbedder().encode(tree.texts).reshape(-1, 256)).all()
         for text, children in zip(tree.texts, tree.children, strict=True):
             said = " ".join(MANY[c].text if c < n else tree.texts[c - n] for c in children.tolist())
@@ -56,13 +56,13 @@ class TestTree:
     def test_passages_without_text_and_repeated_ones(self, tmp_path):
         build(tmp_path / "same", [Passage(f"s{i}", "T", "The mill is old.") for i in range(30)], names=["tree"])
         tree = Index(tmp_path / "same").read("tree")
-        assert tree.texts == ("The mill is old.",) and tree.leaves(30).tolist() == list(range(30))
+        assert tree.texts == ["The mill is old."] and tree.leaves(30).tolist() == list(range(30))
         tmp_path /= "odd"
         odd = [Passage("e1", "Only a title", ""), Passage("e2", "", "no title"), Passage("e3", "!", "?")]
         again = [replace(p, id=f"again-{p.id}") for p in MANY[:20]]
         build(tmp_path, [*CORPUS, *odd, *MANY[:20], *again], names=["tree"])
         tree = Index(tmp_path).read("tree")
-        assert {int(p) for node in tree.layers[-1] for p in tree.leaves(int(node))} == set(range(49))
+        assert {int(p) for node in list(tree.layers)[-1] for p in tree.leaves(int(node))} == set(range(49))
         for children in tree.children:  # who says the same is in the same clusters
             positions = {c for c in children.tolist() if 9 <= c < 49}
             assert {c + 20 if c < 29 else c - 20 for c in positions} == positions

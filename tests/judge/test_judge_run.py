@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gnnrag.cli.evaluate import judge_remarks as remarks
-from gnnrag.common.files import read_journal
 from gnnrag.errors import BudgetError, ConfigError, LLMError
+from gnnrag.io import read_journal
 from gnnrag.judge import judge
 from gnnrag.judge.tasks import CRITERIA
 from gnnrag.llm.base import Reply, Request

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.io import read_journal
 from gnnrag.run.evaluate import Observer, evaluate
 from gnnrag.run.rundir import read_predictions
 from tests.helpers.http_stub import body_of, drop, ok, status, stub

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gnnrag.methods.graphsearch import GraphSearch
 from gnnrag.text.subqueries import NOTHING
 from tests.helpers.search import (
     ACCEPT,
@@ -237,7 +236,7 @@ def test_one_channel_alone(channels: str, graph: bool) -> None:
 )
 def test_the_channels_that_a_retriever_must_have(settings: dict[str, Any], channels: set[str]) -> None:
     config = search(**settings)
-    assert GraphSearch.channels_for(config) == channels
+    assert config.asked_channels == channels
     retriever = TwoChannels()
     replies = {m: "x" for m in ("cr_text", "ans")} | ACCEPT
     prediction, _ = run_search(scripted(**replies), retriever, **settings)

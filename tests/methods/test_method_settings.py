@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from gnnrag.config import build_settings
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.parts import is_part, ready
-from gnnrag.registry import METHODS, resolve
+from gnnrag.parts import build
 from tests.helpers.parts import Scripted
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -56,7 +54,5 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("name, settings, named", REFUSED)
 def test_settings_without_meaning_are_refused(index: Index, name: str, settings: dict[str, Any], named: str) -> None:
-    cls, roles = resolve("method", name, METHODS), defaultdict(lambda: Scripted("any"))
     with pytest.raises(ConfigError, match=named):
-        made = build_settings(cls, settings, "method")
-        ready(made, index=index, roles=roles) if is_part(cls) else cls(index, roles, made)
+        build("method", {"name": name, **settings}, index=index, roles=defaultdict(lambda: Scripted("any")))

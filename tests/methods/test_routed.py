@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.methods.base import RouteConfig
-from gnnrag.methods.routed import Routed
+from gnnrag.methods.routed import RouteConfig, Routed
 from gnnrag.parts import make, ready
 from gnnrag.roles.base import Answer, ReaderTask, Role, RouterTask, Routing, Thoughts
 from gnnrag.run.loop import Loop

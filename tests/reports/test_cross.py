@@ -12,21 +12,19 @@ import pytest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.registry import ROLES
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.rundir import read_predictions, trained_note
 from gnnrag.run.trained import copy_seen, read_seen, seen_hash, trained_on
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
-from tests.helpers.toy_tuned import REGISTERED, toy_checkpoint, toy_training
+from tests.helpers.toy_tuned import register_toys, toy_checkpoint, toy_training
 
 Make = Callable[..., EvaluateConfig]
 
 
 @pytest.fixture(autouse=True)
 def toy_roles(monkeypatch: pytest.MonkeyPatch) -> None:
-    for role, target in REGISTERED.items():
-        monkeypatch.setitem(ROLES[role], "tuned", target)
+    register_toys(monkeypatch)
 
 
 @pytest.fixture

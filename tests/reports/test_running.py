@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from gnnrag import registry
+from gnnrag import parts
 from gnnrag.cli.app import run
 from gnnrag.cli.reports import retitled, shown
 from gnnrag.datasets.base import load_dataset
@@ -19,7 +19,6 @@ from gnnrag.graphs.hierarchy import build_hierarchy
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.parts import part
-from gnnrag.registry import ROLES
 from gnnrag.reports.retrievers import _WARM_UP, fitting_retrievers, retriever_table
 from gnnrag.reports.running import measured, outline, resolved, run_table
 from gnnrag.reports.tables import Result, Row, Table, as_json, cell, draw, lines, load_table, overlaps
@@ -28,7 +27,7 @@ from gnnrag.run.rundir import read_predictions
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Ranking
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
-from tests.helpers.toy_tuned import REGISTERED, toy_training
+from tests.helpers.toy_tuned import register_toys, toy_training
 
 SAMPLE = REPOSITORY / "data/sample"
 TABLE = f"""
@@ -233,7 +232,7 @@ def test_mistakes_on_the_command_line(
 def test_rows_with_trained_roles_are_cross_validated(
     overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ROLES["reader"], "tuned", REGISTERED["reader"])
+    register_toys(monkeypatch, "reader")
     table = table_of(tmp_path)
     ids = [q.id for q in load_dataset(SAMPLE, limit=6).questions]
     trained = {"reader": toy_training(tmp_path / "reader", "reader", ids)}
@@ -283,7 +282,9 @@ class Asking(Retriever):
 @pytest.fixture
 def more(monkeypatch: pytest.MonkeyPatch) -> None:
     for cls in (Broken, GraphOnly, Asking):
-        monkeypatch.setitem(registry.RETRIEVERS, cls.__name__.lower(), f"{__name__}:{cls.__name__}")
+        parts.names("retriever")
+        name = cls.__name__.lower()
+        monkeypatch.setitem(parts._PARTS, ("retriever", name), parts.part("retriever", name)(cls))
 
 
 def retrievers(labels: list[str], overrides: list[str], limit: int = 6) -> list[Result]:

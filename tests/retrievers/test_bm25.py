@@ -12,7 +12,6 @@ from gnnrag.index.lexical import tokenise
 from gnnrag.parts import ready
 from gnnrag.retrievers.bm25 import BM25Retriever
 from gnnrag.types import Query
-from tests.helpers.each import each
 from tests.helpers.parts import CORPUS
 
 
@@ -31,7 +30,7 @@ def lucene(term: str, k1: float = 1.5, b: float = 0.75) -> np.ndarray:
     return idf * counts / (counts + k1 * (1 - b + b * lengths / lengths.mean()))
 
 
-@each("term", ["film", "oven", "harbour"])
+@pytest.mark.parametrize("term", ["film", "oven", "harbour"])
 def test_scores_by_hand(retriever: BM25Retriever, term: str) -> None:
     (ranking,) = retriever.retrieve([Query(term)])
     expected = lucene(term)
@@ -49,7 +48,7 @@ def test_the_obvious(retriever: BM25Retriever) -> None:
     assert set(ranking.ids) == {"p0", "p6"}
 
 
-@each("text", ["zzz", "the of and", "", "?!"])
+@pytest.mark.parametrize("text", ["zzz", "the of and", "", "?!"])
 def test_a_query_without_known_terms_scores_nothing(retriever: BM25Retriever, text: str) -> None:
     (ranking,) = retriever.retrieve([Query(text, top_k=3)])
     assert ranking.ids == ("p0", "p1", "p2") and not ranking.scores.any() and (ranking.low, ranking.high) == (0, 0)

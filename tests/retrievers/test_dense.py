@@ -12,7 +12,6 @@ from gnnrag.index.index import Index
 from gnnrag.parts import ready
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.types import Query
-from tests.helpers.each import each
 from tests.helpers.parts import CORPUS
 
 DIM, CLUSTERS = 32, 40
@@ -48,7 +47,7 @@ def all_queries(top_k: int = 200) -> list[Query]:
     return [Query(str(i), top_k=top_k) for i in range(CLUSTERS)]
 
 
-@each("top_k", [1, 10, 5000])
+@pytest.mark.parametrize("top_k", [1, 10, 5000])
 def test_against_numpy(clustered: Any, top_k: int) -> None:
     for i, ranking in enumerate(ready(DenseRetriever(), index=clustered).retrieve(all_queries(top_k))):
         scores = clustered.passage_vectors.astype(np.float64) @ clustered.queries[i].astype(np.float64)

@@ -24,7 +24,6 @@ from gnnrag.parts import ready
 from gnnrag.retrievers import gfm
 from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.types import Query
-from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, build
 
 KB = "Alien|directed_by|Ridley Scott\nAlien|starred_actors|Sigourney Weaver\nBlade|directed_by|Ridley Scott\n"
@@ -175,7 +174,7 @@ def test_what_does_not_suit_is_refused(index: Index, tmp_path: Path, monkeypatch
         _ = GFMRetriever(other).channels
 
 
-@each("dots", [["retriever=gfm", "gnn.checkpoint=x"], ["gnn.checkpoint=x", "retriever=gfm"]])
+@pytest.mark.parametrize("dots", [["retriever=gfm", "gnn.checkpoint=x"], ["gnn.checkpoint=x", "retriever=gfm"]])
 def test_the_checkpoint_is_a_setting_of_the_retriever(dots: list[str]) -> None:
     assert load_config(EvaluateConfig, None, dots).retriever.settings.checkpoint == "x"
     with pytest.raises(ConfigError, match=r"retriever"):
@@ -189,8 +188,8 @@ def test_stages_by_mode(tmp_path: Path) -> None:
     assert GFMRetriever(checkpoint(tmp_path / "n")).channels == {"text"}
 
 
-@each(
-    "method, gnn, problem",
+@pytest.mark.parametrize(
+    ("method", "gnn", "problem"),
     [("offline", {"facts": "triples"}, "give sentences or none"),
      ("kb", {"facts": "sentences"}, "give auto or none"), ("offline", {"structure": False}, "nothing would be")],
 )  # fmt: skip

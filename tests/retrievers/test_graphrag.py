@@ -30,7 +30,6 @@ from gnnrag.retrievers.graphrag.report_roles import (
     PromptedReduce,
     PromptedReportPoints,
     ReportPoints,
-    ReportRating,
 )
 from gnnrag.retrievers.graphrag.reports import shuffled
 from gnnrag.session import Budget, Session
@@ -46,7 +45,7 @@ QUERY = "Which bridges are described?"
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     root = tmp_path_factory.mktemp("sample") / "i"
-    build(root, load_passages(SAMPLE).passages, HASH, stages=NEEDED)
+    build(root, load_passages(SAMPLE).passages, HASH, names=NEEDED)
     return Index(root)
 
 
@@ -128,7 +127,7 @@ class TestLocal:
     def test_no_entities(self, tmp_path: Path) -> None:
         from gnnrag.types import Passage
 
-        build(tmp_path / "i", [Passage("p", "", "..."), Passage("q", "", "!!!")], HASH, stages=NEEDED)
+        build(tmp_path / "i", [Passage("p", "", "..."), Passage("q", "", "!!!")], HASH, names=NEEDED)
         r = local(Index(tmp_path / "i"))
         text, graph = r.retrieve([Query("what"), Query("what", "graph")])
         assert set(text.ids) == {"p", "q"} and text.branch == "dense_fallback" and len(graph) == 0
@@ -147,11 +146,10 @@ class TestGlobal:
         view.ratings = np.where(np.arange(len(view.ratings)) == gone, 0.0, 5.0)
         assert retriever.candidates() == sorted({*every, int(parents[gone])} - {gone})
 
-    def roles(self, points: Any, reduce: Any = None, rating: Any = None) -> dict[str, Any]:
+    def roles(self, points: Any, reduce: Any = None) -> dict[str, Any]:
         return {
             "report_points": Scripted("report_points", *points),
             "report_reduce": reduce or ready(OfflineReduce()),
-            "report_rating": rating,
         }
 
     def test_every_batch_is_asked_and_the_points_are_reduced_in_order(self, index: Index) -> None:
@@ -192,9 +190,7 @@ class TestGlobal:
         assert event["batches"] == [[keys[i] for i in b] for b in batches]
 
     def test_a_budget_counts_all_batches(self, index: Index) -> None:
-        retriever = ready(
-            GraphRAGGlobalRetriever(batch_tokens=3000), index=index, roles=self.roles([ReportPoints()], rating=None)
-        )
+        retriever = ready(GraphRAGGlobalRetriever(batch_tokens=3000), index=index, roles=self.roles([ReportPoints()]))
         session = Session("q", Budget(max_calls=2))
         with pytest.raises(BudgetError, match="max_calls=2"):
             asyncio.run(retriever.retrieve_for([Query(QUERY)], session))
@@ -224,31 +220,10 @@ class TestGlobal:
     def test_no_reports(self, tmp_path: Path) -> None:
         from gnnrag.types import Passage
 
-        build(tmp_path / "i", [Passage("p", "", "...")], HASH, stages=NEEDED)
+        build(tmp_path / "i", [Passage("p", "", "...")], HASH, names=NEEDED)
         roles = self.roles([RuntimeError("must not be asked")])
-        for selection in ("all", "dynamic"):
-            (graph, text), _ = search(
-                Index(tmp_path / "i"), roles, Query("x", "graph"), Query("x"), selection=selection
-            )
-            assert graph.texts == (NO_DATA,) and text.ids == ()
-
-    def test_dynamic_selection(self, index: Index) -> None:
-        communities = index.read("communities")
-        parent = next(i for i in range(len(communities)) if communities.levels[i] == 0 and len(communities.children[i]))
-        child = int(communities.children[parent][0])
-        liked = {communities.keys[parent], communities.keys[child]}
-
-        def rate(task: Any) -> ReportRating:
-            return ReportRating(5.0 if task.report[0] in liked else 0.0)
-
-        rating = Scripted("report_rating", rate)
-        roles = self.roles([ReportPoints((Point("x", 9.0),))], rating=rating)
-        _, session = search(index, roles, Query(QUERY, "graph"), selection="dynamic", repeats=3)
-        (event,) = [e for e in session.events if e["event"] == "global_search"]
-        assert event["batches"] == [[communities.keys[child]]]
-        asked = [t.report[0] for t in rating.tasks]
-        assert asked.count(communities.keys[parent]) == 3, "the commonest of three ratings"
-        assert len(set(asked)) < len(communities)
+        (graph, text), _ = search(Index(tmp_path / "i"), roles, Query("x", "graph"), Query("x"))
+        assert graph.texts == (NO_DATA,) and text.ids == ()
 
     def test_passages_of_the_best_points_come_first(self, index: Index) -> None:
         communities = index.read("communities")

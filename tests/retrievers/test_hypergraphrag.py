@@ -187,5 +187,3 @@ def test_the_prompted_role_and_one_that_cannot_be_read(real: Index) -> None:
     ranking, session = ranked("no idea")
     assert ranking.branch == "hyperedges", "the query goes on alone"
     assert session.usage()["roles"]["hyper_query"]["hyper_query_failed"] == 1
-
-

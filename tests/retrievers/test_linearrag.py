@@ -13,7 +13,6 @@ from gnnrag.index.index import Index
 from gnnrag.parts import ready
 from gnnrag.retrievers.linearrag import Bridging, LinearRAGRetriever, RelationFreeGraph, neighbours
 from gnnrag.types import Passage, Query
-from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, build
 
 MORE = (
@@ -37,8 +36,8 @@ GRAPH = RelationFreeGraph("abcd", np.arange(4), Lists.of([[0, 1], [0, 2], [1, 2,
 COSINES = np.array([0.9, 0.8, 0.5])
 
 
-@each(
-    "rule, scores, tiers, weights",
+@pytest.mark.parametrize(
+    ("rule", "scores", "tiers", "weights"),
     [
         # a chooses 0 and 1, then b (0.9) and c (0.8) choose 2 together: it passes on the better; a stays a seed.
         (Bridging("best", 2, 0.1, 2), [1.0, 0.9, 0.8, 0.45], [1, 2, 2, 3], [2.7, 1.35, 1.25, 0.45]),
@@ -65,8 +64,8 @@ def test_what_is_an_entity(index: Index) -> None:
     assert fixed.graph.counts[:, [us[0]]].sum() == 1 and released._count(us[1]).sum() == 5
 
 
-@each(
-    "adjacent, pairs",
+@pytest.mark.parametrize(
+    ("adjacent", "pairs"),
     [(None, [[6, 7]]), ("all", [[i, i + 1] for i in range(7)]), ("none", [])],
 )
 def test_which_passages_are_neighbours(index: Index, adjacent: str | None, pairs: list[list[int]]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import query_vectors, rank_graph, rank_passages
 from gnnrag.types import Hit
-from tests.helpers.each import each
 
 IDS = ["a", "b", "c", "d", "e"]
 
@@ -32,7 +32,7 @@ def test_ties_by_corpus_order_also_at_the_cut() -> None:
     assert rank([0, 0, 0, 0, 0], 3) == ["a", "b", "c"]
 
 
-@each("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_never_ranks(bad: float) -> None:
     ranking = rank_passages(np.array([1.0, bad, 3.0]), IDS, 3, "toy")
     assert ranking.ids == ("c", "a") and (ranking.low, ranking.high) == (1.0, 3.0)

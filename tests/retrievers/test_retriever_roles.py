@@ -11,19 +11,15 @@ import pytest
 from gnnrag.index.index import Index
 from gnnrag.parts import ready
 from gnnrag.retrievers.graphrag.report_roles import (
-    OfflineRating,
     OfflineReduce,
     OfflineReportPoints,
     Point,
-    PromptedRating,
     PromptedReduce,
     PromptedReportPoints,
-    RateReportTask,
     ReduceTask,
     ReportPoints,
     ReportPointsTask,
     parse_points,
-    parse_rating,
 )
 from gnnrag.retrievers.hypergraphrag import (
     HyperQuery,
@@ -237,22 +233,3 @@ def test_prompted_reduce_falls_back_to_the_points() -> None:
     assert asked.result.text == "Two rivers [c-1]." and "at most 300 words" in asked.shown()
     assert "1. (score 90) The Sill is a river. [c-1]\n2. (score 40) The Isar" in asked.shown()
     assert ask(PromptedReduce(), task, "").result.text.startswith("The Sill is a river. [c-1]")
-
-
-def test_rating_by_rules_is_the_cosine(index: Index) -> None:
-    keys, reports = index.read("communities").keys, index.read("reports")
-    text = f"{reports.items[0].draft.title}\n{reports.items[0].draft.summary}"
-    (vector,) = index.embedder.encode([text], is_query=True)
-    rating = offline(OfflineRating(), RateReportTask(text, (keys[0], "whatever")), index).rating
-    assert rating == pytest.approx(5 * float(reports.scores(vector)[0]), abs=1e-3) and rating > 3
-    unknown = offline(OfflineRating(), RateReportTask(text, ("c-unknown", text)), index).rating
-    assert unknown == pytest.approx(5.0, abs=1e-3), "a report without a vector in the index is embedded"
-
-
-@pytest.mark.parametrize("reply", ['{"rating": 6}', '{"rating": false}', "4"])
-def test_ratings_of_another_form(reply: str) -> None:
-    with pytest.raises(MalformedError):
-        parse_rating(reply)
-    task = RateReportTask("Q", ("c-1", "text"))
-    assert ask(PromptedRating(), task, reply).result.rating == 1.0, "as in the release"
-    assert ask(PromptedRating(), task, 'It is {"rating": 4}').result.rating == 4

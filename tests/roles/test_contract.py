@@ -24,10 +24,8 @@ from gnnrag.methods.dotrag.roles import (
 from gnnrag.methods.dotrag.schema import Kind, Schema
 from gnnrag.retrievers.graphrag.report_roles import (
     Point,
-    PromptedRating,
     PromptedReduce,
     PromptedReportPoints,
-    RateReportTask,
     ReduceTask,
     ReportPointsTask,
 )
@@ -97,7 +95,6 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "mentions": (PromptedMentions, MentionsTask("Who directed it?", ("person",))),
     "hyper_query": (PromptedHyperQuery, HyperQueryTask("Who directed it?")),
     "report_points": (PromptedReportPoints, ReportPointsTask("Who directed it?", (("c-1", "# One\nA report."),))),
-    "report_rating": (PromptedRating, RateReportTask("Who directed it?", ("c-1", "# One\nA report."))),
     "report_reduce": (PromptedReduce, ReduceTask("Who directed it?", (Point("Vera did.", 90.0, ("c-1",)),))),
     "summary": (PromptedSummary, SummaryTask((FILM.text, CORPUS[1].text))),
     "report": (PromptedReport, ReportTask(ENTITIES, (("r1", "Vera", "Kalmar", "born in"),), PASSAGES)),

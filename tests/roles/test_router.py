@@ -12,7 +12,7 @@ from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import LLMError
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.base import choose_route
+from gnnrag.methods.routed import choose_route
 from gnnrag.parts import ready
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.prompting import MalformedError

@@ -64,6 +64,6 @@ def test_the_path_of_an_answer_joins_its_passages(known: stored.Index) -> None:
 
 
 def test_an_index_without_a_graph_is_told_by_its_name_alone() -> None:
-    bare = Mock(store=Mock(root=Path("/home/somebody/papers"), key=lambda stage: None))
+    bare = Mock(root=Path("/home/somebody/papers"), has=lambda stage: False)
     with pytest.raises(DataError, match=r"^papers: has no graph"):
         open_graph(bare)

@@ -55,7 +55,7 @@ def test_what_it_holds() -> None:
 
 @pytest.mark.parametrize("stage", ["knowledge", "hierarchy"])
 def test_a_question_begins_with_what_it_names(tmp_path: Path, stage: str) -> None:
-    build(tmp_path, CORPUS, stages=[stage])
+    build(tmp_path, CORPUS, names=[stage])
     data = data_of(render_page(Index(tmp_path), question="Did Ada Lovelace know of Missolonghi?"))
     assert {"e:Ada Lovelace", "e:Missolonghi"} <= set(data["path"]) and data["start"] == "passages=path"
     assert any(node["id"] == "e:Lord Byron" for node in data["nodes"])

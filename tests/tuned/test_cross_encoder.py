@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.common.records import WEIGHTS, load_tensors, save_tensors
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.io import WEIGHTS, load_tensors, save_tensors
 from gnnrag.roles.tuned.checkpoint import RECORD, load_encoder, read_tuned, round_weights, trained
 from gnnrag.roles.tuned.selection import Selection, chosen
 from gnnrag.roles.tuned.verifier import (

@@ -11,7 +11,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from gnnrag.common.untrusted import well_formed
 from gnnrag.datasets.documents.blocks import Document, Progress, silent
 from gnnrag.datasets.documents.lines import Line, blocks_of
 from gnnrag.errors import DataError
@@ -143,4 +142,4 @@ def _limits(pypdf: Any) -> AbstractContextManager[Any]:
 
 def _repaired(text: str) -> str:
     """Return text that can be stored: PDF fonts map some glyphs to NUL or to half of a surrogate pair."""
-    return well_formed(text.replace("\x00", " "))
+    return text.replace("\x00", " ").encode("utf-8", "replace").decode()

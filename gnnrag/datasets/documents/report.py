@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from gnnrag.common.files import read_object, write_json
 from gnnrag.datasets.documents.language import language_of
 from gnnrag.errors import GnnragError
+from gnnrag.io import read_object, write_json
 
 REPORT = "documents.json"  # in an index folder
 State = Literal["read", "partly", "empty", "skipped"]

@@ -121,7 +121,7 @@ class GraphSearch(Method):
     contexts rest on first. The settings are the paper's; `preset=official` is what the released code does.
     """
 
-    channels: Literal["both", "semantic", "relational"] = "both"  # type: ignore[assignment]  # the sides that run
+    channels: Literal["both", "semantic", "relational"] = "both"  # the sides that run
     # triples are grounded where an unknown came up before, or always, as released
     graph_grounding: Literal["bound_only", "always"] = "bound_only"
     triple_text: Literal["verbalised", "letters_only"] = "verbalised"  # retrieval string of triples
@@ -144,10 +144,10 @@ class GraphSearch(Method):
     default_retriever = "lightrag"
     may_miss = True  # one of several first retrievals may fail: the others are of use without it
 
-    @classmethod
-    def channels_for(cls, settings: GraphSearch) -> frozenset[str]:
+    @property
+    def asked_channels(self) -> frozenset[str]:  # type: ignore[override]
         """Return the channels of the retriever that it asks."""
-        sources = {*settings.sources.values(), settings.background}
+        sources = {*self.sources.values(), self.background}
         return frozenset(channel for source in sources for channel in CHANNELS.get(source, ()))
 
     @property

@@ -15,15 +15,12 @@ from gnnrag.errors import ConfigError
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.parts import part
 from gnnrag.retrievers.base import ANSWER, Retriever, best_positions, by_rank, rank_passages
-from gnnrag.retrievers.graphrag.report_roles import Point, RateReportTask, ReduceTask, ReportPointsTask
+from gnnrag.retrievers.graphrag.report_roles import Point, ReduceTask, ReportPointsTask
 from gnnrag.retrievers.graphrag.reports import (
     ReportView,
-    best_first,
     deepest,
-    descend,
     fill_batches,
     keep_points,
-    local_order,
     shuffled,
 )
 from gnnrag.session import Session, concurrently
@@ -94,8 +91,8 @@ class GraphRAGLocalRetriever(Retriever):
         """Return the communities of the entities by (how many of them they hold, rating), as far as reports fit."""
         matches = Counter(i for e in entities for i in self._of_entity[e].tolist())
         items = [i for i in sorted(matches) if self.view.communities.levels[i] <= self.max_level]
-        order = local_order([matches[i] for i in items], [float(self.view.ratings[i]) for i in items])
-        return _that_fit([items[n] for n in order], [self.view.text(items[n]) for n in order], self.report_tokens)
+        items.sort(key=lambda i: (-matches[i], -self.view.ratings[i]))
+        return _that_fit(items, [self.view.text(i) for i in items], self.report_tokens)
 
     def table(self, entities: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the entities and the relations of the local table.
@@ -170,27 +167,21 @@ class GraphRAGGlobalRetriever(Retriever):
     Graph hits: the answer (kind community, id `answer`) with what it rests on; the communities of points, best point
     first, and the entities that their reports cite; the other communities. Text hits: the passages that reports cite,
     in the same order. Scores are 1 / rank. The branch says `_no_data` where nothing was found, `_stale` where a report
-    is out of date. Roles: `report_points`, `report_reduce`, and `report_rating` for dynamic selection.
+    is out of date. Roles: `report_points` and `report_reduce`.
     """
 
     # released: parents beside their children (Q-MS-6), and the reduce step stops at an overflow
     profile: Literal["released", "fixed"] = "fixed"
     max_level: int = 2  # reports up to this level, 0 is coarsest
     min_rating: float = 0.0
-    selection: Literal["all", "dynamic"] = "all"  # dynamic: reports are rated from the top of the hierarchy down
-    threshold: float = 1.0  # dynamic: least rating of a report that is read
-    repeats: Annotated[int, Ge(1)] = 1  # dynamic: ratings of a report; the commonest counts
-    # shuffle, with `seed`, so that similar reports do not share a batch; or occurrence
-    order: Literal["shuffle", "occurrence"] = "shuffle"
-    seed: int = 86
-    max_reports: int | None = None  # only the reports of the largest occurrence weight
+    seed: int = 86  # reports are shuffled, so that similar ones do not share a batch
     batch_tokens: Annotated[int, Ge(1)] = 12000
     reduce_tokens: Annotated[int, Ge(1)] = 12000
     reduce_words: int = 2000
 
     channels = frozenset({"text", "graph"})
     reads = ("knowledge", "communities", "reports")
-    role_names, asks_roles = ("report_points", "report_reduce", "report_rating"), True
+    role_names, asks_roles = ("report_points", "report_reduce"), True
 
     def setup(self) -> None:
         """Open what is searched."""
@@ -207,7 +198,7 @@ class GraphRAGGlobalRetriever(Retriever):
 
     async def search(self, query: str, session: Session) -> GlobalAnswer:
         """Choose reports, map, reduce."""
-        chosen = await self.select(query, session)
+        chosen = self.candidates()
         batches = self.batches(chosen)
         session.record("global_search", reports=len(chosen), batches=[[self.keys[i] for i in b] for b in batches])
         tasks = [ReportPointsTask(query, tuple((self.keys[i], self.view.text(i)) for i in b)) for b in batches]
@@ -230,8 +221,7 @@ class GraphRAGGlobalRetriever(Retriever):
         for point in (points[i] for i in ranked):
             for id_ in point.reports:
                 cited.setdefault(self.view.communities.position[id_], point.text)
-        rest = [i for batch in batches for i in batch if i not in cited]
-        rest = best_first(rest, self.view.communities.occurrence, self.view.ratings)
+        rest = sorted((i for batch in batches for i in batch if i not in cited), key=self._weight)
         return GlobalAnswer(text, tuple(points[i] for i in ranked), cited | dict.fromkeys(rest, ""))
 
     def candidates(self) -> list[int]:
@@ -239,39 +229,17 @@ class GraphRAGGlobalRetriever(Retriever):
         communities = self.view.communities
         is_candidate = (communities.levels <= self.max_level) & (self.view.ratings >= self.min_rating)
         candidates = np.flatnonzero(is_candidate).tolist()
-        if self.profile == "released" or self.selection == "dynamic":
-            return candidates
-        return deepest(communities, self.max_level, set(candidates))
+        return candidates if self.profile == "released" else deepest(communities, self.max_level, set(candidates))
 
     def batches(self, chosen: Sequence[int]) -> list[list[int]]:
         """Return the reports of each map call: shuffled into batches, and there by (occurrence weight, rating)."""
-        ranked = best_first(chosen, self.view.communities.occurrence, self.view.ratings)[: self.max_reports]
-        ascending = sorted(ranked)
-        order = [ascending[n] for n in shuffled(len(ascending), self.seed)] if self.order == "shuffle" else ranked
-        place = {i: n for n, i in enumerate(ranked)}
+        order = [chosen[n] for n in shuffled(len(chosen), self.seed)]
         tokens = {i: estimate_tokens(self.view.text(i)) for i in order}
         batches = fill_batches(order, tokens, self.batch_tokens, estimate_tokens(HEADER))
-        return [sorted(batch, key=place.__getitem__) for batch in batches]
+        return [sorted(sorted(batch), key=self._weight) for batch in batches]
 
-    async def select(self, query: str, session: Session) -> list[int]:
-        """Return the reports to read: all candidates, or those that ratings lead to from the top down."""
-        candidates = self.candidates()
-        if self.selection == "all":
-            return candidates
-
-        async def rate_all(reports: Sequence[int]) -> list[float]:
-            return await concurrently(session, [partial(self._rate, query, i) for i in reports])
-
-        return await descend(self.view.communities, candidates, rate_all, self.threshold)
-
-    async def _rate(self, query: str, report: int, session: Session) -> float:
-        task = RateReportTask(query, (self.keys[report], self.view.text(report)))
-        ratings = []
-        for _ in range(self.repeats):
-            reply = await self.roles["report_rating"](task, session)
-            session.flag("report_rating", *reply.flags)
-            ratings.append(reply.rating)
-        return max(ratings, key=ratings.count)  # the first of the commonest
+    def _weight(self, report: int) -> tuple[float, float]:
+        return (-self.view.communities.occurrence[report], -self.view.ratings[report])
 
     def _ranking(self, query: Query, answer: GlobalAnswer) -> Ranking:
         cited = [i for i, point in answer.reports.items() if point]

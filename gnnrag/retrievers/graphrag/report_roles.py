@@ -1,4 +1,4 @@
-"""Roles of GraphRAG's global search: points of reports, their rating, their reduction."""
+"""Roles of GraphRAG's global search: points of reports, and their reduction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated
 
-import numpy as np
 from pydantic import AliasChoices, Field
 
 from gnnrag.parts import part
@@ -61,22 +60,6 @@ class Reduced:
     """The answer from all points; empty where there was none."""
 
     text: str
-    flags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RateReportTask:
-    """Ask how much a community report, (id, text), helps with a query (GraphRAG's dynamic selection)."""
-
-    query: str
-    report: tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class ReportRating:
-    """A rating in [0, 5]."""
-
-    rating: float
     flags: tuple[str, ...] = ()
 
 
@@ -136,8 +119,9 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
     min_score: float = 15.0  # sentences below are no points
 
     def setup(self) -> None:
-        """Keep the cosines of the last queries."""
-        self._cosines = lru_cache(maxsize=64)(self._query_cosines)
+        """Keep the cosines of the last queries with all reports."""
+        encode, reports = self.index.embedder.encode, self.index.read("reports")
+        self._cosines = lru_cache(maxsize=64)(lambda query: reports.scores(encode([query], is_query=True)[0]))
 
     async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
         """Return the batch's best sentences."""
@@ -161,10 +145,6 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
         points = [Point(texts[i], round(scores[texts[i]], 2), tuple(dict.fromkeys(holders[texts[i]]))) for i in chosen]
         return ReportPoints(tuple(sorted(points, key=lambda p: -p.score)))
 
-    def _query_cosines(self, query: str) -> np.ndarray:
-        vector = self.index.embedder.encode([query], is_query=True)[0]
-        return self.index.read("reports").scores(vector)
-
     @cached_property
     def _idf(self) -> dict[str, float]:
         reports = self.index.read("reports").items
@@ -181,54 +161,6 @@ def _sentences(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=65536)
 def _bag(text: str) -> frozenset[str]:
     return frozenset(words(text))
-
-
-UNKNOWN = 1.0  # a report whose rating nobody could read is read, as in the release
-
-
-@part("role", "report_rating.prompted")
-class PromptedRating(PromptedPart[RateReportTask, ReportRating]):
-    """Asks for a rating from 0 to 5; one that cannot be read counts as 1 (`rating_failed`)."""
-
-    max_tokens: int = 64
-
-    async def __call__(self, task: RateReportTask, session: Session) -> ReportRating:
-        """Rate the report."""
-        values = {"report": notes_element(task.report[1]), "question": inline(task.query)}
-        outcome = await self.ask(session, values, parse_rating)
-        if outcome.value is None:
-            return ReportRating(UNKNOWN, ("rating_failed",))
-        return ReportRating(outcome.value)
-
-
-class RatingReply(ReplyModel):
-    rating: Annotated[Number, Field(ge=0, le=5)]
-
-
-def parse_rating(text: str) -> float:
-    """Return the rating. Raises MalformedError where there is no JSON object with one from 0 to 5."""
-    return read_as(RatingReply, text).rating
-
-
-@part("role", "report_rating.offline")
-class OfflineRating(Role[RateReportTask, ReportRating]):
-    """Five times the cosine of query and report; a report without a vector in the index is embedded."""
-
-    def setup(self) -> None:
-        """Keep the vectors of the last queries."""
-        self._vector = lru_cache(maxsize=64)(self._embed)
-
-    async def __call__(self, task: RateReportTask, session: Session) -> ReportRating:
-        """Rate the report."""
-        id_, text = task.report
-        vector, reports = self._vector(task.query), self.index.read("reports")
-        at = self.index.read("communities").position.get(id_, -1)
-        is_known = at >= 0 and len(reports.sentences[at]) > 0
-        own = reports.vectors[at] if is_known else self.index.embedder.encode([text])[0]
-        return ReportRating(round(5 * max(0.0, min(1.0, float(own @ vector))), 4))
-
-    def _embed(self, query: str) -> np.ndarray:
-        return self.index.embedder.encode([query], is_query=True)[0]
 
 
 @part("role", "report_reduce.prompted")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -43,11 +42,6 @@ def fill_batches(
     return batches
 
 
-def best_first(items: Sequence[int], weights: Any, ratings: Any) -> list[int]:
-    """Return items by occurrence weight, then by rating (a number for each position), descending; ties keep order."""
-    return sorted(items, key=lambda i: (-weights[i], -ratings[i]))
-
-
 def keep_points(
     scores: Sequence[float], tokens: Sequence[int], budget: int, skip_large: bool = False
 ) -> tuple[list[int], list[int]]:
@@ -77,38 +71,6 @@ def deepest(communities: Communities, max_level: int, allowed: Collection[int] |
         if allowed is None or i in allowed:
             last.update(dict.fromkeys(communities.members[i].tolist(), i))
     return sorted(set(last.values()))
-
-
-async def descend(
-    communities: Communities,
-    allowed: Sequence[int],
-    rate: Callable[[Sequence[int]], Awaitable[Sequence[float]]],
-    threshold: float = 1.0,
-) -> list[int]:
-    """Choose reports from the top of the hierarchy down (Microsoft GraphRAG's dynamic selection).
-
-    Children of a kept report (rating of at least `threshold`) are rated next; a parent of which a child is kept is
-    dropped. Where a whole level fails before anything was kept, all of the next are rated. `allowed` is ascending.
-    """
-    depth = max((int(communities.levels[i]) for i in allowed), default=-1) + 1
-    levels = [[i for i in allowed if communities.levels[i] == level] for level in range(depth)]
-    may_read, kept, level = set(allowed), dict[int, None](), 0
-    wave = levels[0] if levels else []
-    while wave:
-        below: list[int] = []
-        for i, rating in zip(wave, await rate(wave), strict=True):
-            if rating >= threshold:
-                kept[i] = None
-                kept.pop(int(communities.parents[i]), None)
-                below += [child for child in communities.children[i].tolist() if child in may_read]
-        level += 1
-        wave = levels[level] if not below and not kept and level < depth else below
-    return sorted(kept)
-
-
-def local_order(matches: Sequence[int], ratings: Sequence[float]) -> list[int]:
-    """Return positions by how many selected entities a community holds, then by its rating, both descending."""
-    return sorted(range(len(matches)), key=lambda i: (-matches[i], -ratings[i]))
 
 
 _CITED = 20  # passages that a report without citations, a bucket for instance, stands for

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from gnnrag.config import build_settings
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.io import (
@@ -27,8 +26,7 @@ from gnnrag.io import (
     save_tensors,
     write_json,
 )
-from gnnrag.parts import build, ready
-from gnnrag.registry import BACKENDS, ROLES, resolve
+from gnnrag.parts import build, find, make, make_part, ready
 from gnnrag.roles.base import Role
 from gnnrag.session import Session
 
@@ -266,7 +264,7 @@ class TunedRole(Role[Any, Any]):
         own = dict(record.settings.get("prompted", {}))
         if str(own.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
             own["prompt"] = str(folder / own["prompt"])
-        role = ready(build_settings(cls, {**own, **self.prompted}, f"{where}.prompted"), backend=backend)
+        role = ready(make(cls, {**own, **self.prompted}, f"{where}.prompted"), backend=backend)
         known: Mapping[str, str] = record.facts.get("prompts", {})
         for prompter in role.prompters:
             name, found = prompter.prompt.name, prompter.prompt.digest
@@ -279,7 +277,6 @@ class TunedRole(Role[Any, Any]):
 
     def _backend(self, folder: Path, record: TunedRecord, where: str) -> Any:
         """Return the backend with the model: the folder itself, or its base with the folder as adapter."""
-        cls = resolve("llm", self.llm, BACKENDS)
         known = {name: record.settings[name] for name in ("chat", "template_options") if name in record.settings}
         given = {"prompts": "full", **known, **self.llm_settings}  # whatever the size: those of the training
         is_adapter = (folder / "adapter_config.json").is_file()
@@ -288,7 +285,7 @@ class TunedRole(Role[Any, Any]):
         else:
             given |= {"model": str(folder)}
         try:
-            backend: Any = build("llm", build_settings(cls, given, f"{where}.llm_settings"))
+            backend: Any = build("llm", make_part("llm", self.llm, given, f"{where}.llm_settings"))
         except ConfigError as error:
             if is_adapter and "is not there" in str(error):
                 name = record.base.get("name")
@@ -320,5 +317,4 @@ class LanguageRole(Role[Any, Any]):
 
 def prompted_class(role: str) -> Any:
     """Return the class that asks a tuned language model: that of the prompted role, of a reader one of its own."""
-    brief = {"prompted": "gnnrag.roles.tuned.causal_reader:BriefReader"} if role == "reader" else {}
-    return resolve(f"roles.{role}", "prompted", {**ROLES[role], **brief})
+    return find("role", "reader.brief" if role == "reader" else f"{role}.prompted")

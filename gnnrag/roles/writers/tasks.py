@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gnnrag.config import build_settings
-from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError, nearest
+from gnnrag.errors import BudgetError, LLMError, NotGivenError
 from gnnrag.index_config import IndexConfig, RoleConfig, with_own_model
 from gnnrag.llm.cache import open_backend, with_model
-from gnnrag.parts import build
-from gnnrag.registry import BACKENDS, WRITERS, resolve
+from gnnrag.parts import build, make_part
 from gnnrag.session import Session
 
 logger = logging.getLogger(__name__)
@@ -27,7 +25,7 @@ def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
         raise NotGivenError(f"index.writers.{name}=prompted needs a model: give index.llm.name and its settings")
     own = getattr(config.writers, name).settings is not None
     where = f"index.writers.{name}.settings" if own else "index.llm"
-    settings = build_settings(resolve("index.llm", role.llm, BACKENDS), role.settings or {}, where)
+    settings = make_part("llm", role.llm, role.settings or {}, where)
     return role.llm, with_model(role.llm, settings, role.model)
 
 
@@ -119,22 +117,16 @@ class IndexTasks:
         return {f"{name} {key}": round(count, 8) for key, count in found if count}
 
     def _chosen(self, name: str) -> tuple[str, RoleConfig]:
-        if name not in WRITERS:
-            raise ConfigError(f"index.writers.{name}: no such writer. {nearest(name, WRITERS)}")
         writers: Any = self.config.writers
         role: RoleConfig = getattr(writers, name)
         # Which records a model writes is a property of the extraction, not of who writes them.
         impl = self.config.extract.format if name == "triples" else role.impl or writers.default
-        if impl not in WRITERS[name]:
-            where = "index.extract.format" if name == "triples" else f"index.writers.{name}"
-            raise ConfigError(f"{where}={impl!r} is not available. {nearest(impl, WRITERS[name])}")
         return impl, role
 
     def _writer(self, name: str) -> Any:
         if name not in self._built:
             impl, role = self._chosen(name)
-            cls = resolve(f"index.writers.{name}", impl, WRITERS[name])
-            settings = build_settings(cls, role.options, f"index.writers.{name}.options")
+            settings = make_part("writer", f"{name}.{impl}", role.options, f"index.writers.{name}.options")
             is_prompted = impl == "prompted" or name == "triples"
             given = {"backend": self._backend(name)} if is_prompted else {"embedder": self._embedder}
             self._built[name] = build("writer", settings, **given)

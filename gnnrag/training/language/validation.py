@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gnnrag.common.waiting import MicroBatcher
-from gnnrag.config import Choice, build_settings, to_plain
+from gnnrag.config import Choice, to_plain
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.index.build import Progress, build_index
@@ -20,7 +20,7 @@ from gnnrag.llm.base import Backend, Reply, Request
 from gnnrag.llm.hf import HF, HFModel, Limits
 from gnnrag.llm.local import Job
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.registry import RETRIEVERS, resolve
+from gnnrag.parts import make, make_part, ready
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Thoughts, Verdict
 from gnnrag.roles.tuned.checkpoint import prompted_class
@@ -60,8 +60,7 @@ class CorpusGain:
 
 def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain:
     """Load a set, bring its index up to date, and open its retriever. Raises ConfigError for one that asks roles."""
-    cls = resolve(f"corpora.{name}.retriever", config.retriever, RETRIEVERS)
-    settings = build_settings(cls, {}, f"corpora.{name}")
+    settings = make_part("retriever", config.retriever, {}, f"corpora.{name}.retriever")
     if settings.role_names:
         raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
     d = config.data
@@ -155,7 +154,7 @@ class Validator:
         backend = TrainingBackend(self.model, self.config)
         cls = prompted_class(self.role)
         settings = {"prompt": self.prompt, "max_tokens": self.config.tokens}
-        role = cls(backend, build_settings(cls, settings, "judging"))
+        role = ready(make(cls, settings, "judging"), backend=backend)
 
         async def one(row: AnyRow) -> tuple[Any, int]:
             session = Session(row.question_id)

@@ -1,0 +1,81 @@
+"""Work beside the event loop, in batches over many questions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar, cast
+
+T = TypeVar("T")
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+class Worker:
+    """Runs jobs in a thread of its own, one after the other; they must not touch what other questions own."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1)
+
+    async def __call__(self, job: Callable[[], T]) -> T:
+        """Return the job's result, or raise what it raised."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, job)
+
+
+class MicroBatcher(Generic[ItemT, ResultT]):
+    """Hands what coroutines ask for to `call` (same length and order) in batches, in its own thread, without a timer.
+
+    An item's result must not depend on the others of its batch.
+    """
+
+    def __init__(self, call: Callable[[Sequence[ItemT]], Sequence[ResultT]], max_batch: int = 32) -> None:
+        self.call, self.max_batch = call, max_batch
+        self._waiting: list[tuple[ItemT, asyncio.Future[ResultT]]] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1)
+
+    async def __call__(self, items: Sequence[ItemT]) -> list[ResultT | Exception]:
+        """Return one result for each item; an item whose computation failed gives its exception."""
+        futures = [asyncio.get_running_loop().create_future() for _ in items]
+        self._waiting += zip(items, futures, strict=True)
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await asyncio.gather(*futures, return_exceptions=True)  # type: ignore[return-value]
+
+    async def results(self, items: Sequence[ItemT]) -> list[ResultT]:
+        """The same, but the first exception among the results is raised."""
+        found = await self(items)
+        for result in found:
+            if isinstance(result, Exception):
+                raise result
+        return cast(list[ResultT], found)
+
+    async def _work(self) -> None:
+        await asyncio.sleep(0)  # let every question that is ready put its queries in
+        while self._waiting:
+            batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
+            batch = [(item, future) for item, future in batch if not future.done()]  # cancelled meanwhile
+            results = await asyncio.get_running_loop().run_in_executor(self._thread, self._run, [b[0] for b in batch])
+            for (_, future), result in zip(batch, results, strict=True):
+                if future.done():
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+            await asyncio.sleep(0)
+
+    def _run(self, items: list[ItemT]) -> list[ResultT | Exception]:
+        try:
+            results: list[ResultT | Exception] = list(self.call(items))
+            if len(results) != len(items):
+                raise ValueError(f"{len(results)} results for a batch of {len(items)}")
+            return results
+        except Exception as error:  # noqa: BLE001 - one item's failure must not fail its neighbours
+            return [error] if len(items) == 1 else [r for item in items for r in self._run([item])]
+
+    def close(self) -> None:
+        """Let the thread end once its current batch is done; a later call starts another."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread = ThreadPoolExecutor(max_workers=1)

@@ -1,0 +1,51 @@
+"""Which device a network runs on: a GPU where there is one, unless a setting names another."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import TYPE_CHECKING
+
+from gnnrag.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+_DRIVERS = ("libcuda.so.1", "libamdhip64.so", "nvcuda.dll")  # torch calls AMD's devices cuda, too
+
+
+def has_gpu() -> bool:
+    """Tell whether torch finds a GPU; where no driver is installed, without the seconds that importing it takes."""
+    if "torch" not in sys.modules and not any(_loads(name) for name in _DRIVERS):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def pass_rows(device: torch.device, on_cpu: int, on_gpu: int) -> int:
+    """Return how many rows a forward pass has at inference: on a GPU, a pass of few takes as long as one of many."""
+    return on_cpu if device.type == "cpu" else on_gpu
+
+
+def device_named(name: str, key: str = "device") -> torch.device:
+    """Return the device that a setting `key` names (auto, cpu, cuda, cuda:1, mps, ...). ConfigError: it has none."""
+    import torch
+
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        problem = str(error).splitlines()[0][:150]
+        raise ConfigError(f"{key}={name!r} cannot be used here ({problem}); give auto or cpu") from error
+    return device
