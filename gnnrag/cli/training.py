@@ -21,7 +21,7 @@ from gnnrag.metrics.sub_questions import gold_sub_questions, match
 from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label
 from gnnrag.run.stopping import StoppedError, stop_flag
-from gnnrag.training.base import TRAININGS
+from gnnrag.training import TRAININGS
 
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
 PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie

@@ -28,24 +28,6 @@ from gnnrag.training.loop import Rows, Task, Trainer, means
 from gnnrag.training.report import Card, Report, progress_line, score_rows, write_report
 from gnnrag.training.rundir import TrainingRun
 
-# Script in training/: the kinds of model that it trains; the first one is that of a config that names none.
-TRAININGS: dict[str, dict[str, str]] = {
-    "train_gnn.py": {"gnn": "gnnrag.training.gnn:GNNTraining"},
-    "train_verifier.py": {
-        "cross_encoder": "gnnrag.training.verifier:VerifierTraining",
-        "chain": "gnnrag.training.chain_verifier:ChainTraining",
-        "causal": "gnnrag.training.language.train:VerifierLanguageTraining",
-    },
-    "train_thoughts.py": {
-        "causal": "gnnrag.training.language.train:ThoughtsCausalTraining",
-        "seq2seq": "gnnrag.training.language.train:ThoughtsSeq2SeqTraining",
-    },
-    "train_reader.py": {
-        "span": "gnnrag.training.reader:ReaderTraining",
-        "causal": "gnnrag.training.language.train:ReaderLanguageTraining",
-    },
-    "train_encoder.py": {"encoder": "gnnrag.training.encoder:EncoderTraining"},
-}
 T = TypeVar("T")
 OnIndex = Callable[[str, int, int], None]
 

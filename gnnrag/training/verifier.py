@@ -240,8 +240,8 @@ class VerifierTraining(Training):
         validation = [one for of_question in self._scored(trainer, "validation") for one in of_question]
         if not any(one.labels.any() for one in validation):
             self.context.on_note(
-                f"{trainer.run.path}: no validation question has a passage to select: threshold and calibration are not "
-                "fitted; raise folds.validation, or give roles.verifier.options.threshold where it is used"
+                f"{trainer.run.path}: no validation question has a passage to select: threshold and calibration are "
+                "not fitted; raise folds.validation, or give roles.verifier.options.threshold where it is used"
             )
         selection = learn_selection(validation, self.config.selecting)
         rows = [self._row(of_question, selection) for of_question in self._scored(trainer, "report")]

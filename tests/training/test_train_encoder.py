@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.common.records import load_tensors
+from gnnrag.io import load_tensors
 from gnnrag.training.composing import ComposeConfig, Fact, compose, facts_of, worded
 from gnnrag.training.encoder_data import Example, PrefixConfig, draw_prefix, ordered
 from gnnrag.types import GoldHop, Passage, Question

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.common.records import WEIGHTS, load_tensors
+from gnnrag.io import WEIGHTS, load_tensors
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from tests.helpers.language_rows import settings
 from tests.helpers.pictures import is_drawn
