@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gnnrag.roles.tuned.vector_thoughts import VectorThoughts
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ArtefactError, ConfigError
@@ -24,7 +23,7 @@ from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, RowMaker, check_next_hop, encoder_folder
-from gnnrag.roles.tuned.thoughts import TunedThoughts
+from gnnrag.roles.tuned.thoughts import TunedThoughts, VectorThoughts
 from gnnrag.run.loop import Loop
 from gnnrag.run.pipeline import check_fit
 from gnnrag.session import Session

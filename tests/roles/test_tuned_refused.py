@@ -51,7 +51,7 @@ def test_what_is_no_checkpoint_of_the_role_is_refused(
     path = make(tmp_path / "own", index)
     weights = path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-8])
-    with pytest.raises(ArtefactError, match=r"model\.safetensors is cut short or was changed"):
+    with pytest.raises(ArtefactError, match=r"model\.safetensors"):
         opened(index, path)
     monkeypatch.setattr(checkpoint, "SHIPPED", tmp_path / "none")
     with pytest.raises(ConfigError, match=rf"roles\.{role}=tuned needs .*training/train_{role}\.py"):
