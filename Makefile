@@ -27,7 +27,7 @@ demo: $(STAMP)  ## index the sample corpus, run three methods on five retrievers
 	$(BIN)/python inference/demo.py
 
 smollm: $(STAMP)  ## get a real language model that any machine can run (98 MB, Apache-2.0) into models/smollm2
-	@$(BIN)/python inference/smollm.py
+	@$(BIN)/python benchmarks/smollm.py
 
 test: $(STAMP)  ## the default tests: offline, under 2 minutes on 2 quiet cores
 	@# Two processes of one thread each; the tests of a file stay together, for what they share.

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.index.store import Store
-from rich.table import Table
 from running import ROOT, run, timed
 
-from gnnrag.cli.console import render
+from gnnrag.cli.console import plain_table
 from gnnrag.datasets.base import load_passages
 from gnnrag.index.build import update_index
 from gnnrag.types import Passage
@@ -85,10 +84,12 @@ def script(*arguments: str) -> float:
 def table(result: dict[str, Any]) -> str:
     """Return the figures as text."""
     plain, full = result["without"], result["with"]
-    rows = Table(title=f"{result['data']}: {plain['passages']} passages, embedder {result['embedder']}")
-    rows.add_column("seconds (share of the full build)")
-    for heading in ("without embeddings", "work alone", "with embeddings", "work alone"):
-        rows.add_column(heading, justify="right")
+    title = f"{result['data']}: {plain['passages']} passages, embedder {result['embedder']}"
+    headings = (
+        "seconds (share of the full build)",
+        *("without embeddings", "work alone", "with embeddings", "work alone"),
+    )
+    rows = []
     for label, name in (
         ("full build", "build"),
         ("second run, nothing changed", "second_run"),
@@ -101,8 +102,8 @@ def table(result: dict[str, Any]) -> str:
                 value = found.get(key)
                 share = "" if name == "build" or value is None else f" ({value / found[whole]:.3f})"
                 cells.append("-" if value is None else f"{value:.2f}{share}")
-        rows.add_row(label, *cells)
-    return f"{render(rows)}\n{full['passages_per_second']:.0f} passages embedded a second"
+        rows.append((label, *cells))
+    return f"{plain_table(headings, rows, title)}\n{full['passages_per_second']:.0f} passages embedded a second"
 
 
 if __name__ == "__main__":

@@ -1,11 +1,21 @@
-"""Links of the pages to files beside docs/ lead to the repository where there is one, and are plain text elsewhere."""
+"""The site: README.md of the repository is its first page; links to files beside docs/ become plain text."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
-_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)\s]+\)")
+from mkdocs.structure.files import File, Files
+
+_OUTSIDE = re.compile(r"\[([^\]]+)\]\((?!https?:|#|[\w-]+\.md)[^)\s]+\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the README, whose links lead into docs/."""
+    text = Path(config["config_file_path"]).with_name("README.md").read_text("utf-8")
+    files.append(File.generated(config, "index.md", content=text.replace("](docs/", "](")))
+    return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -164,8 +164,8 @@ class Index:
     def add(self, documents: str | Path | Dataset, *, on_progress: Progress | None = None) -> None:
         """Add documents or replace those with known names: work for what is new. Arguments and errors as of `build`."""
         with progressing(on_progress) as tell:
-            read = isinstance(documents, Dataset)
-            data = documents if read else load_passages(documents, cut_as(self.path), tell)
+            is_read = isinstance(documents, Dataset)
+            data: Any = documents if is_read else load_passages(documents, cut_as(self.path), tell)  # type: ignore[arg-type]
             add_documents(self.path, data, tell, index_settings(self._config(())))
         self.refresh()
 

@@ -2,25 +2,24 @@
 
 Questions are sampled by type and put into classes. All go through the flat route, those of failing classes through the
 others. Rule 4: a class fails where its accuracy is below a target, or clearly below that of passage_local. Rule 5: it
-adopts the cheapest route that closes enough of the gap. What a router is worth follows from its confusion matrix.
+adopts the cheapest route that closes enough of the gap.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge, Interval
 
 from gnnrag.config import EvaluateConfig, to_plain
-from gnnrag.datasets.base import Dataset, stratified_sample
-from gnnrag.datasets.jsonl import read_jsonl
-from gnnrag.errors import ConfigError, DataError, nearest
+from gnnrag.datasets.base import stratified_sample
+from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.build import Progress
 from gnnrag.io import digest, write_json, write_jsonl
 from gnnrag.methods.routed import RouteConfig, choose_route, read_route
@@ -36,30 +35,28 @@ from gnnrag.session import Session
 from gnnrag.types import Question
 
 FLAT = "flat"  # the route that every class is measured on
-LOCAL = "passage_local"  # the class that others are held against where there is no target
+LOCAL = "passage_local"  # the class that others are compared with where there is no target
 LEAST_LOCAL = 10  # of its questions, for a verdict that no class fails
 # In this order they decide which route is cheaper.
 COSTS = ("cost/usd", "cost/tokens", "cost/llm_calls", "cost/retriever_calls", "cost/seconds_per_question")
-Cells = Mapping[str, Mapping[str, Any]]  # by class
+Share = Annotated[float, Interval(ge=0, le=1)]
 
 
 @dataclass
 class AuditConfig:
     """Settings of an audit; the numbers are the article's where it states them."""
 
-    n: int = 200  # questions of the sample
+    n: Annotated[int, Ge(1)] = 200  # questions of the sample
     least: int = 40  # fewest questions of a question type, as far as it has them and n allows
-    labels: str = "router"  # router: the role; type: what the benchmark says; or a file, see `read_labels`
+    labels: Literal["router", "type"] = "router"  # what says a question's class: the role, or the benchmark's type
     measure: str = "answer/f1"  # per question: answer/em, answer/f1, retrieval/recall@5, retrieval/all@5, ...
-    threshold: float = 0.5  # a question counts as right from here on
-    target: float | None = None  # accuracy that is needed; null: classes are held against passage_local
+    threshold: Share = 0.5  # a question counts as right from here on
+    target: Share | None = None  # accuracy that is needed; null: classes are compared with passage_local
     margin: float = 0.1  # a class this far under passage_local fails, if the intervals are disjoint
     recover: float = 0.5  # least share of the gap that an adopted route closes
     every_class: bool = False  # run the routes on every class, not only on those that fail
-    thematic_threshold: float = 0.6  # of the router whose decisions are judged, as in `Routed`
+    thematic_threshold: float = 0.6  # of the router, as in `Routed`
     multi_hop_threshold: float = 0.5  # the same
-    missed: float = 1.0  # cost of a question that misses the route of its class, for the thresholds
-    wasted: float = 0.25  # cost of a passage-local question on another route
     flat: RouteConfig = field(default_factory=lambda: RouteConfig("single", "hybrid"))
     routes: dict[str, RouteConfig] = field(
         default_factory=lambda: {
@@ -77,26 +74,6 @@ class AuditRunConfig(EvaluateConfig):
     audit: AuditConfig = field(default_factory=AuditConfig)
 
 
-def check_audit(config: AuditRunConfig) -> None:
-    """Refuse settings that an audit would stumble over after hours of predicting. Raises ConfigError."""
-    c = config.audit
-    for name, value, low, high in (
-        ("n", c.n, 1, np.inf), ("threshold", c.threshold, 0, 1), ("target", c.target or 0, 0, 1),
-    ):  # fmt: skip
-        if not low <= value <= high:
-            raise ConfigError(f"audit.{name}={value}: must lie between {low} and {high}")
-    ks = [f"retrieval/{kind}@{k}" for k in config.metrics.ks for kind in ("recall", "all")]
-    measures = ["answer/em", "answer/f1", "answer/sub_em", *ks]
-    if c.measure not in measures:
-        raise ConfigError(f"audit.measure={c.measure!r} is unknown. {nearest(c.measure, measures)}")
-    for name, route in c.routes.items():
-        read_route(route, f"audit.routes.{name}")
-        if name == FLAT or Path(name).name != name:
-            raise ConfigError(f"audit.routes.{name}: must be the name of a folder, and not {FLAT!r}")
-    read_route(c.flat, "audit.flat")
-
-
-# ----------------------------------------------------------------------------------------------------------- verdicts
 def read_cell(scores: Mapping[str, Mapping[str, float]], rows: Sequence[Question], c: AuditConfig) -> dict[str, Any]:
     """Return accuracy, its interval and mean costs of a class on a route."""
     right = sum(scores[c.measure][q.id] >= c.threshold for q in rows)
@@ -106,7 +83,7 @@ def read_cell(scores: Mapping[str, Mapping[str, float]], rows: Sequence[Question
     return {**counts, "accuracy": right / len(rows), "low": low, "high": high, **costs}
 
 
-def verdict(name: str, flat: Cells, c: AuditConfig) -> dict[str, Any]:
+def verdict(name: str, flat: Mapping[str, Mapping[str, Any]], c: AuditConfig) -> dict[str, Any]:
     """Return whether flat retrieval fails a class (rule 4), why, and the `reference` that a route has to come near.
 
     `flat` maps classes to their cells. `judged` is false where the class could not have failed even with no question
@@ -114,7 +91,7 @@ def verdict(name: str, flat: Cells, c: AuditConfig) -> dict[str, Any]:
     """
     local = flat.get(LOCAL) if name != LOCAL else None
 
-    def fails(cell: Mapping[str, Any]) -> tuple[str, float] | None:
+    def failure(cell: Mapping[str, Any]) -> tuple[str, float] | None:
         if c.target is not None and cell["high"] < c.target:
             return f"its upper bound is below the target {c.target:g}", c.target
         under = local["accuracy"] - cell["accuracy"] if local else 0.0
@@ -122,15 +99,15 @@ def verdict(name: str, flat: Cells, c: AuditConfig) -> dict[str, Any]:
             return f"{under:.3f} under {LOCAL}, intervals disjoint", local["accuracy"]
         return None
 
-    if found := fails(flat[name]):
-        return {"fails": True, "judged": True, "why": found[0], "reference": found[1]}
+    if failed := failure(flat[name]):
+        return {"fails": True, "judged": True, "why": failed[0], "reference": failed[1]}
     none_right = {"accuracy": 0.0, "high": wilson_interval(0, flat[name]["n"])[1]}
     is_small = c.target is None and local is not None and local["n"] < LEAST_LOCAL
-    judged = fails(none_right) is not None and not is_small
-    why = "" if judged else (
+    judged = failure(none_right) is not None and not is_small
+    why = (
         f"n={flat[name]['n']}: it could not have failed; ask more questions (audit.n, audit.least), or set audit.target"
-    )  # fmt: skip
-    return {"fails": False, "judged": judged, "why": why}
+    )
+    return {"fails": False, "judged": judged, "why": "" if judged else why}
 
 
 def adopted(cells: Mapping[str, dict[str, Any]], reference: float, recover: float) -> str | None:
@@ -145,79 +122,6 @@ def adopted(cells: Mapping[str, dict[str, Any]], reference: float, recover: floa
     return min(good, key=lambda name: ([cells[name][m] for m in COSTS], name), default=None)
 
 
-def judge_router(labels: Sequence[str], decided: Sequence[str], routings: Sequence[Routing], c: AuditConfig) -> Any:
-    """Return the router's confusion matrix (labels are rows) and the thresholds at which its errors cost least."""
-    counts = Counter(zip(labels, decided, strict=True))
-    matrix = {a: {b: counts[a, b] for b in QUERY_CLASSES} for a in QUERY_CLASSES if a in labels}
-    thematic, multi_hop, cost = best_thresholds(labels, [r.probabilities for r in routings], c.missed, c.wasted)
-    # Without questions of a class nothing is known of its threshold.
-    cheapest = {"thematic": thematic, "multi_hop": multi_hop}
-    thresholds = {k: v if k in labels else None for k, v in cheapest.items()} | {"cost": round(cost, 6)}
-    return {"confusion": matrix, "thresholds": thresholds, "flags": dict(Counter(f for r in routings for f in r.flags))}
-
-
-def best_thresholds(
-    labels: Sequence[str], probabilities: Sequence[Mapping[str, float]], missed: float = 1.0, wasted: float = 0.25
-) -> tuple[float, float, float]:
-    """Return the thresholds of rules R1 and R2, in steps of 0.05, at which errors cost least, and that mean cost.
-
-    A question that is not passage-local and goes to a wrong route costs `missed`, a passage-local one that leaves the
-    flat route `wasted`. Ties go to the highest pair: flat retrieval is left on evidence only. Raises ValueError for no
-    questions, or lists of different length.
-    """
-    if not labels or len(labels) != len(probabilities):
-        raise ValueError(f"{len(labels)} labels and {len(probabilities)} probabilities: one of each per question")
-    grid = [step / 20 for step in range(19, 0, -1)]
-    best = (0.0, 0.0, np.inf)
-    for thematic in grid:
-        for multi_hop in grid:
-            pairs = zip(labels, probabilities, strict=True)
-            wrong = [label for label, p in pairs if choose_route(p, thematic, multi_hop) != label]
-            cost = sum(wasted if label == LOCAL else missed for label in wrong) / len(labels)
-            if cost < best[2] - 1e-12:
-                best = (thematic, multi_hop, cost)
-    return best
-
-
-def economics(classes: Mapping[str, Any], confusion: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """Return accuracy and cost of an average question: all on the flat route, routed by label, routed by the router.
-
-    A class goes to its adopted route, or stays flat. A question taken for another class is worth what its own class is
-    worth there; where that was not measured, its flat accuracy at the other class's cost. `per_extra_answer` is the
-    cost of one more right answer, None where routing gives none.
-    """
-    target = {name: classes[name]["adopted"] or FLAT if name in classes else FLAT for name in QUERY_CLASSES}
-
-    def value(name: str, other: str, metric: str) -> float:
-        cells, route = classes[name]["routes"], target[other]
-        if route in cells:
-            return float(cells[route][metric])
-        return float(cells[FLAT][metric] if metric == "accuracy" else classes[other]["routes"][route][metric])
-
-    def mean(metric: str, routing: Mapping[str, Mapping[str, float]]) -> float:
-        return sum(
-            row["share"] * share * value(name, other, metric)
-            for name, row in classes.items()
-            for other, share in routing[name].items()
-            if row["share"] and share
-        )
-
-    by_label = {name: {name: 1.0} for name in classes}
-    by_router = {
-        name: {other: n / sum(confusion[name].values()) for other, n in confusion[name].items()} for name in classes
-    }
-    metrics = ("accuracy", *COSTS)
-    flat = {m: sum(row["share"] * row["routes"][FLAT][m] for row in classes.values()) for m in metrics}
-    out: dict[str, Any] = {"flat": flat}
-    for title, routing in (("labels", by_label), ("router", by_router)):
-        out[title] = {m: mean(m, routing) for m in metrics}
-        extra = out[title]["accuracy"] - flat["accuracy"]
-        per_answer = {m: (out[title][m] - flat[m]) / extra if extra > 1e-12 else None for m in COSTS}
-        out[title]["per_extra_answer"] = per_answer
-    return out
-
-
-# ------------------------------------------------------------------------------------------------------------ the run
 def audit(
     config: AuditRunConfig,
     on_index: Progress = lambda stage, done, total: None,
@@ -226,107 +130,85 @@ def audit(
     """Sample, label, run, judge. The same command again continues an interrupted audit.
 
     Returns the audit's directory, with a run directory a route, `labels.jsonl` and `audit.json`, and what that holds.
-    Raises ConfigError for bad settings, routes, or a directory of something else, DataError for a broken labels file.
+    Raises ConfigError for bad settings or routes.
     """
     c = config.audit
-    check_audit(config)
+    ks = [f"retrieval/{kind}@{k}" for k in config.metrics.ks for kind in ("recall", "all")]
+    measures = ["answer/em", "answer/f1", "answer/sub_em", *ks]
+    if c.measure not in measures:
+        raise ConfigError(f"audit.measure={c.measure!r} is unknown. {nearest(c.measure, measures)}")
+    if FLAT in c.routes or any(Path(name).name != name for name in c.routes):
+        raise ConfigError(f"audit.routes.{FLAT}: name routes otherwise, each as a folder can be named")
+    routes = {FLAT: read_route(c.flat, "audit.flat")}
+    routes |= {name: read_route(route, f"audit.routes.{name}") for name, route in c.routes.items()}
     data = load_questions_for(config)
-    labels = read_labels(Path(c.labels), data.questions) if c.labels not in ("router", "type") else {}
     plain = {k: v for k, v in to_plain(config).items() if k != "method"}
     identity = digest([fingerprint_fields(plain), data.fingerprints])[:8]
     path = Path(config.run.root) / (config.run.name or f"audit-{data.name}-{identity}")
-    known = [q for q in data.questions if not labels or q.id in labels]
-    sample, weights = stratified_sample(known, c.n, c.least, config.seed)
+    sample, weights = stratified_sample(data.questions, c.n, c.least, config.seed)
     if c.measure.startswith("retrieval/") and (blank := sum(not q.gold for q in sample)):
         on_note(f"{blank} of the questions have no gold passages: {c.measure} counts them as wrong")
-    index = open_index(_config_for(config, FLAT, c.flat, path), data.name, data.passages, on_index, ["router"])
-    routings = asyncio.run(_route_all(config, Roles(index, config.roles, config.llm, config.llm_cache), sample))
-    decided = [choose_route(r.probabilities, c.thematic_threshold, c.multi_hop_threshold) for r in routings]
-    if not labels:
-        names = decided if c.labels == "router" else [class_of(q)[0] for q in sample]
-        labels = dict(zip((q.id for q in sample), names, strict=True))
-    given = [labels[q.id] for q in sample]
-    groups = {name: [q for q in sample if labels[q.id] == name] for name in QUERY_CLASSES if name in given}
-    observer = Observer(on_index, on_note=on_note)
 
-    def run(name: str, route: RouteConfig, chosen: Sequence[str]) -> dict[str, dict[str, Any]]:
-        ids = {q.id for label in chosen for q in groups[label]}
+    def settings(name: str) -> EvaluateConfig:
+        values = {f.name: getattr(config, f.name) for f in dataclasses.fields(EvaluateConfig)}
+        values |= {"method": routes[name].method, "retriever": routes[name].retriever or config.retriever}
+        return EvaluateConfig(**values | {"run": replace(config.run, root=str(path), name=name)})
+
+    index = open_index(settings(FLAT), data.name, data.passages, on_index, ["router"])
+    if c.labels == "router":
+        routings = asyncio.run(
+            _route(Roles(index, config.roles, config.llm, config.llm_cache), sample, config.concurrency)
+        )
+        names = [choose_route(r.probabilities, c.thematic_threshold, c.multi_hop_threshold) for r in routings]
+    else:
+        names = [class_of(q)[0] for q in sample]
+    groups = {k: [q for q, n in zip(sample, names, strict=True) if n == k] for k in QUERY_CLASSES if k in names}
+
+    def run(name: str, classes: Sequence[str]) -> dict[str, dict[str, Any]]:
+        ids = {q.id for label in classes for q in groups[label]}
         on_note(f"route {name}: {len(ids)} questions")
         part = replace(data, questions=tuple(q for q in data.questions if q.id in ids))
-        folder, _ = evaluate(_config_for(config, name, route, path), observer, data=part)
-        scores = _scores(part, folder, config)
-        return {label: read_cell(scores, groups[label], c) for label in chosen}
+        folder, _ = evaluate(settings(name), Observer(on_index, on_note=on_note), data=part)
+        columns = per_question(part.questions, read_predictions(folder), config.metrics)
+        columns["cost/tokens"] = columns["cost/prompt_tokens"] + columns["cost/completion_tokens"]
+        scores = {
+            m: dict(zip([q.id for q in part.questions], np.nan_to_num(columns[m]).tolist(), strict=True))
+            for m in (c.measure, "failed", *COSTS)
+        }
+        return {label: read_cell(scores, groups[label], c) for label in classes}
 
-    flat = run(FLAT, c.flat, list(groups))
+    flat = run(FLAT, list(groups))
     total = sum(weights.values())
-    classes: dict[str, Any] = {
+    report_of = {
         name: {"n": len(rows), "share": sum(weights[q.id] for q in rows) / total, **verdict(name, flat, c)}
         for name, rows in groups.items()
     }
-    chosen = [name for name in classes if c.every_class or classes[name]["fails"]]
-    others = {name: run(name, route, chosen) for name, route in c.routes.items()} if chosen else {}
-    for name, row in classes.items():
+    asked = [name for name in report_of if c.every_class or report_of[name]["fails"]]
+    others = {name: run(name, asked) for name in c.routes} if asked else {}
+    for name, row in report_of.items():
         row["routes"] = {FLAT: flat[name]} | {route: cells[name] for route, cells in others.items() if name in cells}
         row["adopted"] = adopted(row["routes"], row["reference"], c.recover) if row["fails"] else None
-    router = judge_router(given, decided, routings, c)
     report = {
         "measure": f"{c.measure} >= {c.threshold:g}" if c.measure != "answer/em" else c.measure,
         "questions": len(sample),
         "population": len(data.questions),
         "labels": c.labels,
-        "concurrency": config.concurrency,
-        "classes": classes,
-        "router": router,
-        "economics": economics(classes, router["confusion"]),
+        "classes": report_of,
     }
-    rows = [
-        {"id": q.id, "class": g, "router": d, "probabilities": dict(r.probabilities), "type": q.type}
-        for q, g, d, r in zip(sample, given, decided, routings, strict=True)
-    ]
-    write_jsonl(path / "labels.jsonl", rows)
+    labels = [{"id": q.id, "class": name, "type": q.type} for q, name in zip(sample, names, strict=True)]
+    write_jsonl(path / "labels.jsonl", labels)
     write_json(path / "audit.json", report | {"settings": to_plain(config)})
     return path, report
 
 
-async def _route_all(config: AuditRunConfig, roles: Roles, questions: Sequence[Question]) -> list[Routing]:
-    slots = asyncio.Semaphore(max(1, config.concurrency))
+async def _route(roles: Roles, questions: Sequence[Question], concurrency: int) -> list[Routing]:
+    slots = asyncio.Semaphore(max(1, concurrency))
 
     async def route(question: Question) -> Routing:
         async with slots:
             return await roles["router"](RouterTask(question), Session(question.id))
 
     try:
-        return await asyncio.gather(*(route(question) for question in questions))
+        return await asyncio.gather(*map(route, questions))
     finally:
         await roles.close()
-
-
-def _config_for(config: AuditRunConfig, name: str, route: RouteConfig, root: Path) -> EvaluateConfig:
-    parts, run = read_route(route, f"audit.routes.{name}"), replace(config.run, root=str(root), name=name)
-    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(EvaluateConfig)}
-    own = {"method": parts.method, "retriever": parts.retriever or config.retriever, "run": run}
-    return EvaluateConfig(**values | own)
-
-
-def _scores(data: Dataset, run: Path, config: AuditRunConfig) -> dict[str, dict[str, float]]:
-    """Return metric to question id to value, of one run; a question without gold passages counts 0."""
-    columns = per_question(data.questions, read_predictions(run), config.metrics)
-    columns["cost/tokens"] = columns["cost/prompt_tokens"] + columns["cost/completion_tokens"]
-    ids = [q.id for q in data.questions]
-    names = (config.audit.measure, "failed", *COSTS)
-    return {m: dict(zip(ids, np.nan_to_num(columns[m]).tolist(), strict=True)) for m in names}
-
-
-def read_labels(path: Path, questions: Sequence[Question]) -> dict[str, str]:
-    """Return the classes of questions by id, out of JSON Lines of {"id", "class"}. Raises DataError."""
-    ids, classes = {q.id for q in questions}, dict[str, str]()
-    for line, row in read_jsonl(path):
-        id_, name = row.get("id"), row.get("class")
-        if name not in QUERY_CLASSES:
-            raise DataError(path, f"class={name!r}: allowed are {', '.join(QUERY_CLASSES)}", line)
-        if id_ not in ids or id_ in classes:
-            raise DataError(path, f"id={id_!r} is none of the questions of data.path, or comes twice", line)
-        classes[id_] = name
-    if not classes:
-        raise DataError(path, "labels no question")
-    return classes

@@ -214,10 +214,10 @@ def load_config(
     for name, section in chosen.items():
         setattr(config, name, choose(name, section, getattr(config, name)))
         if name == "method" and "retriever" in names:
-            wanted = config.method.settings.default_retriever  # type: ignore[attr-defined]
+            wanted = getattr(config, name).settings.default_retriever
             setattr(config, "retriever", wanted or getattr(config, "retriever"))  # noqa: B009, B010
-    # type: ignore[attr-defined]
-    if "retriever" in chosen and {"auto", "tuned"} & {config.roles.default, config.roles.thoughts.impl}:
+    roles: Any = getattr(config, "roles", None)
+    if "retriever" in chosen and {"auto", "tuned"} & {roles.default, roles.thoughts.impl}:
         _settle_thoughts(config)
     return config
 

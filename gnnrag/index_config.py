@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
 
 
 @dataclass
@@ -93,8 +94,9 @@ class KnowledgeConfig:
     # extraction: as extracted; sentences: those that name two entities
     hyperedges: Literal["auto", "extraction", "sentences", "none"] = "auto"
     resolve: bool = False  # merge names that the writer `curator` takes for one thing
-    resolve_threshold: float = 0.6  # least cosine of two names that it is asked about
-    description_words: int | None = 300  # longer descriptions are summarised to half of it; null: none are
+    resolve_threshold: Annotated[float, Gt(-1), Le(1)] = 0.6  # least cosine of two names that it is asked about
+    # longer descriptions are summarised to half of it; null: none are
+    description_words: Annotated[int, Ge(1)] | None = 300
     schema: str | None = None  # YAML of types and definitions that the writer `types` gives every entity one of
 
 
@@ -103,37 +105,34 @@ class TreeConfig:
     """How passages become a tree of summaries."""
 
     cluster: Literal["anchors", "gmm", "kmeans"] = "anchors"  # anchors: local, changes stay small; gmm: as released
-    cluster_size: float = 6.7  # anchors, kmeans: nodes of a cluster, on average
-    margin: float = 0.02  # anchors: how much less similar a second cluster may be
-    max_parents: int = 2  # anchors: how many clusters a node may join
-    threshold: float = 0.1  # gmm: least posterior of a cluster that a node joins
+    cluster_size: Annotated[float, Ge(2)] = 6.7  # anchors, kmeans: nodes of a cluster, on average
+    margin: Annotated[float, Ge(0)] = 0.02  # anchors: how much less similar a second cluster may be
+    max_parents: Annotated[int, Ge(1)] = 2  # anchors: how many clusters a node may join
+    threshold: Annotated[float, Ge(0), Lt(1)] = 0.1  # gmm: least posterior of a cluster that a node joins
     reduction: Literal["pca", "umap"] = "pca"  # gmm; umap: as released, needs the extra `raptor`
-    dim: int = 10  # gmm: dimensions that are clustered; a layer of at most dim + 1 nodes is the top
+    dim: Annotated[int, Ge(2)] = 10  # gmm: dimensions that are clustered; a layer of at most dim + 1 nodes is the top
     # gmm: which numbers of components are tried; full: all, as released
     components: Literal["coarse", "full"] = "coarse"
     covariance: Literal["full", "diag"] = "full"  # gmm; full: as released; diag: faster, and its trees are poorer
-    sample: int = 2000  # gmm: nodes on which the number of components is judged; 0: all, as released
-    max_layers: int = 5  # layers of summaries
-    cluster_tokens: int = 3500  # a longer cluster is split
-    summary_words: int = 75  # length of a summary, 100 tokens
+    sample: Annotated[int, Ge(0)] = 2000  # gmm: nodes on which the number of components is judged; 0: all, as released
+    max_layers: Annotated[int, Ge(0)] = 5  # layers of summaries
+    cluster_tokens: Annotated[int, Ge(1)] = 3500  # a longer cluster is split
+    summary_words: Annotated[int, Ge(1)] = 75  # length of a summary, 100 tokens
 
 
 @dataclass
 class CommunityConfig:
-    """How the knowledge graph is clustered, and how reports on its communities are kept."""
+    """How the knowledge graph is clustered, and how reports on its communities are written."""
 
     # released: the largest component only; fixed: all, the smallest in buckets of ten entities
     profile: Literal["fixed", "released"] = "fixed"
     # leiden: as released; ordered: an edit changes little elsewhere; auto: by the profile
     algorithm: Literal["auto", "leiden", "ordered"] = "auto"
-    max_cluster_size: int = 10  # larger communities are split further
-    resolution: float = 1.0  # of the modularity
-    randomness: float = 0.001  # of `leiden`
+    max_cluster_size: Annotated[int, Ge(1)] = 10  # larger communities are split further
+    resolution: Annotated[float, Gt(0)] = 1.0  # of the modularity
+    randomness: Annotated[float, Gt(0)] = 0.001  # of `leiden`
     report_words: int = 2000  # most words of a report
     report_tokens: int = 8000  # most tokens a report is written from
-    # of a changed community: rebuild its report, or flag the old one as stale
-    reports: Literal["rebuild", "flag"] = "rebuild"
-    stale_limit: float = 0.2  # share of changed members above which retrievers drop or flag a stale report
     vector_level: int = 2  # reports of this level and above (0 is the top) get vectors
 
 
@@ -180,67 +179,3 @@ class IndexConfig:
     max_tokens: int | None = None  # prompt and completion tokens that they may take; null: no limit
     # Replace an index of other data; said once, on a command line, and recorded nowhere.
     replace: bool = field(default=False, metadata={"passing": True})
-
-
-# The manifest of an index holds these settings, and gives back no others: what decides artefacts. An index says what
-# was computed, never where to send anything or what else to read, for it may be a stranger's. A setting that stands
-# neither here nor in `LOCAL` fails a test, and is private until it does.
-RECORDED: Mapping[type, tuple[str, ...]] = {
-    IndexConfig: ("embedder", "text", "extract", "graph", "knowledge", "tree", "communities", "gnn", "writers"),
-    EmbedderConfig: ("model", "backend", "precision", "batch_size"),
-    TextConfig: ("language", "phrase_rules", "title_mode"),
-    ExtractConfig: ("method", "path", "format", "gleaning", "types", "language", "max_failed", "terms"),
-    GraphConfig: ("norm", "fact_text", "synonym_threshold", "synonym_max"),
-    KnowledgeConfig: (
-        "match",
-        "hyperedges",
-        "resolve",
-        "resolve_threshold",
-        "description_words",
-        "schema",
-    ),
-    TreeConfig: (
-        *("cluster", "cluster_size", "margin", "max_parents", "threshold", "reduction", "dim", "components"),
-        *("covariance", "sample", "max_layers", "cluster_tokens", "summary_words"),
-    ),
-    CommunityConfig: (
-        *("profile", "algorithm", "max_cluster_size", "resolution", "randomness", "report_words", "report_tokens"),
-        *("reports", "stale_limit", "vector_level"),
-    ),
-    MessageConfig: ("structure", "facts", "synonyms"),
-    WritersConfig: ("default", *WRITERS),
-    RoleConfig: ("impl", "options"),
-}
-# What the caller alone says: addresses, keys, devices, limits, and models that cost money.
-LOCAL: Mapping[type, tuple[str, ...]] = {
-    IndexConfig: ("path", "root", "llm", "llm_cache", "max_calls", "max_tokens", "replace"),
-    EmbedderConfig: ("device",),
-    RoleConfig: ("llm", "model", "settings", "path"),
-}
-# Of the model of a writer the manifest holds these, to compare with the caller's (`gnnrag.roles.writers.tasks`).
-MODEL_RECORDED = (
-    *("model", "temperature", "top_p", "seed", "presence_penalty", "structured", "token_limit", "dtype", "context"),
-    "chat",
-)
-MODEL_LOCAL = (
-    *("base_url", "api_key_env", "timeout_s", "max_retries"),
-    *("concurrency", "price_in", "price_out", "prompts", "extra_body", "adapter", "template_options", "device"),
-    *("max_batch", "batch_tokens", "max_adapters", "gpu_memory", "tensor_parallel"),
-    *("lora_rank", "engine", "rules", "default", "latency_s"),
-)
-# What stands in the manifest for a path: that there was one. Which it is, the caller says.
-A_FILE, A_FOLDER = "a file", "a folder"
-
-
-def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a writer that an index records: numbers; a text may be the path of a prompt."""
-    return {str(key): value for key, value in options.items() if isinstance(value, int | float)}
-
-
-# Sections that decide artefacts. A section whose stages a run does not read keeps the settings the index was made with.
-SECTIONS = tuple(f.name for f in dataclasses.fields(IndexConfig) if f.name in (*RECORDED[IndexConfig], "llm"))
-
-
-def one_of(*allowed: str) -> Any:
-    """Until every caller is rewritten (issue 30): write Literal."""
-    return field(default=allowed[0])

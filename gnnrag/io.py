@@ -118,6 +118,35 @@ def read_json(path: Path) -> Any:
         raise ValueError("nested too deeply") from error
 
 
+def well_formed(text: str) -> str:
+    """Return text that every file, socket and database takes: halves of surrogate pairs become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def well_formed_json(value: Any) -> Any:
+    """Return JSON data, or literals of Python, with every string in it, keys included, `well_formed`."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map(well_formed_json, value))
+    if isinstance(value, dict):
+        return {well_formed_json(key): well_formed_json(item) for key, item in value.items()}
+    return value
+
+
+def parse_json(data: str | bytes) -> Any:
+    """Return well-formed JSON data; ValueError: no JSON or UTF-8, nested too deeply, or a number that is too long."""
+    try:
+        return well_formed_json(json.loads(data if isinstance(data, str) else data.decode("utf-8-sig")))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def markdown(text: str) -> str:
+    """Return text as one line of Markdown that ends no cell."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty one where there is none, or it is broken."""
     try:
@@ -218,14 +247,17 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read named tensors. Raises ArtefactError where the file is none of its kind."""
+    """Read named tensors. Raises ArtefactError where the file is none of its kind, or a number is NaN or infinite."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        return load_file(path)
+        tensors = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise ArtefactError(f"{path} is no safetensors file ({error}); copy the checkpoint again") from error
+    if broken := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
+        raise ArtefactError(f"{path}: tensor {broken[0]!r} has NaN or infinite numbers; train it again")
+    return tensors
 
 
 def check_shapes(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) -> None:

@@ -189,14 +189,14 @@ def layered(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @functools.cache
-def presets(cls: type) -> Mapping[str, Mapping[str, Any]]:
+def presets(cls: Any) -> Mapping[str, Mapping[str, Any]]:
     """Return the layers of settings that there are for a part, by name."""
     path = PRESETS / getattr(cls, "kind", "") / f"{getattr(cls, 'name', '')}.yaml"
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 @functools.cache
-def _types(cls: type) -> dict[str, Any]:
+def _types(cls: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(cls, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
 

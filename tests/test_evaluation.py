@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from gnnrag.common.files import read_journal, write_jsonl
 from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
+from gnnrag.io import read_journal, write_jsonl
 from gnnrag.roles.base import Answer
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.run import pipeline as pipeline_module

@@ -23,12 +23,10 @@ class TestGraphs:
         edges = np.array([[0, 1], [1, 0], [0, 2], [0, 3], [4, 5], [2, 2], [0, 1]])
         found = summarise_graph("g", 8, edges, numbered)
         assert (found.nodes, found.edges, found.mean_degree) == (8, 4, 1.0)
-        assert found.degrees == {0: 0, 25: 0, 50: 1, 75: 1, 90: 3, 99: 3, 100: 3}
-        assert found.isolated == 2 and found.isolated_names == ("n6", "n7")
+        assert found.isolated == 2
         assert found.hubs[:3] == (Hub("n0", "entity", 3), Hub("n1", "entity", 1), Hub("n2", "entity", 1))
         assert len(found.hubs) == 6, "what has no neighbour is no hub"
         assert found.components == 4
-        assert [(c.nodes, c.around) for c in found.largest] == [(4, "n0"), (2, "n4"), (1, "n6"), (1, "n7")]
 
     @pytest.mark.parametrize("seed", range(4))
     def test_against_networkx(self, seed):
@@ -39,8 +37,7 @@ class TestGraphs:
         graph.add_nodes_from(range(60))
         graph.add_edges_from((a, b) for a, b in edges.tolist() if a != b)
         assert found.edges == graph.number_of_edges() and found.isolated == nx.number_of_isolates(graph)
-        sizes = sorted((len(c) for c in nx.connected_components(graph)), reverse=True)
-        assert found.components == len(sizes) and [c.nodes for c in found.largest] == sizes[:5]
+        assert found.components == nx.number_connected_components(graph)
         assert found.hubs[0].degree == max(dict(graph.degree).values())
 
     def test_what_joins_more_than_a_tenth_of_all_others_is_told(self):
@@ -51,7 +48,7 @@ class TestGraphs:
 
     def test_an_empty_one(self):
         found = summarise_graph("g", 0, np.zeros((0, 2), dtype=int), numbered)
-        assert (found.nodes, found.components, found.hubs, found.largest) == (0, 0, (), ())
+        assert (found.nodes, found.components, found.hubs) == (0, 0, ())
 
 
 @pytest.fixture
@@ -70,14 +67,11 @@ class TestIndexes:
         root = tmp_path / "i"
         build(root, settings=triples, source={"path": "here"})
         found = inspect_index(root)
-        assert {line.name for line in found.stages} == Index(root).fingerprint.keys()
-        assert {line.state for line in found.stages} == {"current"}
-        assert found.total_bytes == sum(
+        assert {stage.name for stage in found.stages} == Index(root).fingerprint.keys()
+        assert sum(stage.bytes for stage in found.stages) == sum(
             p.stat().st_size for folder in root.iterdir() if folder.is_dir() for p in folder.rglob("*") if p.is_file()
         )
-        gaps = found.extraction
-        assert (gaps.passages, gaps.malformed, gaps.without_record, gaps.without_triples) == (6, 1, 4, 5)
-        assert gaps.examples == ("p2", "p3", "p4", "p5", "p6")
+        assert found.extraction == {"passages": 6, "malformed": 1, "without_record": 4, "without_triples": 5}
         by_name = {graph.name: graph for graph in found.graphs}
         assert list(by_name) == ["knowledge", "entity_graph", "hierarchy"]
         assert by_name["knowledge"].hubs[0] == Hub("Ada", "entity", 2)

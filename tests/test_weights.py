@@ -41,12 +41,14 @@ def test_pickled_encoders_are_refused_with_the_fix(tmp_path: Path) -> None:
 class Broken(SentenceEmbedder):
     """Gives NaN for every text of three letters."""
 
+    query_prefix = ""
+
     def __init__(self) -> None:
         super().__init__(EmbedderConfig(model="no/model", backend="torch", batch_size=4))
 
-    def _load(self) -> None:
         self._tokenise = lambda texts: [[len(text)] for text in texts]
         self._forward = lambda tokens, mask: np.where(tokens[:, :1] == 3, np.nan, 1.0).astype(np.float32)
+        self._pad = 0
 
 
 @pytest.mark.parametrize("is_query", [False, True])

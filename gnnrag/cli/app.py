@@ -45,8 +45,8 @@ app.add_typer(index.app, name="index")
 for command in (
     *(ask.ask, ask.serve, evaluate.evaluate, evaluate.demo, evaluate.cross_validate, evaluate.audit, evaluate.judge),
     *(reports.compare, reports.table, reports.reproduce, training.train, training.collect_traces, training.reader_rows),
-    *(training.sub_question_rows, training.compose_questions, training.match_thoughts),
-    *(data.fetch, data.exchange, data.hub, data.smollm),
+    *(training.sub_question_rows, training.compose_questions),
+    *(data.fetch, data.exchange, data.hub),
 ):
     app.command(command.__name__.replace("_", "-"))(command)
 

@@ -124,27 +124,26 @@ def answer_text(prediction: Prediction, session: Session, index: Index) -> str:
     if prediction.error:
         return f"failed: {prediction.error}"
     lines = [f"Answer: {prediction.answer or '(the passages do not say)'}", ""]
-    if chain := next((e["text"] for e in session.events if e["event"] == "chain"), ""):
-        lines.append("Chain (in brackets: where the pool had it, before promotion)")
-        lines += [*(f"  {line}" for line in chain.splitlines()), ""]
+    queries = []
     for event in session.events:
-        if event["event"] == "sufficiency":
+        if event["event"] == "chain" and event["text"]:
+            lines.append("Chain (in brackets: where the pool had it, before promotion)")
+            lines += [*(f"  {line}" for line in event["text"].splitlines()), ""]
+        elif event["event"] == "sufficiency":
             outcome = "suffices" if event["enough"] else "does not suffice: on to the multi_hop route"
             lines.append(f"Flat evidence {outcome} ({event['check']}: {event['value']:.2f})\n")
         elif event["event"] == "route":
             shares = ", ".join(f"{name} {p:.2f}" for name, p in event["probabilities"].items())
             lines.append(f"Route: {event['route']} by rule {event['rule']} ({shares})\n")
-    lines.append("Queries")
-    for event in session.events:
-        if event["event"] == "query":
+        elif event["event"] == "query":
             ids = event["ranking"]["ids"][:3]  # of passages, or of graph hits, which are named by their ids
             top = "; ".join(index.lookup([i])[0].title if i in index.position else i for i in ids)
             to = f" to {event['retriever']}" if event["retriever"] else ""
-            lines.append(f"  round {event['round']}, {KINDS.get(event['kind'], event['kind'])}{to}: {event['text']}")
-            lines.append(f"      found: {top}")
+            queries.append(f"  round {event['round']}, {KINDS.get(event['kind'], event['kind'])}{to}: {event['text']}")
+            queries.append(f"      found: {top}")
     usage = prediction.usage
     cost = f"retrievals: {usage['retriever_calls']}, LLM calls: {usage['llm_calls']}, {prediction.seconds:.2f} s"
-    return "\n".join([*lines, "", *_evidence_lines(prediction, session, index), "", cost])
+    return "\n".join([*lines, "Queries", *queries, "", *_evidence_lines(prediction, session, index), "", cost])
 
 
 def _evidence_lines(prediction: Prediction, session: Session, index: Index) -> Iterator[str]:
@@ -156,14 +155,12 @@ def _evidence_lines(prediction: Prediction, session: Session, index: Index) -> I
     for number, passage in enumerate(index.lookup(prediction.context), start=1):
         is_read = passage.id in support
         quoted = " ".join(row["sentence"] for row in cited if row["passage"] == passage.id)
-        focus = quoted or f"{prediction.answer if is_read else ''} {asked}"
         yield f" {'*' if is_read else ' '}[{number}] {passage.title} ({where(passage)})"
-        if text := excerpt(passage.text, focus):
+        if text := excerpt(passage.text, quoted or f"{prediction.answer if is_read else ''} {asked}"):
             yield fill(text, 110, initial_indent=PAD, subsequent_indent=PAD)
     if support:
         yield "\n * the answer was read from here"
-    unsupported = [row for row in cited if not row["supported"]]
-    if unsupported:
+    if unsupported := [row for row in cited if not row["supported"]]:
         yield "\nNot borne out by the passage that it names:"
         yield from (f"  - {row['sentence']} ({row['place']})" for row in unsupported)
 
@@ -201,9 +198,7 @@ def serve(
     gnnrag serve indexes/a indexes/b serve.port=9000 serve.workers=2 method=bdtr retriever=chg
     gnnrag serve indexes/papers serve.host=0.0.0.0 serve.tokens=tokens.yaml serve.hosts=[papers.example]
 
-    An index that is not there yet is made of the first documents that are added. On another host than the loopback a
-    file of tokens is needed. Settings of the server begin with serve., the others are those of gnnrag ask
-    (docs/serving.md).
+    Settings of the server begin with serve., the others are those of gnnrag ask (docs/documents.md).
     """
     if missing := [name for name in ("fastapi", "mcp", "uvicorn") if find_spec(name) is None]:
         raise GnnragError(f"gnnrag serve needs {', '.join(missing)}: pip install 'gnnrag[serve]'")

@@ -7,17 +7,18 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 from rich import progress
 from rich.console import Console
 from rich.table import Table
 
-from gnnrag.common.untrusted import markdown
 from gnnrag.datasets.base import Dataset, load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import GnnragError
+from gnnrag.index.build import Progress
+from gnnrag.io import markdown
 from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.replies import KINDS, SPENT, is_error, total
 from gnnrag.metrics.retrieval import is_node_metric
@@ -61,15 +62,9 @@ def load_corpus(path: str | Path, chunking: Chunking, titles: bool = True) -> Da
     return data if titles else data.without_titles()
 
 
-class Advance(Protocol):
-    """Tells that `done` more of the `total` items of a stage are done."""
-
-    def __call__(self, stage: str, done: int, total: int) -> None: ...
-
-
 @contextmanager
-def progress_bar() -> Iterator[Advance]:
-    """Yield what moves a bar for each stage, on stderr where it is a terminal."""
+def progress_bar() -> Iterator[Progress]:
+    """Yield what moves a bar for each stage (its name, items done since, total), on stderr where it is a terminal."""
     console = Console(stderr=True)
     columns = (*progress.Progress.get_default_columns(), progress.MofNCompleteColumn())
     with progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
@@ -83,24 +78,16 @@ def progress_bar() -> Iterator[Advance]:
         yield advance
 
 
-# ------------------------------------------------------------------------------------------------------------- tables
-def render(*parts: Any, width: int = 140) -> str:
-    """Return rich renderables as plain text; names from data are no markup."""
-    out = io.StringIO()
-    console = Console(file=out, width=width, no_color=True, highlight=False, markup=False, emoji=False)
-    for part in parts:
-        console.print(part)
-    return out.getvalue().rstrip()
-
-
 def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", width: int = 140) -> str:
-    """Return rows for people: the first column is a name, the others are numbers."""
+    """Return rows for people: the first column is a name, the others are numbers; names from data are no markup."""
     table = Table(title=title or None)
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    return render(table, width=width)
+    out = io.StringIO()
+    Console(file=out, width=width, no_color=True, highlight=False, markup=False, emoji=False).print(table)
+    return out.getvalue().rstrip()
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -108,17 +95,6 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
     lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
     first, second, *rest = [" | ".join(map(markdown, line)) for line in lines]
     return "\n".join([f"| {first} |", f"|{second.replace(' ', '')}|", *(f"| {line} |" for line in rest)])
-
-
-def p_value(row: Mapping[str, Any], exact: str) -> str:
-    """Return the p-value of a paired difference: `exact`, or a bound where resampling could give no smaller one."""
-    floor = row["p_floor"]  # 0 where the test is exact
-    return f"<= {floor:.2g}" if floor and row["p"] <= floor else exact
-
-
-def cell(value: Any, digits: int = 3) -> str:
-    """Return a figure as text, `-` for none."""
-    return "-" if value is None else str(value) if isinstance(value, int | str) else f"{value:.{digits}f}"
 
 
 COLUMNS = (  # heading, metric, digits
@@ -141,15 +117,20 @@ COLUMNS = (  # heading, metric, digits
     ("tokens", "tokens", 0),
     ("failed", "failed", 0),
 )
-NO_GOLD = "no recall: there are no gold passages in these questions"
-NO_SHORT = "no EM, no F1: the reference answers of these questions are a sentence or more"
+QUALITY = ("retrieval/", "answer/", TEXT)
 MOST_TYPES = 12  # types of question that a table shows; a knowledge base has hundreds
 
 
 def metrics_table(runs: Iterable[tuple[str, Mapping[str, Any]]], title: str = "") -> str:
     """Return runs as a table with the interval of Recall@5; below it by type, and what models replied badly."""
     runs = list(runs)
-    columns = _columns([metrics for _, metrics in runs])
+    columns = []
+    for heading, key, digits in COLUMNS:  # nodes, gold passages, long answers: only where a run has figures of them
+        keys = {name for _, metrics in runs for name in metrics if name == key or name.startswith(f"{key}@")}
+        if key.startswith(TEXT) or is_node_metric(key):
+            columns += [(heading + name.removeprefix(key), name, digits) for name in sorted(keys) if "_ci" not in name]
+        elif "/" not in key or not keys or any(metrics.get(key) is not None for _, metrics in runs):
+            columns.append((heading, key, digits))
     replies = {name: metrics["replies"] for name, metrics in runs if metrics.get("replies")}
     has_bad = any(total(section)[0] for section in replies.values())
     rows = []
@@ -158,23 +139,23 @@ def metrics_table(runs: Iterable[tuple[str, Mapping[str, Any]]], title: str = ""
         share = [f"{bad:.0f} ({bad / asked:.0%})" if asked else "-"] if has_bad else []
         rows.append([name, *(_figure(metrics, key, digits) for _, key, digits in columns), *share])
     headings = ["run", *(heading for heading, _, _ in columns), *["bad replies"] * has_bad]
-    lines = [plain_table(headings, rows, title, 140 if len(columns) < 11 else 200), *_missing(runs)]
-    lines += _by_type(runs, columns)
+    lines = [plain_table(headings, rows, title, 140 if len(columns) < 11 else 200)]
+    shown = runs[0][1] if runs else {}
+    if without := shown.get("no_gold", 0):
+        left = shown["questions"] - without
+        lines.append(f"recall, MRR: of the {left} questions with gold passages" if left else NO_GOLD)
+    if texts := shown.get("texts"):
+        left = shown["questions"] - texts["long"]
+        lines.append(f"EM, F1: of the {left} questions with short references" if left else NO_SHORT)
+        lines += [f"embedder: {texts['embedder']}"] if texts["embedder"] else []
+    lines += _by_type(runs, [column for column in columns if column[1].startswith(QUALITY)])
     if has_bad or len(runs) == 1:
         lines += [replies_table(section, name * (len(runs) > 1)) for name, section in replies.items()]
     return "\n".join(lines)
 
 
-def _columns(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, int]]:
-    """Return the columns of runs: those for some questions only (nodes, gold passages, long answers) where any is."""
-    columns = []
-    for heading, key, digits in COLUMNS:
-        keys = {name for metrics in runs for name in metrics if name == key or name.startswith(f"{key}@")}
-        if key.startswith(TEXT) or is_node_metric(key):
-            columns += [(heading + name.removeprefix(key), name, digits) for name in sorted(keys) if "_ci" not in name]
-        elif "/" not in key or not keys or any(metrics.get(key) is not None for metrics in runs):
-            columns.append((heading, key, digits))
-    return columns
+NO_GOLD = "no recall: there are no gold passages in these questions"
+NO_SHORT = "no EM, no F1: the reference answers of these questions are a sentence or more"
 
 
 def _figure(metrics: Mapping[str, Any], key: str, digits: int) -> str:
@@ -185,56 +166,22 @@ def _figure(metrics: Mapping[str, Any], key: str, digits: int) -> str:
     return with_interval(value, metrics.get(f"{key}_ci") if key == "retrieval/recall@5" else None, digits)
 
 
-def _missing(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield why figures are missing, or of which questions they are."""
-    metrics = runs[0][1] if runs else {}
-    if without := metrics.get("no_gold", 0):
-        left = metrics["questions"] - without
-        yield f"recall, MRR: of the {left} questions with gold passages" if left else NO_GOLD
-    if texts := metrics.get("texts"):
-        left = metrics["questions"] - texts["long"]
-        yield f"EM, F1: of the {left} questions with short references" if left else NO_SHORT
-
-
-def _by_type(runs: Sequence[tuple[str, Mapping[str, Any]]], columns: Sequence[tuple[str, str, int]]) -> Iterator[str]:
+def _by_type(runs: Sequence[tuple[str, Mapping[str, Any]]], quality: Sequence[tuple[str, str, int]]) -> Iterator[str]:
     """Yield a table of qualities by type of question, of several runs the first quality alone; none for one type."""
     groups: Mapping[str, Mapping[str, Any]] = runs[0][1].get("by_type", {}) if runs else {}
     if not 1 < len(groups) <= MOST_TYPES or any(m.get("by_type", {}).keys() != groups.keys() for _, m in runs):
         return
-    quality = [c for c in columns if c[1].startswith(("retrieval/", "answer/", TEXT))]
     quality = [c for c in quality if any(group.get(c[1]) is not None for group in groups.values())]
-    if len(runs) == 1:
-        quality = [c for c in quality if not c[1].startswith(TEXT)]  # `texts_table` shows these
-    else:
+    if len(runs) > 1:
         quality = [c for c in quality if c[1] in ("retrieval/recall@5", "answer/em") or c[1].startswith(TEXT)][:1]
     rows = [
         [heading if len(runs) == 1 else f"{name}, {heading}"]
-        + [_figure({**metrics["by_type"][group], f"{key}_ci": None}, key, digits) for group in groups]
+        + [_figure(metrics["by_type"][group], key, digits) for group in groups]
         for heading, key, digits in quality
         for name, metrics in runs
     ]
     if rows:
         yield plain_table(["by type", *(f"{name} ({group['count']})" for name, group in groups.items())], rows)
-
-
-def texts_table(metrics: Mapping[str, Any]) -> str:
-    """Return the metrics by texts: mean with its interval, floor, how far above it, and the means by type."""
-    texts = metrics["texts"]
-    types = {name: metrics["by_type"][name] for name in texts["by_type"]} if len(texts["by_type"]) > 1 else {}
-    rows = [
-        [
-            key.removeprefix(TEXT), with_interval(metrics[key], metrics.get(f"{key}_ci")), f"{floor['floor']:.3f}",
-            f"{floor['above']:.3f}", *(cell(group.get(key)) for group in types.values()),
-        ]
-        for key, floor in texts["floors"].items()
-    ]  # fmt: skip
-    lines = [plain_table(["by texts", "mean", "floor", "above", *types], rows, width=160)]
-    if texts["long"]:
-        limit = metrics["settings"]["long"]["answer_words"]
-        lengths = f"answers have {metrics['text/words']:.0f} words in the mean" + (f", cut to {limit}" if limit else "")
-        lines.append(f"{lengths}, references {metrics['text/reference_words']:.0f}; embedder: {texts['embedder']}")
-    lines.append("floor: with the reference of another question of the type; above: (mean - floor) / (1 - floor)")
-    return "\n".join(lines)
 
 
 def replies_table(section: Mapping[str, Mapping[str, float]], title: str = "") -> str:

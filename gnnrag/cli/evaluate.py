@@ -26,7 +26,6 @@ from gnnrag.cli.console import (
     progress_bar,
     show_remarks,
     split,
-    texts_table,
 )
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.errors import ConfigError
@@ -63,19 +62,12 @@ def evaluate(settings: Settings = []) -> int:  # noqa: B006 - typer's default
     refuse_sample(config.index, source == SAMPLE or is_given("data.path", source, overrides))
     label, shard = run_label(config), read_shard(config.shard)
     with progress_bar() as advance:
-        questions = 0
-
-        def on_start(count: int) -> None:
-            nonlocal questions
-            questions = count
-
-        observer = Observer(advance, lambda _: advance(label, 1, questions), note, on_start)
+        counts = [0]
+        observer = Observer(advance, lambda _: advance(label, 1, counts[-1]), note, counts.append)
         path, metrics = run_evaluation(config, observer)
     is_measured = metrics["failed"] < max(metrics["questions"], 1)
     if is_measured and not shard:  # else its zeros would look like a result
         print(metrics_table([(label, metrics)]))
-        if metrics.get("texts", {}).get("floors"):
-            print(texts_table(metrics))
     if metrics["failed"]:
         note(failures(read_predictions(path)))
     most = config.run.max_bad_replies if is_measured and not shard else None
@@ -153,17 +145,14 @@ def audit(settings: Settings = []) -> None:  # noqa: B006
     \b
     gnnrag audit configs/evaluate/musique.yaml audit.labels=type audit.target=0.6
 
-    Questions are sampled by type and put into classes (passage_local, multi_hop, thematic) by the router, by their
-    type, or by a file of {"id", "class"} (audit.labels=FILE). All of them go through audit.flat, those of failing
-    classes through audit.routes (settings: gnnrag/audit.py). The last line printed is the directory with audit.json,
-    which also has the router's confusions and the cost of an average question.
+    Questions are sampled by type and put into classes (passage_local, multi_hop, thematic) by the router or by
+    their type (audit.labels=type). All of them go through audit.flat, those of failing classes through audit.routes
+    (settings: gnnrag/audit.py). The last line printed is the directory with audit.json.
     """
     config = load_config(AuditRunConfig, *split(settings))
     with progress_bar() as advance:
         path, report = run_audit(config, advance, note)
     rows = []
-    if report["labels"] == "router":
-        note("the classes are the router's own: what it takes wrongly is counted where it put it")
     for name, row in report["classes"].items():
         for route, of in row["routes"].items():
             mark = " (adopt)" if route == row["adopted"] else " (fails)" if route == "flat" and row["fails"] else ""
@@ -237,24 +226,20 @@ def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _judge_table(report: Mapping[str, Any]) -> str:
+    def mean(value: float | None, interval: Any, digits: int = 3) -> str:
+        return "-" if value is None else with_interval(value, interval, digits)
+
     title = f"{' against '.join(report['runs'])}: {report['questions']} questions, by {report['judge']['model']}"
     if report["kind"] == "scores":
         rows = [
-            (name, _mean(report[key], report[f"{key}_ci"], 2), str(report[f"{key}_counted"]))
+            (name, mean(report[key], report[f"{key}_ci"], 2), str(report[f"{key}_counted"]))
             for key, name in {"judge/a_score": "A-Score", "judge/e_score": "E-Score"}.items()
         ]
         return plain_table(("score", "mean [95%]", "questions"), rows, title)
-    names: dict[Any, str] = {
-        **dict(zip(("first", "second"), report["runs"], strict=True)),
-        "tie": "neither",
-        "too_few": "too few",
-    }
+    first, second = report["runs"]
+    names: dict[Any, str] = {"first": first, "second": second, "tie": "neither", "too_few": "too few"}
     pairs = [
-        (name, _mean(of["win_rate"], of["interval"]), names.get(of.get("better"), "-"), f"{of['won']}/{of['asked']}")
+        (name, mean(of["win_rate"], of["interval"]), names.get(of.get("better"), "-"), f"{of['won']}/{of['asked']}")
         for name, of in report["dimensions"].items()
     ]
     return plain_table(("dimension", "win rate [95%]", "better", "won"), pairs, title)
-
-
-def _mean(value: float | None, interval: Any, digits: int = 3) -> str:
-    return "-" if value is None else with_interval(value, interval, digits)

@@ -60,10 +60,8 @@ def build(
     path = index_path(config.index, data.name)
     wanted = stages.split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
 
-    def make(advance: Callable[[str, int, int], None]) -> list[str]:
-        return build_index(path, data.passages, index_settings(config), wanted, data_source(config.data), advance)
-
-    _change(path, make)
+    source_of = data_source(config.data)
+    _change(path, lambda advance: build_index(path, data.passages, index_settings(config), wanted, source_of, advance))
     if data.report:
         write_report(path, data.report)
         note("\n".join(summary(data.report)))
@@ -166,10 +164,10 @@ def inspect(
         print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
         return
     stages = [
-        (line.name, ", ".join(f"{v} {k}" for k, v in line.facts.items()), f"{line.bytes / 1e6:.2f}", line.state)
-        for line in report.stages
+        (stage.name, ", ".join(f"{v} {k}" for k, v in stage.facts.items()), f"{stage.bytes / 1e6:.2f}")
+        for stage in report.stages
     ]
-    print(plain_table(("stage", "holds", "MB", "state"), stages, f"index {report.root}"))
+    print(plain_table(("stage", "holds", "MB"), stages, f"index {report.root}"))
     graphs = []
     for graph in report.graphs:
         hubs = "\n".join(f"{hub.name} ({hub.degree})" for hub in graph.hubs[:5])
@@ -182,10 +180,8 @@ def inspect(
     print(plain_table(headings, graphs))
     if gaps := report.extraction:
         note(
-            f"extraction: {gaps.malformed} malformed triples; of {gaps.passages} passages {gaps.without_record} have "
-            f"no record and {gaps.without_triples} no triples {', '.join(gaps.examples)}"
+            f"extraction: {gaps['malformed']} malformed triples; of {gaps['passages']} passages "
+            f"{gaps['without_record']} have no record and {gaps['without_triples']} no triples"
         )
-    if report.stale_reports:
-        note(f"{report.stale_reports} reports stand in for one that changed")
     for name, size in report.unfinished.items():
         note(f"cut off in {name}: {size / 1e6:.2f} MB of work are kept")

@@ -18,7 +18,6 @@ from gnnrag.cli.console import (
     markdown_table,
     metrics_table,
     note,
-    p_value,
     plain_table,
     progress_bar,
     split,
@@ -26,7 +25,7 @@ from gnnrag.cli.console import (
 from gnnrag.config import shipped
 from gnnrag.errors import GnnragError
 from gnnrag.io import write_atomic
-from gnnrag.metrics.comparison import Comparison, Run, load_runs, overlap, recall_plot
+from gnnrag.metrics.comparison import Comparison, Run, load_runs, overlap
 from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.replies import is_error
 from gnnrag.metrics.traces import DEPTH
@@ -34,7 +33,7 @@ from gnnrag.pages.comparison import comparison_page
 from gnnrag.reports.cross import split_trained
 from gnnrag.reports.retrievers import fitting_retrievers, retriever_table
 from gnnrag.reports.running import OURS, outline, run_table, survey
-from gnnrag.reports.tables import Result, Row, Table, cells, draw, load_table, notes
+from gnnrag.reports.tables import Result, Table, cells, draw, load_table, notes
 from gnnrag.reports.tables import as_json as as_json_text
 
 ROUNDS = ("questions", "queries", "reached", "pool")
@@ -50,22 +49,18 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...")],
     metric: Annotated[list[str], typer.Option(help="metric to test; may be given again")] = [],  # noqa: B006
     by: Annotated[Literal["type", "hops", "length", "round"] | None, typer.Option(help="also show by group")] = None,
-    plot: Annotated[Path | None, typer.Option(help="write recall against k as a picture")] = None,
     html: Annotated[Path | None, typer.Option(help="write a page: results, plots, every question's rounds")] = None,
     data: Annotated[str | None, typer.Option(help="with --html: the benchmark, where it is not at data.path")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs with the first one: a table, the significance of the differences, a page.
 
-    Runs must have answered the same questions. --json also has how often both are right, one, or none. The page of
-    --html needs no network.
+    Runs must have answered the same questions. --json also has how often both are right, one, or none.
     """
     loaded = load_runs(runs)
     comparison = Comparison(loaded)
     metrics = metric or comparison.main_metrics()
     rows = comparison.differences(metrics)
-    if plot:
-        recall_plot(loaded, plot)
     if html:
         write_atomic(html, comparison_page(runs, loaded, data))
     scored = [m for m in metrics if not m.startswith(TEXT)]  # by texts no answer is right or wrong
@@ -85,8 +80,6 @@ def compare(
         print(_groups(loaded, by, metrics))
     for name in dict.fromkeys(row["type"] for row in by_type):
         print(_differences([row for row in by_type if row["type"] == name], f"against {base}: {name}"))
-    if plot:
-        print(plot)
     if html:
         print(f"{html} ({html.stat().st_size / 1e6:.1f} MB)")
 
@@ -95,7 +88,9 @@ def _differences(rows: Sequence[Mapping[str, Any]], title: str) -> str:
     lines = []
     for row in rows:
         low, high = row["interval"]
-        p = p_value(row, f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001")
+        p, floor = f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001", row["p_floor"]  # floor 0: an exact test
+        if floor and row["p"] <= floor:  # resampling could give no smaller one
+            p = f"<= {floor:.2g}"
         gain = f"{row['difference']:+.4f}{' *' if row['p'] < 0.05 else ''}"
         counts = f"{row['better']} / {row['worse']} / {row['same']}"
         lines.append([row["run"], row["metric"], gain, f"[{low:+.4f}, {high:+.4f}]", p, counts])
@@ -104,22 +99,22 @@ def _differences(rows: Sequence[Mapping[str, Any]], title: str) -> str:
 
 def _groups(runs: Sequence[Run], by: str, metrics: Sequence[str]) -> str:
     """Return the metrics of each run by group of questions, or what each round reached."""
+
+    def short(value: float | None) -> str:
+        return "-" if value is None else f"{value:.4g}"
+
     lines = []
     for run in runs:
         groups = run.metrics.get(f"by_{by}")
         if groups is None:
             raise GnnragError(f"{run.name} has no figures by {by}; a benchmark without hops, or run.traces=false?")
         if by == "round":
-            lines += [[run.name, str(row["round"]), *(_short(row.get(k)) for k in ROUNDS)] for row in groups]
+            lines += [[run.name, str(row["round"]), *(short(row.get(k)) for k in ROUNDS)] for row in groups]
         else:
-            lines += [[run.name, g, str(v["count"]), *(_short(v.get(m)) for m in metrics)] for g, v in groups.items()]
+            lines += [[run.name, g, str(v["count"]), *(short(v.get(m)) for m in metrics)] for g, v in groups.items()]
     if by == "round":
         return f"{plain_table(('run', 'round', *ROUNDS), lines)}\n{ROUNDS_NOTE}"
     return plain_table(("run", by, "count", *metrics), lines)
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 def table(
@@ -160,8 +155,7 @@ def reproduce(
     gnnrag reproduce --dry-run                                     lists all tables
 
     Without overrides the rows ask the paper's models. Runs of a training go to the rows that ask that part: gnn=RUN,
-    verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it. The same command goes on
-    where it stopped. A row that fails is shown with its error, and the exit code is 1.
+    verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it.
     """
     form = "json" if as_json else "markdown" if as_markdown else ""
     trained, others = split_trained(settings)
@@ -176,18 +170,14 @@ def reproduce(
     made = retitled(load_table(source, given), given)
     if plot and not made.plot:
         raise GnnragError(f"{source} is a table: there is nothing to draw")
-
-    def is_chosen(row: Row) -> bool:
-        return all(text.casefold() in row.name.casefold() for text in only)
-
-    rows = [row for row in made.rows if is_chosen(row)]
+    rows = [row for row in made.rows if all(text.casefold() in row.name.casefold() for text in only)]
     if not rows:
         raise GnnragError(f"--only {' --only '.join(only)}: no row has that in its name")
     if dry_run:
         print("\n".join(outline(made, rows, overrides)))
         return 0
     with _row_progress() as callbacks:
-        results = run_table(made, overrides, is_chosen, **callbacks, trained=trained)
+        results = run_table(made, overrides, rows.__contains__, **callbacks, trained=trained)
     print(shown(made, results, form))
     if plot:
         draw(made, results, plot)
@@ -199,16 +189,11 @@ def reproduce(
 def _row_progress() -> Iterator[dict[str, Any]]:
     """Yield callbacks of `run_table` that show the index, the questions of a row, and how each row ends."""
     with progress_bar() as advance:
-        row, questions = "", 0
-
-        def on_start(started: Row, count: int) -> None:
-            nonlocal row, questions
-            row, questions = started.name, count
-
+        started: list[tuple[str, int]] = []  # name and number of questions of the rows so far
         yield {
             "on_index": advance,
-            "on_start": on_start,
-            "on_question": lambda _: advance(row, 1, questions),
+            "on_start": lambda row, count: started.append((row.name, count)),
+            "on_question": lambda _: advance(started[-1][0], 1, started[-1][1]),
             "on_row": lambda result: note(f"{result.row.name}: {result.error or 'done'}"),
         }
 

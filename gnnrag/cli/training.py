@@ -13,15 +13,12 @@ import typer
 
 from gnnrag.cli.console import Settings, note, plain_table, progress_bar, split
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.io import read_journal, write_jsonl
-from gnnrag.metrics.statistics import bootstrap_interval, with_interval
-from gnnrag.metrics.sub_questions import gold_sub_questions, match
+from gnnrag.metrics.statistics import with_interval
 from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label
 from gnnrag.run.stopping import StoppedError, stop_flag
-from gnnrag.training import TRAININGS
 
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
 PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie
@@ -41,6 +38,8 @@ def train(
     The same command continues a run that was cut off. The last line printed is the run directory: give it as
     roles.verifier.path=DIR roles.verifier=tuned, or gnn.checkpoint=DIR.
     """
+    from gnnrag.training.base import TRAININGS  # with torch
+
     script = f"train_{part}.py"
     if script not in TRAININGS:
         raise ConfigError(f"train {part}: {nearest(part, [name[6:-3] for name in TRAININGS])}")
@@ -53,7 +52,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
 
     Raises StoppedError where `stop()` became true: the state is saved.
     """
-    from gnnrag.training.base import chosen_training, shut_down
+    from gnnrag.training.base import TRAININGS, chosen_training, shut_down
     from gnnrag.training.base import train as train_fold
     from gnnrag.training.report import Report, write_report
     from gnnrag.training.rundir import draw_curves, refuse_other_layout
@@ -227,30 +226,3 @@ def compose_questions(settings: Settings) -> None:
     config = load_config(JoinConfig, *split(settings))
     print(", ".join(f"{number} {name}" for name, number in join_sets(config).items()))
     print(config.out)
-
-
-def match_thoughts(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN [RUN ...]")],
-    data: Annotated[str, typer.Option(help="folder of the set, with a decomposition of its questions (musique)")],
-) -> None:
-    """Compare what runs asked after the question with the gold sub-questions of the set.
-
-    Precision and recall are of token F1, with the nearest sub-question or query. Means over the questions with a
-    decomposition, 95% bootstrap intervals by question behind them.
-    """
-    gold = {q.id: parts for q in load_dataset(data, "dev").questions if (parts := gold_sub_questions(q))}
-    if not gold:
-        raise DataError(data, "no question has a decomposition")
-    names = ("precision", "recall", "f1", "asked", "gold", "same_number")
-    rows = []
-    for run in runs:
-        scores = []
-        for row in read_journal(run / "traces.jsonl"):
-            if row["question_id"] in gold:
-                queries = [e["text"] for e in row["events"] if e["event"] == "query" and e["round"] > 0]
-                scores.append(match(list(dict.fromkeys(queries)), gold[row["question_id"]]))
-        if not scores:
-            raise DataError(run, "answered no question that has a decomposition")
-        means = [bootstrap_interval([score[name] for score in scores]) for name in names]
-        rows.append([run.name, str(len(scores)), *(with_interval(m.mean, (m.low, m.high)) for m in means)])
-    print(plain_table(["run", "questions", *names], rows, "thoughts beside gold sub-questions"))

@@ -17,5 +17,6 @@ def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None)
 
     if config.method == "prompted":
         return PromptedExtractor(config, jobs)  # type: ignore[arg-type]
-    extractors = {"offline": OfflineExtractor, "precomputed": PrecomputedExtractor, "kb": KnowledgeBaseExtractor}
-    return extractors[config.method](config)
+    if config.method == "offline":
+        return OfflineExtractor(config)
+    return (KnowledgeBaseExtractor if config.method == "kb" else PrecomputedExtractor)(config)

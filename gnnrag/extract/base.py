@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
@@ -86,7 +86,7 @@ def _adapter() -> TypeAdapter[Extraction]:
     return TypeAdapter(Extraction)
 
 
-class Extractor(Protocol):
+class Extractor:
     """Passages to entities and triples."""
 
     needs_tasks: ClassVar[bool] = False  # built with a function that gives the writers of the index
@@ -104,15 +104,15 @@ class Extractor(Protocol):
     @property
     def identity(self) -> Any:
         """JSON data that changes whenever results would."""
-        ...
+        raise NotImplementedError
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         """Return JSON data that decides a passage's result; an index does the work again only where it changes."""
-        ...
+        raise NotImplementedError
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
         """Return one result per passage, in order; None where nothing is known of it.
 
         It depends on that passage and what `read_corpus` saw; what that changes is in the passage's `key`.
         """
-        ...
+        raise NotImplementedError

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import GraphBatch

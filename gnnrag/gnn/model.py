@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.edges import GraphBatch

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import GraphBatch
 from gnnrag.graphs.messages import STRUCTURE, MessageGraph

@@ -18,7 +18,6 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from gnnrag.arrays import Lists
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.leiden import Cluster, hash_of, hierarchical_leiden, ordered_leiden
 from gnnrag.io import digest
@@ -174,13 +173,8 @@ def find_communities(
 
     A pair of entities weighs what its relations weigh together. `algorithm`: `leiden` as released (with `randomness`),
     `ordered` so that edits change little elsewhere (`gnnrag.graphs.leiden`), `auto`: the first for the profile
-    `released`, the second for `fixed`. Raises ConfigError for a value that is not allowed.
+    `released`, the second for `fixed`.
     """
-    if max_size < 1 or resolution <= 0 or randomness <= 0:
-        raise ConfigError(
-            f"index.communities: max_cluster_size={max_size}, resolution={resolution} and randomness={randomness} "
-            "must be positive"
-        )
     if algorithm == "auto":
         algorithm = "leiden" if profile == "released" else "ordered"
     settings = Splitting(max_size, resolution, randomness)

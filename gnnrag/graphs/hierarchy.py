@@ -95,7 +95,7 @@ class HierarchyGraph:
         """How often sentences hold a phrase whose form has a word."""
         counts: Counter[str] = Counter()
         for key, degree in zip(self.phrase_keys, self.degrees[self.first_phrase :].tolist(), strict=True):
-            for word in set(key.split()):
+            for word in dict.fromkeys(key.split()):
                 counts[word] += degree
         return counts
 

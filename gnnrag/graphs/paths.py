@@ -28,12 +28,6 @@ class Rules:
     hub_keep: int | None = None  # a hub anchor is expanded to this many allowed neighbours, by `scores`; None: all
     scores: np.ndarray | None = None  # (num_nodes,), higher is better; needed with `hub_keep`
 
-    def __post_init__(self) -> None:
-        if self.hub_keep is not None and (self.hub_degree is None or self.scores is None):
-            raise ValueError("hub_keep needs hub_degree (who is a hub) and scores (which neighbours are best)")
-        if self.hub_keep is not None and self.hub_keep < 1:
-            raise ValueError(f"hub_keep={self.hub_keep}: must be at least 1")
-
     def closed(self, adjacency: Adjacency) -> np.ndarray:
         """Return which nodes may be reached but not passed through. Shape (num_nodes,), bool."""
         shut = np.zeros(adjacency.num_nodes, dtype=bool) if self.terminal_only is None else self.terminal_only.copy()
@@ -75,9 +69,8 @@ class Labels:
 
 
 def label_anchor(adjacency: Adjacency, anchor: int, hops: int, rules: Rules = NO_RULES) -> Labels:
-    """Label nodes for paths of up to `hops` edges; ValueError where that is not 1 to 126 or there is no such anchor."""
+    """Label nodes for paths of up to `hops` edges, 1 to 126."""
     # The last layer, by far the largest, is not labelled: a path's end is looked up from its neighbours.
-    _check(adjacency, [anchor], hops)
     mask = rules.admitted([anchor])
     first = {int(anchor): rules.first_step(adjacency, anchor, mask)}
     return _label(adjacency, hops, rules.closed(adjacency), mask, first)
@@ -118,9 +111,7 @@ class Neighbourhood:
         return int(np.count_nonzero(self.mask))
 
     def labels(self, anchor: int) -> Labels:
-        """Return the labels of one anchor inside this neighbourhood, cached; ValueError where it is no anchor."""
-        if anchor not in self.first:
-            raise ValueError(f"anchor={anchor}: this neighbourhood was grown from {list(self.first)}")
+        """Return the labels of one anchor inside this neighbourhood, cached."""
         if anchor not in self._labels:
             first = {anchor: self.first[anchor]}
             self._labels[anchor] = _label(self.adjacency, self.hops, self.closed, self.mask, first)
@@ -130,11 +121,8 @@ class Neighbourhood:
         """Return a smaller neighbourhood: in each layer the `per_layer` best nodes, and what leads to kept ones.
 
         `scores` (num_nodes,): higher is better, ties go to the lower id. Anchors stay, and one neighbour (the one of
-        lowest id) on the way to the anchors of every kept node: its distance stays. Raises ValueError where `per_layer`
-        is below 1.
+        lowest id) on the way to the anchors of every kept node: its distance stays.
         """
-        if per_layer < 1:
-            raise ValueError(f"per_layer={per_layer}: must be at least 1")
         keep = self.distance == 0
         for depth in range(int(self.distance[self.mask].max(initial=0)), 0, -1):
             layer = np.flatnonzero(self.distance == depth)
@@ -147,19 +135,11 @@ class Neighbourhood:
 
 
 def grow(adjacency: Adjacency, anchors: Sequence[int], hops: int, rules: Rules = NO_RULES) -> Neighbourhood:
-    """Grow a neighbourhood breadth first; ValueError where `hops` is not 1 to 126, or there is no such anchor."""
-    _check(adjacency, anchors, hops)
+    """Grow a neighbourhood breadth first, 1 to 126 hops."""
     mask, closed = rules.admitted(anchors), rules.closed(adjacency)
     first = {int(anchor): rules.first_step(adjacency, anchor, mask) for anchor in anchors}
     distance = _distances(adjacency, hops, closed, mask, first)
     return Neighbourhood(adjacency, hops, closed, first, distance)
-
-
-def _check(adjacency: Adjacency, anchors: Sequence[int], hops: int) -> None:
-    if not 1 <= hops < FAR:
-        raise ValueError(f"hops={hops}: must be 1 to {FAR - 1}")
-    if wrong := [a for a in anchors if not 0 <= a < adjacency.num_nodes]:
-        raise ValueError(f"anchor {wrong[0]}: there are only nodes 0 to {adjacency.num_nodes - 1}")
 
 
 def _label(
@@ -207,14 +187,11 @@ def k_shortest_paths(
 
     Longer ones not found within `MAX_STEPS` are left out; a target that is the anchor, or outside the labels' mask, has
     none. `score` orders paths of equal length, higher first, among the first `collect_cap` of a length; ties, or all
-    without it, are in the order of their node ids read from the target. Raises ValueError where `k` is below 1, or
-    `hops` (by default what the labels serve) is more than that.
+    without it, are in the order of their node ids read from the target. `hops`: what the labels serve, or less.
     """
-    if k < 1:
-        raise ValueError(f"k={k}: must be at least 1")
     found: list[Path] = []
     steps = iter(range(MAX_STEPS))
-    for length in _lengths(labels, hops):
+    for length in range(1, (hops or labels.hops) + 1):
         fresh = paths_of_length(adjacency, labels, target, length, steps)
         if score is None:
             found.extend(islice(fresh, k - len(found)))
@@ -229,8 +206,8 @@ def k_shortest_paths(
 def all_simple_paths(
     adjacency: Adjacency, labels: Labels, target: int, hops: int | None = None, cap: int | None = None
 ) -> list[Path]:
-    """Return all loopless paths to a target, shortest first, or `cap` of them; ValueError: `hops` beyond labels."""
-    lengths = _lengths(labels, hops)
+    """Return all loopless paths to a target, shortest first, or `cap` of them."""
+    lengths = range(1, (hops or labels.hops) + 1)
     return list(islice((path for n in lengths for path in paths_of_length(adjacency, labels, target, n)), cap))
 
 
@@ -277,13 +254,6 @@ def mean_relation_score(adjacency: Adjacency, scores: np.ndarray) -> Callable[[P
         return sum(best) / len(best)
 
     return score
-
-
-def _lengths(labels: Labels, hops: int | None) -> range:
-    hops = labels.hops if hops is None else hops
-    if hops > labels.hops:
-        raise ValueError(f"hops={hops}: the labels serve up to {labels.hops}; label the anchor with more hops")
-    return range(1, hops + 1)
 
 
 def _towards_anchor(

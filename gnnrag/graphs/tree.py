@@ -88,10 +88,13 @@ class Layer:
 
     def take(self, rows: np.ndarray) -> Layer:
         """Return the layer of these rows."""
-        pick = rows.tolist()
-        return Layer(
-            self.vectors[rows], [self.contents[i] for i in pick], [self.names[i] for i in pick], self.tokens[rows]
-        )
+        contents, names = ([of[i] for i in rows.tolist()] for of in (self.contents, self.names))
+        return Layer(self.vectors[rows], contents, names, self.tokens[rows])
+
+    def joined(self, other: Layer) -> Layer:
+        """Return the layer of the rows of both."""
+        vectors, tokens = (np.concatenate([getattr(of, n) for of in (self, other)]) for n in ("vectors", "tokens"))
+        return Layer(vectors, [*self.contents, *other.contents], [*self.names, *other.names], tokens)
 
 
 @dataclass(frozen=True)
@@ -100,26 +103,6 @@ class Cluster:
 
     members: np.ndarray  # ascending positions in the layer
     name: str  # of the summary: that of its centre
-
-
-def check_tree_config(config: TreeConfig) -> None:
-    """Raise ConfigError for a setting that no tree can be built with, naming what is allowed."""
-    least = {
-        "cluster_size": 2,
-        "dim": 2,
-        "max_layers": 0,
-        "cluster_tokens": 1,
-        "max_parents": 1,
-        "summary_words": 1,
-        "margin": 0,
-    }
-    for name, low in least.items():
-        if not getattr(config, name) >= low:
-            raise ConfigError(f"index.tree.{name}={getattr(config, name)!r}: must be at least {low}")
-    if not 0 <= config.threshold < 1:
-        raise ConfigError(f"index.tree.threshold={config.threshold}: a probability from 0 to below 1")
-    if config.sample and config.sample < _MAX_COMPONENTS:
-        raise ConfigError(f"index.tree.sample={config.sample}: must be 0 (all nodes), or at least {_MAX_COMPONENTS}")
 
 
 def cluster_layer(layer: Layer, config: TreeConfig, salt: str = "") -> list[Cluster]:
@@ -308,9 +291,8 @@ def build_tree(
     """Cluster, summarise and embed layer by layer, until a layer has few nodes or nothing gets less.
 
     The top layer has at most `dim` + 1 nodes or is number `max_layers`. `summarise` gets member texts of clusters,
-    members of equal text once; `embed` is called once a layer. Raises ConfigError for a setting without meaning.
+    members of equal text once; `embed` is called once a layer.
     """
-    check_tree_config(config)
     said, tokens, vectors = list(texts), leaves.tokens.tolist(), [leaves.vectors[:0]]
     layer, nodes = leaves, np.arange(len(texts))
     layers, children = [nodes], list[np.ndarray]()
@@ -324,23 +306,11 @@ def build_tree(
         lengths = np.array([count(text) for text in summaries], dtype=np.int64)
         made = Layer(embed(summaries), list(map(digest, summaries)), [c.name for c in joined], lengths)
         alone = np.unique([c.members[0] for c in clusters if len(c.members) == 1]).astype(np.int64)
-        layer, nodes = (
-            _join(layer.take(alone), made),
-            np.concatenate([nodes[alone], len(said) + np.arange(len(joined))]),
-        )
+        layer = layer.take(alone).joined(made)
+        nodes = np.concatenate([nodes[alone], len(said) + np.arange(len(joined))])
         layers.append(nodes)
         said, children = [*said, *summaries], [*children, *members]
         tokens, vectors = [*tokens, *lengths.tolist()], [*vectors, made.vectors]
     lists = [Lists.of([row.tolist() for row in rows]) for rows in (layers, children)]
     counts = np.array(tokens, dtype=np.int64)
     return SummaryTree(len(texts), *lists, counts, said[len(texts) :], np.concatenate(vectors))
-
-
-def _join(one: Layer, other: Layer) -> Layer:
-    """Return the layer of the rows of both."""
-    return Layer(
-        np.concatenate([one.vectors, other.vectors]),
-        [*one.contents, *other.contents],
-        [*one.names, *other.names],
-        np.concatenate([one.tokens, other.tokens]),
-    )

@@ -130,7 +130,7 @@ class Context:
 
         def progress(count: int) -> None:
             nonlocal reported, done
-            done += count
+            done = min(done + count, total)
             before, reported = reported, done * len(self.passages) // max(total, 1)
             self.progress(reported - before)
 

@@ -13,18 +13,15 @@ import numpy as np
 from gnnrag import arrays
 from gnnrag.arrays import Lists, get_json, get_vectors, put_json
 from gnnrag.graphs.communities import Communities, find_communities
-from gnnrag.graphs.tree import Layer, SummaryTree, build_tree, check_tree_config
+from gnnrag.graphs.tree import Layer, SummaryTree, build_tree
 from gnnrag.index.artefacts import VECTORS, Context, Stage
 from gnnrag.index.reports import (
-    OldReports,
     Report,
     Reports,
     ReportTasks,
     draft_from_json,
     draft_to_json,
     embedded_sentences,
-    member_hashes,
-    member_lists,
     read_reports,
     write_reports,
 )
@@ -51,7 +48,6 @@ class TreeStage(Stage):
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         config = context.config.tree
-        check_tree_config(config)
         work = _Summaries(context)
         hashes, texts = context.hashes, [p.content for p in context.passages]
         tokens = np.array([estimate_tokens(text) for text in texts], dtype=np.int64)
@@ -77,8 +73,9 @@ class _Summaries:
         self.context, self.keys = context, list[str]()
         self.made_with = digest([context.tasks.identity("summary"), context.config.tree.summary_words])
         self.counts = dict.fromkeys(("written", "kept", "embedded"), 0)
-        self._known = context.earlier(TreeStage.name, self._read_earlier, {})
-        self._told = 0
+        self._known: dict[str, str] = context.earlier(TreeStage.name, self._read_earlier, {})
+        config, passages = context.config.tree, len(context.passages)
+        self._progress = context.progress_of(int(2.5 * passages / config.cluster_size) + 1)  # texts and vectors, about
 
     def summarise(self, clusters: list[list[str]]) -> list[str]:
         keys = [digest([digest(text) for text in texts]) for texts in clusters]
@@ -92,12 +89,12 @@ class _Summaries:
             tasks = [SummaryTask(tuple(clusters[i]), words) for i in positions]
             return [summary.text for summary in self.context.tasks.run("summary", tasks)]
 
-        batch, progress = self.context.tasks.batch("summary", _BATCH), self._progress(len(keys))
+        batch, progress = self.context.tasks.batch("summary", _BATCH), self._progress
         return self.context.cached(TreeStage.name, self.made_with, keys, self._known, compute, batch, progress)
 
     def embed(self, texts: list[str]) -> np.ndarray:
         """Return the unit vectors of summaries, (n, dim) float32."""
-        vectors, computed = self.context.embed(TreeStage.name, texts, self._progress(len(texts)))
+        vectors, computed = self.context.embed(TreeStage.name, texts, self._progress)
         self.counts["embedded"] += computed
         return vectors
 
@@ -105,20 +102,6 @@ class _Summaries:
         """Return the summaries by key that the artefact before this one has."""
         old = get_json(folder / "summaries.json")
         return dict(zip(old["keys"], old["texts"], strict=True)) if old["made_with"] == self.made_with else {}
-
-    def _progress(self, count: int) -> Any:
-        """Return a listener for `count` items: the first layer's summaries and vectors each stand for half the work."""
-        total, done, start = len(self.context.passages), 0, self._told
-        share = total // 2 if not start else total - start
-
-        def tell(items: int) -> None:
-            nonlocal done
-            done += items
-            now = start + share * done // max(count, 1)
-            step, self._told = now - self._told, now
-            self.context.progress(max(step, 0))
-
-        return tell
 
 
 _REPORTS_AT_ONCE = 256  # offline reports between two writes of the journal
@@ -152,9 +135,6 @@ class CommunityStage(Stage):
 
 class ReportStage(Stage):
     """Reports on all communities, from the bottom of the hierarchy up; written again only where their sources changed.
-
-    With `reports=flag` the report of the most similar old community stands in, marked with the share of members that
-    changed, until a later build with `reports=rebuild`.
     """
 
     name = "reports"
@@ -165,7 +145,7 @@ class ReportStage(Stage):
     def settings(self, context: Context) -> Any:
         c = context.config.communities
         made_by = [self._writer(context), context.embedder().identity]
-        return [*made_by, c.report_words, c.report_tokens, c.reports, c.vector_level]
+        return [*made_by, c.report_words, c.report_tokens, c.vector_level]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         communities: Communities = context.read("communities")
@@ -189,8 +169,7 @@ class ReportStage(Stage):
         write_reports(folder, Reports(reports, matrix, rows), made_by)
         context.put_vectors(folder, strings, matrix.astype(np.float16))
         counts = {"reports": len(reports), "made": made, "reused": len(reports) - made}
-        stale = sum(r.stale for r in reports)
-        return {**counts, "stale": stale, "sentences": len(strings), "computed": new, **context.tasks.record("report")}
+        return {**counts, "sentences": len(strings), "computed": new, **context.tasks.record("report")}
 
     def load(self, folder: Path) -> Reports:
         """Return the reports."""
@@ -203,9 +182,7 @@ class ReportStage(Stage):
         """Return a report for every community; level by level, for the upper ones may rest on the lower."""
         c, graph = context.config.communities, context.read("knowledge")
         tasks = ReportTasks(graph, communities, context.passages, c.report_tokens, c.report_words)
-        hashes = member_lists(communities.members, member_hashes(graph))
         known = {key: draft_to_json(r.draft) for key, r in earlier.items()}
-        old = OldReports(list(earlier.values())) if c.reports == "flag" else None
         reports: list[Report | None] = [None] * len(communities)
         drafts: list[ReportDraft | None] = [None] * len(communities)
         progress = context.progress_of(len(communities))
@@ -214,16 +191,10 @@ class ReportStage(Stage):
             wave = np.flatnonzero(communities.levels == level).tolist()
             asked = {i: tasks.task(i, drafts) for i in wave}
             keys = {i: _task_key(asked[i]) for i in wave}
-            for i in wave:
-                if old is not None and keys[i] not in known:
-                    reports[i] = old.serve(*hashes[i])
-            missing = [i for i in wave if reports[i] is None]
-            compute = partial(_written, context, [asked[i] for i in missing])
-            wanted = [keys[i] for i in missing]
-            rows = context.cached(self.name, made_by, wanted, known, compute, batch, progress)
-            for i, row in zip(missing, rows, strict=True):
-                reports[i] = Report(keys[i], draft_from_json(row), 0.0, *hashes[i])
-            for i in wave:
+            compute = partial(_written, context, [asked[i] for i in wave])
+            rows = context.cached(self.name, made_by, list(keys.values()), known, compute, batch, progress)
+            for i, row in zip(wave, rows, strict=True):
+                reports[i] = Report(keys[i], draft_from_json(row))
                 drafts[i] = reports[i].draft  # type: ignore[union-attr]
         return [r for r in reports if r is not None]
 

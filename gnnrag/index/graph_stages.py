@@ -56,7 +56,7 @@ class ExtractionStage(Stage):
             rows = get_lines(folder / "records.jsonl") if record["settings"] == context.settings else []
             return {key: value for key, value in rows if value is not None}
 
-        known = context.earlier(self.name, read, {})
+        known: dict[str, Any] = context.earlier(self.name, read, {})
         # What a model wrote is worth keeping often; what rules find, seldom.
         batch = extractor.batch_size
         values = context.cached(self.name, context.settings, hashes, known, compute, batch, context.progress)
@@ -144,14 +144,14 @@ class EntityGraphStage(Stage):
         vectors, computed = context.embed(self.name, strings)
         halves = vectors.astype(np.float16)
         names = unit_rows(halves[: graph.num_entities])
-        near = find_synonyms(graph.entities, names, config.synonym_threshold, config.synonym_max)
-        graph = replace(graph, synonyms=near.pairs, similarities=near.cosines)
+        pairs, cosines = find_synonyms(graph.entities, names, config.synonym_threshold, config.synonym_max)
+        graph = replace(graph, synonyms=pairs, similarities=cosines)
 
         arrays.save(folder, "graph", graph)
         arrays.save(folder, "statements", Statements(np.array(rows, dtype=np.int32), style == "statement"))
         context.put_vectors(folder, strings, halves)
         counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
-        return {**counts, "synonyms": len(near.cosines), "computed": computed}
+        return {**counts, "synonyms": len(cosines), "computed": computed}
 
     def load(self, folder: Path) -> EntityKnowledge:
         """Return the graph with its vectors."""

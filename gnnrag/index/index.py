@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnrag.arrays import get_lines, put_json, put_lines
-from gnnrag.config import IndexConfig, RoleConfig, read_plain, to_plain
+from gnnrag.config import IndexConfig, RoleConfig, read_plain
 from gnnrag.errors import ArtefactError, ConfigError, NotGivenError, nearest
 from gnnrag.index.artefacts import RECORD, Context, read_artefact
 from gnnrag.index.embedder import Embedder, make_embedder
@@ -244,10 +244,10 @@ class Index:
     @cached_property
     def nearest(self) -> Nearest:
         """Finds the passages nearest to vectors."""
-        from gnnrag.index.nearest import Nearest
+        from gnnrag.index.nearest import FILE, Nearest
 
         folder = self.folder("embeddings")
-        return Nearest(self.passage_vectors, folder if (folder / "codes.npy").exists() else None)
+        return Nearest(self.passage_vectors, folder if (folder / FILE).exists() else None)
 
     @property
     def passage_vectors(self) -> np.ndarray:
@@ -281,7 +281,7 @@ _LOCAL = ("path", "root", "llm", "llm_cache", "max_calls", "max_tokens", "replac
 
 def recorded(config: IndexConfig) -> dict[str, Any]:
     """Return the settings that an index records: those that decide artefacts, no addresses, keys or devices."""
-    plain = {key: value for key, value in to_plain(config).items() if key not in _LOCAL}
+    plain = {key: value for key, value in asdict(config).items() if key not in _LOCAL}
     plain["embedder"] = {key: value for key, value in plain["embedder"].items() if key != "device"}
     default = plain["writers"].pop("default")
     plain["writers"] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array
 
 from gnnrag.arrays import Lists, get_lines, get_vectors, put_json, put_lines
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.leiden import hash_of
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.text.sentences import split_sentences
@@ -152,23 +150,12 @@ class ReportTasks:
         return tuple(replace(p, id=PASSAGE + p.id) for p in (self.passages[i] for i in best.tolist()))
 
 
-LEAST_OVERLAP = 0.5  # Jaccard of members from which an old report stands for a changed community
-
-
 @dataclass(frozen=True)
 class Report:
     """A report on a community."""
 
     key: str  # hash of what it was written from
     draft: ReportDraft
-    dirty_ratio: float  # share of members that came, went or changed since it was written; 0 unless out of date
-    names: np.ndarray  # of each member when it was written, a hash of its name
-    states: np.ndarray  # and one of all that was known of it
-
-    @property
-    def stale(self) -> bool:
-        """Whether its community has changed since it was written."""
-        return self.dirty_ratio > 0
 
 
 @dataclass(frozen=True)
@@ -186,11 +173,8 @@ class Reports:
     def vectors(self) -> np.ndarray:
         """The mean of each report's sentences, as a unit row; zeros where it has none. Shape (num_reports, dim)."""
         # Sentences, not whole summaries, are embedded: they are known from other reports and from before a change.
-        owners = np.repeat(np.arange(len(self.items)), self.sentences.sizes)
-        shape = (len(self.items), len(self.matrix))
-        mean = (
-            csr_matrix((np.ones(len(owners), np.float32), (owners, self.sentences.values)), shape=shape) @ self.matrix
-        )
+        ones, shape = np.ones(len(self.sentences.values), np.float32), (len(self.items), len(self.matrix))
+        mean = csr_array((ones, self.sentences.values, self.sentences.indptr), shape=shape) @ self.matrix
         norms = np.linalg.norm(mean, axis=1, keepdims=True)
         return mean / np.where(norms > 0, norms, 1)
 
@@ -225,76 +209,13 @@ def draft_from_json(row: Sequence[Any]) -> ReportDraft:
 
 def write_reports(folder: Path, reports: Reports, made_by: str) -> None:
     """Write an artefact; `made_by` says which writer made it."""
-    members = ([r.names.tolist(), r.states.tolist()] for r in reports.items)
-    rows = ([r.key, draft_to_json(r.draft), r.dirty_ratio, *of] for r, of in zip(reports.items, members, strict=True))
-    put_lines(folder / "reports.jsonl", rows)
+    put_lines(folder / "reports.jsonl", ([report.key, draft_to_json(report.draft)] for report in reports.items))
     np.savez(folder / "sentences.npz", indptr=reports.sentences.indptr, values=reports.sentences.values)
     put_json(folder / "made_by.json", made_by)
 
 
 def read_reports(folder: Path) -> Reports:
     """Read an artefact."""
-    items = [
-        Report(key, draft_from_json(row), dirty, np.array(names, np.uint64), np.array(states, np.uint64))
-        for key, row, dirty, names, states in get_lines(folder / "reports.jsonl")
-    ]
+    items = [Report(key, draft_from_json(row)) for key, row in get_lines(folder / "reports.jsonl")]
     with np.load(folder / "sentences.npz") as stored:
         return Reports(items, get_vectors(folder / "vectors.npy").astype(np.float32), Lists(**stored))
-
-
-def member_hashes(graph: KnowledgeGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Hash each entity's name, and all that is known of it (type, description, relations): (num_entities,) uint64."""
-    names = np.array([hash_of(name) for name in graph.names], dtype=np.uint64)
-    rows = zip(graph.names, graph.types, graph.descriptions, strict=True)
-    states = np.array([hash_of("\n".join(row)) for row in rows], dtype=np.uint64)
-    parts = zip(graph.labels, graph.texts, graph.weights.tolist(), strict=True)
-    relations = np.array([hash_of(f"{label}\n{text}\n{weight}") for label, text, weight in parts], dtype=np.uint64)
-    if len(relations):
-        head, tail = names[graph.ends[:, 0]], names[graph.ends[:, 1]]
-        odd = np.uint64(0x9E3779B97F4A7C15)  # so that a relation the other way round is another one
-        whole = (relations ^ head ^ tail * odd) * odd
-        for column in (0, 1):
-            np.add.at(states, graph.ends[:, column], whole)
-    return names, states
-
-
-class OldReports:
-    """Finds, for a changed community, the report of the replaced artefact that serves it best."""
-
-    def __init__(self, reports: Sequence[Report]) -> None:
-        self.reports = reports
-        sizes = [len(r.names) for r in reports]
-        self.names = np.concatenate([np.zeros(0, np.uint64), *(r.names for r in reports)])
-        owners = np.repeat(np.arange(len(reports)), sizes)
-        order = np.argsort(self.names, kind="stable")
-        self.names, self.owners = self.names[order], owners[order]
-
-    def serve(self, names: np.ndarray, states: np.ndarray) -> Report | None:
-        """Return the report of the most similar community, with its dirty ratio now; None where none is similar."""
-        low, high = (np.searchsorted(self.names, names, side=side) for side in ("left", "right"))
-        shared: Counter[int] = Counter()
-        for a, b in zip(low.tolist(), high.tolist(), strict=True):
-            shared.update(self.owners[a:b].tolist())
-        if not shared:
-            return None
-
-        def jaccard(i: int) -> float:
-            return shared[i] / (len(names) + len(self.reports[i].names) - shared[i])
-
-        best = min(shared, key=lambda i: (-jaccard(i), i))
-        if jaccard(best) < LEAST_OVERLAP:
-            return None
-        return replace(self.reports[best], dirty_ratio=dirty_ratio(self.reports[best], names, states))
-
-
-def dirty_ratio(report: Report, names: np.ndarray, states: np.ndarray) -> float:
-    """Return the share of members that came, went or changed since a report was written, of all then and now."""
-    both, then, now = np.intersect1d(report.names, names, assume_unique=True, return_indices=True)
-    same = int((report.states[then] == states[now]).sum())
-    return 1.0 - same / max(1, len(report.names) + len(names) - len(both))
-
-
-def member_lists(members: Lists, hashes: tuple[np.ndarray, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the hashes of each community's members."""
-    names, states = hashes
-    return [(names[members[i]], states[members[i]]) for i in range(len(members))]

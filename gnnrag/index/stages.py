@@ -54,7 +54,7 @@ class TextStage(Stage):
             )  # fmt: skip
             return [[row.sentences, row.phrases] for row in rows]
 
-        known = context.earlier(self.name, read, {})
+        known: dict[str, Any] = context.earlier(self.name, read, {})
         values = context.cached(self.name, context.settings, keys, known, compute, 1000, context.progress)
         put_lines(folder / "texts.jsonl", ([key, *row] for key, row in zip(keys, values, strict=True)))
         return {"language": language}

@@ -23,7 +23,6 @@ from gnnrag.io import Journal, file_digest, read_journal, read_json, write_json,
 from gnnrag.judge.answers import JudgedRun, draw, load_data, read_run
 from gnnrag.judge.tasks import (
     CRITERIA,
-    DIMENSIONS,
     LLM_ERROR,
     MALFORMED,
     MEANS,
@@ -38,7 +37,7 @@ from gnnrag.judge.tasks import (
 from gnnrag.llm.base import Backend, estimate_tokens
 from gnnrag.llm.cache import open_backend
 from gnnrag.prompts import load_prompt
-from gnnrag.roles.prompting import PromptedConfig, Prompter
+from gnnrag.roles.prompting import Prompter
 from gnnrag.session import Session
 
 Count = Annotated[int, Ge(1)]
@@ -188,11 +187,13 @@ async def _ask_all(
     name: str,
 ) -> int:
     """Ask, `concurrency` at a time, until all is done or `add` says stop (calls in flight end); return those left."""
-    sampling = PromptedConfig(temperature=config.temperature, max_tokens=config.max_tokens, seed=config.seed)
     prompters = {
-        prompt: Prompter(ROLE, backend, sampling, prompt[0], tuple(filter(None, prompt[1:])), tries=config.retries + 1)
+        prompt: Prompter(
+            ROLE, backend, prompt[0], tuple(filter(None, prompt[1:])), tries=config.retries + 1,
+            max_tokens=config.max_tokens, temperature=config.temperature, seed=config.seed,
+        )
         for prompt in {call.prompt for call in todo}
-    }
+    }  # fmt: skip
     waiting, left = iter(todo), len(todo)
 
     async def work() -> None:
@@ -247,7 +248,7 @@ def judged_figures(run: Path) -> dict[str, Any]:
     """Return what the judgements in a run directory say, for tables: scores and criteria, and win rates in percent.
 
     A win rate is against the run compared with. Only default names (`scores`, `pairwise`) and current predictions
-    count; figures of which too few values are known do not.
+    count, and figures of which enough values are known.
     """
     figures: dict[str, Any] = {}
     for kind, scale in (("scores", 1), ("pairwise", 100)):
@@ -255,26 +256,21 @@ def judged_figures(run: Path) -> dict[str, Any]:
         report = read_json(path) if path.is_file() else {"judged_runs": {}}
         if not _is_current(run, report["judged_runs"]):
             continue
-        for name, mean, interval, counted, asked in _figures(report):
+        parts = ("", "_ci", "_counted", "_asked")
+        rows = [(name, *(report.get(f"judge/{name}{part}") for part in parts)) for name in (*MEANS, "win_rate")]
+        for name, of in report.get("criteria", {}).items():
+            asked = of["counted"] + of[MALFORMED] + of[LLM_ERROR]
+            rows.append((name, of["mean"], of["interval"], of["counted"], asked))
+        for name, of in report.get("dimensions", {}).items():
+            rows.append((f"win_{name}", of["win_rate"], of["interval"], of["counted"], of["asked"]))
+        for name, mean, interval, counted, asked in rows:
             if mean is not None and is_enough(counted, asked):
                 figures |= {
                     f"judge/{name}": scale * mean,
                     f"judge/{name}_counted": counted,
-                    f"judge/{name}_asked": asked,
                     f"judge/{name}_ci": [scale * bound for bound in interval],
                 }
     return figures
-
-
-def _figures(report: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield name, mean, interval, number of values, and of those there should be, of all that a report holds."""
-    for name in (*MEANS, "win_rate"):
-        yield name, *(report.get(f"judge/{name}{part}") for part in ("", "_ci", "_counted", "_asked"))
-    for name, own in report.get("criteria", {}).items():
-        yield name, own["mean"], own["interval"], own["counted"], own["counted"] + own[MALFORMED] + own[LLM_ERROR]
-    for name in DIMENSIONS[:-1]:  # the last is the win rate itself
-        if own := report.get("dimensions", {}).get(name):
-            yield f"win_{name}", own["win_rate"], own["interval"], own["counted"], own["asked"]
 
 
 def _is_current(run: Path, judged: dict[str, Any]) -> bool:

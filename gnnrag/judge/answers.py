@@ -25,20 +25,15 @@ from gnnrag.types import Passage, Question
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A finished run, as far as a judge is concerned; `digest` is the SHA-256 of `predictions.jsonl`.
-
-    `answers` are the judged texts by question id, empty for none or `failed`; `without_reasoning` are the ids whose
-    short answer is all there is; `short_answers` are what no cut may lose; `inputs` the digests of the run's data.
-    """
+    """A finished run, as far as a judge is concerned."""
 
     path: Path
-    answers: Mapping[str, str]
-    failed: frozenset[str]
-    without_reasoning: frozenset[str]
-    short_answers: Mapping[str, str]
-    models: frozenset[str]
-    digest: str
-    inputs: Mapping[str, str]
+    answers: Mapping[str, str]  # the judged texts by question id; empty: no answer
+    without_reasoning: frozenset[str]  # ids whose short answer is all there is
+    short_answers: Mapping[str, str]  # what no cut may lose
+    models: frozenset[str]  # that the run asked
+    digest: str  # SHA-256 of `predictions.jsonl`
+    inputs: Mapping[str, str]  # digests of the run's data
 
     @property
     def name(self) -> str:
@@ -53,8 +48,7 @@ def read_run(path: Path, judged: str) -> JudgedRun:
     predictions = read_predictions(path)
     if not (path / "metrics.json").is_file():
         raise GnnragError(f"run {path} has not ended: run its command again")
-    failed = frozenset(p.question_id for p in predictions if p.error is not None)
-    short = {p.question_id: "" if p.question_id in failed else p.answer.strip() for p in predictions}
+    short = {p.question_id: "" if p.error is not None else p.answer.strip() for p in predictions}
     reasoning: dict[str, str] = {}
     if judged == "full":
         if not (path / "traces.jsonl").is_file():
@@ -66,7 +60,6 @@ def read_run(path: Path, judged: str) -> JudgedRun:
     return JudgedRun(
         path,
         {id_: reasoning.get(id_) or answer for id_, answer in short.items()},
-        failed,
         frozenset(id_ for id_, text in reasoning.items() if not text),
         short,
         frozenset(str(model) for model in models if model),
@@ -117,11 +110,6 @@ def draw(questions: Sequence[Question], limit: int | None) -> list[Question]:
     places = list(range(len(questions)))
     Random(0).shuffle(places)
     return [questions[i] for i in sorted(places[:limit])]
-
-
-def golden_answer(question: Question) -> str:
-    """Return the gold answers, a line each; empty where the benchmark has none."""
-    return "\n".join(dict.fromkeys(question.answers))
 
 
 def golden_evidence(question: Question, passages: Mapping[str, Passage]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator
 
-from gnnrag.judge.answers import JudgedRun, golden_answer, golden_evidence, plain_text, shortened
+from gnnrag.judge.answers import JudgedRun, golden_evidence, plain_text, shortened
 from gnnrag.metrics.statistics import bootstrap_interval, mcnemar, paired_difference, share_interval
 from gnnrag.prompts.untrusted import inline, judged_element, together
 from gnnrag.roles.parsing import ReplyModel, read_as, strip_markup, strip_thinking
@@ -39,13 +39,11 @@ CRITERIA = {
     "factuality": EVIDENCE,
 }
 MEANS = {"a_score": ANSWER, "e_score": EVIDENCE}
-FIRST, SECOND = "A", "B"  # the answer that is shown first, the other one
-IN_ORDER, SWAPPED = ORDERS = ("in_order", "swapped")  # the first run's answer is shown first, or last
+ORDERS = ("in_order", "swapped")  # the first run's answer is shown first, or last
 NO_REFERENCE, UNANSWERED, IDENTICAL = "no_reference", "unanswered", "identical"  # why nothing is asked
 MALFORMED, LLM_ERROR = "malformed", "llm_error"  # why a value is missing
 LEAST, MISSING = 20, 0.1  # fewer values, or a larger share of them missing, are no result
 
-# -------------------------------------------------------------------------------------------------------------- replies
 _SCORE = re.compile(r"(?:[a-z_ ]{1,30}[:=] *)?(\d{1,2})(?: ?(?:/|out of) ?10)?(?: points?)?\.?", re.IGNORECASE)
 
 
@@ -87,23 +85,23 @@ def parse_verdict(text: str) -> dict[str, str]:
     return read_as(Verdict, text).model_dump()
 
 
-# ---------------------------------------------------------------------------------------------------------------- tasks
 @dataclass(frozen=True)
 class Call:
-    """One thing that the judge is asked; `part` is the criterion or the order of answers, `values` fill the prompt.
-
-    `skipped` says why nothing is asked; it is empty where something is.
-    """
+    """One thing that the judge is asked."""
 
     question: Question
-    part: str
+    part: str  # the criterion, or the order of answers
     prompt: tuple[str, str]
-    values: Mapping[str, str]
-    skipped: str = ""
+    values: Mapping[str, str]  # fill the prompt
+    skipped: str = ""  # why nothing is asked
 
     @property
     def key(self) -> tuple[str, str]:
         return self.question.id, self.part
+
+    def problem(self, rows: Rows) -> str:
+        """Return why there is no value, empty where there is one."""
+        return self.skipped or str(rows.get(self.key, {}).get("problem", ""))
 
 
 Rows = Mapping[tuple[str, str], Mapping[str, Any]]  # the newest reply to each call, with `value` and `problem`
@@ -125,9 +123,9 @@ class Scoring:
         self.calls: list[Call] = []
         for question in questions:
             answer = shortened(run.answers[question.id], max_words, run.short_answers[question.id])
-            references = {ANSWER: golden_answer(question), EVIDENCE: golden_evidence(question, passages)}
+            gold = {ANSWER: "\n".join(dict.fromkeys(question.answers)), EVIDENCE: golden_evidence(question, passages)}
             for criterion in criteria:
-                reference = references[CRITERIA[criterion]]
+                reference = gold[CRITERIA[criterion]]
                 values = {
                     "question": inline(question.text),
                     "reference": judged_element("reference", reference),
@@ -143,11 +141,11 @@ class Scoring:
         """
         values = {call.key: rows.get(call.key, {}).get("value") for call in self.calls if not call.skipped}
         read = {part for (_, part), value in values.items() if value is not None}
-        zeros = {c.key: 0 for c in self.calls if c.skipped == UNANSWERED and c.part in read}
+        values |= {call.key: 0 for call in self.calls if call.skipped == UNANSWERED and call.part in read}
         table = []
         for question in self.questions:
             row: dict[str, Any] = {"question_id": question.id, "type": question.type}
-            row |= {name: (values | zeros).get((question.id, name)) for name in self.criteria}
+            row |= {name: values.get((question.id, name)) for name in self.criteria}
             for name, prompt in MEANS.items():
                 parts = [row.get(criterion) for criterion, of in CRITERIA.items() if of == prompt]
                 row[name] = None if None in parts else fmean(parts)  # type: ignore[arg-type]
@@ -155,22 +153,22 @@ class Scoring:
         return table
 
     def report(self, rows: Rows, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return scores with intervals, criterion by criterion, and by type."""
+        """Return scores with intervals, and those of each criterion."""
         report: dict[str, Any] = {"criteria": {}}
         for criterion in self.criteria:
-            why = Counter(_why_missing(call, rows) for call in self.calls if call.part == criterion)
+            why = Counter(call.problem(rows) for call in self.calls if call.part == criterion)
             missing = {name: why[name] for name in (UNANSWERED, NO_REFERENCE, MALFORMED, LLM_ERROR)}
-            report["criteria"][criterion] = _figure(row[criterion] for row in table) | missing
+            report["criteria"][criterion] = _mean([row[criterion] for row in table]) | missing
         for name, prompt in MEANS.items():
-            figure = _figure(row[name] for row in table)
+            mean = _mean([row[name] for row in table])
             gold = {c.question.id for c in self.calls if c.prompt[0] == prompt and c.skipped != NO_REFERENCE}
             report |= {
-                f"judge/{name}": figure["mean"],
-                f"judge/{name}_ci": figure["interval"],
-                f"judge/{name}_counted": figure["counted"],
+                f"judge/{name}": mean["mean"],
+                f"judge/{name}_ci": mean["interval"],
+                f"judge/{name}_counted": mean["counted"],
                 f"judge/{name}_asked": len(gold),
             }
-        return report | {"by_type": _by_type(table, (*MEANS, *self.criteria))}
+        return report
 
 
 class Pairing:
@@ -189,8 +187,7 @@ class Pairing:
             skipped = UNANSWERED if not all(texts) else IDENTICAL if texts[0].split() == texts[1].split() else ""
             if skipped:
                 self.without_judge[question.id] = 0.5 + (bool(texts[0]) - bool(texts[1])) / 2
-            for order in ORDERS:
-                shown = texts if order == IN_ORDER else texts[::-1]
+            for order, shown in zip(ORDERS, (texts, texts[::-1]), strict=True):
                 answers = [judged_element("answer", text, label) for label, text in zip("AB", shown, strict=True)]
                 values = {"question": inline(question.text), "answers": together(answers, "\n\n")}
                 self.calls.append(Call(question, order, ("judge_pairwise", ""), values, skipped))
@@ -207,16 +204,16 @@ class Pairing:
             row: dict[str, Any] = {"question_id": question.id, "type": question.type}
             for name in DIMENSIONS:
                 winners = _winners(question.id, name, rows)
-                value = None if None in winners else float(winners[0] == 0) if winners[0] == winners[1] else 0.5
+                value = None if winners is None else float(winners[0] == 0) if winners[0] == winners[1] else 0.5
                 row[name] = None if unread else self.without_judge.get(question.id, value)
             table.append(row)
         return table
 
     def report(self, rows: Rows, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return win rates, position bias, consistency, and by type."""
+        """Return win rates, position bias, and why verdicts are missing."""
         why: dict[str, str] = {}
         for call in self.calls:
-            why[call.question.id] = why.get(call.question.id) or _why_missing(call, rows)
+            why[call.question.id] = why.get(call.question.id) or call.problem(rows)
         reasons = Counter(why.values())
         rates = {name: _win_rate([row[name] for row in table]) for name in DIMENSIONS}
         return {
@@ -227,13 +224,12 @@ class Pairing:
             "dimensions": rates,
             "counts": {name: reasons[name] for name in (UNANSWERED, IDENTICAL, MALFORMED, LLM_ERROR)},
             "position": {name: self._position(name, rows) for name in DIMENSIONS},
-            "by_type": _by_type(table, DIMENSIONS),
         }
 
     def _position(self, dimension: str, rows: Rows) -> dict[str, Any]:
         """Return how often the answer shown first wins (unbiased: 0.5), and how often both orders agree."""
         asked = dict.fromkeys(call.question.id for call in self.calls if not call.skipped)
-        pairs = [pair for id_ in asked if None not in (pair := _winners(id_, dimension, rows))]
+        pairs = [pair for id_ in asked if (pair := _winners(id_, dimension, rows))]
         if not pairs:
             return {"judged": 0}
         shares = [((in_order == 0) + (swapped == 1)) / 2 for in_order, swapped in pairs]
@@ -276,26 +272,20 @@ def compare_scores(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[
     return compared
 
 
-def _winners(question_id: str, dimension: str, rows: Rows) -> list[int | None]:
-    """Return which run (0, 1) each order names; None for a missing verdict."""
-    winners: list[int | None] = []
-    for order in ORDERS:
-        verdict = rows.get((question_id, order), {}).get("value")
-        winners.append(int((verdict[dimension] == FIRST) != (order == IN_ORDER)) if verdict else None)
-    return winners
+def _winners(question_id: str, dimension: str, rows: Rows) -> tuple[int, int] | None:
+    """Return which run (0, 1) each order names; None where a verdict is missing."""
+    verdicts = [rows.get((question_id, order), {}).get("value") for order in ORDERS]
+    if not all(verdicts):
+        return None
+    return int(verdicts[0][dimension] == "B"), int(verdicts[1][dimension] == "A")
 
 
-def _why_missing(call: Call, rows: Rows) -> str:
-    return call.skipped or str(rows.get(call.key, {}).get("problem", ""))
-
-
-def _figure(values: Iterable[float | None]) -> dict[str, Any]:
+def _mean(values: Sequence[float | None]) -> dict[str, Any]:
     known = [value for value in values if value is not None]
     if not known:
         return {"mean": None, "interval": None, "counted": 0}
     interval = bootstrap_interval(known)
-    bounds = _rounded((interval.low, interval.high))
-    return {"mean": round(interval.mean, 6), "interval": bounds, "counted": interval.n}
+    return {"mean": round(interval.mean, 6), "interval": _rounded((interval.low, interval.high)), "counted": interval.n}
 
 
 def _win_rate(values: Sequence[float | None]) -> dict[str, Any]:
@@ -324,17 +314,6 @@ def _win_rate(values: Sequence[float | None]) -> dict[str, Any]:
         "lost": test.only_b,
         "better": better,
     }
-
-
-def _by_type(table: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    means: dict[str, dict[str, Any]] = {}
-    for type_ in sorted({row["type"] for row in table}):
-        members = [row for row in table if row["type"] == type_]
-        means[type_] = {"count": len(members)}
-        for name in names:
-            known = [row[name] for row in members if row[name] is not None]
-            means[type_][name] = round(fmean(known), 6) if known else None
-    return means
 
 
 def _rounded(interval: tuple[float, float]) -> list[float]:

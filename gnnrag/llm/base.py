@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gnnrag.common.untrusted import well_formed
 from gnnrag.errors import LLMError
+from gnnrag.io import well_formed
 from gnnrag.parts import Part
 
 Speaker = Literal["system", "user", "assistant"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnrag.common.devices import device_named
+from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.base import Reply
 from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, cut_at, own_context, shared

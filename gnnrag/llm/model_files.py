@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.files import content_digest, digest, read_json
 from gnnrag.errors import ConfigError
+from gnnrag.io import digest, file_digest, read_json
 
 _DECIDING = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # the files that decide what a model replies
 OPENVINO = (*_DECIDING, "*.xml", "*.bin")
@@ -47,7 +47,7 @@ class ModelFiles:
 
 def _fingerprint(path: Path) -> list[Any]:
     found = [path] if path.is_file() else [file for pattern in OPENVINO for file in path.glob(pattern)]
-    return [[file.name, file.stat().st_size, content_digest(file)] for file in sorted({*found}) if file.is_file()]
+    return [[file.name, file.stat().st_size, file_digest(file)] for file in sorted({*found}) if file.is_file()]
 
 
 def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:

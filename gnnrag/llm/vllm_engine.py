@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
-from gnnrag.common.files import digest
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.io import digest
 from gnnrag.llm.base import Reply
 from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, shared
 from gnnrag.llm.model_files import require

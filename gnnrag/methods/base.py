@@ -45,8 +45,8 @@ class Method(Part):
     may_miss: bool = False  # some of several first retrievals may fail; else a failed one fails the question
     is_router: ClassVar[bool] = False  # it hands questions to other methods
     routes: Mapping[str, Any] = {}  # the methods that it hands questions to, by name
-    index: ClassVar[Any]  # set by `build`
-    roles: ClassVar[Any]  # set by `build`
+    index: Any  # set by `build`
+    roles: Any  # set by `build`
 
     async def start(self, question: Question, session: Session) -> State:
         """Prepare a question."""

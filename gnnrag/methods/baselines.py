@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge
 
@@ -17,7 +17,8 @@ from gnnrag.session import Session, normalised
 from gnnrag.text.sentences import split_sentences
 from gnnrag.types import Channel, Evidence, Hit, Passage, Query, Question, Ranking, ScoreNorm
 
-AtLeast0, AtLeast1 = Annotated[int, Ge(0)], Annotated[int, Ge(1)]
+AtLeast0: TypeAlias = Annotated[int, Ge(0)]
+AtLeast1: TypeAlias = Annotated[int, Ge(1)]
 CHANNELS: dict[str, tuple[Channel, ...]] = {"text": ("text",), "graph": ("graph",), "both": ("text", "graph")}
 MAX_QUERY = 300  # characters; a longer query is cut at the end of a sentence
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,6 @@ import numpy as np
 
 from gnnrag.errors import GnnragError, nearest
 from gnnrag.metrics.long_answers import TEXT
-from gnnrag.metrics.plotting import blank_axes, write_figure
 from gnnrag.metrics.statistics import mcnemar, paired_difference
 
 MAIN = ("retrieval/recall@5", "answer/em", "answer/f1")
@@ -182,23 +180,3 @@ def overlap(first: Run, second: Run, metric: str, least: float = 1.0) -> dict[st
     a, b = (values >= least for values in _both(first, second, metric))
     groups = {"both": a & b, "first only": a & ~b, "second only": ~a & b, "neither": ~a & ~b}
     return {name: round(float(rows.mean()), 4) for name, rows in groups.items()}
-
-
-def recall_plot(runs: Sequence[Run], path: Path) -> None:
-    """Write a picture of recall against the number of passages."""
-    figure, axes = blank_axes()
-    ticks: set[int] = set()
-    for run in runs:
-        names = (re.fullmatch(r"retrieval/recall@(\d+)", name) for name in run.metrics)
-        recalls = {int(name[1]): run.metrics[name[0]] for name in names if name and run.metrics[name[0]] is not None}
-        ks = sorted(recalls)
-        ticks.update(ks)
-        axes.plot(ks, [recalls[k] for k in ks], marker="o", markersize=4, label=run.name)
-    axes.set_xscale("log")
-    axes.set_xticks(sorted(ticks), [str(k) for k in sorted(ticks)])
-    axes.minorticks_off()
-    axes.set_xlabel("passages (k)")
-    axes.set_ylabel("recall@k")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    write_figure(figure, path)

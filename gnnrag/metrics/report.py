@@ -45,9 +45,7 @@ _DIGITS = {"cost/usd": 8}  # dollars per question are often below 0.0001
 Columns = Mapping[str, np.ndarray]
 
 
-def summarise(
-    questions: Sequence[Question], columns: Columns, resamples: int = 1000, seed: int = 0
-) -> dict[str, Any]:
+def summarise(questions: Sequence[Question], columns: Columns, resamples: int = 1000, seed: int = 0) -> dict[str, Any]:
     """Return means over questions, intervals of the main ones, cost, and the same means per type, length and hops.
 
     `columns` are those of `per_question`. A question for which a metric is not defined is left out of its mean, which

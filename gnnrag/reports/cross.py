@@ -10,11 +10,10 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from gnnrag.common.files import digest, read_journal, write_atomic, write_json, write_jsonl
-from gnnrag.common.records import CROSS, folds_of, refuse_other
 from gnnrag.config import ROLES, EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
+from gnnrag.io import digest, folds_of, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.parts import has
 from gnnrag.run.evaluate import Observer, check_retriever, evaluate, load_questions_for, open_tracker, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
@@ -134,8 +133,6 @@ def cross_evaluate(
         return evaluate(config, observer, data=data)
     if config.shard:
         raise ConfigError(f"shard={config.shard}: a run over folds is not divided; leave it out")
-    if config.run.name:
-        refuse_other(Path(config.run.root) / config.run.name, CROSS)
     data = data or load_questions_for(config)
     index, runs = None, dict[Path, tuple[dict[str, Path], Dataset]]()
     for number, (chosen, group) in enumerate(_groups(parts, data)):

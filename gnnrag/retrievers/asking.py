@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.waiting import MicroBatcher
+from gnnrag.batching import MicroBatcher
 from gnnrag.retrievers.base import Retriever, query_vectors
 from gnnrag.session import Session
 from gnnrag.types import Query, Ranking

@@ -34,8 +34,8 @@ class Retriever(Part):
     accepts_vectors: bool = False  # a query's vector may stand for its text's embedding; words are read as they are
     explains: ClassVar[bool] = False  # it has `explain`, which tells the paths behind a score
     checkpoints: tuple[Path, ...] = ()  # folders of the trained models that it uses
-    index: ClassVar[Any]  # set by `build`
-    roles: ClassVar[Any]  # set by `build`
+    index: Any  # set by `build`
+    roles: Any  # set by `build`
 
     def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
         """Return why a finished run is hardly one of this retriever, from its questions' usage; empty: nothing is."""
@@ -77,13 +77,13 @@ def rank_order(
 
     The other passages follow by their scores in `tail` (num_passages,), ties by corpus order; None for no others.
     """
-    kept = list(order[:top_k])
-    if tail is not None and len(kept) < top_k:
-        known = set(kept)
+    positions = list(order[:top_k])
+    if tail is not None and len(positions) < top_k:
+        known = set(positions)
         more = best_positions(tail, min(top_k + len(known), len(ids))).tolist()
-        kept += [p for p in more if p not in known][: top_k - len(kept)]
-    scores = 1.0 / np.arange(1, len(kept) + 1)
-    return Ranking(tuple(ids[p] for p in kept), scores, branch=branch, low=0.0, high=1.0)
+        positions += [p for p in more if p not in known][: top_k - len(positions)]
+    scores = 1.0 / np.arange(1, len(positions) + 1)
+    return Ranking(tuple(ids[p] for p in positions), scores, branch=branch, low=0.0, high=1.0)
 
 
 def by_rank(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
@@ -97,15 +97,15 @@ def rank_graph(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
     first: dict[str, Hit] = {}
     for hit in hits:
         first.setdefault(hit.id, hit)
-    kept = list(first.values())[:top_k]
+    best = list(first.values())[:top_k]
     return Ranking(
-        tuple(hit.id for hit in kept),
-        np.array([hit.score for hit in kept], dtype=np.float64),
-        kind=kept[0].kind if kept else "entity",
+        tuple(hit.id for hit in best),
+        np.array([hit.score for hit in best], dtype=np.float64),
+        kind=best[0].kind if best else "entity",
         branch=branch,
-        texts=tuple(hit.text for hit in kept),
-        sources=tuple(hit.sources for hit in kept),
-        kinds=tuple(hit.kind for hit in kept),
+        texts=tuple(hit.text for hit in best),
+        sources=tuple(hit.sources for hit in best),
+        kinds=tuple(hit.kind for hit in best),
     )
 
 
@@ -138,13 +138,13 @@ def query_vectors(embedder: Embedder, rows: Sequence[Sequence[str]]) -> list[lis
 
 def vectors_of(queries: Sequence[Query], embedder: Embedder) -> np.ndarray:
     """Return what queries are searched by: their own vectors, else the embeddings of their texts. Shape (n, dim)."""
-    found = iter(embedder.encode([query.text for query in queries if query.vector is None], is_query=True))
-    return np.stack([next(found) if q.vector is None else np.array(q.vector, dtype=np.float32) for q in queries])
+    vectors = iter(embedder.encode([query.text for query in queries if query.vector is None], is_query=True))
+    return np.stack([next(vectors) if q.vector is None else np.array(q.vector, dtype=np.float32) for q in queries])
 
 
 def cosines_of(queries: Sequence[Query], index: Index) -> list[np.ndarray]:
     """Return the cosine of each passage with what a query is searched by; (num_passages,) for each query."""
-    found = iter(index.dense_scores([query.text for query in queries if query.vector is None]))
+    cosines = iter(index.dense_scores([query.text for query in queries if query.vector is None]))
     return [
-        next(found) if q.vector is None else index.passage_vectors @ np.array(q.vector, np.float32) for q in queries
+        next(cosines) if q.vector is None else index.passage_vectors @ np.array(q.vector, np.float32) for q in queries
     ]

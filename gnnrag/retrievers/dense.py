@@ -75,8 +75,8 @@ class DenseRetriever(Retriever):
         return (-self.searcher.search(-vectors, 1)[0][:, 0].astype(np.float64)).tolist()
 
     def _ranking(self, query: Query, scores: np.ndarray, rows: np.ndarray, low: float | None) -> Ranking:
-        found = rows >= 0  # hnsw may return fewer than were asked for
-        scores, rows = scores[found].astype(np.float64), rows[found]
+        is_hit = rows >= 0  # hnsw may return fewer than were asked for
+        scores, rows = scores[is_hit].astype(np.float64), rows[is_hit]
         order = np.lexsort((rows, -scores))  # ties by corpus order
         scores, rows = scores[order], rows[order]
         ids, high = tuple(self.index.ids[i] for i in rows[: query.top_k]), float(scores[0]) if len(scores) else None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge
 
-from gnnrag.common.devices import device_named
+from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import NODE_STAGES, entity_stages
 from gnnrag.io import folds_advice, read_json

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.waiting import MicroBatcher
+from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.parts import build, find, make, part
 from gnnrag.retrievers.base import Retriever, rank_graph
@@ -64,8 +64,8 @@ class HybridRetriever(Retriever):
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
         """Parts without roles work in batches over all questions."""
         deep, lists = self._deeper(queries), []
-        for one, batcher in zip(self.fused, self._batchers, strict=True):  # in turn: traces keep their order
-            rows = await (one.retrieve_for(deep, session) if one.asks_roles else batcher(deep))
+        for retriever, batcher in zip(self.fused, self._batchers, strict=True):  # in turn: traces keep their order
+            rows = await (retriever.retrieve_for(deep, session) if retriever.asks_roles else batcher(deep))
             for row in rows:
                 if isinstance(row, Exception):
                     raise row

@@ -141,29 +141,21 @@ class Bipartite:
         members, times = graph.hyper_members.values, np.repeat(stated, self.sizes)
         total = np.bincount(members, weights=graph.hyper_importance, minlength=graph.num_entities)
         count = np.bincount(members, weights=times, minlength=graph.num_entities)
+        # of each entity in each of its hyperedges, in the order of `entity_hyperedges`
+        self._importance = graph.hyper_importance[np.argsort(members, kind="stable")]
         self.entity_confidence = np.clip(total / np.maximum(count, 1) / FULL_IMPORTANCE, 0.0, 1.0)
 
     def incident(self, entities: Sequence[int]) -> list[int]:
         """Return the entities' hyperedges, each by its best incidence: degrees of both ends, weight, entity order."""
-        rows = np.asarray(entities, dtype=np.int64)
-        facts = gathered(self.graph.entity_hyperedges, rows)
-        owners = np.repeat(rows, self.degrees[rows])
-        order = np.lexsort((-self._weights(owners, facts), -(self.degrees[owners] + self.sizes[facts])))
+        lists, rows = self.graph.entity_hyperedges, np.asarray(entities, dtype=np.int64)
+        places = lists.places(rows)
+        facts, owners = lists.values[places], np.repeat(rows, self.degrees[rows])
+        order = np.lexsort((-self._importance[places], -(self.degrees[owners] + self.sizes[facts])))
         return distinct(facts[order].tolist())
 
     def members(self, facts: Sequence[int]) -> list[int]:
         """Return the entities of hyperedges, in first-seen order."""
         return distinct(gathered(self.graph.hyper_members, np.asarray(facts, dtype=np.int64)).tolist())
-
-    def _weights(self, owners: np.ndarray, facts: np.ndarray) -> np.ndarray:
-        """Return the importance of entities in their hyperedges. Shape (len(facts),)."""
-        members, starts = self.graph.hyper_members, self.graph.hyper_members.indptr[facts]
-        found = np.zeros(len(facts))
-        for place in range(int(self.sizes[facts].max(initial=0))):
-            rows = np.flatnonzero(self.sizes[facts] > place)
-            hit = rows[members.values[starts[rows] + place] == owners[rows]]
-            found[hit] = self.graph.hyper_importance[starts[hit] + place]
-        return found
 
 
 @part("retriever", "hypergraphrag")

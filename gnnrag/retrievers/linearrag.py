@@ -59,11 +59,7 @@ class RelationFreeGraph:
     @cached_property
     def entity_sentences(self) -> Lists:
         """The sentences of each entity, ascending."""
-        lists = self.sentence_entities
-        sentences = np.repeat(np.arange(len(lists)), lists.sizes)
-        order = np.argsort(lists.values, kind="stable")
-        sizes = np.bincount(lists.values, minlength=len(self.names))
-        return Lists(np.concatenate([[0], np.cumsum(sizes)]), sentences[order])
+        return self.sentence_entities.turned(len(self.names))
 
     def adjacency(self, neighbours: np.ndarray) -> sparse.csr_array:
         """Return the graph to walk on, entities first: w(p, e) = c(p, e) / sum of c(p, .); neighbours (n, 2) weigh 1.
@@ -189,7 +185,8 @@ class Bridging:
         owners, sentences = owners[order], sentences[order]
         is_best = np.arange(len(owners)) - np.searchsorted(owners, owners) < self.top_k
         chosen, row = np.unique(sentences[is_best], return_inverse=True)
-        members, passed = graph.sentence_entities, np.zeros(len(chosen))
+        members = graph.sentence_entities
+        passed: np.ndarray = np.zeros(len(chosen))
         np.maximum.at(passed, row, scores[alive][owners[is_best]])
         sizes, reached = members.sizes[chosen], members.values[members.places(chosen)]
         if self.search == "matrix":
@@ -204,8 +201,8 @@ class Bridging:
         if self.search == "best":
             total[:] = 0.0
             np.maximum.at(total, reached, arrived)
-        found = np.flatnonzero(total >= self.threshold)
-        return found, total[found]
+        passing = np.flatnonzero(total >= self.threshold)
+        return passing, total[passing]
 
 
 @part("retriever", "linearrag")

@@ -15,7 +15,7 @@ from gnnrag.roles.base import AgentFormat as Protocol
 from gnnrag.roles.base import MoveTask, NextMove, Role, ThoughtsTask, Turn
 from gnnrag.roles.gold import gold_hops, ways_to_ask
 from gnnrag.roles.parsing import LINE_START, need_answer
-from gnnrag.roles.prompting import PromptedPart, Prompter
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session
 from gnnrag.types import Passage
@@ -50,7 +50,7 @@ class PromptedAgent(PromptedPart[MoveTask, NextMove]):
     def setup(self) -> None:
         # The trained agents go on with their own text: no chat template may come between.
         self.by_protocol = {
-            protocol: Prompter("agent", self.backend, self, f"agent_{protocol}", raw=protocol != "react")
+            protocol: self.prompter(f"agent_{protocol}", raw=protocol != "react")
             for protocol in get_args(Protocol)
         }
         self.prompters = tuple(self.by_protocol.values())
@@ -59,8 +59,9 @@ class PromptedAgent(PromptedPart[MoveTask, NextMove]):
         question: str = inline(task.question.text)
         if task.protocol == "search_r1" and not question.endswith("?"):
             question += "?"
-        turns = (render_turn(t, n, task.protocol, self.passage_chars) for n, t in enumerate(task.turns, 1))
-        transcript = "".join(turns)
+        transcript = "".join(
+            render_turn(turn, n, task.protocol, self.passage_chars) for n, turn in enumerate(task.turns, start=1)
+        )
         if task.protocol == "react" and not task.may_search:
             transcript += "No searches are left: the next action must be Finish.\n"
         # The tags of a protocol are as they were trained, so they can carry no code.

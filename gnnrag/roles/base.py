@@ -23,14 +23,13 @@ class Role(Part, Generic[TaskT, ResultT]):
     is_guess: bool = False  # methods let its queries widen the pool, not overrule the question
     keeps_all: bool = False  # of a filter: nothing is ever dropped, so that it need not be asked
     uses_embedder: bool = False  # of a writer: its results depend on the embedder of the index
-    index: ClassVar[Any]  # set by `build`
-    backend: ClassVar[Any]  # of a prompted role: its language model, set by `build`
+    index: Any  # set by `build`
+    backend: Any  # of a prompted role: its language model, set by `build`
     embedder: ClassVar[Any]  # of a writer: gives the embedder of the index
     version: int = 1  # of a writer: raised where results change under equal settings
 
     async def close(self) -> None:
         """Release what it holds."""
-        return
 
     async def __call__(self, task: TaskT, session: Session) -> ResultT:
         """Do the job for one question; usage, failures and messages are recorded in `session`."""
@@ -39,8 +38,6 @@ class Role(Part, Generic[TaskT, ResultT]):
 
 @dataclass(frozen=True, slots=True)
 class ThoughtsTask:
-    """Ask for the next two queries."""
-
     question: Question
     passages: tuple[Passage, ...]  # the pool's best, best first
     scores: tuple[float, ...] = ()  # of the passages in the pool, normalised
@@ -65,8 +62,6 @@ class Thoughts:
 
 @dataclass(frozen=True, slots=True)
 class ChainTask:
-    """Ask for the reasoning chain that the evidence supports so far."""
-
     question: Question
     passages: tuple[Passage, ...]
     thoughts: tuple[str, ...] = ()
@@ -84,8 +79,6 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class VerifierTask:
-    """Ask which passages state or complete a link of the chain."""
-
     question: Question
     chain: Chain
     passages: tuple[Passage, ...]
@@ -106,10 +99,8 @@ WORDS = 120  # of a long answer, at most
 
 @dataclass(frozen=True, slots=True)
 class ReaderTask:
-    """Ask for the answer from passages (best first) and notes."""
-
     question: Question
-    passages: tuple[Passage, ...]
+    passages: tuple[Passage, ...]  # best first
     notes: str = ""
     style: AnswerStyle = "short"
     words: int = WORDS  # of a long answer, at most
@@ -151,15 +142,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class RouterTask:
-    """Ask of what class a question is: its answer is in a few passages, in how some relate, or in the whole corpus."""
-
     question: Question
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How likely a question is of each class."""
-
     probabilities: Mapping[str, float]  # by class of `QUERY_CLASSES`, adding up to 1; one not named has 0
     cues: Mapping[str, float] = field(default_factory=dict)  # what an implementation looked at, for the trace
     flags: tuple[str, ...] = ()
@@ -167,8 +154,6 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class KeywordsTask:
-    """Ask for the keywords of a query (LightRAG, PathRAG)."""
-
     query: str
 
 
@@ -183,10 +168,8 @@ class Keywords:
 
 @dataclass(frozen=True, slots=True)
 class MentionsTask:
-    """Ask which things a query names, and of which types its answer may be (MiniRAG); `types` are those there are."""
-
     query: str
-    types: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()  # those there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,17 +183,14 @@ class Mentions:
 
 @dataclass(frozen=True, slots=True)
 class DecomposeTask:
-    """Ask for the sub-questions of a question.
-
-    `form` says what they look like: `plain` ones can each be understood alone; `linked` ones refer to the answer of
-    part k by `#k`; `triples` are lists of triples with unknowns `Entity#k`, as `render_triples` writes them. `parsing`
-    says how a reply of the last two forms is read: `repaired`, or as GraphSearch's `released` code does.
+    """Sub-questions to be found. `plain` ones can each be understood alone; `linked` ones refer to the answer of part
+    k by `#k`; `triples` are lists of triples with unknowns `Entity#k`, as `render_triples` writes them.
     """
 
     question: Question
     max_parts: int = 4
     form: Literal["plain", "linked", "triples"] = "plain"
-    parsing: str = "repaired"
+    parsing: str = "repaired"  # of linked ones and triples; or `released`, as GraphSearch's code reads replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +208,9 @@ Style = Literal["ircot", "irgs", "gcot", "tog"]
 
 @dataclass(frozen=True, slots=True)
 class ReasonTask:
-    """Ask for the next step, given the pool's best passages, best first, and earlier steps, oldest first."""
-
     question: Question
-    passages: tuple[Passage, ...]
-    steps: tuple[str, ...]
+    passages: tuple[Passage, ...]  # the pool's best, best first
+    steps: tuple[str, ...]  # earlier ones, oldest first
     style: Style
 
 
@@ -253,8 +231,6 @@ Move = Literal["search", "lookup", "finish", "invalid"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One move that was made, and what came of it."""
-
     written: str  # what the model wrote, up to and with its action
     move: Move
     argument: str = ""  # query, string to look up, or answer
@@ -264,19 +240,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class MoveTask:
-    """Ask for the next move after `turns` (oldest first); `protocol` says which agent's tags or actions are spoken."""
-
     question: Question
-    turns: tuple[Turn, ...]
-    protocol: AgentFormat
+    turns: tuple[Turn, ...]  # oldest first
+    protocol: AgentFormat  # whose tags or actions are spoken
     may_search: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class NextMove:
-    """The move; `finish` with an empty argument gives up."""
-
-    move: Move
+    move: Move  # `finish` with an empty argument gives up
     argument: str = ""
     written: str = ""
     flags: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ import numpy as np
 
 from gnnrag.graphs.linking import LinkWeigher, link_question, stems
 from gnnrag.index.index import Index
+from gnnrag.roles.base import ResultT, Role, TaskT
 from gnnrag.text.normalise import drop_qualifier, phrase_key, words
 from gnnrag.text.sentences import beginning
 
@@ -60,7 +61,10 @@ class BridgeFinder:
         question = beginning(question)
         linked = link_question(question, self.index.hierarchy, self.index.titles)
         titled = [name for name in linked.names if name.title]
-        rest = _without(question, [name.key for name in titled])
+        rest = f" {' '.join(words(question))} "
+        for key in sorted((name.key for name in titled), key=len, reverse=True):
+            rest = rest.replace(f" {key} ", " ", 1)
+        rest = rest.strip() or question
         whole, open_vector = self.index.embedder.encode([question, rest], is_query=True)
         found: dict[int, Anchor] = {}
         for name in titled:
@@ -139,9 +143,11 @@ class BridgeFinder:
         return max(passages, key=lambda p: (float(self.index.passage_vectors[p] @ vector), -p))
 
 
-def _without(text: str, keys: Sequence[str]) -> str:
-    """Return the folded words of a text without the names; the whole text where nothing would be left."""
-    padded = f" {' '.join(words(text))} "
-    for key in sorted(keys, key=len, reverse=True):
-        padded = padded.replace(f" {key} ", " ", 1)
-    return padded.strip() or text
+
+class BridgingRole(Role[TaskT, ResultT]):
+    """Base of offline roles that look for what a question names, and where that leads."""
+
+    reads = ("hierarchy", "embeddings")
+
+    def setup(self) -> None:
+        self.finder = BridgeFinder(self.index)

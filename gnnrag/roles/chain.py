@@ -7,9 +7,9 @@ import re
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Chain, ChainTask, Role
-from gnnrag.roles.bridges import BridgeFinder
+from gnnrag.roles.bridges import BridgingRole
 from gnnrag.roles.gold import gold_hops
-from gnnrag.roles.parsing import LINE_START, NO_FACT, clean_line, has_fact, strip_markup, strip_thinking
+from gnnrag.roles.parsing import LINE_START, NO_FACT, clean_line, has_fact, plain
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 
@@ -23,7 +23,6 @@ class PromptedChain(PromptedPart[ChainTask, Chain]):
     max_tokens: int = 256
 
     async def __call__(self, task: ChainTask, session: Session) -> Chain:
-        """Write the chain that the passages support."""
         values = {
             "passages": passage_elements(task.passages),
             "thoughts": "\n".join(f"- {inline(t)}" for t in task.thoughts) or "(none)",
@@ -37,7 +36,7 @@ class PromptedChain(PromptedPart[ChainTask, Chain]):
 
 def parse_chain(text: str, question: str = "") -> Chain:
     """Return a reply as it is, and the bridge entities of their line, if any; MalformedError without `has_fact`."""
-    text = strip_markup(strip_thinking(text))
+    text = plain(text)
     if not has_fact(text, question):
         raise MalformedError("no fact in the chain", NO_FACT)
     line = _BRIDGES.search(text)
@@ -48,20 +47,13 @@ def parse_chain(text: str, question: str = "") -> Chain:
 
 
 @part("role", "chain.offline")
-class OfflineChain(Role[ChainTask, Chain]):
-    """One line a hop: `anchor -> bridge [passage number, or MISSING]`."""
+class OfflineChain(BridgingRole[ChainTask, Chain]):
+    """One line a hop: `anchor -> bridge [passage number, or MISSING]`; `no_anchor` where the question names none."""
 
     max_bridges: int = 2  # bridges that the chain names, over all anchors
     frontier: int = 2  # passages that bridges start from where the question names no title
 
-    reads = ("hierarchy", "embeddings")
-
-    def setup(self) -> None:
-        """Prepare the search for bridges."""
-        self.finder = BridgeFinder(self.index)
-
     async def __call__(self, task: ChainTask, session: Session) -> Chain:
-        """Write the chain that the titles support; flagged `no_anchor` where the question names none."""
         question = self.finder.read(task.question.text)
         numbers = {self.index.position[p.id]: i for i, p in enumerate(task.passages, start=1)}
         anchors = question.anchors
@@ -84,7 +76,6 @@ class OracleChain(Role[ChainTask, Chain]):
     """One line a gold hop: the sub-question, its answer, and the passage number or MISSING."""
 
     async def __call__(self, task: ChainTask, session: Session) -> Chain:
-        """Write the gold chain."""
         numbers = {p.id: i for i, p in enumerate(task.passages, start=1)}
         hops = gold_hops(task.question, self.index)
         lines = [f"{h.query} - {h.answer or 'unknown'} [{numbers.get(h.gold, 'MISSING')}]" for h in hops]

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.base import DecomposeTask, Decomposition, Role
-from gnnrag.roles.bridges import BridgeFinder
+from gnnrag.roles.bridges import BridgingRole
 from gnnrag.roles.gold import gold_hops
-from gnnrag.roles.parsing import (
-    Lines,
-    ReplyModel,
-    clean_line,
-    json_objects,
-    literal_value,
-    read_as,
-    strip_markup,
-    strip_thinking,
-)
-from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
+from gnnrag.roles.parsing import Lines, ReplyModel, clean_line, json_objects, literal_value, plain, read_as
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.subqueries import bracketed, read_triples, render_triples
 
@@ -50,20 +39,18 @@ class PromptedDecomposer(PromptedPart[DecomposeTask, Decomposition]):
     max_tokens: int = 1024
 
     def setup(self) -> None:
-        own = replace(self, prompt="")
-        self.by_form = {"plain": Prompter("decomposer", self.backend, self)}
-        self.by_form |= {f: Prompter("decomposer", self.backend, own, f"decomposer_{f}") for f in ("linked", "triples")}
+        self.by_form = {"plain": self.prompter()}
+        self.by_form |= {form: self.prompter(f"decomposer_{form}", own=False) for form in ("linked", "triples")}
         self.prompters = tuple(self.by_form.values())
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
-        parsers: dict[str, Callable[[str], Parsed]] = {
-            "plain": lambda text: (parse_parts(text), 0),
-            "linked": lambda text: (parse_linked(text), 0),
-            "triples": parse_triple_parts,
-        }
-        parse = parsers[task.form]
-        if task.form != "plain" and task.parsing == "released":
-            parse = lambda text: (released_parts(text, task.form), 0)  # noqa: E731
+        def parse(text: str) -> Parsed:
+            if task.form == "plain":
+                return parse_parts(text), 0
+            if task.parsing == "released":
+                return released_parts(text, task.form), 0
+            return (parse_linked(text), 0) if task.form == "linked" else parse_triple_parts(text)
+
         values = {"question": inline(task.question.text)}
         values |= {"count": str(task.max_parts)} if task.form == "plain" else {}
         outcome = await self.by_form[task.form].ask(session, values, parse)
@@ -78,7 +65,7 @@ class PromptedDecomposer(PromptedPart[DecomposeTask, Decomposition]):
 
 def parse_linked(text: str) -> tuple[str, ...]:
     """Return the sub-questions of an object's keys `Sub-query 1`, ..., by number; MalformedError without any."""
-    text = strip_markup(strip_thinking(text))
+    text = plain(text)
     rows = [(number, value) for number, value in _pairs(text) if isinstance(value, str)]
     rows = rows or [(int(number), value) for number, value in _TEXT_PAIR.findall(text)]
     parts = tuple(part for _, value in sorted(rows, key=lambda row: row[0]) if (part := " ".join(value.split())))
@@ -89,7 +76,7 @@ def parse_linked(text: str) -> tuple[str, ...]:
 
 def parse_triple_parts(text: str) -> Parsed:
     """Return rendered lists of triples, and how many things in them were none; MalformedError without any triple."""
-    text = bracketed(strip_markup(strip_thinking(text)))
+    text = bracketed(plain(text))
     rows = _pairs(text) or [(int(number), literal_value(value)) for number, value in _TRIPLE_PAIR.findall(text)]
     parts, dropped = [], 0
     for _, value in sorted(rows, key=lambda row: row[0]):
@@ -125,7 +112,7 @@ def parse_parts(text: str) -> tuple[str, ...]:
     try:
         return tuple(read_as(SubQuestions, text).questions)
     except MalformedError:
-        text = strip_markup(strip_thinking(text))
+        text = plain(text)
         lines = [clean_line(match[1]) for line in text.splitlines() if (match := _ITEM.match(line))]
         if not lines and not _NONE.match(text):
             raise
@@ -133,7 +120,7 @@ def parse_parts(text: str) -> tuple[str, ...]:
 
 
 @part("role", "decomposer.offline")
-class OfflineDecomposer(Role[DecomposeTask, Decomposition]):
+class OfflineDecomposer(BridgingRole[DecomposeTask, Decomposition]):
     """One sub-question for each thing that the question names; none where it names nothing.
 
     The linked forms then ask the open part of the question of an earlier answer, `hops` links in all.
@@ -141,11 +128,7 @@ class OfflineDecomposer(Role[DecomposeTask, Decomposition]):
 
     hops: int = 2  # linked forms: links asked for from each thing that the question names
 
-    reads = ("hierarchy", "embeddings")
     is_guess = True
-
-    def setup(self) -> None:
-        self.finder = BridgeFinder(self.index)
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
         question = self.finder.read(task.question.text)

@@ -28,10 +28,10 @@ def gold_hops(question: Question, index: Index) -> list[OracleHop]:
     passage's title (2WikiMultiHopQA), else from the title alone (HotpotQA).
     """
     hops: list[OracleHop] = []
-    answers: list[str] = []
+    known: dict[str, str] = {}  # answers of earlier hops, by `#k`
     for step in question.decomposition:
-        text = re.sub(r"#(\d+)", lambda m: _answer(answers, int(m[1])), step.question).replace(" >> ", " ")
-        answers.append(step.answer)
+        text = re.sub(r"#(\d+)", lambda m: known.get(m[0], m[0]), step.question).replace(" >> ", " ")
+        known[f"#{len(known) + 1}"] = step.answer
         if step.gold is not None and step.gold in index.position:
             hops.append(OracleHop(text, step.answer, step.gold))
     heads: dict[str, list[tuple[str, str, str]]] = {}
@@ -57,21 +57,15 @@ def ways_to_ask(hops: Sequence[OracleHop], asked: Iterable[str], index: Index) -
     title of its passage.
     """
     before, ways = {normalised(text) for text in asked}, []
-    wordings = [_wordings(hop, index) for hop in hops]
+    wordings = []
+    for hop in hops:
+        title = drop_qualifier(index.passages[index.position[hop.gold]].title)
+        with_answer = f"{hop.query} {hop.answer}".strip()
+        named = with_answer if normalised(title) in normalised(with_answer) else f"{title} {with_answer}"
+        wordings.append(list(dict.fromkeys([hop.query, with_answer, named])))
     for level in range(max((len(texts) for texts in wordings), default=0)):
         for hop, texts in zip(hops, wordings, strict=True):
             if level < len(texts) and normalised(texts[level]) not in before:
                 before.add(normalised(texts[level]))
                 ways.append((hop, texts[level]))
     return ways
-
-
-def _wordings(hop: OracleHop, index: Index) -> list[str]:
-    title = drop_qualifier(index.passages[index.position[hop.gold]].title)
-    with_answer = f"{hop.query} {hop.answer}".strip()
-    named = with_answer if normalised(title) in normalised(with_answer) else f"{title} {with_answer}"
-    return list(dict.fromkeys([hop.query, with_answer, named]))
-
-
-def _answer(answers: list[str], number: int) -> str:
-    return answers[number - 1] if 0 < number <= len(answers) else f"#{number}"

@@ -8,16 +8,17 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import accumulate
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError, WrapValidator, model_validator
 
-from gnnrag.common.untrusted import well_formed_json
+from gnnrag.io import well_formed_json
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 MAX_REPLY = 200_000  # characters that a parser is given: ten times what the longest job asks for
-# Why a reply failed, as a run counts it beside `parse_failure`; of a loop that was cut off it is `loop`.
+# Why a reply failed, as a run counts it beside `parse_failure`.
 REFUSED, EMPTY, CUT_OFF, LOOP, FILTERED = "refused", "empty", "cut_off", "loop", "filtered"
 NO_ANSWER, NO_FACT, OUT_OF_RANGE = "no_answer", "no_fact", "out_of_range"
 
@@ -31,19 +32,13 @@ class MalformedError(ValueError):
 
 
 def parsed(text: str, parse: Callable[[str], T], prompt: str = "", is_cut: bool = False) -> T:
-    """Return what a role's parser reads in a reply to the turn `prompt`.
+    """Return what a role's parser reads in a reply to the turn `prompt`; nothing in one cut off is known to be whole.
 
-    MalformedError where it is not what was asked for, goes round in circles, was cut off (`is_cut`: nothing in it can
-    be trusted to be whole), refuses, is too long, or is otherwise out of range.
+    MalformedError where it fails one of the `CHECKS`, or is not what was asked for.
     """
-    if len(text) > MAX_REPLY:
-        raise MalformedError(f"more than {MAX_REPLY:,} characters")
-    if is_loop(text, prompt, is_cut):
-        raise MalformedError("says the same until its end", LOOP)
-    if is_cut:
-        raise MalformedError("cut off at the limit of its length", CUT_OFF)
-    if is_refusal(text):
-        raise MalformedError(REFUSED, REFUSED)
+    for reason, problem, fails in CHECKS:
+        if fails(text, prompt, is_cut):
+            raise MalformedError(problem, reason)
     try:
         return parse(text)
     except MalformedError:
@@ -82,6 +77,11 @@ def strip_thinking(text: str) -> str:
 def strip_markup(text: str) -> str:
     """Drop code fences (not what they hold) and Markdown emphasis."""
     return _EMPHASIS.sub("", _FENCE.sub("", text)).strip()
+
+
+def plain(text: str) -> str:
+    """Return a reply without reasoning and markup."""
+    return strip_markup(strip_thinking(text))
 
 
 def clean_line(text: str, limit: int = 300) -> str | None:
@@ -137,7 +137,7 @@ def read_as(model: type[ModelT], text: str) -> ModelT:
 
     A reply that is a list as a whole is the one field of a model that has one.
     """
-    text = strip_markup(strip_thinking(text))
+    text = plain(text)
     whole, fields = json_value(text), model.model_fields
     values: Iterable[Any] = json_objects(text)
     if isinstance(whole, list):
@@ -178,15 +178,14 @@ def _lines(value: Any) -> list[str]:
     return list(dict.fromkeys(line for row in rows if (line := clean_line(str(row), _LONGEST_NAME))))
 
 
-def _ids(value: Any) -> list[str]:
-    return [str(id_).strip(" []").upper() for id_ in value] if isinstance(value, list) else []
-
-
 _LONGEST_NAME = 200  # characters: a longer one is a sentence
 Number = Annotated[float, BeforeValidator(number)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Rows = WrapValidator(_rows)  # in `Annotated[list[Row], Rows]` rows that are no `Row` are left out, unless all are none
-Ids = Annotated[list[str], BeforeValidator(_ids)]  # short ids, `[r3]` as R3; none where there is no list
+Ids = Annotated[  # short ids, `[r3]` as R3; none where there is no list
+    list[str],
+    BeforeValidator(lambda ids: [str(id_).strip(" []").upper() for id_ in ids] if isinstance(ids, list) else []),
+]
 Lines = Annotated[list[str], BeforeValidator(_lines)]  # tidy lines, without repeats and without what is no text
 
 
@@ -240,11 +239,7 @@ def literal_value(text: str) -> Any:
 
 def nesting(text: str) -> int:
     """Return how many brackets are open at once at most, strings not told from code: an upper bound."""
-    depth = deepest = 0
-    for char in text:
-        depth += (char in "([{") - (char in ")]}")
-        deepest = max(deepest, depth)
-    return deepest
+    return max(accumulate((char in "([{") - (char in ")]}") for char in text), default=0)
 
 
 def _finite(number: str) -> float | int | None:
@@ -253,15 +248,15 @@ def _finite(number: str) -> float | int | None:
     return value if math.isfinite(value := float(number)) else None
 
 
-def _without_strings(text: str) -> str:
-    """Return a text of the same length, with blanks in place of what is quoted."""
-    return _STRING.sub(lambda match: " " * len(match[0]), text)
+def _brackets(text: str, which: str) -> Iterator[re.Match[str]]:
+    """Yield the brackets, or commas, of a text that are not within quotes."""
+    return re.finditer(which, _STRING.sub(lambda match: " " * len(match[0]), text))
 
 
 def _object_end(text: str, start: int) -> int:
     """Return the index after the brace that closes the one at `start`, or 0."""
     depth = 0
-    for brace in re.finditer(r"[{}]", _without_strings(text[start:])):
+    for brace in _brackets(text[start:], r"[{}]"):
         depth += 1 if brace[0] == "{" else -1
         if depth == 0:
             return start + brace.end()
@@ -272,7 +267,7 @@ def _closed(text: str) -> str:
     """Return a text that was cut off, without its torn last element and with its brackets closed."""
     stack: list[str] = []
     cut, closing = 0, ""
-    for mark in re.finditer(r"[][{}(),]", _without_strings(text)):
+    for mark in _brackets(text, r"[][{}(),]"):
         char = mark[0]
         if char in "{[(":
             stack.append({"{": "}", "[": "]", "(": ")"}[char])
@@ -345,12 +340,12 @@ _MARKS = re.compile(r"\[(?:MISSING|\d{1,9}(?:\s*,\s*\d{1,9})*)\]|^\W*\d{1,2}[.)]
 
 def is_refusal(text: str) -> bool:
     """Tell whether a reply as a whole declines the job: roles without a format of their own would take it as text."""
-    text = strip_markup(strip_thinking(text)) if len(text) <= _REFUSAL_LIMIT else text
+    text = plain(text) if len(text) <= _REFUSAL_LIMIT else text
     return len(text) <= _REFUSAL_LIMIT and bool(_REFUSAL.fullmatch(text))
 
 
 def words(text: str) -> str:
-    """Return the words of a text in lower case, a blank between them: what is compared here."""
+    """Return the words of a text in lower case, a blank between them."""
     return " ".join(_WORD.findall(text.casefold()))
 
 
@@ -424,3 +419,13 @@ def _states(line: str, question: str) -> bool:
     if _NOTHING.match(said):
         return any(_states(part, question) for part in _NEXT.split(line)[1:])
     return not (_HEADING.fullmatch(said) or _BRIDGES.match(said))
+
+
+# What makes a reply none, whatever was asked for, in the order of the looks: reason, problem, test of (reply, the turn
+# that it answers, whether it was cut off).
+CHECKS: tuple[tuple[str, str, Callable[[str, str, bool], bool]], ...] = (
+    ("", f"more than {MAX_REPLY:,} characters", lambda text, prompt, is_cut: len(text) > MAX_REPLY),
+    (LOOP, "says the same until its end", is_loop),
+    (CUT_OFF, "cut off at the limit of its length", lambda text, prompt, is_cut: is_cut),
+    (REFUSED, REFUSED, lambda text, prompt, is_cut: is_refusal(text)),
+)

@@ -6,17 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.citations import cited_answer, parse_cited
-from gnnrag.roles.parsing import NO_ANSWER, OUT_OF_RANGE, need_answer, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
+from gnnrag.roles.parsing import NO_ANSWER, OUT_OF_RANGE, need_answer, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 
-_ANSWER = re.compile(r"answer\s*:\s*", re.IGNORECASE)
 _THOUGHT = re.compile(r"^\W*thought\s*:\s*", re.IGNORECASE)
 _CITED = re.compile(r"\[(\d{1,9}(?:\s*,\s*\d{1,9})*)\]")
 _ABSTAIN = re.compile(
@@ -24,7 +22,6 @@ _ABSTAIN = re.compile(
     r"(?:i (?:do not|don['’]t) know|cannot be (?:determined|answered)|(?:insufficient|not enough) information).*)\W*",
     re.IGNORECASE,
 )
-_SHORT = 100  # characters; a longer reply without a label is no short answer
 
 
 @part("role", "reader.prompted")
@@ -36,34 +33,35 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
     """
 
     max_tokens: int = 2048
-    parser: Literal["hipporag", "robust"] = "hipporag"  # as that code parses, or one that forgives more
     abstain: bool = False  # an empty answer is allowed
 
     def setup(self) -> None:
-        options = ("abstain",) if self.abstain else ()
+        options = ["abstain"] * self.abstain
         # A prompt of the user's own replaces the open one; the others have other placeholders.
-        own = replace(self, prompt="")
-        self._open = Prompter("reader", self.backend, self, options=options)
-        self._closed = Prompter("reader", self.backend, own, "reader_closed", options)
-        self._cited = Prompter("reader", self.backend, own, "reader_cited", options)
+        self._open = self.prompter("reader", *options)
+        self._closed = self.prompter("reader_closed", *options, own=False)
+        self._cited = self.prompter("reader_cited", *options, own=False)
         self.prompters = (self._open, self._closed, self._cited)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
-        read, question = parse_hipporag if self.parser == "hipporag" else parse_robust, task.question.text
-
         def parse(text: str) -> Answer:
-            need_answer((answer := read(text)).text, question)
+            need_answer((answer := parse_hipporag(text)).text, task.question.text)
             return answer
 
         values = {"question": inline(task.question.text)}
         if task.style != "short" and task.passages:
             return await self._in_sentences(task, session, values)
         if task.passages or task.notes.strip() or self.abstain:
-            values["context"] = _context(task)
-            outcome = await self._open.ask(session, values, parse)
+            outcome = await self._open.ask(session, {**values, "context": _context(task)}, parse)
         else:
             outcome = await self._closed.ask(session, values, parse)
-        return self._finish(outcome.value, task)
+        if (answer := outcome.value) is None:
+            return Answer("", flags=("reader_failed",))
+        if self.abstain and _ABSTAIN.fullmatch(answer.text):
+            answer = replace(answer, text="", flags=(*answer.flags, "abstained"))
+        numbers = (int(n) for group in _CITED.findall(answer.thought) for n in group.split(","))
+        support = dict.fromkeys(task.passages[n - 1].id for n in numbers if 1 <= n <= len(task.passages))
+        return replace(answer, support=tuple(support))
 
     async def _in_sentences(self, task: ReaderTask, session: Session, values: Mapping[str, str]) -> Answer:
         """Ask for sentences with their passages. Where no reply is sound, the last one's sound citations are kept."""
@@ -82,17 +80,6 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
         answer = cited_answer(found, task.passages)
         return replace(answer, flags=(*flags, *answer.flags, *(() if found else ("abstained",))))
 
-    def _finish(self, answer: Answer | None, task: ReaderTask) -> Answer:
-        """Turn cited numbers into passage ids, and an abstention into an empty text."""
-        if answer is None:
-            return Answer("", flags=("reader_failed",))
-        text, flags = answer.text, answer.flags
-        if self.abstain and _ABSTAIN.fullmatch(text):
-            text, flags = "", (*flags, "abstained")
-        cited = (int(n) for group in _CITED.findall(answer.thought) for n in group.split(","))
-        support = dict.fromkeys(task.passages[n - 1].id for n in cited if 1 <= n <= len(task.passages))
-        return Answer(text, tuple(support), thought=answer.thought, flags=flags)
-
 
 def _context(task: ReaderTask) -> Shown:
     """Return the passages and the notes, in their elements."""
@@ -104,48 +91,20 @@ def parse_hipporag(text: str) -> Answer:
     """Return what follows the first `Answer:` up to the next, else the reply (flagged); MalformedError if empty."""
     text = strip_thinking(text)
     thought, label, rest = text.partition("Answer:")
+    answer = rest.partition("Answer:")[0].strip() if label else text
+    if not answer:  # it was cut off, and must not pass for an abstention
+        raise MalformedError("nothing after 'Answer:'" if label else "empty reply", NO_ANSWER)
     if not label:
-        return _unlabelled(text)
-    return _labelled(rest.partition("Answer:")[0], thought)
-
-
-def parse_robust(text: str) -> Answer:
-    """Return the first line after the last `answer:` in any case, without Markdown; a short one-line reply is taken.
-
-    MalformedError: nothing after the label; no label, and the reply is empty or longer than a short answer.
-    """
-    text = strip_markup(strip_thinking(text))
-    labels = list(_ANSWER.finditer(text))
-    if not labels:
-        if "\n" in text or len(text) > _SHORT:
-            raise MalformedError("no line starts with 'Answer:'")
-        return _unlabelled(text)
-    return _labelled(text[labels[-1].end() :].partition("\n")[0], text[: labels[-1].start()])
-
-
-def _labelled(answer: str, thought: str) -> Answer:
-    """Build the answer; an empty one was cut off, and must not pass for an abstention."""
-    if not answer.strip():
-        raise MalformedError("nothing after 'Answer:'", NO_ANSWER)
-    return Answer(answer.strip(), thought=_THOUGHT.sub("", thought).strip())
-
-
-def _unlabelled(text: str) -> Answer:
-    """Take the whole reply for the answer, and say so."""
-    if not text:
-        raise MalformedError("empty reply", NO_ANSWER)
-    return Answer(text, flags=("answer_unlabelled",))
+        return Answer(answer, flags=("answer_unlabelled",))
+    return Answer(answer, thought=_THOUGHT.sub("", thought).strip())
 
 
 @part("role", "reader.oracle")
 class OracleReader(Role[ReaderTask, Answer]):
     """Answers with the canonical gold answer if the gold evidence is among the passages, else abstains.
 
-    A question without gold passages fulfils only `require=none`; one without answers cannot be answered by the corpus,
-    so that abstaining is right.
+    A question without answers or gold passages cannot be answered by the corpus, so that abstaining is right.
     """
-
-    require: Literal["all", "last", "none"] = "all"  # every gold passage, the last hop's, or nothing
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         return self.read(task)
@@ -155,13 +114,8 @@ class OracleReader(Role[ReaderTask, Answer]):
         question, shown = task.question, {passage.id for passage in task.passages}
         if not question.answers:
             return Answer("", thought="the question has no gold answer")
-        if not question.gold and self.require != "none":
+        if not question.gold:
             return Answer("", thought="the question has no gold passages")
-        hops = [hop.gold for hop in question.decomposition]
-        last = (hops[-1] if hops else None) or (question.gold[-1] if question.gold else "")
-        required = {"all": question.gold, "last": (last,), "none": ()}[self.require]
-        missing = [id_ for id_ in required if id_ not in shown]
-        if missing:
+        if missing := [id_ for id_ in question.gold if id_ not in shown]:
             return Answer("", thought=f"missing: {', '.join(missing)}")
-        support = tuple(id_ for id_ in question.gold if id_ in shown)
-        return Answer(question.answers[0], support, 1.0, "gold evidence is here")
+        return Answer(question.answers[0], tuple(question.gold), 1.0, "gold evidence is here")

@@ -11,19 +11,8 @@ from gnnrag.parts import part, ready
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import ReasonTask, Role, Step, Style, ThoughtsTask
 from gnnrag.roles.gold import gold_hops, ways_to_ask
-from gnnrag.roles.parsing import (
-    NO_FACT,
-    Number,
-    ReplyModel,
-    Rows,
-    clean_line,
-    has_fact,
-    need_answer,
-    read_as,
-    strip_markup,
-    strip_thinking,
-)
-from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
+from gnnrag.roles.parsing import NO_FACT, Number, ReplyModel, Rows, clean_line, has_fact, need_answer, plain, read_as
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session
 from gnnrag.text.sentences import split_sentences
@@ -40,7 +29,7 @@ class PromptedReasoner(PromptedPart[ReasonTask, Step]):
     one_sentence: bool = False  # keep the first sentence of a thought only, as the original IRCoT does
 
     def setup(self) -> None:
-        self.by_style = {s: Prompter("reasoner", self.backend, self, f"reason_{s}") for s in get_args(Style)}
+        self.by_style = {style: self.prompter(f"reason_{style}") for style in get_args(Style)}
         self.prompters = tuple(self.by_style.values())
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
@@ -54,7 +43,7 @@ class PromptedReasoner(PromptedPart[ReasonTask, Step]):
 
     def parse(self, text: str, task: ReasonTask) -> Step:
         """Parse a reply in a task's style. Raises MalformedError where it says nothing."""
-        text = strip_markup(strip_thinking(text))
+        text = plain(text)
         if not text:
             raise MalformedError("empty reply")
         if task.style == "tog":

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gnnrag.common.files import digest
 from gnnrag.config import ROLES, Choice, RoleConfig, implementation
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
+from gnnrag.io import digest
 from gnnrag.llm.base import Backend
 from gnnrag.llm.cache import open_backend, with_model
 from gnnrag.parts import build, has, make_part
@@ -70,7 +70,7 @@ class Roles(Mapping[str, Any]):
         if role is None:
             raise ConfigError(f"role {name!r} has no {self.config.default!r} form; give roles.{name}=FORM")
         asks_model = isinstance(role, PromptedPart) or role.name.endswith(".prompted")
-        given = {"backend": self.backend(getattr(self.config, name))} if asks_model else {}
+        given: dict[str, Any] = {"backend": self.backend(getattr(self.config, name))} if asks_model else {}
         return build("role", role, index=self.index, roles=self, **given)
 
     def backend(self, role: RoleConfig) -> Backend:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.roles.base import Role
-from gnnrag.roles.parsing import strip_markup, strip_thinking
+from gnnrag.roles.parsing import plain
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.followup import standalone
@@ -27,9 +27,7 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class Standalone:
-    """The question that needs no history; `flags` are counted."""
-
-    text: str
+    text: str  # of the question that needs no history
     flags: tuple[str, ...] = ()
 
 
@@ -38,7 +36,6 @@ class OfflineRewriter(Role[FollowUp, Standalone]):
     """Puts a name in the place of the first pronoun (`gnnrag.text.followup`); other questions stay as they are."""
 
     async def __call__(self, task: FollowUp, session: Session) -> Standalone:
-        """Rewrite one question."""
         return Standalone(standalone(task.question, task.history))
 
 
@@ -49,18 +46,17 @@ class PromptedRewriter(PromptedPart[FollowUp, Standalone]):
     max_tokens: int = 128
 
     async def __call__(self, task: FollowUp, session: Session) -> Standalone:
-        """Rewrite one question."""
         turns = [f"Question: {q}\nAnswer: {beginning(a, LENGTH) or '(none)'}" for q, a in task.history[-TURNS:]]
         values = {"history": notes_element("\n".join(turns)), "question": inline(task.question)}
         outcome = await self.ask(session, values, parse_question)
         if outcome.value is None:
-            return Standalone(standalone(task.question, task.history), flags=("rewriter_failed",))
+            return Standalone(standalone(task.question, task.history), ("rewriter_failed",))
         return Standalone(outcome.value)
 
 
 def parse_question(text: str) -> str:
     """Return the question of a reply: its one line, without a label. Raises MalformedError for anything longer."""
-    lines = strip_markup(strip_thinking(text)).strip().splitlines()
+    lines = plain(text).strip().splitlines()
     found = lines[0].removeprefix("Question:").strip().strip('"') if len(lines) == 1 else ""
     if not found or len(found) > LONGEST:
         raise MalformedError(f"not one line of at most {LONGEST} characters")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Literal
 
 from gnnrag.errors import ConfigError
@@ -12,9 +11,9 @@ from gnnrag.parts import part
 from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
-from gnnrag.roles.bridges import BridgeFinder, OpenQuestion
+from gnnrag.roles.bridges import BridgingRole
 from gnnrag.roles.gold import gold_hops, ways_to_ask
-from gnnrag.roles.parsing import LINE_START, clean_line, has_fact, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.parsing import LINE_START, clean_line, has_fact, json_objects, plain
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
@@ -70,9 +69,9 @@ class PromptedThoughts(PromptedPart[ThoughtsTask, Thoughts]):
     def _prompter(self, *key: str) -> Prompter:
         """Return the prompter of a prompt with some of its options, made when a task first wants them."""
         if key not in self._variants:
-            name, *options = key
-            longer = replace(self, max_tokens=self.max_tokens + self.chain_tokens) if "chain" in options else self
-            self._variants[key] = Prompter("thoughts", self.backend, longer, name, options)
+            options = key[1:]
+            tokens = self.max_tokens + self.chain_tokens * ("chain" in options)
+            self._variants[key] = self.prompter(*key, max_tokens=tokens)
         return self._variants[key]
 
 
@@ -126,7 +125,7 @@ def parse_thought(
 
 def _split(text: str, with_chain: bool) -> tuple[str, str | None]:
     """Return the tidied reply, and the chain below the line `Chain:` if one was asked for and states a fact."""
-    text = strip_markup(strip_thinking(text))
+    text = plain(text)
     if not (label := _CHAIN.search(text) if with_chain else None):
         return text, None
     return text[: label.start(1)].strip(), chain if has_fact(chain := text[label.end() :].strip()) else None
@@ -165,7 +164,7 @@ def _flags(*thoughts: str | None) -> tuple[str, ...]:
 
 
 @part("role", "thoughts.offline")
-class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
+class OfflineThoughts(BridgingRole[ThoughtsTask, Thoughts]):
     """Asks for what the evidence lacks.
 
     Fast: the first missing thing with the part of the question that no shown passage covers. Slow: the open part of the
@@ -177,11 +176,7 @@ class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
     frontier: int = 2  # pool passages that bridges are looked for in when the question names no title
     max_words: int = 12  # of the open part that a query carries
 
-    reads = ("hierarchy", "embeddings")
     is_guess = True
-
-    def setup(self) -> None:
-        self.finder = BridgeFinder(self.index)
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
         return self.think(task)
@@ -198,15 +193,12 @@ class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
         fresh = [name for name in missing if name.casefold() not in asked]
         if not fresh:
             return Thoughts(sufficient=bool(question.anchors), flags=("nothing_missing",))
-        fast = f"{fresh[0]} {self._uncovered(question, task)}".strip()
+        seen = {w for p in task.passages for w in words(p.content)}
+        uncovered = [w for w in words(question.open_part) if w not in seen][: self.max_words]
+        fast = " ".join([fresh[0], *uncovered])
         follow = fresh[1] if len(fresh) > 1 else fresh[0]
         slow = f"{question.open_part} {follow}"
         return Thoughts(fast, slow if slow.casefold() != fast.casefold() else None)
-
-    def _uncovered(self, question: OpenQuestion, task: ThoughtsTask) -> str:
-        """Return the words of the open part that occur in no shown passage."""
-        seen = {w for p in task.passages for w in words(p.content)}
-        return " ".join([w for w in words(question.open_part) if w not in seen][: self.max_words])
 
 
 @part("role", "thoughts.oracle")

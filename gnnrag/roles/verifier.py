@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -15,11 +15,10 @@ from gnnrag.parts import part
 from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
 from gnnrag.roles.base import Role, Verdict, VerifierTask
-from gnnrag.roles.bridges import BridgeFinder
-from gnnrag.roles.parsing import OUT_OF_RANGE, ReplyModel, Rows, number, read_as, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, Outcome, PromptedPart
+from gnnrag.roles.bridges import BridgingRole
+from gnnrag.roles.parsing import OUT_OF_RANGE, ReplyModel, Rows, number, plain, read_as
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
-from gnnrag.types import Passage
 
 _NUMBER = re.compile(r"\W*(?:(?:doc(?:ument)?|passage|id|no)\W*)?(\d{1,6})\W*", re.IGNORECASE)
 _VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
@@ -47,37 +46,24 @@ class PromptedVerifier(PromptedPart[VerifierTask, Verdict]):
             return Verdict()
         values = _values(task)
         if self.mode == "listwise":
-            windows, outcomes = await self._listwise(task.passages, values, session)
-        else:
-            windows, outcomes = await self._pointwise(task.passages, values, session)
-        selected = tuple(
-            window[number - 1].id
-            for window, outcome in zip(windows, outcomes, strict=True)
-            for number in sorted(outcome.value or ())
-            if number in numbers(window)
-        )
+            size = self.window or len(task.passages)
+            windows = [task.passages[i : i + size] for i in range(0, len(task.passages), size)]
+            batch = [{**values, "passages": passage_elements(window)} for window in windows]
+            sizes = [len(window) for window in windows]
+            parsers = [partial(parse_selection, count=size) for size in sizes]
+            outcomes = await self.ask_many(session, batch, parsers, shown=sizes)
+        else:  # windows of one, of which the first passage is selected or none
+            windows = [(passage,) for passage in task.passages]
+            batch = [{**values, "passage": passage_element(passage, 1)} for passage in task.passages]
+            outcomes = await self.ask_many(session, batch, parse_yes_no)
+        selected, beyond = list[str](), 0
+        for window, outcome in zip(windows, outcomes, strict=True):
+            shown = [n for n in sorted(outcome.value or ()) if 1 <= n <= len(window)]
+            selected += [window[n - 1].id for n in shown]
+            beyond += len(shown) < len(outcome.value or ())
         failed = sum(bool(outcome.failure) for outcome in outcomes)
         flags = () if not failed else ("verifier_failed" if failed == len(outcomes) else "verifier_partial",)
-        beyond = sum(not (o.value or set()) <= numbers(w) for w, o in zip(windows, outcomes, strict=True))
-        return Verdict(selected, (*flags, *[OUT_OF_RANGE] * beyond))
-
-    async def _listwise(
-        self, passages: Sequence[Passage], values: Mapping[str, str], session: Session
-    ) -> tuple[list[Sequence[Passage]], list[Outcome[frozenset[int]]]]:
-        """One call for each window, all at once."""
-        size = self.window or len(passages)
-        windows = [passages[i : i + size] for i in range(0, len(passages), size)]
-        batch = [{**values, "passages": passage_elements(w)} for w in windows]
-        sizes = [len(window) for window in windows]
-        parsers = [partial(parse_selection, count=size) for size in sizes]
-        return windows, await self.ask_many(session, batch, parsers, shown=sizes)
-
-    async def _pointwise(
-        self, passages: Sequence[Passage], values: Mapping[str, str], session: Session
-    ) -> tuple[list[Sequence[Passage]], list[Outcome[frozenset[int]]]]:
-        """One call for each passage, all at once: windows of one, of which the first passage is selected or none."""
-        batch = [{**values, "passage": passage_element(p, 1)} for p in passages]
-        return [[p] for p in passages], await self.ask_many(session, batch, parse_yes_no)
+        return Verdict(tuple(selected), (*flags, *[OUT_OF_RANGE] * beyond))
 
 
 def verifier_chat(task: VerifierTask, selected: Collection[str], prompt: str = "") -> tuple[Message, ...]:
@@ -90,11 +76,6 @@ def verifier_chat(task: VerifierTask, selected: Collection[str], prompt: str = "
 def _values(task: VerifierTask) -> dict[str, str]:
     """Return what both prompts say of a task; the chain was written from passages, so it is fenced in like them."""
     return {"question": inline(task.question.text), "chain": notes_element(task.chain.text)}
-
-
-def numbers(shown: Sequence[Any]) -> frozenset[int]:
-    """Return the numbers under which these are shown."""
-    return frozenset(range(1, len(shown) + 1))
 
 
 def _numbered(value: Any) -> Any:
@@ -123,20 +104,15 @@ def parse_selection(text: str, count: int | None = None) -> frozenset[int]:
 
 def parse_yes_no(text: str) -> frozenset[int]:
     """Return {1} for yes and {} for no, the first word of a pointwise reply; MalformedError where it is neither."""
-    verdict = _VERDICT.match(strip_markup(strip_thinking(text)))
+    verdict = _VERDICT.match(plain(text))
     if not verdict:
         raise MalformedError("neither yes nor no")
     return frozenset({1} if verdict[1].lower() == "yes" else ())
 
 
 @part("role", "verifier.offline")
-class OfflineVerifier(Role[VerifierTask, Verdict]):
+class OfflineVerifier(BridgingRole[VerifierTask, Verdict]):
     """Selects those passages that the chain rests on; without a chain, the anchors of the question."""
-
-    reads = ("hierarchy", "embeddings")
-
-    def setup(self) -> None:
-        self.finder = BridgeFinder(self.index)
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
         anchors = self.finder.read(task.question.text).anchors

@@ -17,7 +17,7 @@ from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.io import write_json, write_jsonl
-from gnnrag.metrics.long_answers import TEXT, Material, compare_texts, is_long
+from gnnrag.metrics.long_answers import TEXT, TEXT_VERSION, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.metrics.traces import from_traces
@@ -196,16 +196,18 @@ def write_metrics(
     Long answers are also compared by the embedder of `index`, where one is given.
     """
     rows, questions = list(predictions), data.questions
-    texts = compare_texts(paired(questions, rows), _material(data, index, on_note), config.long, seed)
-    columns = per_question(questions, rows, config, data.nodes) | texts.columns
+    material = _material(data, index, on_note)
+    texts = compare_texts(paired(questions, rows), material, config.long)
+    columns = per_question(questions, rows, config, data.nodes) | texts
     metrics = summarise(questions, columns, seed=seed)
     if (path / "traces.jsonl").is_file():
         metrics |= from_traces(path / "traces.jsonl", questions, on_note)
     if replies := by_role(rows):
         metrics["replies"] = replies
     metrics["settings"] = to_plain(config) | {"seed": seed}
-    if texts.columns:
-        metrics["texts"] = texts.summary(questions)
+    if texts:
+        long = sum(map(is_long, questions))
+        metrics["texts"] = {"version": TEXT_VERSION, "long": long, "embedder": material.embedder}
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/", TEXT))]
     write_jsonl(path / "scores.jsonl", [
         {"question_id": q.id, "type": q.type, "has_gold": bool(q.gold)} | {k: _value(columns[k][i]) for k in quality}

@@ -7,17 +7,19 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnrag.common.waiting import MicroBatcher, waiting
+from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError, GnnragError, described
-from gnnrag.methods.base import Method
-from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.session import Budget, Session
 from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, to_dict
+
+if TYPE_CHECKING:
+    from gnnrag.methods.base import Method
+    from gnnrag.retrievers.base import Retriever
 
 Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
 Lookup = Callable[[Iterable[str]], tuple[Passage, ...]]
@@ -68,9 +70,7 @@ class Loop:
             for question in left:  # the iterator is shared: each worker takes the next question
                 if stop():
                     return
-                with waiting("question"):
-                    answered = await self.answer(question)
-                done(*answered)
+                done(*await self.answer(question))
 
         try:
             async with asyncio.TaskGroup() as group:

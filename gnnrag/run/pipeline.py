@@ -266,9 +266,6 @@ def chunking(config: DataConfig) -> Chunking:
 
 def data_source(config: DataConfig) -> dict[str, Any]:
     """Return what the index records about where its passages came from."""
-    cut, usual, path = chunking(config), Chunking(), str(to_plain(config.path))
-    found: dict[str, Any] = {"path": path} | ({"chunking": asdict(cut)} if cut != usual else {})
-    if path != config.path:  # an expression: what it gave is not recorded
-        return found
-    where = place(path)
-    return found | ({"place": where} if where else {})
+    cut, where = chunking(config), place(config.path)
+    chunks = {"chunking": asdict(cut)} if cut != Chunking() else {}
+    return {"path": config.path, **chunks, **({"place": where} if where else {})}

@@ -10,11 +10,10 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shutil import copyfile
-from typing import Any, TypeGuard
 
 from gnnrag.config import EvaluateConfig, RoleConfig, implementation
 from gnnrag.errors import ArtefactError
-from gnnrag.io import read_json, write_json
+from gnnrag.io import interpreting, read_json, write_json
 from gnnrag.roles.tuned.checkpoint import shipped_folder, tuned_folder
 from gnnrag.run.pipeline import asked_roles, pairs
 from gnnrag.types import Question
@@ -47,42 +46,23 @@ def copy_seen(source: Path, target: Path) -> None:
 def read_seen(folder: Path) -> frozenset[str] | None:
     """Return the hashes of the questions that shaped a checkpoint; None where they are not recorded.
 
-    `folder` may be a training run with a checkpoint in `best`. Raises ArtefactError where the record is damaged.
+    `folder` may be a training run with a checkpoint in `best`, also one that has not ended.
     """
     for place in (folder, folder / "best"):
         if (place / SEEN).is_file():
-            found = _read(place / SEEN)
-            hashes = found.get("questions") if isinstance(found, dict) else None
-            if not _are_texts(hashes):
-                raise ArtefactError(f"{place / SEEN} lists no questions; copy the checkpoint again")
-            return frozenset(hashes)
-    for run in (folder, folder.parent):  # a training that has not ended
-        if (run / "folds.json").is_file() and (run / "best").is_dir():
-            return seen_in(read_parts(run))
-    return None
+            with interpreting(place / SEEN, "copy the checkpoint again"):
+                return frozenset(map(str, read_json(place / SEEN)["questions"]))
+    run = next((run for run in (folder, folder.parent) if (run / "folds.json").is_file()), None)
+    return seen_in(read_parts(run)) if run and (run / "best").is_dir() else None
 
 
 def read_parts(run: Path) -> dict[str, dict[str, list[str]]]:
     """Return a training run's ids by set (trained, validated, reported). Raises ArtefactError for bad `folds.json`."""
-    path = run / "folds.json"
-    parts = _read(path)
-    sets = parts.values() if isinstance(parts, dict) else [None]
-    if not all(isinstance(part, dict) and all(_are_texts(ids) for ids in part.values()) for part in sets):
-        raise ArtefactError(f"{path} is damaged; run the training's command again")
-    return parts
-
-
-def _are_texts(values: Any) -> TypeGuard[list[str]]:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
-
-
-def _read(path: Path) -> Any:
-    try:
-        return read_json(path)
-    except FileNotFoundError as error:
-        raise ArtefactError(f"{path} is missing: {path.parent} is no training run") from error
-    except (OSError, ValueError) as error:
-        raise ArtefactError(f"{path} cannot be read ({error}); copy the folder again") from error
+    if not (run / "folds.json").is_file():
+        raise ArtefactError(f"{run / 'folds.json'} is missing: {run} is no training run")
+    with interpreting(run / "folds.json"):
+        found = read_json(run / "folds.json").items()
+        return {name: {part: list(ids) for part, ids in parts.items()} for name, parts in found}
 
 
 def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -42,7 +43,7 @@ def make_app(service: Service) -> Guard:
         async with desk.at_work(), tools.router.lifespan_context(tools):
             yield
 
-    about = {"title": "gnnrag", "version": __version__, "description": "Questions over graphs of documents."}
+    about: Any = {"title": "gnnrag", "version": __version__, "description": "Questions over graphs of documents."}
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, **about)  # their pages would come from elsewhere
     app.include_router(rest.router)
     app.include_router(chat.router)

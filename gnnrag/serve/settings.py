@@ -125,7 +125,7 @@ def _own(assignments: Sequence[str]) -> ServeConfig:
         name = error.errors()[0]["loc"][0]
         raise ConfigError(f"serve.{name}={values[str(name)]}: {error.errors()[0]['msg']}") from error
     if own.tokens is None and not is_loopback(own.host):
-        raise ConfigError(f"serve.host={own.host} can be reached by others: give serve.tokens=FILE (docs/serving.md)")
+        raise ConfigError(f"serve.host={own.host} can be reached by others: give serve.tokens=FILE (docs/documents.md)")
     return own
 
 

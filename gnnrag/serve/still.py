@@ -9,7 +9,6 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
-from gnnrag.common.untrusted import printable
 from gnnrag.errors import DataError
 from gnnrag.index.index import Index
 from gnnrag.pages import fill, inert
@@ -32,7 +31,7 @@ def render_page(index: Index, entity: str | None = None, question: str | None = 
     data = page_data(index, names)
     title = title or data["nodes"][0]["label"]
     about = f"{index.root.resolve().name}: {len(data['nodes'])} names and passages"
-    slots = {"DATA": inert(data), "VIEW": _view(), "ABOUT": html.escape(printable(about))}
+    slots = {"DATA": inert(data), "VIEW": _view(), "ABOUT": html.escape(about)}
     return fill(_read("still.html"), title, _read("page.css"), _script(), slots)
 
 

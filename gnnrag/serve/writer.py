@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
 
-from gnnrag.common.files import exclusive_lock
 from gnnrag.errors import GnnragError, described
+from gnnrag.io import exclusive_lock
 from gnnrag.serve.jobs import Job, Jobs
 from gnnrag.serve.settings import Service, read_service
 

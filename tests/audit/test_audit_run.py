@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit import AuditRunConfig, audit, check_audit
+from gnnrag.audit import AuditRunConfig, audit
 from gnnrag.config import load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
@@ -59,8 +59,6 @@ def test_an_audit(base: list[str], tmp_path: Path) -> None:
     }, "thematic questions fail, too"
     stored = json.loads((path / "audit.json").read_text())
     assert stored["classes"] == json.loads(json.dumps(report["classes"])) and stored["settings"]["audit"]["n"] == 60
-    worth = report["economics"]
-    assert worth["labels"]["accuracy"] > worth["flat"]["accuracy"]
     assert sum(row["share"] for row in report["classes"].values()) == pytest.approx(1.0, abs=1e-5)
 
     notes: list[str] = []
@@ -72,16 +70,8 @@ def test_an_audit(base: list[str], tmp_path: Path) -> None:
 def test_the_router_labels_by_default(base: list[str], tmp_path: Path) -> None:
     path, report = go(base, tmp_path, "audit.n=9", "audit.every_class=true", "audit.routes={graph: {retriever: chg}}")
     rows = [json.loads(line) for line in (path / "labels.jsonl").open()]
-    assert all(row["class"] == row["router"] for row in rows) and report["labels"] == "router"
+    assert {row["class"] for row in rows} == set(report["classes"]) and report["labels"] == "router"
     assert all(set(row["routes"]) >= {"flat", "graph"} for row in report["classes"].values())
-
-
-def test_labels_of_a_file(base: list[str], tmp_path: Path) -> None:
-    questions = load_dataset(SAMPLE, "dev").questions[:12]
-    rows = [{"id": q.id, "class": "multi_hop" if i else "thematic"} for i, q in enumerate(questions)]
-    (tmp_path / "l.jsonl").write_text("\n".join(json.dumps(row) for row in rows), "utf-8")
-    _, report = go(base, tmp_path, f"audit.labels={tmp_path / 'l.jsonl'}", "audit.target=0.99")
-    assert report["questions"] == 12 and report["classes"]["multi_hop"]["n"] == 11
 
 
 @pytest.mark.parametrize(
@@ -99,4 +89,4 @@ def test_labels_of_a_file(base: list[str], tmp_path: Path) -> None:
 )
 def test_what_is_refused_before_any_work(base: list[str], override: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
-        check_audit(load_config(AuditRunConfig, None, [*base, override]))
+        audit(load_config(AuditRunConfig, None, [*base, override]))

@@ -1,16 +1,10 @@
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gnnrag.audit import read_labels
 from gnnrag.datasets.base import stratified_sample
-from gnnrag.errors import DataError
 from gnnrag.types import Question
 
 POPULATION = [Question(f"q{i}", "?", type="common" if i < 90 else "rare") for i in range(100)]
@@ -48,28 +42,3 @@ def test_the_draw_depends_on_the_seed_alone() -> None:
     first = stratified_sample(POPULATION, 20, 5, 0)[0]
     assert first == stratified_sample(POPULATION, 20, 5, 0)[0] != stratified_sample(POPULATION, 20, 5, 1)[0]
     assert [q for q in POPULATION if q in first] == first, "in the order of the population"
-
-
-def write(path: Path, *rows: Any) -> Path:
-    path.write_text("\n".join(json.dumps(row) for row in rows), "utf-8")
-    return path
-
-
-def test_labels(tmp_path: Path) -> None:
-    rows = [{"id": "q0", "class": "multi_hop"}, {"id": "q1", "class": "thematic"}]
-    assert read_labels(write(tmp_path / "l.jsonl", *rows), POPULATION) == {"q0": "multi_hop", "q1": "thematic"}
-
-
-@pytest.mark.parametrize(
-    "rows, named",
-    [
-        ([{"id": "q0", "class": "global"}], "passage_local, multi_hop, thematic"),
-        ([{"id": "q0"}], "class=None"),
-        ([{"id": "z", "class": "thematic"}], "id='z'"),
-        ([{"id": "q0", "class": "thematic"}] * 2, "line 2: id='q0'"),
-        ([], "labels no question"),
-    ],
-)
-def test_broken_labels(tmp_path: Path, rows: list[Any], named: str) -> None:
-    with pytest.raises(DataError, match=re.escape(named)):
-        read_labels(write(tmp_path / "l.jsonl", *rows), POPULATION)

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit import COSTS, AuditConfig, adopted, best_thresholds, economics, judge_router, read_cell, verdict
-from gnnrag.roles.base import Routing
+from gnnrag.audit import COSTS, AuditConfig, adopted, read_cell, verdict
 from gnnrag.types import Question
 
 
@@ -110,68 +109,3 @@ def test_the_cheapest_that_closes_half_the_gap() -> None:
     assert adopted(dict(cells), 0.9, 0.5) == "calls"
     del cells["calls"]
     assert adopted(cells, 0.9, 0.5) == "tokens"
-
-
-# ------------------------------------------------------------------------------------------------ router and worth
-def test_the_router() -> None:
-    labels, decided = ["multi_hop", "multi_hop", "passage_local"], ["multi_hop", "passage_local", "passage_local"]
-    said = [Routing({"multi_hop": 0.9}), Routing({"multi_hop": 0.3}, flags=("odd",)), Routing({"multi_hop": 0.2})]
-    found = judge_router(labels, decided, said, AuditConfig())
-    assert found["confusion"] == {
-        "passage_local": {"passage_local": 1, "multi_hop": 0, "thematic": 0},
-        "multi_hop": {"passage_local": 1, "multi_hop": 1, "thematic": 0},
-    }
-    assert found["thresholds"] == {"thematic": None, "multi_hop": 0.3, "cost": 0.0} and found["flags"] == {"odd": 1}
-
-
-def test_the_worked_example_of_the_article() -> None:
-    """Shares .7/.2/.1; .88/.52/.15 flat; .68 iterative, .65 global; 15% and 10% misrouted to flat: .8072."""
-    money = {"flat": 0.002, "iterative": 0.012, "global": 0.09}
-
-    def row(share: float, adopted_: str | None, **accuracy: float) -> dict[str, Any]:
-        costs = dict.fromkeys(COSTS, 0.0)
-        routes = {name: {"accuracy": value, **costs, "cost/usd": money[name]} for name, value in accuracy.items()}
-        return {"share": share, "adopted": adopted_, "routes": routes}
-
-    classes = {
-        "passage_local": row(0.7, None, flat=0.88),
-        "multi_hop": row(0.2, "iterative", flat=0.52, iterative=0.68),
-        "thematic": row(0.1, "global", flat=0.15, **{"global": 0.65}),
-    }
-    confusion = {
-        "passage_local": {"passage_local": 70, "multi_hop": 0, "thematic": 0},
-        "multi_hop": {"passage_local": 15, "multi_hop": 85, "thematic": 0},
-        "thematic": {"passage_local": 1, "multi_hop": 0, "thematic": 9},
-    }
-    found = economics(classes, confusion)
-    assert [found[k]["accuracy"] for k in ("flat", "labels", "router")] == pytest.approx([0.735, 0.817, 0.8072])
-    assert [found[k]["cost/usd"] for k in ("flat", "labels")] == pytest.approx([0.002, 0.0128])
-    assert found["labels"]["per_extra_answer"]["cost/usd"] == pytest.approx((0.0128 - 0.002) / 0.082)
-
-
-def test_a_local_question_on_another_route_costs_what_the_route_costs() -> None:
-    """Its accuracy there was not measured: it is taken to be the flat one."""
-    costs = dict.fromkeys(COSTS, 0.0)
-    classes = {
-        "passage_local": {"share": 0.5, "adopted": None, "routes": {"flat": {"accuracy": 0.9, **costs}}},
-        "multi_hop": {
-            "share": 0.5, "adopted": "g",
-            "routes": {"flat": {"accuracy": 0.4, **costs}, "g": {"accuracy": 0.8, **costs, "cost/usd": 1.0}},
-        },
-    }  # fmt: skip
-    confusion = {
-        "passage_local": {"passage_local": 0, "multi_hop": 2, "thematic": 0},
-        "multi_hop": {"passage_local": 0, "multi_hop": 1, "thematic": 1},
-    }
-    found = economics(classes, confusion)["router"]
-    assert found["accuracy"] == pytest.approx(0.5 * 0.9 + 0.5 * (0.5 * 0.8 + 0.5 * 0.4)), "thematic has no route: flat"
-    assert found["cost/usd"] == pytest.approx(0.5 * 1.0 + 0.5 * 0.5)
-
-
-def test_thresholds_weigh_the_two_errors() -> None:
-    labels = ["multi_hop", "passage_local", "passage_local", "passage_local"]
-    said = [{"multi_hop": 0.42}, {"multi_hop": 0.47}, {"multi_hop": 0.63}, {"multi_hop": 0.1}]
-    assert best_thresholds(labels, said, missed=1.0, wasted=0.25) == (0.95, 0.4, 0.125), "two wasted cost less"
-    assert best_thresholds(labels, said, missed=1.0, wasted=0.75)[1:] == (0.95, 0.25)
-    with pytest.raises(ValueError, match="0 labels"):
-        best_thresholds([], [])

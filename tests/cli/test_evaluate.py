@@ -84,7 +84,7 @@ def test_long_answers_without_gold_passages(tmp_path: Path, capsys: pytest.Captu
     assert call([*arguments, "method=single"]) == 0
     out = capsys.readouterr().out
     assert NO_GOLD in out and NO_SHORT in out and "Recall" not in out and "EM " not in out and "factual" not in out
-    assert "coverage@1000" in out and "rouge_l" in out and "floor" in out and "embedder: hash (hash-256)" in out
+    assert "coverage@1000" in out and "ROUGE-L" in out and "embedder: hash (hash-256)" in out
     metrics = json.loads((Path(out.splitlines()[-1]) / "metrics.json").read_text())
     assert metrics["retrieval/recall@5"] is None and metrics["answer/em"] is None
     assert metrics["text/context_coverage_lexical@1000"] > 0.9 and metrics["by_type"]["b"]["text/rouge_l"] is not None

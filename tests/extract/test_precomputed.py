@@ -71,7 +71,6 @@ def test_what_is_wrong_is_named_with_file_and_line(tmp_path, row, problem):
         (("kb",), r"index\.extract\.path"),
         (("offline", "x"), r"index\.extract\.path"),
         (("prompted", "x"), r"index\.extract\.path"),
-        (("ofline",), "offline"),
     ],
 )
 def test_settings_that_do_not_fit(given, problem):

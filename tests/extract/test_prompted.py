@@ -120,7 +120,7 @@ def test_described_records_become_a_knowledge_graph(tmp_path):
     assert list(graph.names) == ["Ada", "Byron"] and list(graph.types) == ["person", ""]
     assert list(graph.texts) == ["child"] and graph.weights.tolist() == [48.0]
     assert Index(tmp_path).record("extraction")["counts"]["relations"] == 6
-    assert Index(tmp_path).entity_graph.graph.facts == (("ada", "kin", "byron"),)
+    assert list(Index(tmp_path).entity_graph.graph.facts) == [("ada", "kin", "byron")]
     reply = '("hyper-relation"<|>Ada met Byron.<|>5)##("entity"<|>Ada<|>person<|>d<|>9)##<|COMPLETE|>'
     made = settings({"match": "", "reply": reply}, extract={"format": "hyper", "gleaning": 0})
     build(tmp_path / "hyper", settings=made, names=["knowledge"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Item, TripleQuery, rank_of, whole_graph

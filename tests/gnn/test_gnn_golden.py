@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.gnn import LossConfig
 from gnnrag.gnn.model import Incidence
 from gnnrag.gnn.stages import Candidates, listwise_loss, retrieval_loss, weighted_bce

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.errors import DataError
 from gnnrag.gnn.stages import TripleTable
 from gnnrag.graphs.messages import MessageGraph

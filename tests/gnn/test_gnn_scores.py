@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.gnn import LossConfig, RankerConfig
 from gnnrag.gnn.model import Incidence, rank_passages
 from gnnrag.gnn.stages import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.parts import ready
 from gnnrag.retrievers.hipporag2 import Candidates, HippoRAG2Retriever
 from gnnrag.types import Query

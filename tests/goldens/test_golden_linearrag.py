@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.parts import ready
 from gnnrag.retrievers.linearrag import LinearRAGRetriever

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.parts import ready
 from gnnrag.retrievers.minirag import MiniRAGRetriever

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import paths_between_seeds
 from gnnrag.graphs.rendering import classic_passages, passages_in_order

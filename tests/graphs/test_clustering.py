@@ -87,14 +87,6 @@ def test_gmm_finds_groups_that_lie_apart():
     assert all(any(set(c) <= g for g in groups) for c in clusters)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("components", ["coarse", "full"])
-@pytest.mark.parametrize("covariance", ["diag", "full"])
-def test_gmm_settings_all_run(components, covariance):
-    clusters = found(layer(70), cluster="gmm", components=components, covariance=covariance, sample=50)
-    assert {i for c in clusters for i in c} == set(range(70))
-
-
 def test_a_threshold_decides_how_soft_gmm_is():
     hard = found(layer(60), cluster="gmm", threshold=0.5, covariance="diag")
     soft = found(layer(60), cluster="gmm", threshold=1e-12, covariance="diag")

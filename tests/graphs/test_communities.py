@@ -134,5 +134,3 @@ def test_empty_graph() -> None:
     for profile in ("released", "fixed"):
         assert len(find_communities(graph(), profile)) == 0
         assert occurrence_weights([0, 0]).tolist() == [0, 0]
-
-

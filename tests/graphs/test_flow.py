@@ -101,27 +101,3 @@ def test_equal_scores_keep_the_order_of_the_pairs():
 
 def test_no_paths():
     assert edge_flow([]) == node_flow([]) == reliable_paths({}) == []
-
-
-@pytest.fixture(scope="module")
-def hubs():
-    rng = np.random.default_rng(0)
-    weights = np.arange(1, 43_001) ** -0.85
-    tails = rng.choice(43_000, 120_000, p=weights / weights.sum())
-    return Adjacency(np.stack([rng.integers(0, 43_000, 120_000), tails], axis=1), 43_000)
-
-
-def most_linked(adjacency):
-    return np.argsort(-adjacency.degree, kind="stable")[:40].tolist()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("flow", ["released", "paper"])
-def test_no_path_passes_through_a_hub(flow, hubs):
-    seeds = most_linked(hubs)
-    assert hubs.degree[seeds[0]] > 4000
-    pairs = paths_between_seeds(hubs, seeds, cap=50, hub_degree=500)
-    assert len(reliable_paths(pairs, flow)) == 15
-    assert max(map(len, pairs.values())) == 50
-    barred = {node for node in seeds if hubs.degree[node] > 500}
-    assert not any(barred.intersection(path[1:-1]) for paths in pairs.values() for path in paths)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnnrag.arrays import Lists
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
@@ -214,19 +217,22 @@ SETTINGS = {"match": st.sampled_from(["casefold", "upper", "exact"]), "source": 
 
 
 def built(corpus, match: str, source: str) -> KnowledgeGraph:
-    graph = fold([e for e, _ in corpus], match, source, [s for _, s in corpus], {"b": "c"}, {"a": "z"})
-    return KnowledgeGraph.from_data(*graph.to_data())
+    return fold([e for e, _ in corpus], match, source, [s for _, s in corpus], {"b": "c"}, {"a": "z"})
 
 
 def tables(graph: KnowledgeGraph, order: list[int] | None = None):
     """Return everything a graph holds; passages as they are numbered in `order`."""
-    arrays, strings = graph.to_data()
-    plain = {k: v.tolist() for k, v in arrays.items()}
-    if order is not None:
-        for name in ("entity_passages", "relation_passages", "hyper_passages"):
-            lists = getattr(graph, name)
-            plain[f"{name}_values"] = [x for row in lists for x in sorted(order[p] for p in row.tolist())]
-    return plain, strings
+    numbered = range(graph.num_passages) if order is None else order
+    plain = {}
+    for field in fields(graph):
+        part = getattr(graph, field.name)
+        if field.name.endswith("_passages") and isinstance(part, Lists):
+            plain[field.name] = [sorted(numbered[p] for p in row.tolist()) for row in part]
+        elif isinstance(part, Lists):
+            plain[field.name] = [row.tolist() for row in part]
+        else:
+            plain[field.name] = part.tolist() if isinstance(part, np.ndarray) else part
+    return plain
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice, pairwise, permutations
+from itertools import pairwise, permutations
 
 import networkx as nx
 import numpy as np
@@ -76,8 +76,6 @@ def test_a_hub_anchor_is_expanded_to_its_best_neighbours_only():
     near = grow(adjacency, [0, 3], 3, Rules(hub_degree=4, hub_keep=2, scores=scores))
     assert near.distance[3] == 0
     assert near.labels(0).distance[3] == FAR
-    with pytest.raises(ValueError, match="hub_keep needs"):
-        Rules(hub_degree=4, hub_keep=2)
 
 
 def test_a_cut_keeps_the_best_of_each_layer_and_the_way_to_them():
@@ -125,13 +123,6 @@ def test_distances_equal_networkx(seed, hops, num_anchors):
         assert {n: d for n, d in enumerate(known.tolist()) if d != FAR} == dict(steps)
 
 
-def test_labels_are_of_an_anchor():
-    near = grow(Adjacency(ENDS, 6), [0, 4], 2)
-    assert near.labels(4) is near.labels(4)
-    with pytest.raises(ValueError, match=r"anchor=1: .* \[0, 4\]"):
-        near.labels(1)
-
-
 # A diamond with a tail: 0 - {1, 2, 3} - 4 - 5, and 1 - 2.
 DIAMOND = Adjacency(np.array([[0, 1], [0, 2], [0, 3], [1, 4], [2, 4], [3, 4], [4, 5], [1, 2]]), 6)
 
@@ -165,27 +156,6 @@ def test_equals_brute_force(seed, n, density, hops):
     assert all_simple_paths(adjacency, labels, target, cap=2) == expected[:2]
 
 
-def test_equals_networkx_lengths_on_400_pairs():
-    rng = np.random.default_rng(1)
-    n = 2000
-    hubs = rng.integers(0, 20, (1500, 1))  # a few nodes with very many neighbours, as in MetaQA
-    ends = np.concatenate([rng.integers(0, n, (4000, 2)), np.hstack([hubs, rng.integers(0, n, (1500, 1))])])
-    adjacency, graph = Adjacency(ends, n), nx.Graph()
-    graph.add_edges_from(e for e in ends.tolist() if e[0] != e[1])
-    graph.add_nodes_from(range(n))
-    compared = 0
-    for anchor in rng.choice(n, 40, replace=False).tolist():
-        near = grow(adjacency, [anchor], 4)
-        targets = rng.choice(near.nodes[near.nodes != anchor], 10).tolist() if len(near) > 1 else []
-        for target in targets:
-            paths = k_shortest_paths(adjacency, near.labels(anchor), target, 3)
-            peer = (len(p) - 1 for p in nx.shortest_simple_paths(graph, anchor, target))
-            assert [len(p) - 1 for p in paths] == [d for d in islice(peer, 3) if d <= 4]
-            assert all(graph.has_edge(*e) for p in paths for e in pairwise(p))
-            compared += 1
-    assert compared >= 390  # a few anchors are alone
-
-
 def test_ties_are_ranked_by_score_then_by_ids():
     labels = label_anchor(DIAMOND, 0, 3)
     assert k_shortest_paths(DIAMOND, labels, 4, 4) == [(0, 1, 4), (0, 2, 4), (0, 3, 4), (0, 2, 1, 4)]
@@ -211,10 +181,6 @@ def test_no_path_to_the_anchor_itself_nor_outside_the_mask_nor_too_far():
     assert k_shortest_paths(DIAMOND, labels, 5, 3) == []
     assert k_shortest_paths(DIAMOND, labels, 4, 3) == [(0, 1, 4), (0, 3, 4)]
     assert k_shortest_paths(DIAMOND, labels, 4, 3, hops=1) == []
-    with pytest.raises(ValueError, match="hops=4: the labels serve up to 3"):
-        k_shortest_paths(DIAMOND, labels, 4, 3, hops=4)
-    with pytest.raises(ValueError, match="k=0"):
-        k_shortest_paths(DIAMOND, labels, 4, 0)
 
 
 def test_seed_pairs_both_ways_with_hub_and_cap():

@@ -41,7 +41,7 @@ def test_golden_walks_and_multipliers() -> None:
 
 def test_golden_evidence() -> None:
     graph, at, votes = golden()
-    assert graph.evidence([at["ALICE"]], votes, np.zeros(4)).toarray().tolist() == [[7, 5, 3, 3]]
+    assert graph.evidence([at["ALICE"]], votes, np.zeros(4)).tolist() == [[7, 5, 3, 3]]
     assert graph.passages([at["ALICE"]], votes, np.zeros(4)) == [[0, 1, 2]]
 
 
@@ -104,9 +104,9 @@ def test_a_node_with_many_passages_gives_the_nearest_half() -> None:
     rows = [Extraction(triples=(("a", "r", "b"),))] + [Extraction(("b",))] * 13
     graph = WalkGraph(Edges(fold(rows)))
     cosines = np.linspace(0, 1, 14)
-    found = graph.evidence([0], Votes.of([], [], (2, 1)), cosines).toarray()[0]
+    found = graph.evidence([0], Votes.of([], [], (2, 1)), cosines)[0]
     assert found.tolist() == [1] + [0] * 6 + [1] * 7
-    assert graph.evidence([1], Votes.of([], [], (2, 1)), cosines).toarray()[0].tolist() == [2] + [1] * 13, (
+    assert graph.evidence([1], Votes.of([], [], (2, 1)), cosines)[0].tolist() == [2] + [1] * 13, (
         "its own: all"
     )
     few = WalkGraph(Edges(fold(rows[:MANY])))
@@ -171,7 +171,7 @@ def test_evidence_equals_the_enumeration_of_walks(corpus, answers, voted, direct
     voted = [v for v in voted if v < size][: size // 2 + 1]
     votes = Votes.of([a for a in answers if a < count], voted, (count, size), directed)
     starts = list(range(count))
-    found = graph.evidence(starts, votes, np.zeros(len(rows))).toarray()
+    found = graph.evidence(starts, votes, np.zeros(len(rows)))
     for start in starts:
         walks = graph.walks(start)
         mine = [tuple(n for n in w if n >= 0) for w in zip(walks.middle.tolist(), walks.end.tolist(), strict=True)]

@@ -1,25 +1,20 @@
-"""Communities and reports as artefacts: equal to a rebuild, reused where nothing changed, flagged where asked."""
+"""Communities and reports as artefacts: equal to a rebuild, reused where nothing changed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from gnnrag.config import CommunityConfig, RoleConfig
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
-from gnnrag.index.reports import Report, dirty_ratio
-from gnnrag.retrievers.graphrag.reports import ReportView
 from gnnrag.roles.writers.base import ReportDraft
 from gnnrag.roles.writers.report import OfflineReport
 from gnnrag.types import Passage
-from tests.helpers.indexes import HASH, artefacts, build
+from tests.helpers.indexes import HASH, build
 from tests.helpers.shared_data import two_wiki_passages as two_wiki_passages
 
 STAGES = ["communities", "reports"]
@@ -34,7 +29,6 @@ def passage(number: int, person: int, town: int) -> Passage:
 
 
 CORPUS = [passage(i, i, i // 3) for i in range(36)]
-FLAG = replace(HASH, communities=CommunityConfig(reports="flag", max_cluster_size=6))
 REBUILD = replace(HASH, communities=CommunityConfig(max_cluster_size=6))
 
 
@@ -48,46 +42,14 @@ def test_what_lies_in_the_folder_is_what_was_built(tmp_path: Path) -> None:
     communities, reports = index.read("communities"), index.read("reports")
     assert len(communities) == len(reports) == info(tmp_path / "i", "communities")["communities"] > 5
     assert info(tmp_path / "i") == {
-        "reports": len(reports), "made": len(reports), "reused": 0, "stale": 0,
+        "reports": len(reports), "made": len(reports), "reused": 0,
         "sentences": len(reports.matrix), "computed": len(reports.matrix),
     }  # fmt: skip
     for i, report in enumerate(reports.items):
         assert report.draft.title and report.draft.summary and 0 <= report.draft.rating <= 10
-        assert len(report.names) == len(communities.members[i]) and not report.stale
         assert bool(len(reports.sentences[i])) == (communities.levels[i] <= 2)
         assert np.linalg.norm(reports.vectors[i]) == pytest.approx(float(communities.levels[i] <= 2), abs=1e-5)
     assert build(tmp_path / "i", CORPUS, REBUILD, names=STAGES) == []
-
-
-STEP = st.tuples(st.sampled_from(["add", "remove", "edit"]), st.integers(0, 11), st.integers(0, 29))
-
-
-QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-CHANGES = given(steps=st.lists(STEP, min_size=1, max_size=5), profile=st.sampled_from(["fixed", "fixed", "released"]))
-
-
-@pytest.mark.slow
-@settings(QUICK, max_examples=4)
-@CHANGES
-def test_changing_equals_building_the_changed_corpus(steps: list[tuple[str, int, int]], profile: str) -> None:
-    check(steps, profile)
-
-
-def check(steps: list[tuple[str, int, int]], profile: str) -> None:
-    config = replace(HASH, communities=CommunityConfig(profile=profile, max_cluster_size=4, report_tokens=120))
-    with TemporaryDirectory() as folder:
-        root, corpus = Path(folder) / "i", {p.id: p for p in CORPUS[:8]}
-        build(root, list(corpus.values()), config, names=STAGES)
-        for kind, number, value in steps:
-            if kind == "remove" and f"p{number}" in corpus and len(corpus) > 1:
-                del corpus[f"p{number}"]
-                update_index(root, remove=[f"p{number}"])
-            elif kind != "remove":
-                new = passage(number, value, value // 2)
-                corpus[new.id] = new
-                update_index(root, add=[new])
-        build(Path(folder) / "new", list(corpus.values()), config, names=STAGES)
-        assert artefacts(root) == artefacts(Path(folder) / "new")
 
 
 def test_a_small_change_rewrites_few_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,54 +70,6 @@ def test_a_small_change_rewrites_few_reports(tmp_path: Path, monkeypatch: pytest
     assert found["made"] == len(written) == sum(r.key not in old for r in after.items) > 0
     assert found["reused"] / found["reports"] > 0.8
     assert found["computed"] < found["sentences"] / 2, "vectors of known sentences are kept"
-
-
-def test_flagged_reports_stand_in_until_a_rebuild(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "i"
-    build(root, CORPUS, FLAG, names=STAGES)
-    changed = [replace(p, text=p.text.replace("painter", "sculptor")) if p.id == "p3" else p for p in CORPUS]
-
-    def never(self: OfflineReport, task: object) -> ReportDraft:
-        raise AssertionError("no report may be written")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(OfflineReport, "write", never)
-        update_index(root, add=[changed[3]])
-    stale = [r for r in Index(root).read("reports").items if r.stale]
-    assert stale and info(root)["stale"] == len(stale) and info(root)["made"] == 0
-    assert all(0 < r.dirty_ratio < 1 for r in stale)
-    with monkeypatch.context() as patch:  # undoing the change makes the old reports true again
-        patch.setattr(OfflineReport, "write", never)
-        update_index(root, add=[CORPUS[3]])
-        assert info(root)["stale"] == 0
-        update_index(root, add=[changed[3]])
-    build(root, changed, REBUILD, names=STAGES)
-    assert info(root)["stale"] == 0 and info(root)["made"] == len({r.key for r in stale})
-    build(tmp_path / "new", changed, REBUILD, names=STAGES)
-    assert artefacts(root) == artefacts(tmp_path / "new")
-
-
-def test_out_of_date_reports_say_so(tmp_path: Path) -> None:
-    strict = replace(FLAG, communities=replace(FLAG.communities, stale_limit=0.0))
-    build(tmp_path / "i", CORPUS, strict, names=STAGES)
-    update_index(tmp_path / "i", add=[replace(CORPUS[3], text="Otto Brandt was born in Kalmar.")])
-    view = ReportView(Index(tmp_path / "i"))
-    old = [i for i in range(len(view.reports)) if view.is_out_of_date(i)]
-    current = [i for i in range(len(view.reports)) if i not in old]
-    assert old and current and view.hit(old[0]).text == view.text(old[0])
-    assert view.text(old[0]).startswith("(out of date: ")
-    assert (view.branch("x", old), view.branch("x", current)) == ("x_stale", "x")
-
-
-def test_dirty_ratio() -> None:
-    def hashes(*values: int) -> np.ndarray:
-        return np.array(values, dtype=np.uint64)
-
-    report = Report("k", ReportDraft("t", "s"), 0.0, hashes(1, 2, 3, 4), hashes(10, 20, 30, 40))
-    assert dirty_ratio(report, hashes(1, 2, 3, 4), hashes(10, 20, 30, 40)) == 0
-    assert dirty_ratio(report, hashes(1, 2, 3, 4), hashes(10, 20, 30, 41)) == 0.25
-    assert dirty_ratio(report, hashes(4, 3, 2, 5), hashes(40, 30, 20, 50)) == pytest.approx(0.4), "1 gone, 1 new, of 5"
-    assert dirty_ratio(report, hashes(), hashes()) == 1
 
 
 def test_a_change_of_writer_rewrites_all(tmp_path: Path) -> None:

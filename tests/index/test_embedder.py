@@ -46,16 +46,13 @@ class Letters(SentenceEmbedder):
         self.shapes, self.encoded = [], []
         super().__init__(EmbedderConfig(model="no/model", backend="torch", batch_size=batch_size))
 
-    def _load(self):
-        self._query_prompt = "q: "
-        self._tokenise = self.tokenise
-        self._forward = self.forward
+    query_prefix, _pad = "q: ", 0
 
-    def tokenise(self, texts):
+    def _tokenise(self, texts):
         self.encoded += texts
         return [[1, *(ord(c) % 50 + 2 for c in t[:60])] for t in texts]
 
-    def forward(self, tokens, mask):
+    def _forward(self, tokens, mask):
         self.shapes.append(tokens.shape)
         assert (mask.sum(1) > 0).all()
         return np.stack([np.bincount(row[m > 0], minlength=64) for row, m in zip(tokens, mask, strict=True)]).astype(
@@ -71,7 +68,7 @@ class TestBatching:
         rows = letters.encode(self.TEXTS)
         alone = np.concatenate([Letters().encode([t]) for t in self.TEXTS])
         assert (rows == alone).all()
-        assert {size for size, _ in letters.shapes} == {4}
+        assert max(size for size, _ in letters.shapes) == 4
         assert {length for _, length in letters.shapes} == {16, 32, 48, 64}
         assert len(letters.shapes) == 5  # six short ones take two passes
         assert Letters().encode(["ab"])[0].sum() == 3, "the pad token is masked"
@@ -91,13 +88,13 @@ class TestBatching:
             return SentenceEmbedder(EmbedderConfig(**{"model": "no/model", "backend": "torch", **settings})).identity
 
         base = identity()
-        assert identity(device="cpu") == base
-        others = {identity(model="no/other"), identity(backend="openvino"), identity(batch_size=16)}
+        assert identity(device="cpu") == identity(batch_size=16) == base
+        others = {identity(model="no/other"), identity(backend="openvino")}
         others |= {identity(backend="openvino", precision="bf16"), identity(precision="bf16")}
-        assert len(others | {base}) == 6
+        assert len(others | {base}) == 5
 
     def test_a_gpu_is_used_where_there_is_one(self, monkeypatch):
-        monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+        monkeypatch.setattr(module, "find_spec", lambda name: object())
         for found, wanted in ((True, "torch"), (False, "openvino")):
             monkeypatch.setattr(module, "has_gpu", lambda found=found: found)
             assert SentenceEmbedder(EmbedderConfig(model="no/model")).backend == wanted

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -107,27 +106,3 @@ class TestEntityGraph:
         settings = replace(HASH, graph=replace(HASH.graph, synonym_threshold=0.9))
         assert build(root, [*CORPUS, new], settings, names=["entity_graph"]) == ["entity_graph"]
         assert seen == []
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("norm", ["hipporag", "unicode"])
-    def test_random_changes_equal_a_rebuild(self, tmp_path, norm):
-        rng = np.random.default_rng(5)
-        settings = replace(HASH, graph=replace(HASH.graph, norm=norm, synonym_threshold=0.5, synonym_max=2))
-        names = ["Ada Lovelace", "Lord Byron", "Byron", "Missolonghi", "Greece", "Old Greece", "Ada", "北京", "London"]
-
-        def passage(i):
-            some = rng.choice(names, 4)
-            return Passage(f"q{i}", str(some[0]), f"{some[1]} met {some[2]}. Then {some[3]} left.")
-
-        root, corpus = tmp_path / "i", {p.id: p for p in (passage(i) for i in range(8))}
-        build(root, list(corpus.values()), settings, names=["entity_graph"])
-        for _ in range(6):
-            gone = [str(i) for i in rng.choice(list(corpus), 2, replace=False)]
-            fresh = [p for p in (passage(int(i)) for i in rng.choice(12, 3, replace=False)) if p.id not in gone]
-            update_index(root, add=fresh, remove=gone)
-            corpus = {i: p for i, p in corpus.items() if i not in gone} | {p.id: p for p in fresh if p.id in corpus}
-            corpus |= {p.id: p for p in fresh}
-            build(tmp_path / "fresh", list(corpus.values()), settings, names=["entity_graph"])
-            assert artefacts(root) == artefacts(tmp_path / "fresh")
-            shutil.rmtree(tmp_path / "fresh")
-

@@ -12,7 +12,7 @@ from gnnrag.index.index import Index
 from gnnrag.index_config import IndexConfig, RoleConfig, TreeConfig
 from gnnrag.roles.writers.report import OfflineSummary
 from gnnrag.types import Passage
-from tests.helpers.indexes import CORPUS, HASH, artefacts, build
+from tests.helpers.indexes import CORPUS, HASH, build
 
 WORDS = ["river", "mill", "bridge", "poet", "castle", "ship", "bread", "engine", "comet", "island", "clock"]
 
@@ -69,15 +69,6 @@ class TestTree:
 
 
 class TestChanges:
-    @pytest.mark.slow
-    @pytest.mark.parametrize("cluster", ["anchors", "gmm", "kmeans"])
-    def test_a_change_equals_a_rebuild(self, tmp_path, cluster):
-        settings_ = config(cluster=cluster, covariance="diag")
-        build(tmp_path / "i", MANY, settings_, names=["tree"])
-        update_index(tmp_path / "i", add=[passage(3, 1), passage(70)], remove=["q9"])
-        build(tmp_path / "fresh", Index(tmp_path / "i").passages, settings_, names=["tree"])
-        assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
-
     def test_only_what_changed_is_written_and_embedded(self, tmp_path, monkeypatch):
         build(tmp_path, [passage(i) for i in range(300)], names=["tree"])
         total = counts(tmp_path)["written"]

@@ -14,11 +14,10 @@ import pytest
 
 from gnnrag import Index
 from gnnrag.cli import app
-from gnnrag.datasets.base import Dataset, load_dataset
-from gnnrag.errors import DataError
-from gnnrag.interchange import beir, graph, trec
+from gnnrag.datasets.base import load_dataset
+from gnnrag.interchange import to_networkx, write_graphml, write_trec
 from gnnrag.metrics.retrieval import ndcg_at
-from gnnrag.types import Passage, Prediction, Question
+from gnnrag.types import Prediction, Question
 from tests.helpers.indexes import REPOSITORY
 
 SETTINGS = {"index.embedder.model": "hash", "index.text.language": "blank:en"}
@@ -38,11 +37,11 @@ def test_ndcg_by_hand() -> None:
 
 def test_a_run_keeps_its_order_whatever_its_ids(tmp_path: Path) -> None:
     ir = pytest.importorskip("ir_measures")
-    trec.write_run(tmp_path / "run", [predicted("q 1", (*ODD, "x")), predicted("q2", ("x",), "failed")], "a tag")
-    trec.write_qrels(tmp_path / "qrels", [Question("q 1", "?", gold=("100%", "x")), Question("q2", "?")])
-    rows = sorted(ir.read_trec_run(str(tmp_path / "run")), key=lambda row: -row.score)
+    predictions = [predicted("q 1", (*ODD, "x")), predicted("q2", ("x",), "failed")]
+    write_trec(tmp_path, predictions, [Question("q 1", "?", gold=("100%", "x")), Question("q2", "?")], "a tag")
+    rows = sorted(ir.read_trec_run(str(tmp_path / "run.trec")), key=lambda row: -row.score)
     assert [unquote(row.doc_id) for row in rows] == list(ODD) and {row.query_id for row in rows} == {"q%201"}
-    assert {(q.query_id, unquote(q.doc_id), q.relevance) for q in ir.read_trec_qrels(str(tmp_path / "qrels"))} == {
+    assert {(q.query_id, unquote(q.doc_id), q.relevance) for q in ir.read_trec_qrels(str(tmp_path / "qrels.trec"))} == {
         ("q%201", "100%", 1), ("q%201", "x", 1),
     }  # fmt: skip
 
@@ -75,39 +74,18 @@ def test_ir_measures_agrees_on_the_sample(tmp_path: Path, capsys: pytest.Capture
         export([*place, "index.text.language=blank:en", "data.limit=20", *how], tmp_path, capsys)
 
 
-def test_a_beir_folder_goes_out_and_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_beir_folder(tmp_path: Path) -> None:
     sample = REPOSITORY / "data/sample"
-    assert app.run(["exchange", "to-beir", str(sample), str(tmp_path / "beir")]) == 0
-    assert (
-        app.run(["exchange", "from-beir", str(tmp_path / "beir"), str(tmp_path / "back"), "--split=dev"])
-        == 0
-    )
-    before, after = load_dataset(sample), load_dataset(tmp_path / "back")
-    assert before.passages == after.passages
-    judged = {q.id: q for q in before.questions if q.gold}
-    assert {q.id: (q.text, q.answers, set(q.gold)) for q in after.questions} == {
-        id_: (q.text, q.answers, set(q.gold)) for id_, q in judged.items()
-    }
-    assert (tmp_path / "beir/qrels/dev.tsv").read_text().startswith("query-id\tcorpus-id\tscore\n")
-
-
-@pytest.mark.parametrize(
-    "file, content, message",
-    [
-        ("qrels/test.tsv", "q\td\tx\n", "whole score"),
-        ("qrels/test.tsv", "q\tnone\t1\n", "'none' is not in the corpus"),
-        ("qrels/test.tsv", "z\td\t1\n", "no query 'z'"),
-        ("corpus.jsonl", '{"_id": "d"}\n', "text"),
-        ("queries.jsonl", '{"_id": "q", "text": "?", "metadata": {"answers": "x"}}\n', "metadata.answers"),
-    ],
-)
-def test_a_damaged_beir_folder(tmp_path: Path, file: str, content: str, message: str) -> None:
-    data = Dataset("d", (Passage("d", "", "x"),), (Question("q", "?", gold=("d",)),))
-    beir.write_beir(data, tmp_path)
-    assert beir.read_beir(tmp_path).questions[0].gold == ("d",)
-    (tmp_path / file).write_text(content)
-    with pytest.raises(DataError, match=message):
-        beir.read_beir(tmp_path)
+    assert app.run(["exchange", "beir", str(sample), str(tmp_path / "beir")]) == 0
+    data = load_dataset(sample)
+    corpus = [json.loads(line) for line in (tmp_path / "beir/corpus.jsonl").open()]
+    assert corpus[0] == {"_id": data.passages[0].id, "title": data.passages[0].title, "text": data.passages[0].text}
+    assert len(corpus) == len(data.passages)
+    head, *rows = (tmp_path / "beir/qrels/dev.tsv").read_text().splitlines()
+    assert head == "query-id\tcorpus-id\tscore"
+    assert rows == [f"{q.id}\t{gold}\t1" for q in data.questions for gold in q.gold]
+    queries = [json.loads(line) for line in (tmp_path / "beir/queries.jsonl").open()]
+    assert {q["_id"]: q["metadata"]["answers"] for q in queries} == {q.id: list(q.answers) for q in data.questions}
 
 
 @pytest.fixture
@@ -120,23 +98,16 @@ def index(tmp_path: Path) -> Iterator[Index]:
         yield built
 
 
-def test_the_graph_in_networkx_graphml_and_pyg(index: Index, tmp_path: Path) -> None:
+def test_the_graph_in_networkx_and_graphml(index: Index, tmp_path: Path) -> None:
     from gnnrag.index.index import Index as Stored
 
     stored = Stored(index.path)
-    made = graph.to_networkx(stored)
+    made = to_networkx(stored)
     assert "Andrei Tarkovsky" in made and made.number_of_edges() == stored.knowledge.num_relations > 0
-    graph.write_graphml(stored, tmp_path / "graph.graphml")
+    write_graphml(tmp_path / "graph.graphml", stored)
     read = nx.read_graphml(tmp_path / "graph.graphml", force_multigraph=True)
     assert set(read.nodes) == set(made.nodes) and read.number_of_edges() == made.number_of_edges()
     assert read.nodes["Andrei Tarkovsky"] == made.nodes["Andrei Tarkovsky"]
-    data = graph.to_hetero(stored)
-    data.validate()
-    assert data["entity"].num_nodes == stored.knowledge.num_entities and data["passage"].x.shape[0] == len(index)
-    head, tail = data["entity", "relates", "entity"].edge_index[:, 0].tolist()
-    assert made.has_edge(data["entity"].name[head], data["entity"].name[tail])
-    entity, passage = data["entity", "in", "passage"].edge_index[:, 0].tolist()
-    assert data["passage"].id[passage] in made.nodes[data["entity"].name[entity]]["passages"].splitlines()
 
 
 def test_langchain_finds_the_same_passages(index: Index) -> None:

@@ -52,7 +52,7 @@ def test_win_rates_come_out_exactly(runs: tuple[Path, Path]) -> None:
         assert position["first_wins"] == 0.5 and position["interval"] == interval(0, 0, 20)
         assert position["consistency"] == 1.0
     assert report["judge/win_rate"] == 0.6 and report["spent"]["calls"] == 40
-    assert report["by_type"]["a"]["overall"] == 0.6 and report["path"] == str(runs[1] / "judgements" / "pairwise")
+    assert report["path"] == str(runs[1] / "judgements" / "pairwise")
 
 
 def biased(request: Request) -> str:

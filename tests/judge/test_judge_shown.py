@@ -43,7 +43,7 @@ def test_a_run_as_a_judge_sees_it(tmp_path: Path) -> None:
     short, full = read_run(run, "answer"), read_run(run, "full")
     assert dict(short.answers) == {"q0": "gold 0", "q1": "x", "q2": "", "q3": ""} and not short.without_reasoning
     assert full.answers["q0"] == "Read in [1].\ngold 0" and full.answers["q1"] == "x"
-    assert (full.without_reasoning, full.failed, full.models, full.name) == ({"q1"}, {"q2"}, {"m"}, "a")
+    assert (full.without_reasoning, full.models, full.name) == ({"q1"}, {"m"}, "a")
     (run / "traces.jsonl").unlink()
     with pytest.raises(GnnragError, match="judged=answer"):
         read_run(run, "full")

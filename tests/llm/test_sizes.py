@@ -7,7 +7,7 @@ import pytest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.llm.base import wants_small
 from gnnrag.parts import build
-from gnnrag.roles.prompting import PromptedConfig, Prompter
+from gnnrag.roles.prompting import Prompter
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,6 @@ def test_a_role_asks_in_the_variant_of_its_model() -> None:
         EvaluateConfig, None, ["llm.model=SmolLM2-135M", "llm.base_url=http://127.0.0.1:9/v1"]
     ).llm.settings
     backend = build("llm", settings)
-    assert Prompter("verifier", backend, PromptedConfig()).prompt.name == "verifier:small"
-    assert Prompter("verifier", backend, PromptedConfig(prompt="verifier")).prompt.name == "verifier", "as it was told"
-    assert Prompter("search", backend, PromptedConfig(), "agent_search_r1", raw=True).prompt.name == "agent_search_r1"
+    assert Prompter("verifier", backend, "verifier").prompt.name == "verifier:small"
+    assert Prompter("verifier", backend, "verifier", prompt="verifier").prompt.name == "verifier", "as it was told"
+    assert Prompter("search", backend, "agent_search_r1", raw=True).prompt.name == "agent_search_r1"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gnnrag.methods.baselines import R1Searcher, ReAct, SearchR1
 from gnnrag.parts import ready
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.agent import OfflineAgent, OracleAgent
 from gnnrag.roles.base import NextMove
 from gnnrag.types import GoldHop, Question
-from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL, Scripted, ToyIndex, ToyRetriever, answer_all, answer_one, small_index
 
 TABLE = {"s1": {"a": 0.9, "b": 0.5, "z": 0.0}, "s2": {"c": 1.0, "a": 0.2, "z": 0.0}}
@@ -23,7 +24,7 @@ def run(cls, *moves, **settings):
     return prediction, session, roles["agent"].tasks, asked.asked
 
 
-@each("cls", [ReAct, SearchR1, R1Searcher])
+@pytest.mark.parametrize("cls", [ReAct, SearchR1, R1Searcher])
 def test_searches_until_it_finishes_and_never_asks_the_question_itself(cls):
     prediction, _, tasks, asked = run(cls, SEARCH[0], SEARCH[1], FINISH)
     assert asked == ["s1", "s2"] and len(tasks) == 3 and prediction.answer == "Oslo"
@@ -64,7 +65,7 @@ def test_lookup_steps_through_the_sentences_of_the_last_search():
     assert tasks[-1].turns[0].note == "nothing to look up in"
 
 
-@each("settings, answer", [({}, "nothing"), ({"finish_fallback": "none"}, "")])
+@pytest.mark.parametrize(("settings", "answer"), [({}, "nothing"), ({"finish_fallback": "none"}, "")])
 def test_an_agent_without_an_answer(settings, answer):
     prediction, session, _, _ = run(SearchR1, NextMove("finish"), **settings)
     assert prediction.answer == answer and session.by_role["agent"]["no_answer"] == 1

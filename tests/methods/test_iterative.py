@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.baselines import IRGS, GCoT, IRCoT, ToG, cut
 from gnnrag.parts import ready
@@ -12,7 +14,6 @@ from gnnrag.roles.base import ReasonTask, Step
 from gnnrag.roles.reasoner import OfflineReasoner, OracleReasoner, PromptedReasoner
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
-from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL, Scripted, ToyIndex, ToyRetriever, answer_one, broken, small_index
 
 TABLE = {
@@ -35,8 +36,8 @@ def run(cls, *steps, reader=None, retriever=None, **settings):
     return prediction, session, roles["reasoner"].tasks, asked
 
 
-@each("cls", [IRCoT, GCoT, ToG, IRGS])
-@each("rounds", [0, 1, 2, 3])
+@pytest.mark.parametrize("cls", [IRCoT, GCoT, ToG, IRGS])
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
 def test_r_rounds_are_r_steps_and_r_plus_one_retrievals(cls, rounds):
     prediction, session, tasks, asked = run(cls, rounds=rounds)
     assert session.counts["retriever_calls"] == rounds + 1 == len(asked.asked)
@@ -45,7 +46,7 @@ def test_r_rounds_are_r_steps_and_r_plus_one_retrievals(cls, rounds):
     assert asked.asked == expected
 
 
-@each("cls", [IRCoT, GCoT, ToG])
+@pytest.mark.parametrize("cls", [IRCoT, GCoT, ToG])
 def test_a_last_step_ends_the_loop_before_it_is_searched_for(cls):
     _, _, tasks, asked = run(cls, Step("So the answer is: yes", "x", True, "yes"), rounds=3)
     assert asked.asked == ["Q"] and len(tasks) == 1
@@ -56,7 +57,7 @@ def test_irgs_has_no_stop_rule():
     assert asked.asked == ["Q", "Q s1", "Q s2"]
 
 
-@each("step", [Step(), Step("said", None), Step("said", "  ")])
+@pytest.mark.parametrize("step", [Step(), Step("said", None), Step("said", "  ")])
 def test_a_step_without_a_query_ends_the_loop(step):
     _, _, _, asked = run(IRCoT, step, rounds=3)
     assert asked.asked == ["Q"]
@@ -68,8 +69,8 @@ def test_steps_see_the_pool_and_the_earlier_steps():
     assert [tuple(p.id for p in t.passages) for t in tasks] == [("a", "b"), ("a", "c")]
 
 
-@each(
-    "merge, ranking",
+@pytest.mark.parametrize(
+    ("merge", "ranking"),
     [("max", ["a", "c", "b", "z"]), ("append", ["a", "b", "z", "c"]), ("replace", ["c", "a", "z"])],
 )
 def test_merges(merge, ranking):

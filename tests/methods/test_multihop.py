@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.baselines import MultiHop
@@ -12,7 +14,6 @@ from gnnrag.roles.base import Thoughts
 from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.session import Session
 from gnnrag.types import Prediction
-from tests.helpers.each import each
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles
 
 TABLE = {
@@ -33,7 +34,7 @@ def run(thoughts: Any = STEPS, **settings: Any) -> tuple[Prediction, Session, li
     return prediction, session, retriever.asked, roles
 
 
-@each("rounds", [0, 1, 2, 3])
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
 def test_call_counts(rounds: int) -> None:
     prediction, _, asked, _ = run(max_rounds=rounds)
     assert asked == ["Q", "f1", "f2", "f3"][: rounds + 1] and prediction.rounds == rounds
@@ -48,7 +49,7 @@ def test_it_stops_when_nothing_is_missing() -> None:
     assert set(prediction.ranking) == set("abcz")
 
 
-@each("thoughts", [Thoughts(), Thoughts("Q"), Thoughts(flags=("thought_failed",))])
+@pytest.mark.parametrize("thoughts", [Thoughts(), Thoughts("Q"), Thoughts(flags=("thought_failed",))])
 def test_it_stops_when_nothing_new_comes_to_mind(thoughts: Thoughts) -> None:
     prediction, _, asked, _ = run([thoughts])
     assert asked == ["Q"] and prediction.error is None and prediction.rounds == 0

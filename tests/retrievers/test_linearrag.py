@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.index.index import Index
 from gnnrag.parts import ready
 from gnnrag.retrievers.linearrag import Bridging, LinearRAGRetriever, RelationFreeGraph, neighbours

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.index.index import Index

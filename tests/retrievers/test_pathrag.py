@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import above
 from gnnrag.parts import ready

@@ -72,16 +72,6 @@ def test_trained_agents_continue_their_own_text_raw() -> None:
     assert move("search_r1", "no tags").result.move == "invalid", "the example of the prompt is never the answer"
 
 
-def test_react_is_told_valid_actions_the_end_of_searching_and_numbers_observations() -> None:
-    turn = Turn("Action: Buy[milk]", "invalid", note="invalid")
-    assert "Search[query], Lookup[string] and Finish[answer]" in render_turn(turn, 2, "react")
-    assert "Lookup" not in render_turn(turn, 2, "search_r1")
-    lookup = Turn("Action: Lookup[y]", "lookup", "y", note="(Result 1 / 1) z")
-    asked = move("react", "Action: Finish[a]", (Turn("Action: Search[x]", "search", "x"), lookup), may_search=False)
-    for part in ("Observation 1: no results", "Observation 2: (Result 1 / 1) z", "No searches are left"):
-        assert part in asked.requests[0].text
-
-
 FIRST, SECOND = "Night Harbour director", "Where was Vera Lindqvist born?"
 LATE = (FIRST, ("p7", "p0"))  # shown, but not first
 

@@ -10,14 +10,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.datasets.base import load_passages
 from gnnrag.index.index import Index
 from gnnrag.judge.answers import plain_text, shortened
 from gnnrag.judge.tasks import parse_score
@@ -34,19 +31,18 @@ from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.chain import parse_chain
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.parsing import clean_line, is_loop, is_refusal, json_objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
-from gnnrag.roles.reader import parse_hipporag, parse_robust
+from gnnrag.roles.prompting import MalformedError, Prompter
+from gnnrag.roles.reader import parse_hipporag
 from gnnrag.roles.reasoner import parse_thought
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection, parse_yes_no
 from gnnrag.roles.writers.records import split_records
 from gnnrag.roles.writers.report import parse_summary
 from gnnrag.roles.writers.triples import LightRAGTriples
-from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.sentences import MAX_SENTENCE, beginning, pieces, split_sentences
-from gnnrag.types import Passage, Prediction, Question
+from gnnrag.types import Passage, Question
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "json_objects": lambda text: list(json_objects(text)),
@@ -62,7 +58,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "evidence": lambda text: parse_evidence(text, ["a b c", "d e f"], 2),
     "hyper_query": parse_hyper_query,
     "hipporag": parse_hipporag,
-    "reader": parse_robust,
     "thought": parse_thought,
     "verdict": parse_verdict,
     "cited": cited_numbers,
@@ -121,7 +116,7 @@ CHOKES = [("9" * 5000, number_of), ("9" * 400, number_of), ("x", depth_of), ("x"
 @pytest.mark.parametrize("reply, parse", CHOKES)
 def test_what_a_parser_chokes_on_is_a_malformed_reply(reply: str, parse: Callable[[str], Any]) -> None:
     session = Session("q")
-    prompter = Prompter("reader", ScriptedBackend.of((".", reply)), PromptedConfig(), "reader")
+    prompter = Prompter("reader", ScriptedBackend.of((".", reply)), "reader")
     outcome = asyncio.run(prompter.ask(session, {"question": "Who?", "context": "A."}, parse))
     assert outcome.value is None and outcome.failure == "parse_failure"
     assert session.by_role["reader"]["parse_failure"] == 2
@@ -129,42 +124,12 @@ def test_what_a_parser_chokes_on_is_a_malformed_reply(reply: str, parse: Callabl
 
 
 # --------------------------------------------------------------------------------------- questions and passages
-SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 LENGTH = 44_000
 WORDS = ("word ", "Word ", '"A b" ', "A", "A. ", "? ", "a, ", "1 ", " ", "and ", "U.S. ", "who is the ", "A's ")
-METHODS = {
-    "bdtr": ("method=bdtr",),
-    "lightrag": ("method=single", "retriever=lightrag"),
-    "mgranrag": ("method=mgranrag",),
-    "graphsearch": ("method=graphsearch", "retriever=lightrag"),
-}
 
 
 def long(atom: str, length: int = LENGTH) -> str:
     return f"Who is {atom * (length // len(atom))}?"
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("index")
-
-
-def pipeline(root: Path, *settings: str) -> Pipeline:
-    given = [*settings, "roles=offline", f"index.root={root}", f"data.path={SAMPLE}", "index.embedder.model=hash"]
-    config = load_config(EvaluateConfig, None, given)
-    data = load_passages(SAMPLE)
-    return Pipeline(config, open_index(config, data.name, data.passages))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", METHODS)
-def test_a_long_question_blocks_nobody(name: str, root: Path) -> None:
-    found: list[Prediction] = []
-    questions = [Question(str(number), long(atom)) for number, atom in enumerate(WORDS)]
-    asked = pipeline(root, *METHODS[name])
-    asyncio.run(asked.run(questions, lambda prediction, session: found.append(prediction)))
-    assert len(found) == len(WORDS) and not [p.error for p in found if p.error]
 
 
 def analyse(index: Index, atom: str, length: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.parts import ready
 from gnnrag.roles.base import Chain, VerifierTask
@@ -101,24 +101,11 @@ def test_a_wide_beam_finds_every_set_once_with_its_best_order() -> None:
     assert all(abs(score - of_set(model, made, chain)) < 1e-5 for chain, score in found)
 
 
-@pytest.mark.parametrize("beam, length, expected", [(1, 3, 3), (2, 5, 5), (3, 9, 6)])
-def test_chains_have_the_length_that_is_asked_and_no_passage_twice(beam: int, length: int, expected: int) -> None:
-    found = search(scorer(), reading(), beam, length)
-    assert 1 <= len(found) <= beam
-    assert all(len(set(chain)) == expected and list(chain) == sorted(chain) for chain, _ in found)
-
-
 def test_without_conditions_the_pointwise_best_are_taken() -> None:
     model, made = scorer(conditional=False), reading()
     values = model(torch.from_numpy(made.static)).detach().numpy()
     assert made.static.shape == (6, len(STATIC))
     assert search(model, made, 1, 3)[0][0] == tuple(sorted(np.argsort(-values)[:3].tolist()))
-
-
-@pytest.mark.parametrize("settings", [{"hidden": 0}, {"beam": 0}, {"length": 0}, {"dropout": 1.0}])
-def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"network.{next(iter(settings))}"):
-        ChainScorer(ChainConfig(**settings))
 
 
 # ----------------------------------------------------------------------------------------------------------- the role
@@ -152,11 +139,6 @@ def test_a_chain_is_selected_whatever_else_is_in_flight(index: Index, folder: Pa
     order = [p.id for p in CORPUS]
     assert [len(found) for found in together] == [3, 3, 0] and list(together[0]) == sorted(together[0], key=order.index)
     assert len(ask(opened(index, folder, max_selected=4), tasks[0])[0]) == 4
-
-
-def test_its_fingerprint_tells_settings_apart(index: Index, folder: Path) -> None:
-    prints = [opened(index, folder, **o).fingerprint for o in ({}, {"max_selected": 4}, {"beam": 1}, {"beam": 2})]
-    assert prints[0] == prints[3] and len(set(prints)) == 3
 
 
 # ---------------------------------------------------------------------------------------- with the next-hop encoder
@@ -217,17 +199,3 @@ def test_other_vectors_go_without_unless_it_is_asked_for(index: Index, folder: P
     assert verifier.fingerprint == plain
     with pytest.raises(ArtefactError, match="queries are for vectors of"):
         opened(index, folder, next_hop=8.0)
-
-
-def test_a_damaged_checkpoint_is_refused(index: Index, folder: Path) -> None:
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-4])
-    with pytest.raises(ArtefactError, match="cut short"):
-        opened(index, folder)
-
-
-def test_a_record_with_settings_that_no_network_has_is_damaged(index: Index, folder: Path) -> None:
-    record = folder / "gnnrag.json"
-    record.write_text(record.read_text("utf-8").replace('"beam": 2', '"beam": 0'), "utf-8")
-    with pytest.raises(ArtefactError, match=r"network\.beam=0"):
-        opened(index, folder)

@@ -76,7 +76,6 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "verifier": (PromptedVerifier, VerifierTask(QUESTION, Chain("a - b - c"), PASSAGES)),
     "verifier pointwise": (lambda: PromptedVerifier(mode="pointwise"), VerifierTask(QUESTION, Chain("a"), PASSAGES)),
     "reader": (PromptedReader, ReaderTask(QUESTION, PASSAGES)),
-    "reader robust": (lambda: PromptedReader(parser="robust"), ReaderTask(QUESTION, PASSAGES)),
     "reader closed": (PromptedReader, ReaderTask(QUESTION, ())),
     "reader cited": (PromptedReader, ReaderTask(QUESTION, PASSAGES, style="long")),
     **{f"decomposer {form}": (PromptedDecomposer, DecomposeTask(QUESTION, 4, form)) for form in
@@ -105,7 +104,7 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "triples hyper": (HyperTriples, TriplesTask(FILM, gleaning=1)),
 }  # fmt: skip
 AGENTS = {name for name in ROLES if name.startswith("agent")}  # what is no move, they are told
-ANY_TEXT = {"chain", "reader", "reader closed", "reader robust", "reasoner ircot", "reasoner irgs", "reasoner gcot",
+ANY_TEXT = {"chain", "reader", "reader closed", "reasoner ircot", "reasoner irgs", "reasoner gcot",
             "report_reduce", "redirect", "rewriter", "summary", "thoughts separate"}  # fmt: skip
 
 

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.writers.base import Curated, CurateTask, Typed, TypesTask
+from gnnrag.roles.writers.base import Curated, CurateTask, TypesTask
 from gnnrag.roles.writers.entities import (
     OfflineCurator,
     OfflineTypes,
     PromptedCurator,
     PromptedTypes,
-    common,
-    read_partition,
     read_types,
 )
 from tests.helpers.roles import ask
@@ -45,19 +43,22 @@ def test_rules_group_variants_of_one_name(given: CurateTask, groups: Any) -> Non
     assert ask(OfflineCurator(), given).result == Curated(groups)
 
 
-def test_small_clusters_are_asked_about_once() -> None:
-    asked = ask(PromptedCurator(), task(*PLANS), '{"groups": [[3, 1], [2]]}')
-    assert asked.result == Curated(((PLANS[0], PLANS[2]), (PLANS[1],))) and len(asked.requests) == 1
-    assert "1. DEVELOPMENT PLAN\n2. PLANNING OFFICE\n3. DEVELOPMENT PLANS" in asked.shown()
+APART = Curated(tuple((name,) for name in PLANS), ("curator_failed",))
 
 
 @pytest.mark.parametrize(
-    "reply", ['{"groups": [[1, 2]]}', '{"groups": [[1, 2], [2, 3]]}', "all one", '{"groups": [[1, 2], [4]]}']
-)
-def test_what_is_no_partition_leaves_all_apart(reply: str) -> None:
+    "reply, curated, calls",
+    [
+        ('{"groups": [[3, 1], [2]]}', Curated(((PLANS[0], PLANS[2]), (PLANS[1],))), 1),
+        ("so: {'groups': [[1, '3'], 2]}", Curated(((PLANS[0], PLANS[2]), (PLANS[1],))), 1),
+        *((reply, APART, 2) for reply in  # these are no partitions
+          ('{"groups": [[1, 2]]}', '{"groups": [[1, 2], [2, 3]]}', "all one", '{"groups": [[1, 2], [4]]}')),
+    ],
+)  # fmt: skip
+def test_small_clusters_are_asked_about_once(reply: str, curated: Curated, calls: int) -> None:
     asked = ask(PromptedCurator(), task(*PLANS), reply)
-    assert asked.result == Curated(tuple((name,) for name in PLANS), ("curator_failed",))
-    assert asked.counts["parse_failure"] == 2
+    assert asked.result == curated and len(asked.requests) == calls
+    assert "1. DEVELOPMENT PLAN\n2. PLANNING OFFICE\n3. DEVELOPMENT PLANS" in asked.shown()
 
 
 def test_large_clusters_are_asked_about_twice_and_only_what_agrees_is_merged() -> None:
@@ -78,12 +79,6 @@ def test_large_clusters_are_asked_about_twice_and_only_what_agrees_is_merged() -
     assert orders[:2] == orders[2:], "the same cluster is asked about in the same orders"
 
 
-def test_partitions() -> None:
-    assert read_partition("so: {'groups': [[1, '2'], 3]}", 3) == {frozenset({0, 1}), frozenset({2})}
-    one, two = frozenset({frozenset({0, 1, 2})}), frozenset({frozenset({0, 1}), frozenset({2})})
-    assert common([one, two]) == two
-
-
 # ----------------------------------------------------------------------------------------------------------- types
 SCHEMA = (("person", "a human being"), ("place", "somewhere one can be"))
 
@@ -95,12 +90,6 @@ def entities(count: int) -> tuple[tuple[str, str, str], ...]:
 def typed(request: Any, kind: str = "person") -> str:
     numbers = re.findall(r"^(\d+)\. ", request.messages[-1].content.split("Entities:")[1], re.M)
     return json.dumps({"types": dict.fromkeys(numbers, kind)})
-
-
-def test_a_batch_is_one_call() -> None:
-    asked = ask(PromptedTypes(), TypesTask(entities(25), SCHEMA), typed)
-    assert asked.result == Typed(tuple((f"e{i}", "person") for i in range(25))) and len(asked.requests) == 1
-    assert "- place: somewhere one can be\n- unsure: " in asked.shown() and "25. Name 24: about 24" in asked.shown()
 
 
 def test_three_tries_then_halves_then_unsure() -> None:

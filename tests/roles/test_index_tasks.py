@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from gnnrag.common.files import read_journal
 from gnnrag.config import RoleConfig
 from gnnrag.errors import BudgetError, LLMError
+from gnnrag.io import read_journal
 from gnnrag.llm.base import ContentFilterError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.writers.base import TriplesTask

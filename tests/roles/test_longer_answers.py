@@ -12,7 +12,7 @@ import pytest
 
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.parts import ready
-from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
+from gnnrag.roles.base import Answer, Citation, ReaderTask
 from gnnrag.roles.citations import cited_answer, parse_cited
 from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.offline_reader.quoting import statements
@@ -79,13 +79,6 @@ def test_statements_are_whole_sentences_without_headings(text: str, expected: li
     assert [text for text in found if text not in ("You're not alone.",)] == expected
 
 
-def test_a_sentence_that_leans_says_so() -> None:
-    leans = {
-        each.text: each.leans for each in statements("Peat is cut by hand. It dries on the bank. It is wise to wait.")
-    }
-    assert leans == {"Peat is cut by hand.": False, "It dries on the bank.": True, "It is wise to wait.": False}
-
-
 # ---------------------------------------------------------------------------------------------------------- offline
 def read(question: str, style: str, passages: tuple[Passage, ...] = GUIDE, words: int = 120, **settings) -> Answer:
     async def ask() -> Answer:
@@ -119,13 +112,6 @@ def test_a_long_answer_is_of_several_passages_without_repetition_and_within_its_
     assert 0 < len(short.text.split()) < len(answer.text.split())
 
 
-def test_nothing_that_fits_is_said_to_be_nothing() -> None:
-    question = "Why do volcanoes erupt under ice?"
-    assert read(question, "long").text == "" == read(question, "long", passages=()).text
-    assert read(question, "long", min_fit=-1.0).text
-    assert read("How do ferries leave?", "sentence", max_passages=2).text == ""
-
-
 def test_short_answers_do_not_change() -> None:
     assert read("When was the harbour dredged?", "short") == Answer("1904", ("guide.txt#3",), 0.45, "span: date")
 
@@ -152,11 +138,6 @@ def test_sentences_cite_and_are_checked_against_what_they_cite() -> None:
     assert "one or two sentences" in prompted(reply((said[0], [2])), style="sentence").shown()
 
 
-def test_of_two_passages_only_the_one_that_says_it_bears_a_sentence_out() -> None:
-    (one,) = cited_answer([("Dried peat is burned as fuel in stoves.", (2, 1))], GUIDE).citations
-    assert one.supported and one.passages == ("guide.txt#2", "guide.txt#1") and one.borne_out_by == ("guide.txt#2",)
-
-
 def test_citations_of_passages_that_do_not_exist_are_dropped_and_counted() -> None:
     wrong = reply(("Dried peat is burned as fuel in stoves.", [2, 9]))
     asked = prompted(wrong)
@@ -164,10 +145,6 @@ def test_citations_of_passages_that_do_not_exist_are_dropped_and_counted() -> No
     assert asked.counts["parse_failure"] == asked.counts["calls"] == 2
     mended = prompted(wrong, reply(("Dried peat is burned as fuel in stoves.", [2])))
     assert mended.result.flags == () and mended.counts["out_of_range"] == 1
-
-
-def test_an_empty_list_abstains() -> None:
-    assert prompted(reply(), abstain=True).result == Answer("", flags=("abstained",))
 
 
 @pytest.mark.parametrize(
@@ -191,11 +168,3 @@ def test_a_passage_that_denies_a_sentence_or_lacks_its_number_does_not_bear_it_o
     }  # fmt: skip
     assert list(held.values()) == [True, False, True, False]
     assert not cited_answer([("Peat is not burned in towns.", ())], passages).citations[0].supported
-
-
-def test_marks_stand_before_the_stop() -> None:
-    assert [cited("It is.", (1,)), cited("It is", (1, 2)), cited("So!", (3,))] == [
-        "It is [1].",
-        "It is [1, 2]",
-        "So [3]!",
-    ]

@@ -22,7 +22,7 @@ from gnnrag.retrievers.hybrid import HybridRetriever
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, RowMaker, check_next_hop, encoder_folder
+from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, RowMaker, encoder_folder
 from gnnrag.roles.tuned.thoughts import TunedThoughts, VectorThoughts
 from gnnrag.run.loop import Loop
 from gnnrag.run.pipeline import check_fit
@@ -67,14 +67,6 @@ def test_a_trained_encoder_differs_but_for_the_first_hop(folder: Path, base: Pat
     assert np.allclose(np.linalg.norm(own, axis=1), 1, atol=1e-5)
 
 
-def test_no_query_depends_on_its_batch(folder: Path, base: Path, index: Index) -> None:
-    work = NextHop.open(index, str(folder), str(base))
-    asked = [(q, chain) for q in QUESTIONS for chain in ((), (1,), (0, 3), (2, 1, 0))]
-    together = work.vectors(asked)
-    for one, row in zip(asked, together, strict=True):
-        assert np.array_equal(work.vectors([one])[0], row)
-
-
 def test_the_newest_passage_keeps_half_of_the_room(base: Path) -> None:
     config = NextHopConfig(base=str(base), max_tokens=48, question_tokens=8, older_tokens=24)
     maker, long = RowMaker(config), "the road to Tromso " * 40
@@ -88,30 +80,6 @@ def test_an_index_of_other_vectors_is_refused(folder: Path, base: Path, tmp_path
     other = index_by(make_base(tmp_path / "other", seed=3), tmp_path / "index")
     with pytest.raises(ArtefactError, match="the encoder's queries are for vectors of"):
         NextHop.open(other, str(folder), str(base))
-
-
-def test_a_damaged_checkpoint_and_none_are_refused(base: Path, index: Index, tmp_path: Path) -> None:
-    folder = make_next_hop(tmp_path / "trained", base)
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-9])
-    with pytest.raises(ArtefactError, match="is cut short or was changed"):
-        NextHop.open(index, str(folder), str(base))
-    with pytest.raises(ConfigError, match=r"training/train_encoder\.py"):
-        NextHop.open(index, str(tmp_path / "nowhere"), str(base))
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"first": "last"}, "network.first='last': allowed are base, trained, mean"),
-        ({"store": "int3"}, "network.store='int3'"),
-        ({"rank": 0}, "network.rank=0: must be at least 1"),
-        ({"max_tokens": 70}, "network.max_tokens=70: must leave 16"),
-    ],
-)
-def test_settings_out_of_range_are_named(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        check_next_hop(NextHopConfig(**settings))
 
 
 # ------------------------------------------------------------------------------------------------- thoughts in vectors
@@ -179,15 +147,6 @@ def test_the_loop_tells_vectors_apart_and_the_trace_keeps_no_numbers(index: Inde
     assert session.counts["duplicate_query"] == 1
     assert session.events[0]["vector"] is True
     json.dumps(session.events)
-
-
-def test_a_retriever_that_cannot_search_by_vectors_says_so(index: Index) -> None:
-    class Deaf(DenseRetriever):
-        accepts_vectors = False
-
-    loop = Loop(ready(ClosedBook(), index=index, roles={}), Deaf(index), None, index.lookup)  # type: ignore[abstract, arg-type]
-    with pytest.raises(ConfigError, match="Deaf cannot search by a vector"):
-        asyncio.run(loop.search([Query("words", vector=tuple(index.passage_vectors[0].tolist()))], Session("q")))
 
 
 def test_that_is_found_before_an_index_is_built() -> None:

@@ -8,7 +8,7 @@ from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.offline_reader.comparing import birth_date, death_date, place, release_date
 from gnnrag.roles.offline_reader.question import expected_type, head_noun
-from gnnrag.roles.offline_reader.reader import OfflineReader, is_no_name
+from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.offline_reader.relations import find
 from gnnrag.roles.offline_reader.spans import clean, fold, name_spans, sentences, similarity
 from gnnrag.text.normalise import country_mentions
@@ -89,15 +89,6 @@ def test_open_questions_find_a_span_of_the_expected_type() -> None:
     assert read("In what year was the lighthouse on Lake Tarn designed?", "hill", "lake").text == "1904"
 
 
-def test_a_missing_maker_is_guessed_from_the_works_with_low_confidence() -> None:
-    question = "Which film has the director who was born first, Birch Lane or Amber Road?"
-    assert read(question, "birch", "amber").text == "", "a prior is no evidence"
-    task = ReaderTask(Question("q", question), tuple(PASSAGES[name] for name in ("birch", "amber")))
-    got = ready(OfflineReader(guess=True)).read(task)
-    assert (got.text, got.flags) == ("Amber Road", ("proxy",))
-    assert got.confidence <= 0.3
-
-
 def test_abstains_without_passages_and_below_the_threshold() -> None:
     assert read("Who designed the lighthouse?").text == ""
     strict = OfflineReader(min_confidence=0.99)
@@ -158,23 +149,6 @@ def test_places_parents_countries_and_namesakes() -> None:
     assert similarity(fold("Henry IV of France"), fold("Henry V of France")) == 0.0
     assert similarity(fold("Vučić"), fold("Vucic")) == 1.0
     assert [c for _, _, c in country_mentions("a Scottish-born New Zealand actor")] == ["United Kingdom", "New Zealand"]
-
-
-def test_what_the_question_names_and_parts_of_a_date_are_the_last_choice() -> None:
-    text = "Miriam Okafor succeeded Tomas Lindqvist as head. The grant of 2021-03-04 pays for 12 places."
-    passage = Passage("a", "", text)
-    asked = ("Who succeeded Tomas Lindqvist?", "How many places does the grant pay for?")
-    answers = [ready(OfflineReader()).read(ReaderTask(Question("q", text), (passage,))).text for text in asked]
-    assert answers == ["Miriam Okafor", "12"]
-
-
-def test_headings_without_their_line_breaks_are_no_names() -> None:
-    text = "Surgery Surgery is used. Most have surgery first. 2 Testing You're told of testing. Duran Duran played."
-    spans = ("Surgery Surgery", "2 Testing", "You're", "Duran Duran", "2 Chainz", "Testing", "Bora Bora")
-    assert [is_no_name(span, text) for span in spans] == [True, True, True, False, False, False, False]
-    passage = Passage("a", "", text)
-    answer = ready(OfflineReader()).read(ReaderTask(Question("q", "What is used?"), (passage,)))
-    assert answer.text not in ("Surgery Surgery", "2 Testing", "You're")
 
 
 @pytest.mark.parametrize(

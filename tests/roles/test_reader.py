@@ -8,7 +8,7 @@ import pytest
 
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reader import OracleReader, PromptedReader, parse_hipporag, parse_robust
+from gnnrag.roles.reader import OracleReader, PromptedReader, parse_hipporag
 from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.roles import ask
 
@@ -16,46 +16,25 @@ PASSAGES = (Passage("a", "A", "text a"), Passage("b", "B", "text b"))
 TASK = ReaderTask(Question("q", "Q?"), PASSAGES)
 
 
-def test_hipporag_parser() -> None:
-    expected = {
-        "Thought: x.\nAnswer: Paris": "Paris",
-        "Answer: A\nAnswer: B": "A",
-        "answer: Paris": "answer: Paris",
-        "just Paris": "just Paris",
-        "Answer: **Paris**\nmore": "**Paris**\nmore",
-        "<think>Answer: no</think>Answer: yes": "yes",
-    }
-    assert {reply: parse_hipporag(reply).text for reply in expected} == expected
-
-
-def test_robust_parser() -> None:
-    expected = {
-        "Thought: x.\nAnswer: Paris": ("Paris", "x."),
-        "Answer: A\nAnswer: B": ("B", "Answer: A"),
-        "answer: Paris": ("Paris", ""),
-        "**Answer:** *Paris*\nBecause.": ("Paris", ""),
-        "The final ANSWER :\nParis": ("Paris", "The final"),
-        "Paris": ("Paris", ""),
-    }
-    parsed = {reply: parse_robust(reply) for reply in expected}
-    assert {reply: (answer.text, answer.thought) for reply, answer in parsed.items()} == expected
-
-
 @pytest.mark.parametrize(
-    "parse, reply",
+    "reply, answer",
     [
-        (parse_hipporag, ""),
-        (parse_hipporag, "Thought: cut off\nAnswer:"),
-        (parse_hipporag, "<think>never ends"),
-        (parse_robust, ""),
-        (parse_robust, "Thought: x\nand on"),
-        (parse_robust, "x" * 101),
-        (parse_robust, "Answer: \n"),
+        ("Thought: x.\nAnswer: Paris", Answer("Paris", thought="x.")),
+        ("Answer: A\nAnswer: B", Answer("A")),
+        ("answer: Paris", Answer("answer: Paris", flags=("answer_unlabelled",))),
+        ("It is Paris\nI think", Answer("It is Paris\nI think", flags=("answer_unlabelled",))),
+        ("Answer: **Paris**\nmore", Answer("**Paris**\nmore")),
+        ("<think>Answer: no</think>Answer: yes", Answer("yes")),
     ],
 )
-def test_parsers_refuse(parse, reply: str) -> None:
+def test_the_parser_of_hipporag(reply: str, answer: Answer) -> None:
+    assert parse_hipporag(reply) == answer
+
+
+@pytest.mark.parametrize("reply", ["", "Thought: cut off\nAnswer:", "<think>never ends"])
+def test_replies_without_an_answer_are_refused(reply: str) -> None:
     with pytest.raises(MalformedError):
-        parse(reply)
+        parse_hipporag(reply)
 
 
 def test_the_numbers_of_a_thought_are_the_support() -> None:
@@ -99,39 +78,19 @@ def test_abstention_only_where_it_was_offered(text: str, abstains: bool) -> None
     assert ["Answer: unknown" in a.requests[0].messages[0].content for a in (offered, plain)] == [True, False]
 
 
-def test_unlabelled_replies_are_taken_and_counted_or_asked_for_again() -> None:
-    answer = ask(PromptedReader(), TASK, "It is Paris\nI think").result
-    assert (answer.text, answer.flags) == ("It is Paris\nI think", ("answer_unlabelled",))
-    asked = ask(PromptedReader(parser="robust"), TASK, "Thought: x\nso it is", "Answer: Paris")
-    assert asked.result.text == "Paris" and asked.counts["parse_failure"] == 1
-
-
 # -------------------------------------------------------------------------------------------------------- oracle
 HOPS = (GoldHop("first?", "X", "b"), GoldHop("then?", "Ada", "a"))
 QUESTION = Question("q", "Who?", ("Ada", "Ada Bloom"), gold=("b", "a"), decomposition=HOPS)
-NO_HOPS = Question("q", "Who?", ("Ada",), gold=("b", "a"))
 
 
 @pytest.mark.parametrize(
-    "question, require, ids, text",
+    "question, ids, answer",
     [
-        (QUESTION, "all", "xab", "Ada"),
-        (QUESTION, "all", "a", ""),
-        (QUESTION, "last", "ax", "Ada"),
-        (QUESTION, "last", "bx", ""),
-        (QUESTION, "none", "", "Ada"),
-        (NO_HOPS, "last", "a", "Ada"),  # the last gold passage counts
-        (NO_HOPS, "last", "b", ""),
-        (Question("q", "Who?", ("Ada",)), "all", "a", ""),
-        (Question("q", "Who?", (), gold=("a",)), "all", "a", ""),
+        (QUESTION, "xab", Answer("Ada", ("b", "a"), 1.0, "gold evidence is here")),
+        (QUESTION, "a", Answer("", thought="missing: b")),
+        (Question("q", "Who?", ("Ada",)), "a", Answer("", thought="the question has no gold passages")),
+        (Question("q", "Who?", (), gold=("a",)), "a", Answer("", thought="the question has no gold answer")),
     ],
 )
-def test_the_oracle_requires_the_gold_passages(question, require, ids, text) -> None:
-    task = ReaderTask(question, tuple(Passage(i, i, "text") for i in ids))
-    answer = OracleReader(require).read(task)
-    assert answer.text == text
-    assert answer.confidence == (1.0 if text else 0.0)
-    if (require, ids) == ("all", "xab"):
-        assert answer.support == ("b", "a")
-    if (question, ids) == (QUESTION, "a"):
-        assert answer.thought == "missing: b"
+def test_the_oracle_requires_the_gold_passages(question: Question, ids: str, answer: Answer) -> None:
+    assert OracleReader().read(ReaderTask(question, tuple(Passage(i, i, "text") for i in ids))) == answer

@@ -56,13 +56,6 @@ def test_it_answers_from_the_passages_shown(path: Path) -> None:
         assert answer.text in ("yes", "no") or any(answer.text in p.content for p in support)
 
 
-def test_an_answer_is_the_same_in_any_batch(path: Path) -> None:
-    tasks = [task(n, PASSAGES[: 1 + n]) for n in range(len(QUESTIONS))]
-    alone = [ask(make(path), [t])[0] for t in tasks]
-    assert ask(make(path, batch=3), tasks) == alone
-    assert ask(make(path), tasks[::-1])[::-1] == alone
-
-
 def test_unsure_answers_are_withheld(path: Path, tmp_path: Path) -> None:
     withheld = ask(make(path, min_confidence=1.01), [task(0)])[0]
     assert withheld.text == "" and "withheld" in withheld.thought
@@ -109,11 +102,6 @@ def test_longer_answers_are_quoted_by_the_rules(path: Path) -> None:
 
     (quoted,) = ask(make(path), [long])
     assert quoted == asyncio.run(by_rules()) and quoted.citations
-
-
-def test_the_fingerprint_follows_the_weights(path: Path, tmp_path: Path) -> None:
-    other = make_span(tmp_path, threshold=0.5)
-    assert make(path).fingerprint != make(other).fingerprint
 
 
 def test_what_ships_is_small_reads_and_says_whom_it_learned_from() -> None:

@@ -35,10 +35,6 @@ def test_thoughts(text: str, step: Step) -> None:
     assert parse_thought(text) == step
 
 
-def test_one_sentence_of_a_thought_may_be_enough() -> None:
-    assert parse_thought("It is old. It was made in Rome.", one_sentence=True).text == "It is old."
-
-
 @pytest.mark.parametrize(
     "text, answer",
     [

@@ -10,7 +10,7 @@ from gnnrag.extract.base import EntityRecord, RelationRecord
 from gnnrag.roles.writers.records import (
     clean_name,
     clean_type,
-    longest,
+    dropped,
     number,
     read_entity,
     read_relation,
@@ -18,33 +18,26 @@ from gnnrag.roles.writers.records import (
 )
 
 A = (
-    '("entity"<|>Ada<|>person<|>Ada wrote programs.)##\n'
+    '("entity"<|>Ada<|>person<|>Ada wrote.)##\n'
     '("relationship"<|>Ada<|>Byron<|>Ada is his child.<|>family, descent<|>9)##\n'
     '("content_keywords"<|>computing)##\n<|COMPLETE|>'
 )
 B = "entity<|#|>Ada<|#|>person<|#|>Ada wrote.\nrelation<|#|>Ada<|#|>Byron<|#|>family<|#|>A child.\n<|complete|>"
 
 
-def relation(text):
+@pytest.mark.parametrize(
+    "text, relation",
+    [
+        (A, RelationRecord("Ada", "Byron", "Ada is his child.", ("family", "descent"), 9.0)),
+        (B, RelationRecord("Ada", "Byron", "A child.", ("family",), 1.0)),
+    ],
+)
+def test_both_formats(text: str, relation: RelationRecord) -> None:
     found = split_records(text)
-    (_, fields, is_lines), counts = found.rows[0], found.counts
-    return read_relation(fields, is_lines, counts), counts
-
-
-def test_format_a():
-    found = split_records(A)
     assert [tag for tag, _, _ in found.rows] == ["entity", "relation"] and found.is_complete
-    assert found.counts == {"seen": 2}
-    assert read_entity(found.rows[0][1], found.counts) == EntityRecord("Ada", "person", "Ada wrote programs.")
-    expected = RelationRecord("Ada", "Byron", "Ada is his child.", ("family", "descent"), 9.0)
-    assert read_relation(*found.rows[1][1:], found.counts) == expected
-
-
-def test_format_b():
-    found = split_records(B)
-    assert found.is_complete and found.counts["seen"] == 2 and found.flags == ("records_seen",) * 2
-    expected = RelationRecord("Ada", "Byron", "A child.", ("family",), 1.0)
-    assert read_relation(*found.rows[1][1:], found.counts) == expected
+    assert found.counts["seen"] == 2 and found.flags == ("records_seen",) * 2
+    assert read_entity(found.rows[0][1], found.counts) == EntityRecord("Ada", "person", "Ada wrote.")
+    assert read_relation(*found.rows[1][1:], found.counts) == relation
 
 
 @pytest.mark.parametrize(
@@ -66,11 +59,6 @@ def test_spellings_of_one_record(text):
     assert not found.is_complete and found.flags[-1] == "no_end_marker"
 
 
-def test_records_without_separator_and_prose_around_them():
-    found = split_records('Sure, here it is (as asked):\n("entity"<|>A<|>x<|>a (b) c)\n("entity"<|>B<|>y<|>d)\nDone.')
-    assert [fields for _, fields, _ in found.rows] == [["A", "x", "a (b) c"], ["B", "y", "d"]]
-
-
 @pytest.mark.parametrize(
     "text, expected",
     [
@@ -88,20 +76,12 @@ def test_records_without_separator_and_prose_around_them():
     ],
 )
 def test_relations(text, expected):
-    found, counts = relation(text)
+    records = split_records(text)
+    found = read_relation(*records.rows[0][1:], records.counts)
     if isinstance(expected, str):
-        assert found is None and counts[expected] == 1
+        assert found is None and records.counts[expected] == 1
     else:
-        assert found == expected and not any(name.startswith("dropped") for name in counts)
-
-
-@pytest.mark.parametrize(
-    "fields, reason",
-    [(["A", "x"], "fields"), (["A", "a/b", "d"], "type"), (["A", "x", ""], "empty"), (["", "x", "d"], "empty")],
-)
-def test_entities_that_cannot_be_used(fields, reason):
-    counts: Counter[str] = Counter()
-    assert read_entity(fields, counts) is None and counts == {f"dropped_{reason}": 1}
+        assert found == expected and not dropped(records.counts)
 
 
 def test_types_names_and_numbers():
@@ -109,10 +89,8 @@ def test_types_names_and_numbers():
     assert [clean_type(bad) for bad in ("it's", "a|b", "x(y)")] == [None] * 3
     assert len(clean_name("x" * 300)) == 256 and len(clean_name("北" * 300).encode()) <= 512
     assert clean_name("北" * 300) == "北" * 170
+    counts: Counter[str] = Counter()
+    rows = (["A", "x"], ["A", "a/b", "d"], ["A", "x", ""], ["", "x", "d"])
+    assert [read_entity(row, counts) for row in rows] == [None] * 4
+    assert counts == {"dropped_fields": 1, "dropped_type": 1, "dropped_empty": 2}
     assert [number(t, 10) for t in ("-3", "7.5", "inf", "x")] == [0, 7.5, None, None]
-
-
-def test_the_longer_description_stays():
-    texts = (("A", "x", "one"), ("B", "", "b"), ("A", "y", "two"), ("A", "z", "three"))
-    rows = [EntityRecord(*parts) for parts in texts]
-    assert longest(rows) == (EntityRecord("A", "z", "three"), EntityRecord("B", "", "b"))

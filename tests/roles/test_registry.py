@@ -51,6 +51,8 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
 @pytest.mark.parametrize(
     "overrides, name, message",
     [
+        (["roles.verifier=oracel"], "verifier", "oracel"),
+        (["roles=offlien"], "verifier", "offlien"),
         (["roles.verifier=prompted", "roles.verifier.options.moed=pointwise", "llm=scripted"], "verifier",
          "roles.verifier.options.moed"),
         (["roles.verifier=oracle", "roles.verifier.options.x=1"], "verifier",
@@ -68,19 +70,6 @@ def test_what_is_refused_when_a_role_is_asked_for(book: Any, overrides: list[str
     with pytest.raises(ConfigError) as caught:
         book(*overrides)[name]
     assert message in str(caught.value)
-
-
-def test_a_misspelt_form_is_refused_at_once(book: Any) -> None:
-    for override, meant in (("roles.verifier=oracel", "oracle"), ("roles=offlien", "offline")):
-        value = override.partition("=")[2]
-        with pytest.raises(ConfigError, match=f"{value}.*{meant}"):
-            book(override)
-
-
-def test_roles_share_a_backend(book: Any) -> None:
-    roles = book("roles=prompted", "llm=scripted")
-    (prompter,) = roles["thoughts"].prompters
-    assert prompter.backend is roles["verifier"].prompters[0].backend is roles.backend(roles.config.reader)
 
 
 def test_a_role_may_have_a_model_of_its_own(book: Any, tmp_path: Path) -> None:
@@ -106,19 +95,6 @@ def test_the_record_of_a_run(book: Any) -> None:
     assert record["chain"]["impl"] == "offline"
     assert record["thoughts"]["prompts"] == {n: load_prompt(n).digest for n in ("thoughts_fast", "thoughts_slow")}
     assert record["reader"]["llm"]["type"] == "scripted" and record["reader"]["class"] == "PromptedReader"
-
-
-def test_close_closes_what_was_used(book: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[ScriptedBackend] = []
-
-    async def close(backend: ScriptedBackend) -> None:
-        closed.append(backend)
-
-    monkeypatch.setattr(ScriptedBackend, "close", close)
-    roles = book("roles=prompted", "llm=scripted")
-    (prompter,) = roles["thoughts"].prompters
-    asyncio.run(roles.close())
-    assert closed == [prompter.backend]
 
 
 def test_settings_of_a_roles_own_model(book: Any) -> None:

@@ -28,52 +28,41 @@ BOTH = "Fast Thought: A?\nSlow Thought: B?"
 # ------------------------------------------------------------------------------------------------------ prompted
 @pytest.mark.parametrize(
     "reply, fast, slow, flags",
-    [  # the table of specs/bdtr.md 5
+    [
         ("Fast Thought: Where was X born?\nSlow Thought: Where was X, the director of Y, born?",
          "Where was X born?", "Where was X, the director of Y, born?", ()),
         ('**Fast Thought:** "A?"\n**Slow Thought:** "B?"', "A?", "B?", ()),
         ("1. A?\n2. B?", "A?", "B?", ()),
-        ('{"fast": "A?", "slow": "B?"}', "A?", "B?", ()),
         ("Slow Thought: B?", None, "B?", ()),
         ("The answer is 1862.", "The answer is 1862.", None, ("answer_leak",)),
-        # labels
         ("fast thought - A?\nSLOW THOUGHT: B?", "A?", "B?", ()),
-        ("- **Fast Thought**: A?\n- **Slow Thought**: B?", "A?", "B?", ()),
         ("1. Fast Thought: A?\n2. Slow Thought: B?", "A?", "B?", ()),
         ("Fast Thought: A\nand more?\n\nNot part of it.\nSlow Thought:\nB?", "A and more?", "B?", ()),
         ("Sure!\nFast Thought: A?\nSlow Thought: B?\nFast Thought: C?\nSlow Thought: D?", "A?", "B?", ()),
-        ("Fast Thought: none\nSlow Thought: B?", None, "B?", ()),
         ("Fast Thought: So the answer is Rome.\nSlow Thought: B?", "So the answer is Rome.", "B?", ("answer_leak",)),
         ("<think>Fast Thought: no</think>Fast Thought: A?\nSlow Thought: B?", "A?", "B?", ()),
-        # JSON
-        ('```json\n{"fast_thought": "A?", "slow_thought": "B?"}\n```', "A?", "B?", ()),
-        ('Here: {"Fast Thought": "A?", "Slow Thought": "B?"}', "A?", "B?", ()),
+        ('Here: {"Fast Thought": "A?", "slow_thought": "B?"}', "A?", "B?", ()),
         ('{"fast": "A?", "slow": "Which B', "A?", "Which B", ()),
         ('{"fast": "A?", "slow": null}', "A?", None, ()),
-        # lines
-        ("A?\n\nB?", "A?", "B?", ()),
-        ("A?", "A?", None, ()),
     ],
 )  # fmt: skip
 def test_parser(reply: str, fast: str | None, slow: str | None, flags: tuple[str, ...]) -> None:
     assert parse_thoughts(reply) == Thoughts(fast, slow, flags=flags)
 
 
-@pytest.mark.parametrize("reply", ["Slow Thought: B?", BOTH, "B?", '{"slow": "B?"}'])
-def test_single_parser(reply: str) -> None:
-    assert parse_thought(reply, "slow") == Thoughts(slow="B?")
-
-
-@pytest.mark.parametrize(
-    "kind, reply",
-    [
-        *(("both", reply) for reply in ("", "one\ntwo\nthree", '{"queries": ["A?"]}', "none\nn/a", "Fast Thought:")),
-        *(("slow", reply) for reply in ("", "A?\nB?", "Slow Thought: none")),
-    ],
-)
-def test_parsers_refuse(kind: Any, reply: str) -> None:
+@pytest.mark.parametrize("reply", ["", "one\ntwo\nthree", '{"queries": ["A?"]}', "none\nn/a", "Fast Thought:"])
+def test_replies_without_a_thought_are_refused(reply: str) -> None:
     with pytest.raises(MalformedError):
-        parse_thoughts(reply) if kind == "both" else parse_thought(reply, kind)
+        parse_thoughts(reply)
+
+
+@pytest.mark.parametrize("reply", ["Slow Thought: B?", BOTH, "B?", '{"slow": "B?"}', "A?\nB?", "Slow Thought: none"])
+def test_the_parser_of_one_thought(reply: str) -> None:
+    if reply in ("A?\nB?", "Slow Thought: none"):
+        with pytest.raises(MalformedError):
+            parse_thought(reply, "slow")
+    else:
+        assert parse_thought(reply, "slow") == Thoughts(slow="B?")
 
 
 def test_joint_mode_asks_once_and_shows_everything() -> None:
@@ -132,12 +121,6 @@ def test_the_chain_can_come_in_the_same_call(reply: str, chain: str | None) -> N
     assert asked.requests[0].max_tokens == 384, "a chain needs room"
 
 
-def test_the_slow_call_of_separate_mode_brings_the_chain() -> None:
-    rules = (("Direct question:", "Slow Thought: B?\nChain: Y - r - X"),)
-    asked = ask(PromptedThoughts(mode="separate"), replace(TASK, with_chain=True), "Fast Thought: A?", rules=rules)
-    assert asked.result == Thoughts("A?", "B?", chain="Y - r - X")
-
-
 # ------------------------------------------------------------------------------------------------------- offline
 def think(index: Index, text: str, *shown: str, earlier: tuple[str, ...] = ()) -> Thoughts:
     task = ThoughtsTask(Question("q", text), index.lookup(shown), earlier=earlier)
@@ -163,13 +146,6 @@ def test_offline_thoughts_differ_and_repeat_no_search(index: Index) -> None:
     first = think(index, COMPOSITIONAL, "p0")
     again = think(index, COMPOSITIONAL, "p0", earlier=tuple(t for t in (first.fast, first.slow) if t))
     assert first.fast is not None and again.fast != first.fast
-
-
-def test_offline_on_a_question_without_names(index: Index) -> None:
-    """It is never sure that nothing is missing; with no passage at all it has nothing to ask."""
-    found = think(index, "which food is prepared with dry heat")
-    assert found.fast is None and not found.sufficient
-    assert think(index, "who made the film that was shot in the north", "p0").fast
 
 
 # -------------------------------------------------------------------------------------------------------- oracle

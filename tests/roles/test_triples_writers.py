@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
-from gnnrag.llm.base import Request
+from gnnrag.llm.base import Message, Request
 from gnnrag.roles.writers import triples as gleaning
 from gnnrag.roles.writers.base import TriplesTask
 from gnnrag.roles.writers.triples import (
     HyperTriples,
     LightRAGTriples,
     OpenIETriples,
-    is_yes,
-    merged,
     read_names,
     read_triples,
 )
@@ -47,16 +45,14 @@ def test_names_then_triples() -> None:
         assert part in asked.shown(1)
 
 
-def test_without_names_the_triples_are_asked_for_all_the_same() -> None:
-    asked = openie((is_names, "I cannot."), ("Names:", '{"triples": [["a", "b", "c"]]}'))
-    assert asked.result.found == Extraction((), (("a", "b", "c"),)) and asked.result.flags[0] == "no_names"
-    assert len(asked.requests) == 3
-
-
-def test_a_passage_of_which_most_rows_are_no_triples_has_failed() -> None:
-    reply = '{"triples": [["a", "b"], ["c"], ["d", "e", "f"]]}'
-    result = openie((is_names, '{"named_entities": []}'), ("Names:", reply)).result
-    assert result.found is None and result.flags[-1] == "passage_failed"
+@pytest.mark.parametrize(
+    "names, rows, flag",
+    [("I cannot.", '[["a", "b", "c"]]', "no_names"),
+     ('{"named_entities": []}', '[["a", "b"], ["c"], ["d", "e", "f"]]', "passage_failed")],
+)  # fmt: skip
+def test_without_names_triples_are_asked_for_and_most_rows_must_be_triples(names: str, rows: str, flag: str) -> None:
+    asked = openie((is_names, names), ("Names:", f'{{"triples": {rows}}}'))
+    assert flag in asked.result.flags and (asked.result.found is None) is (flag == "passage_failed")
 
 
 @pytest.mark.parametrize(
@@ -123,14 +119,12 @@ def kinds(asked: Asked) -> list[str]:
     ],
 )
 def test_calls_per_passage(g: int, asked: Any, calls: list[str]) -> None:
-    assert kinds(run(LightRAGTriples, FIRST, asked=asked, gleaning=g)) == calls
-
-
-def test_the_conversation_goes_on():
-    asked = run(LightRAGTriples, FIRST, gleaning=1, types=("person", "ship"), language="French")
-    first, look = (r.messages for r in asked.requests)
-    assert look[: len(first)] == first and [m.role for m in look[len(first) :]] == ["assistant", "user"]
-    assert look[-2].content == FIRST and "Allowed types: person, ship\nLanguage: French" in first[-1].content
+    found = run(LightRAGTriples, FIRST, asked=asked, gleaning=g, types=("person", "ship"), language="French")
+    assert kinds(found) == calls
+    first, *later = (request.messages for request in found.requests)
+    assert "Allowed types: person, ship\nLanguage: French" in first[-1].content
+    for messages in later:  # the conversation goes on
+        assert messages[: len(first) + 1] == (*first, Message("assistant", FIRST))
 
 
 def test_what_was_gleaned_is_merged_by_the_longer_description():
@@ -139,11 +133,6 @@ def test_what_was_gleaned_is_merged_by_the_longer_description():
     assert found.relations == (RelationRecord("Byron", "Ada", "she knew him well", ("kin", "letters"), 3.0),)
     assert found.entities == ("Ada", "Byron") and not found.triples
     assert found.as_triples() == (("Byron", "kin, letters", "Ada"),)
-
-
-def test_of_equal_descriptions_the_first_stays():
-    one, two = RelationRecord("A", "B", "x"), RelationRecord("A", "B", "y", ("k",), 5.0)
-    assert merged([one, two]) == (RelationRecord("A", "B", "x", ("k",), 5.0),)
 
 
 def test_a_relation_under_the_wrong_tag_is_one():
@@ -168,15 +157,19 @@ def test_nothing_more_may_be_said_in_any_words(cls: Any) -> None:
     assert found.entities == () and found.malformed == 0
 
 
+def test_gleaned_facts_are_added():
+    more = (
+        '("hyper-relation"<|>Ada knew Byron.<|>9)##("entity"<|>Milan<|>x<|>d<|>10)##'
+        '("entity"<|>Ada<|>x<|>d<|>95)##<|COMPLETE|>'
+    )
+    edges = run(HyperTriples, HYPER, more=more, gleaning=1).result.found.hyperedges
+    assert edges[0] == HyperedgeRecord("Ada knew Byron.", 9.0, (("Ada", 95.0), ("Byron", 50.0), ("Milan", 10.0)))
+
+
 def test_long_conversations_end_early(monkeypatch):
     monkeypatch.setattr(gleaning, "MAX_HISTORY", 100)
     asked = run(LightRAGTriples, FIRST, gleaning=2)
     assert kinds(asked) == ["first"] and asked.counts["gleaning_skipped"] == 1
-
-
-@pytest.mark.parametrize("reply, yes", [("yes", True), ("Yes.", True), ("yes and no", False), ("", False)])
-def test_only_yes_is_yes(reply: str, yes: bool) -> None:
-    assert is_yes(reply) is yes
 
 
 HYPER = (
@@ -200,23 +193,9 @@ def test_entities_belong_to_the_fact_before_them():
 
 def test_a_fact_that_cannot_be_used_takes_its_entities_along():
     reply = (
-        '("hyper-relation"<|>A.<|>1<|>2)##("entity"<|>X<|>t<|>d)##("hyper-relation"<|>B.)##'
+        '("hyper-relation"<|>A.<|>1<|>2)##("entity"<|>X<|>t<|>d)##("hyper-relation"<|>Hyper-relation B.)##'
         '("entity"<|>Y<|>t<|>d)##("entity"<|>Z<|>t<|>d)'
     )
     result = run(HyperTriples, reply).result
-    assert [h.members for h in result.found.hyperedges] == [(("Y", 50.0), ("Z", 50.0))]
+    assert result.found.hyperedges == (HyperedgeRecord("Hyper-relation B.", 1.0, (("Y", 50.0), ("Z", 50.0))),)
     assert result.found.entities == ("Y", "Z")
-
-
-def test_a_sentence_about_hyper_relations_keeps_its_words():
-    reply = '("hyper-relation"<|>Hyper-relation extraction helps.<|>3)##("entity"<|>X<|>t<|>d)##<|COMPLETE|>'
-    assert run(HyperTriples, reply).result.found.hyperedges[0].text == "Hyper-relation extraction helps."
-
-
-def test_gleaned_facts_are_added():
-    more = (
-        '("hyper-relation"<|>Ada knew Byron.<|>9)##("entity"<|>Milan<|>x<|>d<|>10)##'
-        '("entity"<|>Ada<|>x<|>d<|>95)##<|COMPLETE|>'
-    )
-    edges = run(HyperTriples, HYPER, more=more, gleaning=1).result.found.hyperedges
-    assert edges[0] == HyperedgeRecord("Ada knew Byron.", 9.0, (("Ada", 95.0), ("Byron", 50.0), ("Milan", 10.0)))

@@ -87,12 +87,3 @@ def test_a_base_that_moved_is_given_by_hand(base: Path, tmp_path: Path) -> None:
 def test_bad_settings_are_named(folder: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         opened(folder, **settings)
-
-
-def test_a_checkpoint_of_another_role_or_without_its_adapter_is_refused(folder: Path) -> None:
-    with pytest.raises(ArtefactError, match="a model for the role 'verifier', of kind .* is expected"):
-        opened(folder, "verifier")
-    weights = folder / "adapter_model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-9])
-    with pytest.raises(ArtefactError, match=r"adapter|safetensors"):
-        opened(folder)

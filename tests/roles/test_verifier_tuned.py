@@ -81,15 +81,6 @@ def test_the_best_are_selected_in_the_order_shown(index: Index, folder: Path) ->
     assert nothing == () and not session.events
 
 
-def test_questions_in_flight_do_not_change_each_other(index: Index, folder: Path, verifier: TunedVerifier) -> None:
-    tasks = [task(text, tuple(CORPUS[i:])) for i, text in enumerate(QUESTIONS)]
-    together = [(selected, logits(session)) for selected, session in ask(verifier, *tasks)]
-    for given, expected in zip(tasks, together, strict=True):
-        for size in (1, 3, 256):
-            ((selected, session),) = ask(make(index, folder, batch_size=size), given)
-            assert (selected, logits(session)) == expected
-
-
 def test_only_the_best_by_features_are_read(index: Index, folder: Path) -> None:
     found = {}
     for read in (None, 6, 0, 2):
@@ -97,19 +88,6 @@ def test_only_the_best_by_features_are_read(index: Index, folder: Path) -> None:
         found[read] = logits(session)
     assert found[None] == found[6] != found[0]  # the training read 6
     assert sum(a == b for a, b in zip(found[0], found[2], strict=True)) >= 2
-
-
-def test_passages_from_elsewhere_have_no_cosines(verifier: TunedVerifier) -> None:
-    odd = (Passage("x", "Kalmar", "A town."), *CORPUS[:2])
-    ((_, session),) = ask(verifier, task(QUESTIONS[0], odd))
-    assert len(logits(session)) == 3
-
-
-def test_the_fingerprint_tells_runs_apart(index: Index, folder: Path) -> None:
-    same = {make(index, folder).fingerprint, make(index, folder / "best").fingerprint}
-    same |= {make(index, folder, batch_size=3).fingerprint}
-    others = {make(index, folder, threshold=0.5).fingerprint, make(index, folder, max_selected=2).fingerprint}
-    assert len(same) == 1 and len(same | others) == 3
 
 
 def test_one_override_puts_it_in_place(index: Index, folder: Path) -> None:

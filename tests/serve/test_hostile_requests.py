@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gnnrag.common.files import digest
+from gnnrag.io import digest
 from tests.helpers.serving import QUESTION, Client, build, serving
 
 TOKEN = "the-only-token-there-is"

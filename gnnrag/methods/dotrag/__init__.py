@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge
 
-from gnnrag.common.waiting import Worker
+from gnnrag.batching import Worker
 from gnnrag.methods.base import Method, State
 from gnnrag.methods.dotrag.evidence import gather, unite
 from gnnrag.methods.dotrag.paths import describe

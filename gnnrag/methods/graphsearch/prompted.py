@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import string
-from dataclasses import replace
 
 from gnnrag.methods.graphsearch.tasks import (
     Check,
@@ -24,7 +23,7 @@ from gnnrag.methods.graphsearch.tasks import (
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.roles.parsing import clean_line, literal_value, need_answer, python_literal, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.subqueries import Triple, bracketed, read_triples, render_history, render_triples
 
@@ -142,8 +141,8 @@ class PromptedGrounder(PromptedPart[GroundTask, Grounded]):
     """Fills in the references of a sub-query; a reply that is no sub-query leaves it as it is (`grounding_kept`)."""
 
     def setup(self) -> None:
-        self._text = Prompter("grounder", self.backend, self)
-        self._triples = Prompter("grounder", self.backend, replace(self, prompt=""), "grounder_triples")
+        self._text = self.prompter()
+        self._triples = self.prompter("grounder_triples", own=False)
         self.prompters = (self._text, self._triples)
 
     async def __call__(self, task: GroundTask, session: Session) -> Grounded:
@@ -167,8 +166,8 @@ class PromptedSubAnswerer(PromptedPart[SubAnswerTask, SubAnswer]):
     """Asks for the answer of one sub-query from the history and its context; no reply gives an empty one."""
 
     def setup(self) -> None:
-        self._plain = Prompter("sub_answerer", self.backend, self)
-        self._short = Prompter("sub_answerer", self.backend, self, options=("short",))
+        self._plain = self.prompter()
+        self._short = self.prompter("sub_answerer", "short")
         self.prompters = (self._plain, self._short)
 
     async def __call__(self, task: SubAnswerTask, session: Session) -> SubAnswer:
@@ -190,8 +189,8 @@ class PromptedRefiner(PromptedPart[RefineTask, Refined]):
     max_tokens: int = 1024
 
     def setup(self) -> None:
-        self._text = Prompter("refiner", self.backend, self)
-        self._triples = Prompter("refiner", self.backend, replace(self, prompt=""), "refiner_triples")
+        self._text = self.prompter()
+        self._triples = self.prompter("refiner_triples", own=False)
         self.prompters = (self._text, self._triples)
 
     async def __call__(self, task: RefineTask, session: Session) -> Refined:
@@ -212,8 +211,8 @@ class PromptedDrafter(PromptedPart[DraftTask, Draft]):
     max_tokens: int = 2048
 
     def setup(self) -> None:
-        self._plain = Prompter("drafter", self.backend, self)
-        self._line = Prompter("drafter", self.backend, self, options=("answer_line",))
+        self._plain = self.prompter()
+        self._line = self.prompter("drafter", "answer_line")
         self.prompters = (self._plain, self._line)
 
     async def __call__(self, task: DraftTask, session: Session) -> Draft:

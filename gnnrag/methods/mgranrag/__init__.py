@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge
 
-from gnnrag.common.waiting import Worker
+from gnnrag.batching import Worker
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.base import Method, State
 from gnnrag.methods.mgranrag.evidence import EvidenceFound, EvidenceTask, ShownSentence

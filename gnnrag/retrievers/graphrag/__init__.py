@@ -75,7 +75,7 @@ class GraphRAGLocalRetriever(Retriever):
             hits = [self.view.entity_hit(e, self._of_one(e)) for e in kept]
             hits += [self.view.hit(i) for i in reports]
             hits += [self.view.relation_hit(r) for r in relations]
-            return by_rank(hits, query.top_k, self.view.branch("graphrag_local", reports))
+            return by_rank(hits, query.top_k, "graphrag_local")
         passages = self.passages(entities)
         if not passages and vector is not None:
             return rank_passages(self.index.passage_vectors @ vector, self.index.ids, query.top_k, "dense_fallback")
@@ -166,8 +166,8 @@ class GraphRAGGlobalRetriever(Retriever):
 
     Graph hits: the answer (kind community, id `answer`) with what it rests on; the communities of points, best point
     first, and the entities that their reports cite; the other communities. Text hits: the passages that reports cite,
-    in the same order. Scores are 1 / rank. The branch says `_no_data` where nothing was found, `_stale` where a report
-    is out of date. Roles: `report_points` and `report_reduce`.
+    in the same order. Scores are 1 / rank. The branch says `_no_data` where nothing was found.
+    Roles: `report_points` and `report_reduce`.
     """
 
     # released: parents beside their children (Q-MS-6), and the reduce step stops at an overflow
@@ -243,7 +243,7 @@ class GraphRAGGlobalRetriever(Retriever):
 
     def _ranking(self, query: Query, answer: GlobalAnswer) -> Ranking:
         cited = [i for i, point in answer.reports.items() if point]
-        branch = self.view.branch("graphrag_global", cited) + ("" if answer.points else "_no_data")
+        branch = "graphrag_global" + ("" if answer.points else "_no_data")
         shown = list(answer.reports.items())[: query.top_k]
         if query.channel == "text":
             ids = tuple(dict.fromkeys(p for i, point in shown for p in self.view.passages(i, point)))[: query.top_k]

@@ -98,8 +98,7 @@ class PointsReply(ReplyModel):
 def parse_points(text: str) -> tuple[Point, ...]:
     """Return points with reports' short ids, without what is none; MalformedError: no point in a list `points`."""
     return tuple(
-        Point(" ".join(row.text.split()), row.score, tuple(row.reports))
-        for row in read_as(PointsReply, text).points
+        Point(" ".join(row.text.split()), row.score, tuple(row.reports)) for row in read_as(PointsReply, text).points
     )
 
 

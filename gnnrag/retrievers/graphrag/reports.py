@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -77,13 +77,10 @@ _CITED = 20  # passages that a report without citations, a bucket for instance, 
 
 
 class ReportView:
-    """The reports of an index, by position of their community.
-
-    A report of whose members more than `index.communities.stale_limit` have changed says so in its text.
-    """
+    """The reports of an index, by position of their community."""
 
     def __init__(self, index: Index) -> None:
-        self.index, self.limit = index, index.config.communities.stale_limit
+        self.index = index
         self.graph: KnowledgeGraph = index.knowledge
         self.communities: Communities = index.read("communities")
         self.reports: Reports = index.read("reports")
@@ -92,20 +89,9 @@ class ReportView:
     def __getitem__(self, i: int) -> Report:
         return self.reports.items[i]
 
-    def is_out_of_date(self, i: int) -> bool:
-        """Whether too much of its community has changed since the report was written."""
-        return self[i].dirty_ratio > self.limit
-
-    def branch(self, name: str, items: Iterable[int]) -> str:
-        """Return the name of a ranking's branch; it says so where one of the reports is out of date."""
-        return f"{name}_stale" if any(self.is_out_of_date(i) for i in items) else name
-
     def text(self, i: int) -> str:
-        """Return a report in full; one that is out of date says so first."""
-        text = report_text(self[i].draft)
-        if not self.is_out_of_date(i):
-            return text
-        return f"(out of date: {self[i].dirty_ratio:.0%} of its community has changed since it was written)\n{text}"
+        """Return a report in full."""
+        return report_text(self[i].draft)
 
     def entities(self, i: int) -> list[int]:
         """Return the members that a report cites, by itself or through relations, in order; without any, the best."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse as sp
 from rapidfuzz.distance import Levenshtein
 
 from gnnrag.common.tables import Lists
@@ -137,40 +136,32 @@ class WalkGraph:
 
     def passages(self, starts: Sequence[int], votes: Votes, cosines: np.ndarray, most: int = 3) -> list[list[int]]:
         """Return each start's passages of most evidence, best first, ties by cosine (num_passages,)."""
-        rows, found = self.evidence(starts, votes, cosines), []
-        for i in range(len(starts)):
-            part = slice(rows.indptr[i], rows.indptr[i + 1])
-            where, evidence = rows.indices[part], rows.data[part]
-            found.append(where[np.lexsort((where, -cosines[where], -evidence))[:most]].tolist())
-        return found
+        out = []
+        for row in self.evidence(starts, votes, cosines):
+            where = np.flatnonzero(row)
+            out.append(where[np.lexsort((where, -cosines[where], -row[where]))[:most]].tolist())
+        return out
 
-    def evidence(self, starts: Sequence[int], votes: Votes, cosines: np.ndarray) -> sp.csr_array:
-        """Return the evidence of passages for each start, (len(starts), num_passages) float64, with whole numbers.
+    def evidence(self, starts: Sequence[int], votes: Votes, cosines: np.ndarray) -> np.ndarray:
+        """Return the evidence of passages for each start, (len(starts), num_passages) float64, whole numbers.
 
         A walk counts its weight for every passage of its start, its other nodes and its best voted edge; of another
         node with more than `MANY` passages, for the half nearest to the query. A start without walks counts for its own
         passages.
         """
-        shape = (self.graph.num_entities, self.graph.num_passages)
-        own, nodes, edges = np.ones(len(starts)), [], []
-        for i, start in enumerate(starts):
+        graph, nearest = self.graph, self._nearest(cosines)
+        out = np.zeros((len(starts), graph.num_passages))
+        for row, start in zip(out, starts, strict=True):
             walks = self.walks(start)
-            if not len(walks):
-                continue
             counts, best = walks.weigh(votes)
-            own[i] = counts.sum()
-            has_end, is_voted = walks.end >= 0, best >= 0
-            reached = np.bincount(walks.middle, counts, shape[0])
-            reached += np.bincount(walks.end[has_end], counts[has_end], shape[0])
-            nodes.append((i, reached))
-            if is_voted.any():
-                edges.append((i, np.bincount(best[is_voted], counts[is_voted], len(self.edges))))
-        total = sp.diags_array(own) @ _incidence(self.graph.entity_passages, shape[1])[list(starts)]
-        total += _stacked(nodes, (len(starts), shape[0])) @ _incidence(self._nearest(cosines), shape[1])
-        total += _stacked(edges, (len(starts), len(self.edges))) @ _incidence(self.edges.passages, shape[1])
-        rows = sp.csr_array(total)
-        rows.eliminate_zeros()
-        return rows
+            row[graph.entity_passages[start]] += counts.sum() if len(walks) else 1
+            for items, lists in ((walks.middle, nearest), (walks.end, nearest), (best, self.edges.passages)):
+                there = items >= 0
+                weights = np.bincount(items[there], counts[there], len(lists))
+                used = np.flatnonzero(weights)
+                owners = np.repeat(weights[used], lists.sizes_of(used))
+                row += np.bincount(lists.values[lists.places(used)], owners, graph.num_passages)
+        return out
 
     def last_evidence(self, starts: Sequence[int], votes: Votes, query: str) -> list[Counter[int]]:
         """Return what the released code counts (Q-MR-4): the last walk of each start, whatever the others say.
@@ -248,17 +239,3 @@ def score_passages(
                 is_best = bool(passages) and passages[0] in near and (sticky or place == 0)
                 scores[passage] = scores.get(passage, 0.0) + base * (10 if is_best else 1)
     return scores
-
-
-def _incidence(lists: Lists, width: int) -> sp.csr_array:
-    """Return lists as rows of ones. Shape (len(lists), width)."""
-    return sp.csr_array((np.ones(len(lists.values)), lists.values, lists.indptr), shape=(len(lists), width))
-
-
-def _stacked(rows: Sequence[tuple[int, np.ndarray]], shape: tuple[int, int]) -> sp.csr_array:
-    """Return dense rows, most of them zeros, as a sparse matrix."""
-    filled = [(np.full(np.count_nonzero(row), i), np.flatnonzero(row), row[row != 0]) for i, row in rows]
-    if not filled:
-        return sp.csr_array(shape)
-    owners, columns, values = (np.concatenate(part) for part in zip(*filled, strict=True))
-    return sp.csr_array((values, (owners, columns)), shape=shape)

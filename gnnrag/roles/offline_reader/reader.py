@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from gnnrag.common.waiting import MicroBatcher
+from gnnrag.batching import MicroBatcher
 from gnnrag.parts import part
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.offline_reader import comparing as dates

@@ -18,7 +18,7 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
-from gnnrag.common.waiting import Worker
+from gnnrag.batching import Worker
 from gnnrag.index.index import Index
 from gnnrag.io import digest, read_settings
 from gnnrag.roles.base import Role, Verdict, VerifierTask

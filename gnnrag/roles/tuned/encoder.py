@@ -16,7 +16,7 @@ import torch
 from annotated_types import Ge
 from torch import Tensor, nn
 
-from gnnrag.common.devices import device_named, pass_rows
+from gnnrag.devices import device_named, pass_rows
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.io import read_settings

@@ -13,8 +13,8 @@ import torch
 from annotated_types import Ge
 from torch import Tensor, nn
 
-from gnnrag.common.devices import device_named, pass_rows
-from gnnrag.common.waiting import MicroBatcher
+from gnnrag.batching import MicroBatcher
+from gnnrag.devices import device_named, pass_rows
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import BUCKET
 from gnnrag.io import read_settings

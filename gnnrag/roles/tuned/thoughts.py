@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from gnnrag.common.waiting import MicroBatcher
+from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError
 from gnnrag.parts import part, ready
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask

@@ -13,9 +13,9 @@ import torch
 from annotated_types import Ge
 from torch import Tensor, nn
 
-from gnnrag.common.devices import device_named, pass_rows
-from gnnrag.common.waiting import MicroBatcher, Worker
+from gnnrag.batching import MicroBatcher, Worker
 from gnnrag.config import Share
+from gnnrag.devices import device_named, pass_rows
 from gnnrag.index.index import Index
 from gnnrag.io import digest, interpreting, read_settings
 from gnnrag.parts import part

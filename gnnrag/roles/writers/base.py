@@ -1,4 +1,4 @@
-"""The jobs of language models, or of rules, while an index is built: their tasks and results."""
+"""Tasks and results of the writers: the jobs of language models, or of rules, while an index is built."""
 
 from __future__ import annotations
 
@@ -10,29 +10,23 @@ from gnnrag.types import Passage
 
 @dataclass(frozen=True, slots=True)
 class TriplesTask:
-    """Ask for what a passage states; empty `types` leave entity types to the role."""
-
     passage: Passage
-    types: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()  # of entities; empty: those of the role
     language: str = "English"  # of descriptions
     gleaning: int = 0  # how often a model is told that it missed some and asked for more
 
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What was found in the passage; None where every reply was malformed."""
-
-    found: Extraction | None
+    found: Extraction | None  # None where every reply was malformed
     flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryTask:
-    """Ask for a summary in `max_words` of texts, most important first, about `subject` (an entity's name), if any."""
-
-    texts: tuple[str, ...]
+    texts: tuple[str, ...]  # most important first
     max_words: int = 75
-    subject: str = ""
+    subject: str = ""  # name of an entity that they are about, if any
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,53 +39,42 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class ReportTask:
-    """Ask for a report on a community.
-
-    Ids are sources, cited by writers as they are; whoever makes the task sees to it that no two are equal, of whatever
-    kind (the stage `reports` marks them by `e:`, `r:` and `p:`). `reports` are titles and summaries of sub-communities
-    that stand for their members where those would not fit.
+    """A community to be reported on. No two ids may be equal, of whatever kind (the stage `reports` marks them by `e:`,
+    `r:` and `p:`): writers cite them as sources.
     """
 
     entities: tuple[tuple[str, str, str, str], ...]  # (id, name, type, description), most connected first
     relations: tuple[tuple[str, str, str, str], ...] = ()  # (id, head, tail, description) by degrees, descending
     passages: tuple[Passage, ...] = ()  # that members come from, most cited first
-    reports: tuple[tuple[str, str], ...] = ()
+    reports: tuple[tuple[str, str], ...] = ()  # title, summary of sub-communities whose members would not fit
     max_words: int = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One insight of a report, with the ids of what it rests on (entities, relations or passages)."""
-
     summary: str
     explanation: str
-    sources: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()  # ids of entities, relations or passages that it rests on
 
 
 @dataclass(frozen=True, slots=True)
 class ReportDraft:
-    """What was written about a community; `rating` in [0, 10] says how much it matters."""
-
     title: str
     summary: str
     findings: tuple[Finding, ...] = ()
-    rating: float = 0.0
+    rating: float = 0.0  # in [0, 10]: how much the community matters
     rating_reason: str = ""
     flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CurateTask:
-    """Ask which names of a cluster are one thing: (id, name, type, description) each."""
-
-    members: tuple[tuple[str, str, str, str], ...]
+    members: tuple[tuple[str, str, str, str], ...]  # (id, name, type, description) of names that may be one thing
 
 
 @dataclass(frozen=True, slots=True)
 class Curated:
-    """A partition of the ids that were given."""
-
-    groups: tuple[tuple[str, ...], ...]
+    groups: tuple[tuple[str, ...], ...]  # a partition of the ids
     flags: tuple[str, ...] = ()
 
 
@@ -100,15 +83,11 @@ UNSURE = "unsure"  # the type of what no type fits
 
 @dataclass(frozen=True, slots=True)
 class TypesTask:
-    """Ask for one type per entity, (id, name, description), out of (type, definition) pairs."""
-
-    entities: tuple[tuple[str, str, str], ...]
-    schema: tuple[tuple[str, str], ...]
+    entities: tuple[tuple[str, str, str], ...]  # (id, name, description)
+    schema: tuple[tuple[str, str], ...]  # (type, definition)
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A type for every id that was given; `unsure` where none fits."""
-
-    types: tuple[tuple[str, str], ...]
+    types: tuple[tuple[str, str], ...]  # (id, type) of every entity
     flags: tuple[str, ...] = ()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Annotated
 
 import numpy as np
 from pydantic import BeforeValidator, StringConstraints
 
-from gnnrag.common.files import digest
+from gnnrag.io import digest
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element
 from gnnrag.roles.base import Role
@@ -47,26 +48,24 @@ class PromptedCurator(PromptedPart[CurateTask, Curated]):
     description_characters: int = 300  # of each description that are shown
 
     async def __call__(self, task: CurateTask, session: Session) -> Curated:
-        """Partition the members; groups and their members are in the order of the task."""
         count = len(task.members)
         orders = [list(range(count))]
         if count >= TWICE_FROM:
             # Decided by the members alone: the same cluster is asked about in the same way whenever it comes up.
-            orders = [_shuffled(count, f"{digest([m[0] for m in task.members])}-{turn}") for turn in range(2)]
+            seed = digest([member[0] for member in task.members])
+            orders = [random.Random(f"{seed}-{turn}").sample(range(count), count) for turn in range(2)]
         shown = [_listed((task.members[i][1:] for i in order), self.description_characters) for order in orders]
         outcomes = await self.ask_many(
             session, [{"members": text} for text in shown], lambda reply: read_partition(reply, count)
         )
-        partitions = [
-            frozenset(frozenset(order[i] for i in group) for group in outcome.value)
-            for order, outcome in zip(orders, outcomes, strict=True)
-            if outcome.value is not None
-        ]
-        failed = len(partitions) < len(orders)
-        agreed = frozenset(frozenset({i}) for i in range(count)) if failed else common(partitions)
-        groups = sorted(tuple(sorted(group)) for group in agreed)
-        ids = tuple(tuple(task.members[i][0] for i in group) for group in groups)
-        return Curated(ids, ("curator_failed",) if failed else ())
+        agreed: Partition | None = None
+        for order, outcome in zip(orders, outcomes, strict=True):
+            if outcome.value is None:
+                return Curated(tuple((member[0],) for member in task.members), ("curator_failed",))
+            groups = frozenset(frozenset(order[i] for i in group) for group in outcome.value)
+            agreed = groups if agreed is None else frozenset(both for a in agreed for b in groups if (both := a & b))
+        ids = (tuple(task.members[i][0] for i in group) for group in sorted(sorted(group) for group in agreed or ()))
+        return Curated(tuple(ids))
 
 
 class Groups(ReplyModel):
@@ -85,20 +84,6 @@ def read_partition(reply: str, count: int) -> Partition:
     return frozenset(frozenset(n - 1 for n in row) for row in groups if row)
 
 
-def common(partitions: Sequence[Partition]) -> Partition:
-    """Return the partition in which two are together where they are in every one."""
-    agreed = partitions[0]
-    for other in partitions[1:]:
-        agreed = frozenset(both for a in agreed for b in other if (both := a & b))
-    return agreed
-
-
-def _shuffled(count: int, seed: str) -> list[int]:
-    order = list(range(count))
-    random.Random(seed).shuffle(order)
-    return order
-
-
 @part("writer", "curator.offline")
 class OfflineCurator(Role[CurateTask, Curated]):
     """Puts each member with the first group whose first member it is a variant of: stars, no chains.
@@ -107,11 +92,11 @@ class OfflineCurator(Role[CurateTask, Curated]):
     """
 
     async def __call__(self, task: CurateTask, session: Session) -> Curated:
-        """Partition the members, in their order."""
         groups: list[list[tuple[str, str, str, str]]] = []
         for member in task.members:
             fitting = [group for group in groups if _same(member, group[0])]
-            exact = [group for group in fitting if not _has_initials(member[1], group[0][1])]
+            # With initials: one of the names has a single letter where the other has none.
+            exact = [group for group in fitting if is_variant(member[1], group[0][1])]
             if exact or len(fitting) == 1:
                 (exact or fitting)[0].append(member)
             else:
@@ -121,12 +106,7 @@ class OfflineCurator(Role[CurateTask, Curated]):
 
 def _same(one: tuple[str, str, str, str], other: tuple[str, str, str, str]) -> bool:
     kinds = {one[2].casefold(), other[2].casefold()} - {""}
-    return len(kinds) < 2 and is_variant(one[1], other[1], bool(kinds & _PEOPLE))
-
-
-def _has_initials(one: str, other: str) -> bool:
-    """Tell whether one of the names has a single letter where the other has none."""
-    return is_variant(one, other, is_person=True) and not is_variant(one, other)
+    return len(kinds) < 2 and is_variant(one[1], other[1], is_person=bool(kinds & _PEOPLE))
 
 
 @part("writer", "types.prompted")
@@ -146,7 +126,6 @@ class PromptedTypes(PromptedPart[TypesTask, Typed]):
         self.prompters[0].tries = self.tries
 
     async def __call__(self, task: TypesTask, session: Session) -> Typed:
-        """Type the entities, in their order."""
         schema = dict(task.schema) | {UNSURE: dict(task.schema).get(UNSURE, "none of these, or too little is known")}
         listed = "\n".join(f"- {inline(name)}: {inline(text)}" for name, text in schema.items())
         decided, failed, waiting = dict[str, str](), 0, [list(task.entities)]
@@ -154,7 +133,7 @@ class PromptedTypes(PromptedPart[TypesTask, Typed]):
             batch = waiting.pop(0)
             entities = _listed(((name, "", text) for _, name, text in batch), self.description_characters)
             values = {"schema": listed, "entities": entities}
-            outcome = await self.ask(session, values, _types_reader(len(batch), frozenset(schema)))
+            outcome = await self.ask(session, values, partial(read_types, count=len(batch), allowed=schema.keys()))
             if outcome.value is None and len(batch) > 1:
                 waiting += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
                 continue
@@ -164,11 +143,7 @@ class PromptedTypes(PromptedPart[TypesTask, Typed]):
         return Typed(types, ("types_failed",) * failed)
 
 
-def _types_reader(count: int, allowed: frozenset[str]) -> Callable[[str], list[str]]:
-    return lambda reply: read_types(reply, count, allowed)
-
-
-def read_types(reply: str, count: int, allowed: frozenset[str]) -> list[str]:
+def read_types(reply: str, count: int, allowed: Collection[str]) -> list[str]:
     """Return the types of `{"types": {"1": "person", ...}}` by number; MalformedError: no such numbers or types."""
     kinds = read_as(Types, reply).types
     if kinds.keys() != {str(n) for n in range(1, count + 1)}:
@@ -187,7 +162,6 @@ class OfflineTypes(Role[TypesTask, Typed]):
     uses_embedder = True
 
     async def __call__(self, task: TypesTask, session: Session) -> Typed:
-        """Type the entities, in their order."""
         named = [(name, text) for name, text in task.schema if name != UNSURE]
         if not named or not task.entities:
             return Typed(tuple((entity[0], UNSURE) for entity in task.entities))

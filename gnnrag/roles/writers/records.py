@@ -14,11 +14,11 @@ import html
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gnnrag.extract.base import EntityRecord, RelationRecord
-from gnnrag.roles.parsing import in_parentheses, strip_markup, strip_thinking
+from gnnrag.roles.parsing import in_parentheses, plain
 
 MAX_CHARACTERS, MAX_BYTES = 256, 512  # of a name
 MAX_STRENGTH = 10.0
@@ -28,6 +28,7 @@ _TORN_SEPARATOR = re.compile(
     r"<(?!\|#\|>) {0,3}\|? {0,3}\\?#{1,9} {0,3}\|? {0,3}>|< {0,3}\| {0,3}# {0,3}\| {0,3}(?![>| ])"
 )
 _OPENING = re.compile(r"\( {0,3}[\"'“`]?[a-z][a-z_ -]{0,30}[\"'”`]? {0,3}< {0,3}\| {0,3}>", re.IGNORECASE)
+_SEPARATOR = re.compile(r"<\s*\|\s*>")
 _BORDER = re.compile(r"##|\n(?=[ \t]{0,8}[(\"'])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _QUOTES = (('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"), ("«", "»"), ("`", "`"))
@@ -58,32 +59,28 @@ def dropped(counts: Counter[str]) -> int:
 
 def split_records(reply: str) -> Records:
     """Split a reply into records and clean their fields; text between records is passed over."""
-    text = strip_markup(strip_thinking(reply))
+    text = plain(reply)
     records = Records(is_complete=bool(_END.search(text)))
-    for piece in _pieces(_END.sub("##", text), records.counts):
-        is_lines = "<|#|>" in piece
-        body = piece if is_lines else _body(piece, records.counts)
-        fields = [_clean(part) for part in re.split(r"<\|#\|>" if is_lines else r"<\s*\|\s*>", body)]
-        tag = fields[0].strip("\"'`()[]<>{}*-• ").casefold()
-        if len(fields) < 2 or tag in _IGNORED:
-            continue
-        records.counts["seen"] += 1
-        if tag in _TAGS:
-            records.rows.append((_TAGS[tag], fields[1:], is_lines))
-        else:
-            records.counts["dropped_tag"] += 1
-    return records
-
-
-def _pieces(text: str, counts: Counter[str]) -> Iterator[str]:
-    """Yield what may be a record each: lines of format B, else what stands between separators."""
+    counts, text = records.counts, _END.sub("##", text)
     if "<|#|>" in text:
         text, mended = _TORN_SEPARATOR.subn("<|#|>", text)
         counts["repaired"] += mended
-    for piece in _BORDER.split(text):
-        for line in piece.splitlines() if "<|#|>" in piece else [piece]:
-            if "<|#|>" in line or re.search(r"<\s*\|\s*>", line):
-                yield line
+    pieces = (line for piece in _BORDER.split(text) for line in (piece.splitlines() if "<|#|>" in piece else [piece]))
+    for piece in pieces:
+        is_lines = "<|#|>" in piece  # format B
+        if not (is_lines or _SEPARATOR.search(piece)):
+            continue
+        body = piece if is_lines else _body(piece, counts)
+        fields = [_clean(part) for part in (body.split("<|#|>") if is_lines else _SEPARATOR.split(body))]
+        tag = fields[0].strip("\"'`()[]<>{}*-• ").casefold()
+        if len(fields) < 2 or tag in _IGNORED:
+            continue
+        counts["seen"] += 1
+        if tag in _TAGS:
+            records.rows.append((_TAGS[tag], fields[1:], is_lines))
+        else:
+            counts["dropped_tag"] += 1
+    return records
 
 
 def _body(piece: str, counts: Counter[str]) -> str:
@@ -93,7 +90,7 @@ def _body(piece: str, counts: Counter[str]) -> str:
     if body is not None:
         return body
     counts["repaired"] += 1
-    return piece.strip().strip("()") if not start else piece[start.start() + 1 :]
+    return piece[start.start() + 1 :] if start else piece.strip().strip("()")
 
 
 def _clean(text: str) -> str:
@@ -159,14 +156,9 @@ def read_relation(fields: list[str], is_lines: bool, counts: Counter[str]) -> Re
     elif head.casefold() == tail.casefold():
         counts["dropped_loop"] += 1
     else:
-        return RelationRecord(head, tail, text, split_keywords(keywords), 1.0 if strength is None else strength)
+        words = dict.fromkeys(word for part in re.split(r"[,;，、]", keywords) if (word := part.strip(" \"'.")))
+        return RelationRecord(head, tail, text, tuple(words), 1.0 if strength is None else strength)
     return None
-
-
-def split_keywords(text: str) -> tuple[str, ...]:
-    """Return distinct keywords, in order."""
-    parts = (part.strip(" \"'.") for part in re.split(r"[,;，、]", text))
-    return tuple(dict.fromkeys(part for part in parts if part))
 
 
 def longest(records: Iterable[EntityRecord]) -> tuple[EntityRecord, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Annotated, Self
 
@@ -15,7 +16,7 @@ from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Role
 from gnnrag.roles.offline_reader.spans import words
-from gnnrag.roles.parsing import Ids, Number, ReplyModel, Rows, Text, read_as, strip_markup, strip_thinking
+from gnnrag.roles.parsing import Ids, Number, ReplyModel, Rows, Text, plain, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask, Summary, SummaryTask
 from gnnrag.session import Session
@@ -36,7 +37,6 @@ class PromptedSummary(PromptedPart[SummaryTask, Summary]):
     max_tokens: int = 400  # wide, so that the model ends its summary
 
     async def __call__(self, task: SummaryTask, session: Session) -> Summary:
-        """Summarise `task.texts` in about `task.max_words` words."""
         if not any(text.strip() for text in task.texts):
             return Summary("", ("summary_empty",))
         values = {
@@ -54,7 +54,7 @@ class PromptedSummary(PromptedPart[SummaryTask, Summary]):
 
 def parse_summary(text: str) -> str:
     """Return the reply as one paragraph, without a last sentence that was cut off; MalformedError where it is empty."""
-    text = " ".join(strip_markup(strip_thinking(text)).split())
+    text = " ".join(plain(text).split())
     sentences = split_sentences(text)
     if len(sentences) > 1 and not sentences[-1].rstrip(_CLOSING).endswith(tuple(_ENDINGS)):
         sentences.pop()
@@ -74,7 +74,6 @@ class OfflineSummary(Role[SummaryTask, Summary]):
     redundancy: Annotated[float, Field(ge=0, le=1)] = 0.4  # what a sentence loses for repeating chosen ones
 
     async def __call__(self, task: SummaryTask, session: Session) -> Summary:
-        """Return sentences of `task.texts`, in their order."""
         text = extract_summary(task.texts, task.max_words, words, self.redundancy)
         return Summary(text, () if text else ("summary_empty",))
 
@@ -85,11 +84,11 @@ _POOL = 120  # statements that are compared with each other
 
 @dataclass
 class _Statement:
-    """A sentence with the ids it rests on and the entities it joins."""
+    """A sentence with the ids it rests on and the entities it joins, each in order."""
 
     text: str
-    sources: dict[str, None]
-    entities: dict[str, None]
+    sources: dict[str, None] = field(default_factory=dict)
+    entities: dict[str, None] = field(default_factory=dict)
     score: float = 0.0
 
 
@@ -114,20 +113,20 @@ class OfflineReport(Role[ReportTask, ReportDraft]):
         """Return the report; a function of the task."""
         degrees = Counter(end for _, head, tail, _ in task.relations for end in dict.fromkeys((head, tail)))
         # Things that something is said of make better titles than the years and places they share.
-        central = sorted(task.entities, key=lambda e: (not e[3], -degrees[e[1]]))  # stable
+        central = [e[1] for e in sorted(task.entities, key=lambda e: (not e[3], -degrees[e[1]]))]  # stable
         statements = _statements(task, degrees)
         order = diverse([content_words(s.text) for s in statements], [s.score for s in statements], _POOL)
-        summary = [statements[i] for i in order[: self.summary_sentences]]
-        names = list(dict.fromkeys(e[1] for e in central)) or [title for title, _ in task.reports]
+        chosen = [statements[i] for i in order]
+        names = list(dict.fromkeys(central)) or [title for title, _ in task.reports]
+        summary = " ".join(s.text for s in chosen[: self.summary_sentences]) or _join(names[:10]) + "."
+        words = summary.split()
         size = len(task.entities) + len(statements)
-        rating = round(10.0 * size / (size + self.half_rating), 2)
-        reason = f"It holds {len(task.entities)} entities and {len(statements)} statements on them."
         return ReportDraft(
             _join(names[:_TITLE_NAMES]),
-            _clip(" ".join(s.text for s in summary) or _join(names[:10]) + ".", task.max_words),
-            self._findings(task, [statements[i] for i in order], [e[1] for e in central]),
-            rating,
-            reason,
+            summary if len(words) <= task.max_words else " ".join(words[: task.max_words]) + " …",
+            self._findings(task, chosen, central),
+            round(10.0 * size / (size + self.half_rating), 2),
+            f"It holds {len(task.entities)} entities and {len(statements)} statements on them.",
         )
 
     def _findings(
@@ -162,15 +161,13 @@ def _statements(task: ReportTask, degrees: Counter[str]) -> list[_Statement]:
     found: dict[str, _Statement] = {}
 
     def add(text: str, source: str | None, entities: Sequence[str]) -> None:
-        row = found.get(text) or found.setdefault(text, _Statement(" ".join(text.split()), {}, {}))
-        row.sources.update(dict.fromkeys([source] if source else []))
-        row.entities.update(dict.fromkeys(entities))
+        row = found.setdefault(text, _Statement(" ".join(text.split())))
+        row.sources |= {source: None} if source else {}
+        row.entities |= dict.fromkeys(entities)
 
-    described = [(id_, (head, tail), text) for id_, head, tail, text in task.relations]
-    described += [(id_, (name, name), text) for id_, name, _, text in task.entities]
-    for id_, names, text in described:
+    for id_, head, tail, text in (*task.relations, *((id_, name, name, text) for id_, name, _, text in task.entities)):
         for line in text.splitlines():
-            add(line, id_, names)
+            add(line, id_, (head, tail))
     for passage in task.passages:
         for sentence in split_sentences(passage.text):
             low = sentence.casefold()
@@ -189,11 +186,6 @@ def _join(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _clip(text: str, max_words: int) -> str:
-    words = text.split()
-    return text if len(words) <= max_words else " ".join(words[:max_words]) + " …"
-
-
 MAX_FINDINGS, MAX_SOURCES = 10, 5
 
 
@@ -206,10 +198,10 @@ class PromptedReport(PromptedPart[ReportTask, ReportDraft]):
     async def __call__(self, task: ReportTask, session: Session) -> ReportDraft:
         material, ids = show(task)
         values = {"material": material, "max_words": str(task.max_words)}
-        outcome = await self.ask(session, values, parse_report)
+        outcome = await self.ask(session, values, partial(read_as, ReportReply))
         if outcome.value is None:
             return replace(OfflineReport().write(task), flags=("report_fallback",))
-        return _finish(outcome.value, ids, task.max_words)
+        return _draft(outcome.value, ids, task.max_words)
 
 
 def show(task: ReportTask) -> tuple[Shown, dict[str, str]]:
@@ -256,26 +248,17 @@ class ReportReply(ReplyModel):
     rating_reason: str = ""
 
 
-def parse_report(text: str) -> ReportDraft:
-    """Return a report whose sources are short ids; MalformedError: no `ReportReply`."""
-    reply = read_as(ReportReply, text)
-    findings = tuple(
-        Finding(row.summary.strip(), row.explanation.strip(), tuple(row.sources))
-        for row in reply.findings[:MAX_FINDINGS]
-    )
-    return ReportDraft(reply.title, reply.summary, findings, reply.rating, reply.rating_reason.strip())
-
-
-def _finish(draft: ReportDraft, ids: Mapping[str, str], max_words: int) -> ReportDraft:
-    """Turn short ids into ids, drop those that were never shown, and keep to the length asked for."""
-    findings, flags = [], set()
-    words = len(draft.summary.split())
-    for finding in draft.findings:
-        words += len(finding.summary.split()) + len(finding.explanation.split())
+def _draft(reply: ReportReply, ids: Mapping[str, str], max_words: int) -> ReportDraft:
+    """Return a report with ids for short ids, without sources that were never shown, and of the length asked for."""
+    findings, flags = list[Finding](), set[str]()
+    words = len(reply.summary.split())
+    for row in reply.findings[:MAX_FINDINGS]:
+        words += len(row.summary.split()) + len(row.explanation.split())
         if words > max_words:
             flags.add("report_cut")
             break
-        known = dict.fromkeys(ids[s] for s in finding.sources if s in ids)
-        flags |= {"unknown_source"} if any(s not in ids for s in finding.sources) else set()
-        findings.append(replace(finding, sources=tuple(known)[:MAX_SOURCES]))
-    return replace(draft, findings=tuple(findings), flags=tuple(sorted(flags)))
+        known = dict.fromkeys(ids[short] for short in row.sources if short in ids)
+        flags |= {"unknown_source"} if any(short not in ids for short in row.sources) else set()
+        findings.append(Finding(row.summary.strip(), row.explanation.strip(), tuple(known)[:MAX_SOURCES]))
+    reason = reply.rating_reason.strip()
+    return ReportDraft(reply.title, reply.summary, tuple(findings), reply.rating, reason, tuple(sorted(flags)))

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, Triple
@@ -14,7 +14,7 @@ from gnnrag.llm.base import Message, estimate_tokens
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import escaped_except, inline, notes_element, passage_element
 from gnnrag.roles.parsing import json_objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import Extracted, TriplesTask
 from gnnrag.roles.writers.records import Records, dropped, longest, number, read_entity, read_relation, split_records
 from gnnrag.session import Session
@@ -36,13 +36,11 @@ class OpenIETriples(PromptedPart[TriplesTask, Extracted]):
 
     def setup(self) -> None:
         # As the released code does, of a list that was cut off the whole elements are taken.
-        own = replace(self, prompt="")
-        self._names = Prompter("triples", self.backend, own, "triples_names", keeps_cut=True)
-        self._triples = Prompter("triples", self.backend, self, "triples_openie", keeps_cut=True)
+        self._names = self.prompter("triples_names", own=False, keeps_cut=True)
+        self._triples = self.prompter("triples_openie", keeps_cut=True)
         self.prompters = (self._names, self._triples)
 
     async def __call__(self, task: TriplesTask, session: Session) -> Extracted:
-        """Extract from one passage."""
         passage = {"passage": passage_element(task.passage, 1)}
         types = inline(", ".join(task.types) or "any")
         outcome = await self._names.ask(session, {**passage, "types": types}, read_names)
@@ -91,16 +89,6 @@ def _list(reply: str, key: str) -> list[Any]:
 
 
 @dataclass
-class _Found:
-    """What the replies on one passage state."""
-
-    entities: list[EntityRecord] = field(default_factory=list)
-    relations: list[RelationRecord] = field(default_factory=list)
-    members: dict[str, dict[str, float]] = field(default_factory=dict)  # importance of the entities of each fact
-    scores: dict[str, float] = field(default_factory=dict)  # completeness of each fact
-
-
-@dataclass
 class GleanedTriples(PromptedPart[TriplesTask, Extracted]):
     """Base of extractors that ask for records, and then for what was missed.
 
@@ -114,26 +102,13 @@ class GleanedTriples(PromptedPart[TriplesTask, Extracted]):
     max_tokens: int = 4096
 
     def setup(self) -> None:
-        own = replace(self, prompt="")
         # The records before a cut are whole, and what is missing is asked for; what is not "yes" alone is a no.
-        self._first = Prompter("triples", self.backend, self, self.prompt_name, keeps_cut=True)
-        self._more = Prompter("triples", self.backend, own, "triples_more", keeps_cut=True)
-        self._ask = Prompter("triples", self.backend, replace(own, max_tokens=8), "triples_ask", keeps_cut=True)
+        self._first = self.prompter(self.prompt_name, keeps_cut=True)
+        self._more = self.prompter("triples_more", own=False, keeps_cut=True)
+        self._ask = self.prompter("triples_ask", own=False, max_tokens=8, keeps_cut=True)
         self.prompters = (self._first, self._more, self._ask)
 
     async def __call__(self, task: TriplesTask, session: Session) -> Extracted:
-        """Extract from one passage."""
-        replies, found = await self._converse(task, session), _Found()
-        for records in replies:
-            self.collect(records, found)
-        counts = sum((records.counts for records in replies), Counter[str]())
-        flags = tuple(flag for records in replies for flag in records.flags)
-        if not replies or dropped(counts) > 0.5 * counts["seen"]:
-            return Extracted(None, (*flags, "passage_failed"))
-        return Extracted(self.extraction(found, dropped(counts)), flags)
-
-    async def _converse(self, task: TriplesTask, session: Session) -> list[Records]:
-        """Return the records of each reply; none where the first was malformed twice."""
         values = {
             "types": inline(", ".join(task.types or self.types)),
             "language": inline(task.language),
@@ -141,7 +116,7 @@ class GleanedTriples(PromptedPart[TriplesTask, Extracted]):
         }
         first = await self._first.ask(session, values, self.read)
         if first.value is None:
-            return []
+            return Extracted(None, ("passage_failed",))
         replies = [first.value]
         turns = (*self._first.prompt.render(**values), _said(first.reply))
         for left in reversed(range(task.gleaning)):
@@ -155,7 +130,12 @@ class GleanedTriples(PromptedPart[TriplesTask, Extracted]):
             turns = (*turns, *self._more.prompt.render(), _said(more.reply))
             if left and not (await self._ask.ask(session, {}, is_yes, turns)).value:
                 break
-        return replies
+        extraction = self.collect(replies)
+        counts = sum((records.counts for records in replies), Counter[str]())
+        flags = tuple(flag for records in replies for flag in records.flags)
+        if dropped(counts) > 0.5 * counts["seen"]:
+            return Extracted(None, (*flags, "passage_failed"))
+        return Extracted(replace(extraction, malformed=dropped(counts)), flags)
 
     def _read_more(self, reply: str) -> Records:
         try:
@@ -167,12 +147,8 @@ class GleanedTriples(PromptedPart[TriplesTask, Extracted]):
         """Return the records of a reply. Raises MalformedError where it has none, and not even the end marker."""
         raise NotImplementedError
 
-    def collect(self, records: Records, found: _Found) -> None:
-        """Add what the records of one reply state; what cannot be used is counted in them."""
-        raise NotImplementedError
-
-    def extraction(self, found: _Found, malformed: int) -> Extraction:
-        """Return what a passage states."""
+    def collect(self, replies: Sequence[Records]) -> Extraction:
+        """Return what the records state; what cannot be used is counted in them."""
         raise NotImplementedError
 
 
@@ -206,22 +182,22 @@ class LightRAGTriples(GleanedTriples):
             raise MalformedError("no record and no end marker")
         return records
 
-    def collect(self, records: Records, found: _Found) -> None:
-        for tag, fields, is_lines in records.rows:
-            if tag == "entity" and len(fields) == 3:
-                if entity := read_entity(fields, records.counts):
-                    found.entities.append(entity)
-            elif tag in ("relation", "entity") and len(fields) > 3:
-                records.counts["repaired"] += tag == "entity"  # a relation under the wrong tag
-                if relation := read_relation(fields, is_lines, records.counts):
-                    found.relations.append(relation)
-            else:
-                records.counts["dropped_fields"] += 1
-
-    def extraction(self, found: _Found, malformed: int) -> Extraction:
-        details, relations = longest(found.entities), merged(found.relations)
-        names = dict.fromkeys([d.name for d in details] + [n for r in relations for n in (r.head, r.tail)])
-        return Extraction(tuple(names), (), malformed, details, relations)
+    def collect(self, replies: Sequence[Records]) -> Extraction:
+        entities, relations = list[EntityRecord](), list[RelationRecord]()
+        for records in replies:
+            for tag, fields, is_lines in records.rows:
+                if tag == "entity" and len(fields) == 3:
+                    if entity := read_entity(fields, records.counts):
+                        entities.append(entity)
+                elif tag in ("relation", "entity") and len(fields) > 3:
+                    records.counts["repaired"] += tag == "entity"  # a relation under the wrong tag
+                    if relation := read_relation(fields, is_lines, records.counts):
+                        relations.append(relation)
+                else:
+                    records.counts["dropped_fields"] += 1
+        details, pairs = longest(entities), merged(relations)
+        names = dict.fromkeys([d.name for d in details] + [name for r in pairs for name in (r.head, r.tail)])
+        return Extraction(tuple(names), details=details, relations=pairs)
 
 
 def merged(relations: Sequence[RelationRecord]) -> tuple[RelationRecord, ...]:
@@ -255,41 +231,34 @@ class HyperTriples(GleanedTriples):
             raise MalformedError("no hyper-relation and no end marker")
         return records
 
-    def collect(self, records: Records, found: _Found) -> None:
-        fact = None
-        for tag, fields, _ in records.rows:
-            if tag == "hyper":
-                fact = self._open(fields, records.counts, found)
-            elif tag == "entity" and fact is None:
-                records.counts["dropped_orphan"] += 1
-            elif tag == "entity":
-                importance = _optional(fields, 3, 100.0, self.importance, records.counts)
-                if entity := read_entity(fields[:3] if len(fields) == 4 else fields, records.counts):
-                    found.entities.append(entity)
-                    members = found.members[fact or ""]
-                    members[entity.name] = max(importance, members.get(entity.name, 0.0))
-            else:
-                records.counts["dropped_tag"] += 1
-
-    def _open(self, fields: list[str], counts: Counter[str], found: _Found) -> str | None:
-        """Start a fact and return its text; None where the record cannot be used."""
-        text = self._TAG.sub("", fields[0]).strip(" \"'") if fields else ""
-        if len(fields) > 2 or not text:
-            counts["dropped_fields" if len(fields) > 2 else "dropped_empty"] += 1
-            return None
-        score = _optional(fields, 1, 10.0, self.completeness, counts)
-        found.members.setdefault(text, {})
-        found.scores[text] = max(score, found.scores.get(text, 0.0))
-        return text
-
-    def extraction(self, found: _Found, malformed: int) -> Extraction:
-        edges = tuple(
-            HyperedgeRecord(text, found.scores[text], tuple(members.items()))
-            for text, members in found.members.items()
-            if members
-        )
-        details = longest(found.entities)
-        return Extraction(tuple(d.name for d in details), (), malformed, details, (), edges)
+    def collect(self, replies: Sequence[Records]) -> Extraction:
+        entities = list[EntityRecord]()
+        scores, members = dict[str, float](), dict[str, dict[str, float]]()  # of each fact; importance of each entity
+        for records in replies:
+            fact, counts = None, records.counts
+            for tag, fields, _ in records.rows:
+                if tag == "hyper":
+                    fact = self._TAG.sub("", fields[0]).strip(" \"'") if fields else ""
+                    if len(fields) > 2 or not fact:
+                        counts["dropped_fields" if len(fields) > 2 else "dropped_empty"] += 1
+                        fact = None
+                        continue
+                    score = _optional(fields, 1, 10.0, self.completeness, counts)
+                    members.setdefault(fact, {})
+                    scores[fact] = max(score, scores.get(fact, 0.0))
+                elif tag == "entity" and fact is None:
+                    counts["dropped_orphan"] += 1
+                elif tag == "entity":
+                    importance = _optional(fields, 3, 100.0, self.importance, counts)
+                    if entity := read_entity(fields[:3] if len(fields) == 4 else fields, counts):
+                        entities.append(entity)
+                        row = members[fact or ""]
+                        row[entity.name] = max(importance, row.get(entity.name, 0.0))
+                else:
+                    counts["dropped_tag"] += 1
+        edges = [HyperedgeRecord(fact, scores[fact], tuple(row.items())) for fact, row in members.items() if row]
+        details = longest(entities)
+        return Extraction(tuple(d.name for d in details), details=details, hyperedges=tuple(edges))
 
 
 def _optional(fields: list[str], at: int, high: float, default: float, counts: Counter[str]) -> float:

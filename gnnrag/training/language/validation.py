@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gnnrag.common.waiting import MicroBatcher
+from gnnrag.batching import MicroBatcher
 from gnnrag.config import Choice, to_plain
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, LLMError
