@@ -38,7 +38,7 @@ def train(
     The same command continues a run that was cut off. The last line printed is the run directory: give it as
     roles.verifier.path=DIR roles.verifier=tuned, or gnn.checkpoint=DIR.
     """
-    from gnnrag.training.base import TRAININGS  # with torch
+    from gnnrag.training import TRAININGS
 
     script = f"train_{part}.py"
     if script not in TRAININGS:
@@ -52,7 +52,8 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
 
     Raises StoppedError where `stop()` became true: the state is saved.
     """
-    from gnnrag.training.base import TRAININGS, chosen_training, shut_down
+    from gnnrag.training import TRAININGS
+    from gnnrag.training.base import chosen_training, shut_down
     from gnnrag.training.base import train as train_fold
     from gnnrag.training.report import Report, write_report
     from gnnrag.training.rundir import draw_curves, refuse_other_layout

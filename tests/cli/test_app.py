@@ -12,7 +12,7 @@ import typer
 
 from gnnrag.cli.app import app, run
 from gnnrag.errors import ConfigError
-from gnnrag.training.base import TRAININGS
+from gnnrag.training import TRAININGS
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY, environment
 
 COMMANDS = list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.parts import ready
 from gnnrag.roles.base import Chain, VerifierTask
-from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
+from gnnrag.roles.tuned.chain_features import CONDITIONAL, ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, Following, expansion_features, search
 from gnnrag.roles.tuned.encoder import NextHop
 from gnnrag.roles.tuned.pair_features import Shown
@@ -85,7 +85,7 @@ def of_set(model: ChainScorer, made: ChainReading, chain: tuple[int, ...]) -> fl
     for order in permutations(chain):
         total = 0.0
         for at, place in enumerate(order):
-            values = model(torch.from_numpy(expansion_features(made, order[:at], model.config))).double().detach()
+            values = model(torch.from_numpy(expansion_features(made, order[:at]))).double().detach()
             values[list(order[:at])] = -torch.inf
             total += float(torch.log_softmax(values, 0)[place])
         best = max(best, total)
@@ -99,13 +99,6 @@ def test_a_wide_beam_finds_every_set_once_with_its_best_order() -> None:
     assert sorted(sets) == [(i, j) for i in range(6) for j in range(i + 1, 6)]
     assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
     assert all(abs(score - of_set(model, made, chain)) < 1e-5 for chain, score in found)
-
-
-def test_without_conditions_the_pointwise_best_are_taken() -> None:
-    model, made = scorer(conditional=False), reading()
-    values = model(torch.from_numpy(made.static)).detach().numpy()
-    assert made.static.shape == (6, len(STATIC))
-    assert search(model, made, 1, 3)[0][0] == tuple(sorted(np.argsort(-values)[:3].tolist()))
 
 
 # ----------------------------------------------------------------------------------------------------------- the role

@@ -56,7 +56,7 @@ def make_world(folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("entities")
-    assert call(root, "learned", "gnn.ranker.name=learned", "losses.passages=1") == 0
+    assert call(root, "learned", "gnn.ranker.name=idf") == 0
     return root
 
 
