@@ -5,7 +5,7 @@
 Multi-hop questions are the `dev` questions of the sample corpus, 2wiki, musique and hotpotqa; passage-local are the
 sub-questions of musique's and the sample's decompositions with their references filled in, 2wiki's evidence triples as
 questions, and those of `router_questions.txt`, where the thematic ones are too. One question in three is held out, by
-the hash of its text. Prints the lines of `WEIGHTS`.
+the hash of its text. Prints the lines of `CUES`.
 """
 
 from __future__ import annotations

@@ -195,14 +195,14 @@ def serve(
 
     \b
     gnnrag serve indexes/papers                              the page: http://127.0.0.1:8765
-    gnnrag serve indexes/a indexes/b serve.port=9000 serve.workers=2 method=bdtr retriever=chg
+    gnnrag serve indexes/a indexes/b serve.port=9000 method=bdtr retriever=chg
     gnnrag serve indexes/papers serve.host=0.0.0.0 serve.tokens=tokens.yaml serve.hosts=[papers.example]
 
     Settings of the server begin with serve., the others are those of gnnrag ask (docs/documents.md).
     """
     if missing := [name for name in ("fastapi", "mcp", "uvicorn") if find_spec(name) is None]:
         raise GnnragError(f"gnnrag serve needs {', '.join(missing)}: pip install 'gnnrag[serve]'")
-    from gnnrag.serve.running import run
+    from gnnrag.serve.app import run
     from gnnrag.serve.settings import read_service
 
     service = read_service(settings)

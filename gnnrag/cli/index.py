@@ -28,14 +28,12 @@ from gnnrag.extract.prompted import estimate_extraction
 from gnnrag.index.build import build_index, collect_garbage
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.index.index import Index
-from gnnrag.io import write_atomic
 from gnnrag.llm.openai import prices_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
 from gnnrag.pages.inspection import inspect_index
 from gnnrag.roles.writers.tasks import model_settings
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
-from gnnrag.serve.still import render_page
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build, change and look at an index.")
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX")]
@@ -149,16 +147,9 @@ def draft_schema(index: IndexFolder) -> None:
 @app.command()
 def inspect(
     index: IndexFolder,
-    html: Annotated[Path | None, typer.Option(help="write a page that draws a part of the knowledge graph")] = None,
-    entity: Annotated[str | None, typer.Option(help="with --html: what it is drawn around")] = None,
-    question: Annotated[str | None, typer.Option(help="with --html: draw what this question finds")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print counts, sizes, hubs and gaps of an index, or draw a part of it."""
-    if html:
-        write_atomic(html, render_page(Index(index), entity, question))
-        print(html)
-        return
+    """Print counts, sizes, hubs and gaps of an index."""
     report = inspect_index(index)
     if as_json:
         print(json.dumps(asdict(report), indent=2, ensure_ascii=False))

@@ -67,16 +67,16 @@ class Component:
         """Add a community and what is below it; one of a single entity is left out."""
         if len(group) < 2:
             return
-        own = len(self.clusters)
+        number = len(self.clusters)
         self.clusters.append(Cluster(tuple(group.tolist()), parent, level))
         if len(group) <= self.max_size:
             return
         parts = self._parts(group, finer, len(group))
         if parts is None:
-            self._split(group, own, level)
+            self._split(group, number, level)
         else:
             for part, below in parts:
-                self._add(part, own, level + 1, below)
+                self._add(part, number, level + 1, below)
 
     def _parts(self, group: np.ndarray, finer: int, size: int) -> list[tuple[np.ndarray, int]] | None:
         """Return the parts of a group with the level below theirs; None where no level tells any apart."""
@@ -186,9 +186,9 @@ def find_communities(
         if len(nodes) >= (2 if profile == "released" else SMALL):
             names = [graph.names[i] for i in nodes.tolist()]
             part = Component(names, np.searchsorted(nodes, graph.pairs[0][edges]), graph.pairs[2][edges], settings)
-            found = part.released() if algorithm == "leiden" else part.ordered()
+            hierarchy = part.released() if algorithm == "leiden" else part.ordered()
             offset = len(clusters)
-            for c in found:
+            for c in hierarchy:
                 members = tuple(nodes[list(c.members)].tolist())
                 clusters.append(Cluster(members, c.parent + offset if c.parent >= 0 else -1, c.level))
     buckets = [] if profile == "released" else _buckets(graph, [nodes for nodes, _ in components if len(nodes) < SMALL])
@@ -231,12 +231,12 @@ def _gather(graph: KnowledgeGraph, clusters: Sequence[Cluster], buckets: Sequenc
     inside = np.zeros(graph.num_entities, dtype=bool)
     relations, passages = [], []
     for i in range(len(order)):
-        own = members[i]
-        inside[own] = True
-        near = np.unique(np.concatenate([graph.incident[j] for j in own.tolist()]))
+        inner = members[i]
+        inside[inner] = True
+        near = np.unique(np.concatenate([graph.incident[j] for j in inner.tolist()]))
         relations.append(near[inside[graph.ends[near]].all(axis=1)].tolist())
-        passages.append(np.unique(np.concatenate([graph.entity_passages[j] for j in own.tolist()])).tolist())
-        inside[own] = False
+        passages.append(np.unique(np.concatenate([graph.entity_passages[j] for j in inner.tolist()])).tolist())
+        inside[inner] = False
     names = graph.names
     return Communities(
         tuple("c-" + digest([rows[i][0], [names[j] for j in rows[i][1]]])[:16] for i in order),

@@ -49,7 +49,7 @@ def hierarchical_leiden(
     from graspologic_native import hierarchical_leiden as released
 
     rows = [(str(a), str(b), float(w)) for (a, b), w in zip(ends.tolist(), weights.tolist(), strict=True)]
-    found = released(
+    assignments = released(
         rows,
         resolution=resolution,
         randomness=randomness,
@@ -60,7 +60,7 @@ def hierarchical_leiden(
     )
     members: dict[tuple[int, int], list[int]] = defaultdict(list)
     above: dict[tuple[int, int], tuple[int, int]] = {}
-    for row in found:
+    for row in assignments:
         key = (row.level, row.cluster)
         members[key].append(int(row.node))
         if row.parent_cluster is not None:
@@ -120,13 +120,13 @@ def _build(count: int, ends: list[list[int]], weights: list[float]) -> _Graph:
 def _without_leaves(graph: _Graph) -> tuple[_Graph, list[int]]:
     """Put each node of one neighbour into that neighbour; returns the smaller graph and the node that each went to."""
     leaf = [len(row) == 1 and len(graph.links[row[0][0]]) > 1 for row in graph.links]
-    kept = [i for i in range(len(graph)) if not leaf[i]]
-    new = {node: i for i, node in enumerate(kept)}
+    inner = [i for i in range(len(graph)) if not leaf[i]]
+    new = {node: i for i, node in enumerate(inner)}
     member = [new[graph.links[i][0][0]] if leaf[i] else new[i] for i in range(len(graph))]
-    strength = [0.0] * len(kept)
+    strength = [0.0] * len(inner)
     for node, target in enumerate(member):
         strength[target] += graph.strength[node]
-    links = [[(new[j], w) for j, w in graph.links[i] if not leaf[j]] for i in kept]
+    links = [[(new[j], w) for j, w in graph.links[i] if not leaf[j]] for i in inner]
     return _Graph(links, strength), member
 
 
@@ -140,19 +140,19 @@ def _move(graph: _Graph, communities: list[int], gamma: float) -> None:
     while queue:
         node = queue.popleft()
         waiting[node] = False
-        own, k = communities[node], strength[node]
-        joined = {own: 0.0}
+        current, k = communities[node], strength[node]
+        joined = {current: 0.0}
         for other, weight in links[node]:
             community = communities[other]
             joined[community] = joined.get(community, 0.0) + weight
-        total[own] -= k
-        best, gain = own, joined[own] - gamma * k * total[own]
+        total[current] -= k
+        best, gain = current, joined[current] - gamma * k * total[current]
         for community, weight in joined.items():
             value = weight - gamma * k * total[community]
-            if value > gain + _EPSILON or (value > gain - _EPSILON and best != own and community < best):
+            if value > gain + _EPSILON or (value > gain - _EPSILON and best != current and community < best):
                 best, gain = community, value
         total[best] += k
-        if best != own:
+        if best != current:
             communities[node] = best
             for other, _ in links[node]:
                 if not waiting[other] and communities[other] != best:

@@ -256,8 +256,9 @@ def judged_figures(run: Path) -> dict[str, Any]:
         report = read_json(path) if path.is_file() else {"judged_runs": {}}
         if not _is_current(run, report["judged_runs"]):
             continue
-        parts = ("", "_ci", "_counted", "_asked")
-        rows = [(name, *(report.get(f"judge/{name}{part}") for part in parts)) for name in (*MEANS, "win_rate")]
+        rows: list[tuple[Any, ...]] = []  # name, mean, interval, values known, values there should be
+        for name in (*MEANS, "win_rate"):
+            rows.append((name, *(report.get(f"judge/{name}{part}") for part in ("", "_ci", "_counted", "_asked"))))
         for name, of in report.get("criteria", {}).items():
             asked = of["counted"] + of[MALFORMED] + of[LLM_ERROR]
             rows.append((name, of["mean"], of["interval"], of["counted"], asked))

@@ -274,10 +274,10 @@ def compare_scores(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[
 
 def _winners(question_id: str, dimension: str, rows: Rows) -> tuple[int, int] | None:
     """Return which run (0, 1) each order names; None where a verdict is missing."""
-    verdicts = [rows.get((question_id, order), {}).get("value") for order in ORDERS]
-    if not all(verdicts):
+    first, last = (rows.get((question_id, order), {}).get("value") for order in ORDERS)
+    if not first or not last:
         return None
-    return int(verdicts[0][dimension] == "B"), int(verdicts[1][dimension] == "A")
+    return int(first[dimension] == "B"), int(last[dimension] == "A")
 
 
 def _mean(values: Sequence[float | None]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ BAD = {
     "malformed": ("parse_failure",),
     "errors": ("llm_error",),
     "rejected": ("rejected",),
-    "unlabelled": ("answer_unlabelled", "expansion_raw", "invalid_move", "no_move"),
+    "unlabelled": ("answer_unlabelled", "invalid_move", "no_move"),
     "cut_but_read": ("cut_but_read",),  # what was whole in it was taken
     "leaked": ("answer_leak",),
 }

@@ -62,30 +62,27 @@ def run_table(
     is answered with a checkpoint that was trained on it. Raises ConfigError before any work where settings are wrong.
     """
     rows = [row for row in table.rows if chosen(row)]
-    configs = {row.name: row_config(table, row, overrides) for row in rows if not row.missing}
-    if table.path:  # a table over all retrievers has rows that do not fit a method; these say so
-        configs = {row.name: resolved(table, row, overrides) for row in rows if not row.missing}
-
-    def run(row: Row) -> Result:
-        if missing := row.missing or missing_inputs(configs[row.name]):
-            return Result(replace(row, missing=missing), error=f"cannot be run: {missing}")
-        config = configs[row.name]
-        if table.counts:
-            return _counted(table, row, config, on_index)
-        check_fit(config)
-        data = load_questions_for(config)
-        parts = [read_part(name, path, data) for name, path in (trained or {}).items()]
-        observer = Observer(on_index, on_question, on_start=partial(on_start, row))
-        path, metrics = cross_evaluate(config, parts, data, observer)
-        return measured(table, row, swapped(config, parts), path, metrics)
-
+    # A table over all retrievers, which has no file, has rows that do not fit a method; these say so.
+    read = resolved if table.path else row_config
+    configs = {row.name: read(table, row, overrides) for row in rows if not row.missing}
     results = []
     for row in rows:
+        config = configs.get(row.name)
         try:
-            result = run(row)
+            missing = missing_inputs(config) if config else row.missing
+            if config is None or missing:
+                result = Result(replace(row, missing=missing), error=f"cannot be run: {missing}")
+            elif table.counts:
+                result = _counted(table, row, config, on_index)
+            else:
+                check_fit(config)
+                data = load_questions_for(config)
+                parts = [read_part(name, path, data) for name, path in (trained or {}).items()]
+                observer = Observer(on_index, on_question, on_start=partial(on_start, row))
+                path, metrics = cross_evaluate(config, parts, data, observer)
+                result = measured(table, row, swapped(config, parts), path, metrics)
         except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
-            label = _label(configs[row.name]) if row.name in configs else ""
-            result = Result(row, label, error=described(problem))
+            result = Result(row, _label(config) if config else "", error=described(problem))
         results.append(result)
         on_row(result)
     return [part for result in (*results, *averages(table, results)) for part in (result, *result.parts)]
@@ -117,7 +114,7 @@ def measured(table: Table, row: Row, config: EvaluateConfig, run: Path, metrics:
         row, label, values(figures),
         {c.name: tuple(figures[key]) for c in table.columns if (key := f"{c.key}_ci") in figures},  # type: ignore[misc]
         metrics["questions"], metrics["failed"], str(run), "", trained_note(run),
-        metrics.get("by_step", {}) if "step" in sections else {}, parts,
+        parts,
         {c.name: figures[key] for c in table.columns if (key := f"{c.key}_counted") in figures},
         tuple(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies)),
     )  # fmt: skip

@@ -40,12 +40,10 @@ KEYS = (
 REQUIRED = ("title", "paper", "used", "base", "columns")
 SEPARATOR = " / "
 AVERAGE = "average"
-STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
 ROOT = "runs/papers"
 _AT_K = re.compile(r"(recall|all)@([1-9]\d*)")
 
 
-# ------------------------------------------------------------------------------------------------------------ columns
 @dataclass(frozen=True, slots=True)
 class Column:
     """A figure of a row: its heading, its key among the figures of a run, its digits (-1: it is a text)."""
@@ -61,10 +59,7 @@ class Column:
         return self.key.startswith(("retrieval/", "answer/", "text/"))
 
 
-_COUNTED = (
-    *("passages", "sentences", "phrases", "passage_sentence_edges", "sentence_phrase_edges"),
-    *("corpus_tokens", "questions"),
-)
+_GRAPH = ("passages", "sentences", "phrases", "passage_sentence_edges", "sentence_phrase_edges")
 # What `gnnrag judge` rates: the six qualities of GraphSearch, and those of DotRAG beside the overall verdict.
 _CRITERIA = ("correctness", "logical_coherence", "comprehensiveness", "relevance", "knowledgeability", "factuality")
 _DIMENSIONS = ("comprehensiveness", "logicality", "relevance", "coherence")
@@ -75,7 +70,6 @@ COLUMNS = {
         Column("f1", "F1", "answer/f1"),
         Column("sub_em", "SubEM", "answer/sub_em"),
         Column("sub_em_tok", "SubEM, whole words", "answer/sub_em_tok"),
-        Column("mrr", "MRR", "retrieval/mrr"),
         Column("node_recall", "node recall", "retrieval/node_recall"),
         Column("node_precision", "node precision", "retrieval/node_precision"),
         Column("node_f1", "node F1", "retrieval/node_f1"),
@@ -89,7 +83,6 @@ COLUMNS = {
         Column("fallbacks", "queries that fell back", "run/fallbacks"),
         Column("llm_calls", "LLM calls", "cost/llm_calls", 1),
         Column("prompt_tokens", "prompt tokens", "cost/prompt_tokens", 0),
-        Column("completion_tokens", "reply tokens", "cost/completion_tokens", 0),
         Column("search_calls", "LLM calls before the reader", "run/search_calls", 1),
         Column("search_prompt_tokens", "prompt tokens before the reader", "run/search_prompt_tokens", 0),
         Column("search_completion_tokens", "reply tokens before the reader", "run/search_completion_tokens", 0),
@@ -107,7 +100,7 @@ COLUMNS = {
         Column("build_seconds", "build s", "index/seconds", 1),
         Column("index_prompt_tokens", "prompt tokens of the index", "index/prompt_tokens", 0),
         Column("index_completion_tokens", "reply tokens of the index", "index/completion_tokens", 0),
-        *(Column(name, name.replace("_", " "), f"count/{name}", 0) for name in _COUNTED),
+        *(Column(name, name.replace("_", " "), f"count/{name}", 0) for name in (*_GRAPH, "corpus_tokens", "questions")),
         Column("types", "types", "count/types", -1),
         Column("gold_passages", "passages of evidence", "count/gold_passages", -1),
         Column("gold_triples", "triples of evidence", "count/gold_triples", -1),
@@ -129,19 +122,15 @@ def column_of(name: str) -> Column:
     return COLUMNS[name]
 
 
-# --------------------------------------------------------------------------------------------------- reading a table
 @dataclass(frozen=True)
 class Row:
-    """One row: `labels`, one for each axis, then that of `rows`; dotted `settings` in order.
-
-    `missing` says why it cannot be run; `published` holds the paper's figures by column, shares of one.
-    """
+    """One row of a table."""
 
     name: str
-    labels: tuple[str, ...]
-    settings: tuple[str, ...]
-    missing: str = ""
-    published: Mapping[str, Any] = field(default_factory=dict)
+    labels: tuple[str, ...]  # one for each axis, then that of `rows`
+    settings: tuple[str, ...]  # dotted, in order
+    missing: str = ""  # why it cannot be run
+    published: Mapping[str, Any] = field(default_factory=dict)  # the paper's figures by column, shares of one
 
 
 @dataclass(frozen=True)
@@ -201,7 +190,7 @@ def _table(path: Path, raw: Any, given: Sequence[str]) -> Table:
     _check("published row", published, names)
     if plot := raw.get("plot") or {}:
         _check("plot", plot, ("x", "y"))
-        _check("plot.x", [plot["x"]], [*axes, STEP])
+        _check("plot.x", [plot["x"]], axes)
         _check("plot.y", [plot["y"]], raw["columns"])
     if shares := raw.get("overlap") or {}:
         _check("overlap", shares, ("rows", "metric", "least"))
@@ -302,30 +291,22 @@ def row_config(table: Table, row: Row, overrides: Sequence[str] = ()) -> Evaluat
     return config
 
 
-# ------------------------------------------------------------------------------------------------------------ results
 @dataclass(frozen=True)
 class Result:
-    """The figures of a row by column (None: the run has none), with 95% intervals, or the `error` that it ended with.
-
-    `failed` of the `questions` ended with an error (they score zero). `trained_on` says which parts were trained on
-    these questions: the figures are then no result. `steps` is evidence recall after each sub-query, by side; `parts`
-    are the figures by type or hops; `counted`, by judged column, of how many questions a figure is; `remarks` are those
-    of `metrics.replies.remarks`.
-    """
+    """The figures of a row by column (None: the run has none) with 95% intervals, or the error that it ended with."""
 
     row: Row
     label: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     questions: int = 0
-    failed: int = 0
+    failed: int = 0  # questions that ended with an error; they score zero
     run: str = ""
     error: str = ""
-    trained_on: str = ""
-    steps: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    parts: Sequence[Result] = ()
-    counted: Mapping[str, int] = field(default_factory=dict)
-    remarks: Sequence[str] = ()
+    trained_on: str = ""  # which parts were trained on these questions: the figures are then no result
+    parts: Sequence[Result] = ()  # the figures by type or hops
+    counted: Mapping[str, int] = field(default_factory=dict)  # by judged column: of how many questions a figure is
+    remarks: Sequence[str] = ()  # of `metrics.replies.remarks`
 
     @property
     def is_done(self) -> bool:
@@ -377,12 +358,9 @@ def cell(result: Result, column: Column) -> str:
 
 
 def cells(table: Table, results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows as texts; a column that no finished row has a figure for is left out."""
+    """Return headings and rows as texts; without a file, a column that no row has a figure for is left out."""
     done = [r for r in results if r.values] or results
-    shown = [
-        c for c in table.columns
-        if table.path or any(r.values.get(c.name) is not None or r.error for r in done)
-    ]  # fmt: skip
+    shown = [c for c in table.columns if table.path or any(r.values.get(c.name) is not None or r.error for r in done)]
     rows = [[r.row.name, *(cell(r, column) for column in shown)] for r in results]
     return ["row", *(column.heading for column in shown)], rows
 
@@ -401,17 +379,19 @@ def notes(table: Table, results: Sequence[Result]) -> list[str]:
         names = " and ".join(table.overlap["rows"])
         lines.append(f"{names}: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
     for r in results:
-        lines += [f"{r.row.name}, {s}, recall after each sub-query: {list(points)}" for s, points in r.steps.items()]
-        lines += [f"{r.row.name}: {r.error}"] if r.error else []
-        lines += [f"{r.row.name}: {r.failed} of {r.questions} questions failed"] if r.failed else []
-        lines += [f"{r.row.name}: {r.trained_on}: no result"] if r.trained_on else []
-        lines += [f"{r.row.name}: {line}" for line in r.remarks]
+        said = [
+            r.error,
+            f"{r.failed} of {r.questions} questions failed" if r.failed else "",
+            f"{r.trained_on}: no result" if r.trained_on else "",
+            *r.remarks,
+        ]
+        lines += [f"{r.row.name}: {line}" for line in said if line]
     return [*lines, *([table.note.strip()] if table.note else [])]
 
 
 def as_json(table: Table, results: Sequence[Result]) -> str:
     """Return table and results as JSON."""
-    plain = ("label", "values", "intervals", "questions", "failed", "run", "error", "trained_on", "steps", "counted")
+    plain = ("label", "values", "intervals", "questions", "failed", "run", "error", "trained_on", "counted")
     rows = [
         {"name": r.row.name, "published": r.row.published, "remarks": list(r.remarks)}
         | {name: getattr(r, name) for name in plain}
@@ -424,12 +404,6 @@ def as_json(table: Table, results: Sequence[Result]) -> str:
 def lines(table: Table, results: Sequence[Result]) -> Iterator[tuple[str, list[str], list[float], list[float]]]:
     """Yield the lines of a table's figure: name, labels of the swept axis, measured and published values (or NaN)."""
     nan = float("nan")
-    if table.plot["x"] == STEP:
-        for result in results:
-            for side, points in result.steps.items():
-                numbers = [str(i) for i in range(1, len(points) + 1)]
-                yield f"{result.row.name}, {side}", numbers, list(points), [nan] * len(points)
-        return
     axis, column = table.axes.index(table.plot["x"]), table.plot["y"]
     groups: dict[str, list[Result]] = defaultdict(list)
     for result in results:

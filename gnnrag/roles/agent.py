@@ -18,7 +18,6 @@ from gnnrag.roles.parsing import LINE_START, need_answer
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session
-from gnnrag.types import Passage
 
 _ACTION = re.compile(
     rf"{LINE_START}\W*+(?:Action(?:\s*\d+)?\s*:\s*)?(search|lookup|finish)\s*\[(.*)\]\s{{0,20}}\.?\s{{0,20}}$",
@@ -91,13 +90,8 @@ def parse_search_r1(text: str) -> NextMove:
     match = _TAGGED.search(text)
     if not match:
         return NextMove("invalid", written=text)
-    written = text[: match.end()]
-    closing = f"</{match[1]}>"
-    return NextMove(
-        "search" if match[1] == "search" else "finish",
-        " ".join(match[2].split()),
-        written if written.endswith(closing) else written + closing,
-    )
+    written = text[: match.end()].removesuffix(f"</{match[1]}>") + f"</{match[1]}>"
+    return NextMove("search" if match[1] == "search" else "finish", " ".join(match[2].split()), written)
 
 
 def parse_r1_searcher(text: str) -> NextMove:
@@ -123,7 +117,9 @@ def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) 
     # A note may be a sentence of a passage.
     note = ACTIONS if protocol == "react" and turn.note == "invalid" else inline(turn.note)
     written = escaped_except(turn.written, _WRITTEN[protocol])
-    found = _documents(turn.passages, protocol)[:limit] or note or "no results"
+    form = {"react": "({}) {}: {}", "search_r1": "Doc {}(Title: {}) {}", "r1_searcher": "({}){} {}"}[protocol]
+    rows = (form.format(n, inline(p.title), inline(p.text)) for n, p in enumerate(turn.passages, start=1))
+    found = "\n".join(rows)[:limit] or note or "no results"
     if protocol == "react":
         return f"{written.strip()}\nObservation {number}: {note or found}\n"
     if turn.move == "invalid":
@@ -131,17 +127,6 @@ def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) 
     if protocol == "search_r1":
         return f"{written}\n\n<information>{found}</information>\n\n"
     return f"{written}\n\n<|begin_of_documents|>\n{found if turn.passages else 'None'}\n<|end_of_documents|>\n\n"
-
-
-def _documents(passages: tuple[Passage, ...], protocol: Protocol) -> str:
-    rows = []
-    for i, p in enumerate(passages, start=1):
-        title, text = inline(p.title), inline(p.text)
-        if protocol == "search_r1":
-            rows.append(f"Doc {i}(Title: {title}) {text}")
-        else:
-            rows.append(f"({i}) {title}: {text}" if protocol == "react" else f"({i}){title} {text}")
-    return "\n".join(rows)
 
 
 @part("role", "agent.offline")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from gnnrag.errors import ConfigError
@@ -24,6 +27,7 @@ _ANSWER = re.compile(
 )
 _NOTHING = re.compile(r"^\W*nothing (?:else )?(?:is )?missing\W*$", re.IGNORECASE)
 _CHAIN = re.compile(rf"{LINE_START}()\W*+(?:reasoning )?chain\W*:[ \t]*", re.IGNORECASE | re.MULTILINE)
+KINDS = ("fast", "slow")
 
 
 @part("role", "thoughts.prompted")
@@ -46,31 +50,30 @@ class PromptedThoughts(PromptedPart[ThoughtsTask, Thoughts]):
         self.prompters = tuple(map(self._prompter, names))
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
-        values = _values(task)
+        async def ask(
+            prompt: str, may_stop: bool, with_chain: bool, kinds: Sequence[str] = KINDS, **more: str
+        ) -> Thoughts:
+            prompter = self._prompter(prompt, *_options(may_stop, with_chain))
+            parse = partial(parse_thoughts, may_stop=may_stop, with_chain=with_chain, kinds=kinds)
+            return (await prompter.ask(session, {**_values(task), **more}, parse)).value or Thoughts()
+
         if self.mode == "joint":
-            outcome = await self._prompter("thoughts", *_options(task)).ask(
-                session, values, lambda text: parse_thoughts(text, task.may_stop, task.with_chain)
-            )
-            return outcome.value or Thoughts(flags=("thought_failed",))
-        first = await self._prompter("thoughts_fast", *["stop"] * task.may_stop).ask(
-            session, values, lambda text: parse_thought(text, "fast", task.may_stop)
-        )
-        if first.value and first.value.sufficient:
-            return first.value
-        fast = first.value.fast if first.value else None
-        second = await self._prompter("thoughts_slow", *["chain"] * task.with_chain).ask(
-            session,
-            {**values, "fast": inline(fast or "(none)")},
-            lambda text: parse_thought(text, "slow", with_chain=task.with_chain),
-        )
-        slow, chain = (second.value.slow, second.value.chain) if second.value else (None, None)
-        return Thoughts(fast, slow, chain=chain, flags=_flags(fast, slow) if fast or slow else ("thought_failed",))
+            thoughts = await ask("thoughts", task.may_stop, task.with_chain)
+        else:
+            thoughts = await ask("thoughts_fast", task.may_stop, False, ("fast",))
+            if not thoughts.sufficient:
+                fast = inline(thoughts.fast or "(none)")
+                slow = await ask("thoughts_slow", False, task.with_chain, ("slow",), fast=fast)
+                flags = thoughts.flags or slow.flags
+                thoughts = replace(thoughts, slow=slow.slow, chain=slow.chain, flags=flags)
+        if thoughts.fast or thoughts.slow or thoughts.sufficient:
+            return thoughts
+        return Thoughts(flags=("thought_failed",))
 
     def _prompter(self, *key: str) -> Prompter:
         """Return the prompter of a prompt with some of its options, made when a task first wants them."""
         if key not in self._variants:
-            options = key[1:]
-            tokens = self.max_tokens + self.chain_tokens * ("chain" in options)
+            tokens = self.max_tokens + self.chain_tokens * ("chain" in key[1:])
             self._variants[key] = self.prompter(*key, max_tokens=tokens)
         return self._variants[key]
 
@@ -79,7 +82,7 @@ def thoughts_chat(task: ThoughtsTask, thoughts: Thoughts, prompt: str = "") -> t
     """Return the joint prompt (or another, by its name) for a task, and the reply that gives these thoughts."""
     lines = [f"{label} Thought: {text}" for label, text in (("Fast", thoughts.fast), ("Slow", thoughts.slow)) if text]
     lines += ["Chain:", thoughts.chain] if task.with_chain and thoughts.chain else []
-    asked = cached_prompt(prompt or "thoughts", *_options(task)).render(**_values(task))
+    asked = cached_prompt(prompt or "thoughts", *_options(task.may_stop, task.with_chain)).render(**_values(task))
     return (*asked, Message("assistant", "\n".join(lines) if thoughts.fast or thoughts.slow else "Nothing missing"))
 
 
@@ -88,47 +91,33 @@ def _values(task: ThoughtsTask) -> dict[str, str]:
     return {"passages": passage_elements(task.passages), "earlier": earlier, "question": inline(task.question.text)}
 
 
-def _options(task: ThoughtsTask) -> list[str]:
-    return [*["stop"] * task.may_stop, *["chain"] * task.with_chain]
+def _options(may_stop: bool, with_chain: bool) -> list[str]:
+    return [*["stop"] * may_stop, *["chain"] * with_chain]
 
 
-def parse_thoughts(text: str, may_stop: bool = False, with_chain: bool = False) -> Thoughts:
-    """Parse a joint reply: labelled lines, a JSON object, two lines, or one; MalformedError without a thought."""
-    text, chain = _split(text, with_chain)
+def parse_thoughts(
+    text: str, may_stop: bool = False, with_chain: bool = False, kinds: Sequence[str] = KINDS
+) -> Thoughts:
+    """Parse a reply: labelled lines, a JSON object, or a line for each of `kinds`; MalformedError without a thought.
+
+    The chain stands below the line `Chain:`, if one was asked for; one that states no fact is none.
+    """
+    text, chain = plain(text), None
+    if label := _CHAIN.search(text) if with_chain else None:
+        chain = below if has_fact(below := text[label.end() :].strip()) else None
+        text = text[: label.start(1)].strip()
     if may_stop and _NOTHING.match(text):
         return Thoughts(sufficient=True, chain=chain)
     lines, pair = [line for line in text.splitlines() if line.strip()], _json_pair(text)
     # A reply that is JSON holds the labels as keys, which would pass for labelled lines.
     found = (pair if text.startswith("{") else {}) or _labelled(text) or pair
-    if not found and 1 <= len(lines) <= 2 and text[0] not in "{[":
-        found = dict(zip(("fast", "slow"), lines, strict=False))
-    fast, slow = clean_line(found.get("fast", "")), clean_line(found.get("slow", ""))
+    if not found and 1 <= len(lines) <= len(kinds) and text[0] not in "{[":
+        found = dict(zip(kinds, lines, strict=False))
+    fast, slow = (clean_line(found.get(kind, "")) if kind in kinds else None for kind in KINDS)
     if fast is None and slow is None:
-        raise MalformedError("neither a fast nor a slow thought")
-    return Thoughts(fast, slow, chain=chain, flags=_flags(fast, slow))
-
-
-def parse_thought(
-    text: str, kind: Literal["fast", "slow"], may_stop: bool = False, with_chain: bool = False
-) -> Thoughts:
-    """Parse a separate reply: label, JSON object or one line; MalformedError: none, or several unlabelled lines."""
-    text, chain = _split(text, with_chain)
-    if may_stop and _NOTHING.match(text):
-        return Thoughts(sufficient=True, chain=chain)
-    found = (_labelled(text) or _json_pair(text)).get(kind)
-    if found is None and len(text.splitlines()) == 1:
-        found = text
-    if (thought := clean_line(found or "")) is None:
-        raise MalformedError(f"no {kind} thought")
-    return Thoughts(thought, chain=chain) if kind == "fast" else Thoughts(slow=thought, chain=chain)
-
-
-def _split(text: str, with_chain: bool) -> tuple[str, str | None]:
-    """Return the tidied reply, and the chain below the line `Chain:` if one was asked for and states a fact."""
-    text = plain(text)
-    if not (label := _CHAIN.search(text) if with_chain else None):
-        return text, None
-    return text[: label.start(1)].strip(), chain if has_fact(chain := text[label.end() :].strip()) else None
+        raise MalformedError(f"no {' and no '.join(kinds)} thought")
+    flags = ("answer_leak",) if any(t and _ANSWER.match(t) for t in (fast, slow)) else ()  # states one, asks nothing
+    return Thoughts(fast, slow, chain=chain, flags=flags)
 
 
 def _labelled(text: str) -> dict[str, str]:
@@ -156,11 +145,6 @@ def _json_pair(text: str) -> dict[str, str]:
         if pair := {k: keys[k] for k in ("fast", "slow") if isinstance(keys.get(k), str)}:
             return pair
     return {}
-
-
-def _flags(*thoughts: str | None) -> tuple[str, ...]:
-    """Flag thoughts that state an answer instead of asking."""
-    return ("answer_leak",) if any(t and _ANSWER.match(t) for t in thoughts) else ()
 
 
 @part("role", "thoughts.offline")

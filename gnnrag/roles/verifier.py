@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from gnnrag.llm.base import Message
 from gnnrag.parts import part
 from gnnrag.prompts import cached_prompt
-from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
+from gnnrag.prompts.untrusted import inline, notes_element, passage_elements
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.bridges import BridgingRole
-from gnnrag.roles.parsing import OUT_OF_RANGE, ReplyModel, Rows, number, plain, read_as
+from gnnrag.roles.parsing import OUT_OF_RANGE, ReplyModel, Rows, number, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
+from gnnrag.types import Passage
 
 _NUMBER = re.compile(r"\W*(?:(?:doc(?:ument)?|passage|id|no)\W*)?(\d{1,6})\W*", re.IGNORECASE)
-_VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
 
 @part("role", "verifier.prompted")
@@ -33,29 +33,17 @@ class PromptedVerifier(PromptedPart[VerifierTask, Verdict]):
     """
 
     max_tokens: int = 256
-    mode: Literal["listwise", "pointwise"] = "listwise"  # a list a call, or one passage a call
-    window: Annotated[int, Field(ge=1)] | None = 50  # passages a listwise call; null shows all at once
-
-    def setup(self) -> None:
-        self.prompt_name = "verifier" if self.mode == "listwise" else "verifier_pointwise"
-        super().setup()
+    window: Annotated[int, Field(ge=1)] | None = 50  # passages a call; null shows all at once
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
         """Select among `task.passages`; the order of the result is theirs."""
         if not task.passages:
             return Verdict()
-        values = _values(task)
-        if self.mode == "listwise":
-            size = self.window or len(task.passages)
-            windows = [task.passages[i : i + size] for i in range(0, len(task.passages), size)]
-            batch = [{**values, "passages": passage_elements(window)} for window in windows]
-            sizes = [len(window) for window in windows]
-            parsers = [partial(parse_selection, count=size) for size in sizes]
-            outcomes = await self.ask_many(session, batch, parsers, shown=sizes)
-        else:  # windows of one, of which the first passage is selected or none
-            windows = [(passage,) for passage in task.passages]
-            batch = [{**values, "passage": passage_element(passage, 1)} for passage in task.passages]
-            outcomes = await self.ask_many(session, batch, parse_yes_no)
+        size = self.window or len(task.passages)
+        windows = [task.passages[i : i + size] for i in range(0, len(task.passages), size)]
+        sizes = [len(window) for window in windows]
+        parsers = [partial(parse_selection, count=size) for size in sizes]
+        outcomes = await self.ask_many(session, [_values(task, window) for window in windows], parsers, shown=sizes)
         selected, beyond = list[str](), 0
         for window, outcome in zip(windows, outcomes, strict=True):
             shown = [n for n in sorted(outcome.value or ()) if 1 <= n <= len(window)]
@@ -67,15 +55,16 @@ class PromptedVerifier(PromptedPart[VerifierTask, Verdict]):
 
 
 def verifier_chat(task: VerifierTask, selected: Collection[str], prompt: str = "") -> tuple[Message, ...]:
-    """Return the listwise prompt (or another, by its name) for a task, and the reply that selects these ids."""
+    """Return the prompt (or another, by its name) for a task, and the reply that selects these ids."""
     numbers = [n for n, passage in enumerate(task.passages, start=1) if passage.id in selected]
-    asked = cached_prompt(prompt or "verifier").render(**_values(task), passages=passage_elements(task.passages))
+    asked = cached_prompt(prompt or "verifier").render(**_values(task, task.passages))
     return (*asked, Message("assistant", json.dumps({"selected": numbers})))
 
 
-def _values(task: VerifierTask) -> dict[str, str]:
-    """Return what both prompts say of a task; the chain was written from passages, so it is fenced in like them."""
-    return {"question": inline(task.question.text), "chain": notes_element(task.chain.text)}
+def _values(task: VerifierTask, shown: Sequence[Passage]) -> dict[str, str]:
+    """Return the values of the prompt; the chain was written from passages, so it is fenced in like them."""
+    chain = notes_element(task.chain.text)
+    return {"question": inline(task.question.text), "chain": chain, "passages": passage_elements(shown)}
 
 
 def _numbered(value: Any) -> Any:
@@ -92,7 +81,7 @@ class Selection(ReplyModel):
 
 
 def parse_selection(text: str, count: int | None = None) -> frozenset[int]:
-    """Return the passage numbers of a listwise reply; the caller drops those that it did not show.
+    """Return the passage numbers of a reply; the caller drops those that it did not show.
 
     MalformedError: no `Selection`, or no number is of the `count` passages shown.
     """
@@ -100,14 +89,6 @@ def parse_selection(text: str, count: int | None = None) -> frozenset[int]:
     if selected and count is not None and not any(1 <= n <= count for n in selected):
         raise MalformedError(f"no number from 1 to {count}", OUT_OF_RANGE)
     return selected
-
-
-def parse_yes_no(text: str) -> frozenset[int]:
-    """Return {1} for yes and {} for no, the first word of a pointwise reply; MalformedError where it is neither."""
-    verdict = _VERDICT.match(plain(text))
-    if not verdict:
-        raise MalformedError("neither yes nor no")
-    return frozenset({1} if verdict[1].lower() == "yes" else ())
 
 
 @part("role", "verifier.offline")

@@ -1,41 +1,45 @@
-"""The application: routes, tools and the page behind the guard."""
+"""The application behind its guard, and the one process that runs it."""
 
 from __future__ import annotations
 
-import json
-import os
-import threading
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.exceptions import HTTPException
-from tqdm import tqdm
 
 from gnnrag import __version__
-from gnnrag.errors import GnnragError
+from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.serve import chat, rest
 from gnnrag.serve.desk import Desk, Problem, as_problem
 from gnnrag.serve.guard import Guard, as_response, current_caller
-from gnnrag.serve.settings import Service, read_service
+from gnnrag.serve.settings import Service
 from gnnrag.serve.tools import make_tools
-from gnnrag.serve.writer import VARIABLE
 
 _PAGE = files("gnnrag.serve") / "page"
+_HANDLER = {"handlers": ["stderr"], "propagate": False}
+_LOG: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "loggers": {"gnnrag.serve": {**_HANDLER, "level": "INFO"}, "uvicorn": {**_HANDLER, "level": "WARNING"}},
+}
 
 
 def make_app(service: Service) -> Guard:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         desk = app.state.desk = Desk(service)
-        # The guard has looked at host and origin; without sessions any worker answers.
-        unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard checks host and origin
         tools = make_tools(desk, current_caller.get).streamable_http_app(
             streamable_http_path="/mcp", stateless_http=True, json_response=True, transport_security=unchecked
         )
@@ -44,7 +48,7 @@ def make_app(service: Service) -> Guard:
             yield
 
     about: Any = {"title": "gnnrag", "version": __version__, "description": "Questions over graphs of documents."}
-    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, **about)  # their pages would come from elsewhere
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, **about)  # their pages load scripts from elsewhere
     app.include_router(rest.router)
     app.include_router(chat.router)
     app.mount("/page", StaticFiles(directory=str(_PAGE)))
@@ -80,7 +84,23 @@ async def _failed(request: Request, error: Exception) -> JSONResponse:
     return as_response(as_problem(error))
 
 
-def from_environment() -> Guard:
-    """Return the application of the command line in the environment: uvicorn calls it in each worker."""
-    tqdm.set_lock(threading.RLock())  # the default lock is shared by processes, and reported as leaked at a signal
-    return make_app(read_service(json.loads(os.environ[VARIABLE])["arguments"]))
+def run(service: Service, on_listening: Callable[[str], None] = lambda address: None) -> None:
+    """Serve until a signal ends it; `on_listening` is called with the address once it is taken.
+
+    Raises ConfigError where it cannot listen there.
+    """
+    host, port = service.own.host, service.own.port
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise ConfigError(f"serve.host={host} serve.port={port}: {error.strerror}; give others") from error
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a kept connection takes 40 ms a request
+    config = uvicorn.Config(
+        make_app(service), log_config=_LOG, access_log=False, server_header=False, timeout_keep_alive=20,
+        timeout_graceful_shutdown=5, h11_max_incomplete_event_size=1 << 15, ws="none", backlog=512,
+        limit_concurrency=2048,
+    )  # fmt: skip
+    with listening:
+        on_listening(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
+        uvicorn.Server(config).run([listening])

@@ -18,14 +18,14 @@ from pydantic import Field
 from gnnrag.run.answers import Answer
 from gnnrag.serve.desk import LONGEST, Ask, Problem, Served
 from gnnrag.serve.guard import as_response
-from gnnrag.serve.rest import Body, EventStream, Limits, answer_data, desk_of, served, until_gone
+from gnnrag.serve.rest import MOST_TURNS, Body, EventStream, Limits, answer_data, desk_of, served, until_gone
 
 router = APIRouter(prefix="/v1")
 _SOURCES = "\n\nSources:\n"
 _MARK = re.compile(r" ?\[\d{1,3}\]")
 _NO_ANSWER = "The passages do not say."
 _PIECE = 40  # characters of a streamed piece
-_MOST_TURNS = 50  # earlier ones are left out
+_MODEL = {"object": "model", "created": 0, "owned_by": "gnnrag"}
 
 
 class Message(Body):
@@ -41,17 +41,13 @@ class Message(Body):
         return "\n".join(str(part.get("text", "")) for part in self.content if part.get("type") == "text").strip()
 
 
-class StreamOptions(Body):
-    include_usage: bool = False
-
-
 class ChatBody(Body):
     """A request for a completion; what is for a language model only (temperature, tools, ...) has no effect."""
 
     model: str = Field(max_length=300)
     messages: list[Message] = Field(min_length=1)
     stream: bool = False
-    stream_options: StreamOptions = StreamOptions()
+    stream_options: dict[str, Any] = Field({})
     n: Literal[1] = 1
     budget: Limits = Limits()
 
@@ -66,7 +62,7 @@ async def models(request: Request) -> dict[str, Any]:
                 ids += [f"{name}/{method}" for method in (await one.parts())["methods"]]
             except Problem:  # no documents yet, or being built
                 continue
-    return {"object": "list", "data": [_model_data(id_) for id_ in ids]}
+    return {"object": "list", "data": [{**_MODEL, "id": id_} for id_ in ids]}
 
 
 @router.get("/models/{model:path}")
@@ -74,11 +70,7 @@ async def model(request: Request, model: str) -> dict[str, Any]:
     """Tell whether there is such a model."""
     one, method, retriever = _parts(request, model)
     await one.check(Ask("-", (), method, retriever))
-    return _model_data(model)
-
-
-def _model_data(id_: str) -> dict[str, Any]:
-    return {"id": id_, "object": "model", "created": 0, "owned_by": "gnnrag"}
+    return {**_MODEL, "id": model}
 
 
 def _parts(request: Request, model: str) -> tuple[Served, str | None, str | None]:
@@ -101,7 +93,7 @@ async def completions(request: Request, body: ChatBody) -> dict[str, Any] | Even
         raise Problem(400, "messages: there is none of the user with a text in it")
     one, method, retriever = _parts(request, body.model)
     question, history = said[asked[-1]][1], _turns(said[: asked[-1]])
-    ask, desk = Ask(question, history[-_MOST_TURNS:], method, retriever, body.budget.model_dump()), desk_of(request)
+    ask, desk = Ask(question, history[-MOST_TURNS:], method, retriever, body.budget.model_dump()), desk_of(request)
     request.state.log["question"] = question
     if body.stream:
         await desk.check(one, ask)
@@ -160,7 +152,7 @@ def _object(model: str, kind: str) -> dict[str, Any]:
 
 async def _chunks(request: Request, one: Served, body: ChatBody, ask: Ask) -> AsyncGenerator[str]:
     """Yield the chunks of a streamed reply; rounds are comments, which keep the connection alive and bother nobody."""
-    head, has_usage = _object(body.model, "chat.completion.chunk"), body.stream_options.include_usage
+    head, has_usage = _object(body.model, "chat.completion.chunk"), bool(body.stream_options.get("include_usage"))
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> str:
         choices = [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]

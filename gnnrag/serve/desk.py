@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
 import os
-import signal
 import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -99,12 +97,11 @@ class Served:
         raise Problem(503, f"index {self.name} is being built; ask again in a while", 5)
 
     def without_path(self, error: Exception) -> str:
-        """Return what an error says, with the index's name in place of where it lies."""
         return str(error).replace(str(self.path), self.name)
 
     def _signature(self) -> tuple[int, ...] | None:
         try:
-            facts = os.stat(self.path / "manifest.json")
+            facts = os.stat(self.path / MANIFEST)
         except OSError:
             return None
         return facts.st_ino, facts.st_mtime_ns, facts.st_size
@@ -157,23 +154,19 @@ def _fitting(config: EvaluateConfig, stages: set[str]) -> dict[str, list[str]]:
     def fits(kind: str, name: str, base: EvaluateConfig) -> bool:
         try:
             if name != getattr(base, kind).name:
-                base = replace(base, **{kind: _choice(kind, name)})  # type: ignore[arg-type]
+                base = replace(base, **{kind: Choice(name, make_part(kind, name, {}))})  # type: ignore[arg-type]
             check_fit(base)
             return needed_stages(base) <= stages
         except (GnnragError, ImportError):
             return False
 
     # A method asks the settings' retriever here; a retriever is asked by the plainest method.
-    plain = replace(config, method=_choice("method", "single"))
+    plain = replace(config, method=Choice("single", make_part("method", "single", {})))
     fitting = {}
     for kind, base in (("method", config), ("retriever", plain)):
         known = dict.fromkeys([getattr(config, kind).name, *names(kind)])
         fitting[f"{kind}s"] = [name for name in known if fits(kind, name, base)]
     return fitting
-
-
-def _choice(kind: str, name: str) -> Choice:
-    return Choice(name, make_part(kind, name, {}))
 
 
 class Desk:
@@ -221,11 +214,7 @@ class Desk:
         seconds = min(self.own.seconds, ask.limits.get("seconds") or self.own.seconds)
         deadline = asyncio.get_running_loop().time() + seconds
         costs = [limit for limit in (self.own.cost, ask.limits.get("cost")) if limit is not None]
-        limits = {
-            "cost": min(costs, default=None),
-            "calls": ask.limits.get("calls"),
-            "tokens": ask.limits.get("tokens"),
-        }
+        limits = {**ask.limits, "cost": min(costs, default=None), "seconds": None}
         settings = {f"budget.max_{name}": limit for name, limit in limits.items() if limit is not None}
         try:
             async with self._turn(deadline):
@@ -266,7 +255,7 @@ class Desk:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """See to it that jobs are done, until the block ends."""
+        """Start the processes that write whenever jobs wait, until the block ends."""
         task = asyncio.create_task(self._watch_jobs())
         try:
             yield
@@ -281,7 +270,5 @@ class Desk:
                 try:
                     served.start_writer()
                 except Exception as error:  # noqa: BLE001 - of one index: the jobs of the others go on
-                    logger.error("cannot see to the jobs of %s: %s", served.name, described(error))
-            if (parent := multiprocessing.parent_process()) and not parent.is_alive():
-                signal.raise_signal(signal.SIGTERM)  # else it holds the port of the next server
+                    logger.error("cannot start the jobs of %s: %s", served.name, described(error))
             await asyncio.sleep(_TICK_S)

@@ -19,7 +19,6 @@ from gnnrag.text.normalise import phrase_key
 
 MOST = 60  # nodes of a neighbourhood
 _LABEL, _ABOUT = 300, 1000  # characters on an edge, and of what is known of a node
-_EACH = 4  # passages of an entity, where there are many
 _COMMON = ("date", "number", "nationality")  # what two passages share without having to do with each other
 
 
@@ -39,11 +38,9 @@ class Phrases:
         return named_type(self.names[name]) or mentioned_type(self.names[name], sentence) or "phrase"
 
     def about(self, name: int) -> str:
-        """Return what is known of an entity besides its relations: of a phrase nothing."""
-        return ""
+        return ""  # nothing is known of a phrase besides its passages
 
     def passages_of(self, name: int) -> list[int]:
-        """Return the passages that name an entity."""
         return self._graph.passages_with(name)
 
     def names_in(self, passage: int) -> list[int]:
@@ -185,37 +182,6 @@ def answer_graph(index: Index, ids: Sequence[str], question: str) -> dict[str, A
             for row in rows:
                 view.mention(row, name)
     return view.to_dict()
-
-
-def surroundings(index: Index, names: Sequence[int]) -> dict[str, Any]:
-    """Return entities with their best joined neighbours, and those of these, as far as there is room."""
-    view, around = View(index), list(names)
-    for name in names:
-        view.entity(name)
-    for name in around[:]:
-        for row in view.graph.passages_of(name)[:_EACH]:
-            view.mention(row, name)
-            around += view.graph.names_in(row)[:_EACH]
-        relations = sorted(view.graph.related(name), key=lambda r: -int(min(view.graph.degrees[list(r[:2])])))
-        for head, tail, label in relations[: 4 * _EACH]:
-            view.join(view.entity(head), view.entity(tail), label)
-            around += [head, tail]
-    for name in dict.fromkeys(around[len(names) :]):
-        for row in view.graph.passages_of(name)[:_EACH]:
-            view.mention(row, name)
-        for head, tail, label in view.graph.related(name):
-            view.join(view.entity(head), view.entity(tail), label)
-    return view.to_dict()
-
-
-def named_in(index: Index, question: str, most: int = 5) -> list[int]:
-    """Return the entities that a question names, the longest names first, none of them inside another."""
-    graph, left, names = open_graph(index), f" {phrase_key(question)} ", []
-    for row in sorted(range(len(graph.keys)), key=lambda row: -len(graph.keys[row])):
-        if graph.keys[row] and f" {graph.keys[row]} " in left:
-            left = left.replace(f" {graph.keys[row]} ", " | ")
-            names.append(row)
-    return names[:most]
 
 
 def find(index: Index, text: str, limit: int = 12) -> list[int]:

@@ -6,9 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -24,14 +22,14 @@ _DRAIN = 1 << 24
 _PUBLIC = ("/", "/api/health", "/openapi.json")
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "x-frame-options": "DENY",
+    b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"x-frame-options": b"DENY",
 }
-# Of the request that is being answered, for the tools of MCP, which have no request at hand.
+# Who sent the request that is being answered: tools of MCP have no request at hand.
 current_caller: ContextVar[Caller] = ContextVar("caller", default=NOBODY)
 
 
@@ -44,57 +42,43 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
-        else:
+            return
+        if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return
         started, status = time.perf_counter(), 0
         scope["state"] = state = {**scope.get("state", {}), "log": {}, "caller": None}
-        origin = _header(scope, b"origin").lower()
-        cors = {"access-control-allow-origin": origin, "vary": "origin"} if origin in self.own.origins else {}
 
         async def respond(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                given = {name for name, _ in message["headers"]}
-                more = [(name.encode(), value.encode()) for name, value in {**HEADERS, **cors}.items()]
-                message["headers"] = [*message["headers"], *(row for row in more if row[0] not in given)]
+                message["headers"] = [*{**HEADERS, **dict(message["headers"])}.items()]
             await send(message)
 
         try:
-            self._check_origin(scope, origin)
-            if scope["method"] == "OPTIONS" and origin:
-                methods = {"access-control-allow-methods": "GET, POST, PUT, DELETE", "access-control-max-age": "600"}
-                allowed = {**methods, "access-control-allow-headers": "authorization, content-type"}
-                await JSONResponse({}, headers=allowed)(scope, receive, respond)
-            else:
-                state["caller"] = self._caller(scope)
-                current_caller.set(state["caller"])
-                limit = self.own.document_bytes if scope["method"] == "PUT" else MAX_JSON
-                await self.app(scope, _bounded(receive, limit), respond)
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            self._check_origin(headers.get(b"host", "").lower(), headers.get(b"origin", "").lower())
+            scheme, _, token = headers.get(b"authorization", "").partition(" ")
+            caller = self.service.caller(token.strip() if scheme.lower() == "bearer" else "")
+            if caller is None and scope["path"] not in _PUBLIC and not scope["path"].startswith("/page/"):
+                raise Problem(401, "give a token that this server knows: Authorization: Bearer TOKEN")
+            state["caller"] = caller or NOBODY
+            current_caller.set(state["caller"])
+            limit = self.own.document_bytes if scope["method"] == "PUT" else MAX_JSON
+            await self.app(scope, _bounded(receive, limit), respond)
         except Exception as error:  # noqa: BLE001 - nobody is behind this to answer it
             if not status:
                 await as_response(as_problem(error))(scope, receive, respond)
         finally:
             self._log(scope, status, time.perf_counter() - started)
 
-    def _check_origin(self, scope: Scope, origin: str) -> None:
-        host = _header(scope, b"host").lower()
+    def _check_origin(self, host: str, origin: str) -> None:
         name, _, port = host.rpartition(":")
         if (name if port.isdecimal() else host) not in (*_LOOPBACK, *map(str.lower, [self.own.host, *self.own.hosts])):
             raise Problem(421, "this server has another name; serve.hosts lists those that it may be called by")
-        if origin and origin.partition("://")[2] != host and origin not in self.own.origins:
-            raise Problem(403, "pages from elsewhere may not ask this server; serve.origins lists those that may")
-
-    def _caller(self, scope: Scope) -> Caller:
-        scheme, _, token = _header(scope, b"authorization").partition(" ")
-        caller = self.service.caller(token.strip() if scheme.lower() == "bearer" else "")
-        if caller is None and scope["path"] not in _PUBLIC and not scope["path"].startswith("/page/"):
-            raise Problem(401, "give a token that this server knows: Authorization: Bearer TOKEN")
-        return caller or NOBODY
+        if origin and origin.partition("://")[2] != host:
+            raise Problem(403, "pages from elsewhere may not ask this server")
 
     def _log(self, scope: Scope, status: int, seconds: float) -> None:
         """Log a line of JSON; of names, questions and answers nothing unless asked for."""
@@ -125,28 +109,24 @@ def as_response(problem: HTTPException) -> JSONResponse:
     return JSONResponse({"error": error}, problem.status_code, headers)
 
 
-def _header(scope: Mapping[str, Any], name: bytes) -> str:
-    return str(dict(scope["headers"]).get(name, b"").decode("latin-1"))
-
-
 def _bounded(receive: Receive, limit: int) -> Receive:
     """Return a `receive` that ends a body which is too large, or too slow."""
-    seen, is_whole, deadline = 0, False, time.monotonic() + _BODY_S * (1 + limit / (1 << 23))
+    size, is_whole, deadline = 0, False, time.monotonic() + _BODY_S * (1 + limit / (1 << 23))
 
     async def bounded() -> Message:
-        nonlocal seen, is_whole
+        nonlocal size, is_whole
         if is_whole:  # what comes now is that the client has left
             return await receive()
         while True:
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
             except TimeoutError:
-                raise Problem(413 if seen > limit else 408, f"give at most {limit} bytes, and faster") from None
-            seen += len(message.get("body", b""))
+                raise Problem(413 if size > limit else 408, f"give at most {limit} bytes, and faster") from None
+            size += len(message.get("body", b""))
             is_whole = not message.get("more_body", False)
-            if seen <= limit:
+            if size <= limit:
                 return message
-            if is_whole or seen > limit + _DRAIN:  # most clients hear of a refusal only when they have sent all
+            if is_whole or size > limit + _DRAIN:  # most clients hear of a refusal only when they have sent all
                 raise Problem(413, f"a body of more than {limit} bytes")
 
     return bounded

@@ -13,8 +13,8 @@ from typing import Any
 
 MOST_WAITING = 256
 _BATCH = 32  # documents that are written together
-_TRIES = 3  # a job that took the writer with it so often is given up
-_KEPT = 500  # jobs that are remembered after their end
+_TRIES = 3  # a job during which the writer died so often is given up
+_REMEMBERED = 500  # jobs after their end
 _TABLE = """CREATE TABLE IF NOT EXISTS jobs (
   id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE NOT NULL, kind TEXT NOT NULL, document TEXT NOT NULL,
   state TEXT NOT NULL DEFAULT 'queued', stage TEXT NOT NULL DEFAULT '', done INTEGER NOT NULL DEFAULT 0,
@@ -29,7 +29,7 @@ class Jobs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(0o700, parents=True, exist_ok=True)  # documents are nobody else's
+        folder.mkdir(0o700, parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._db = sqlite3.connect(folder / "jobs.sqlite", 30, isolation_level=None, check_same_thread=False)
         self._db.row_factory = sqlite3.Row
@@ -51,20 +51,18 @@ class Jobs:
         return key
 
     def inbox(self, key: str) -> Path:
-        """Return the folder of a job's upload."""
         return self.folder / "inbox" / key
 
     def discard(self, key: str) -> None:
         shutil.rmtree(self.inbox(key), ignore_errors=True)
 
     def add(self, key: str, kind: str, document: str) -> bool:
-        """Take a job on: from here on it survives a kill. False: too many wait."""
+        """Add a job, which from here on survives a kill. False: too many wait."""
         waiting = f"(SELECT count(*) FROM jobs WHERE ended IS NULL) < {MOST_WAITING}"
         new = f"INSERT INTO jobs (key, kind, document, created) SELECT ?, ?, ?, ? WHERE {waiting} RETURNING id"
         return bool(self._run(new, key, kind, document, time.time()))
 
     def newest(self, limit: int = 100) -> list[Job]:
-        """Return the newest jobs, newest first."""
         return self._run(f"SELECT {_SHOWN} FROM jobs ORDER BY id DESC LIMIT ?", limit)
 
     def get(self, key: str) -> Job | None:
@@ -75,7 +73,7 @@ class Jobs:
         return bool(self._run("SELECT 1 FROM jobs WHERE ended IS NULL LIMIT 1"))
 
     def take(self) -> list[Job]:
-        """Begin the oldest jobs: of one kind, each document once. For the one process that writes."""
+        """Begin the oldest jobs, of one kind and each document once. For the one process that writes."""
         taken: list[Job] = []
         for job in self._run("SELECT * FROM jobs WHERE ended IS NULL ORDER BY id LIMIT ?", _BATCH):
             if job["tries"] >= _TRIES:
@@ -85,14 +83,13 @@ class Jobs:
             if taken and (job["kind"] != taken[0]["kind"] or job["document"] in documents or job["tries"]):
                 break
             taken.append(job)
-            if job["tries"]:  # it was cut off, and may be what did it: it goes alone
+            if job["tries"]:  # the writer may have died of it: it goes alone
                 break
         for job in taken:
             self._run("UPDATE jobs SET state = 'running', tries = tries + 1 WHERE id = ?", job["id"])
         return taken
 
     def progress(self, jobs: Sequence[Job], stage: str, done: int, total: int) -> None:
-        """Record how far jobs are."""
         for job in jobs:
             self._run("UPDATE jobs SET stage = ?, done = ?, total = ? WHERE id = ?", stage, done, total, job["id"])
 
@@ -101,7 +98,7 @@ class Jobs:
         done = "total" if state == "done" else "done"
         ended = f"UPDATE jobs SET state = ?, message = ?, stage = '', ended = ?, done = {done} WHERE id = ?"
         self._run(ended, state, message[:2000], time.time(), job["id"])
-        self._run("DELETE FROM jobs WHERE ended IS NOT NULL AND id < ?", job["id"] - _KEPT)
+        self._run("DELETE FROM jobs WHERE ended IS NOT NULL AND id < ?", job["id"] - _REMEMBERED)
         self.discard(job["key"])
 
     def sweep(self) -> None:

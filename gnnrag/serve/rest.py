@@ -30,7 +30,7 @@ router = APIRouter(prefix="/api")
 T = TypeVar("T")
 _HITS = 5  # passages of a round that are sent with their texts
 _SNIPPET = 240
-_MOST_TURNS = 50  # earlier ones are left out
+MOST_TURNS = 50  # earlier ones are left out
 IndexName = Annotated[str, Path(max_length=100, description="of GET /api/indexes")]
 DocumentName = Annotated[str, Path(max_length=1000, description="as GET .../documents lists it")]
 
@@ -60,15 +60,11 @@ class Limits(Strict):
 
 
 class Turn(Strict):
-    """An earlier question with its answer."""
-
     question: str = Field(max_length=LONGEST)
     answer: str = Field(max_length=LONGEST)
 
 
 class AskBody(Strict):
-    """A question of an index."""
-
     question: str = Field(min_length=1, max_length=LONGEST)
     history: list[Turn] = Field([], description="what it follows up on, oldest first")
     method: str | None = Field(default=None, max_length=60)
@@ -79,16 +75,12 @@ class AskBody(Strict):
 
 
 class SearchBody(Strict):
-    """A query of a retriever."""
-
     query: str = Field(min_length=1, max_length=LONGEST)
     k: int = Field(10, ge=1, le=100)
     retriever: str | None = Field(default=None, max_length=60)
 
 
 class GraphBody(Strict):
-    """The passages of an answer and its question."""
-
     passages: list[Annotated[str, Field(max_length=2000)]] = Field(max_length=30)
     question: str = Field("", max_length=LONGEST)
 
@@ -133,7 +125,7 @@ async def ask(request: Request, index: IndexName, body: AskBody) -> dict[str, An
     A client that leaves stops its question.
     """
     one, desk = served(request, index), desk_of(request)
-    history = [(turn.question, turn.answer) for turn in body.history[-_MOST_TURNS:]]
+    history = [(turn.question, turn.answer) for turn in body.history[-MOST_TURNS:]]
     question = Ask(body.question, history, body.method, body.retriever, body.budget.model_dump())
     request.state.log["question"] = body.question
     if body.stream:
@@ -185,25 +177,17 @@ async def _sse(request: Request, one: Served, question: Ask) -> AsyncGenerator[s
     async with aclosing(desk_of(request).events(one, question)) as events:
         async for step in events:
             if isinstance(step, Problem):
-                yield _event("error", {"status": step.status_code, "message": step.detail})
+                name, data = "error", {"status": step.status_code, "message": step.detail}
             elif isinstance(step, Answer):
                 request.state.log["answer"] = step.text
-                yield _event("answer", answer_data(step))
+                name, data = "answer", answer_data(step)
+            elif step["event"] == "query":
+                ids = [id_ for id_ in step["ranking"]["ids"][:_HITS] if id_ in index.position]  # others were removed
+                shown = {key: step[key] for key in ("event", "round", "kind", "text", "retriever")}
+                name, data = "step", {**shown, "found": [_snippet(passage) for passage in index.lookup(ids)]}
             else:
-                yield _event("step", _step_data(step, index))
-
-
-def _event(name: str, data: Mapping[str, Any]) -> str:
-    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"  # JSON has no line feeds
-
-
-def _step_data(step: Mapping[str, Any], index: Index) -> dict[str, Any]:
-    """Return an event of a trace for clients: a query with what it found, anything else cut short."""
-    if step["event"] != "query":
-        return shortened(step, 10)  # type: ignore[no-any-return]
-    ids = [id_ for id_ in step["ranking"]["ids"][:_HITS] if id_ in index.position]  # the index may be another by now
-    shown = {key: step[key] for key in ("event", "round", "kind", "text", "retriever")}
-    return {**shown, "found": [_snippet(passage) for passage in index.lookup(ids)]}
+                name, data = "step", shortened(step, 10)
+            yield f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"  # JSON has no line feeds
 
 
 def answer_data(answer: Answer) -> dict[str, Any]:
@@ -269,14 +253,9 @@ def _span_of(sentence: str, text: str) -> tuple[int, int]:
     """Return where a text says a sentence: where it stands, or the sentence with most of its words; else (0, 0)."""
     bare = sentence.removeprefix("... ").removesuffix(" ...").strip()
     wanted = content_words(bare)
-    if not wanted:
-        return 0, 0
-    if (at := text.find(bare)) >= 0:
+    if wanted and (at := text.find(bare)) >= 0:
         return at, at + len(bare)
     spans = sentence_spans(text)
-    inside = [span for span in spans if " ".join(text[slice(*span)].split()) in bare]
-    if inside:
-        return inside[0][0], inside[-1][1]
     best = max(spans, key=lambda span: len(wanted & content_words(text[slice(*span)])), default=(0, 0))
     return best if wanted & content_words(text[slice(*best)]) else (0, 0)
 

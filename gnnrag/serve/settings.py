@@ -21,15 +21,13 @@ Name = Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
 
 
 class ServeConfig(BaseModel):
-    """Settings that begin with `serve.` on the command line; the limits hold for each worker."""
+    """Settings that begin with `serve.` on the command line."""
 
     model_config = ConfigDict(extra="forbid")
     host: str = "127.0.0.1"  # another one than the loopback needs `tokens`
     port: int = Field(8765, ge=0, le=65535)
-    workers: int = Field(1, ge=1)  # processes that answer; another restarts them, and one for each index writes
     tokens: Path | None = None  # a YAML or JSON file
     hosts: list[str] = []  # names that the server has besides the loopback's
-    origins: list[str] = []  # pages from elsewhere that may ask (CORS): https://chat.example
     document_bytes: int = Field(64 << 20, ge=1)
     asking: int = Field(16, ge=1)  # questions at once
     waiting: int = Field(256, ge=0)  # questions that wait for their turn
@@ -48,7 +46,6 @@ class Caller(BaseModel):
     rights: frozenset[Right] = frozenset({"ask"})
 
     def may(self, right: Right, index: str) -> bool:
-        """Tell whether it may do this to an index."""
         return right in self.rights and (self.indexes is None or index in self.indexes)
 
 
@@ -120,17 +117,16 @@ def _own(assignments: Sequence[str]) -> ServeConfig:
             raise ConfigError(f"unknown setting 'serve.{name}'. {nearest(f'serve.{name}', known)}")
     plain = {name: yaml.safe_load(v) if v.startswith("[") or v == "null" else v for name, v in values.items()}
     try:
-        own = ServeConfig(**plain)
+        own = ServeConfig.model_validate(plain)
     except ValidationError as error:
-        name = error.errors()[0]["loc"][0]
-        raise ConfigError(f"serve.{name}={values[str(name)]}: {error.errors()[0]['msg']}") from error
-    if own.tokens is None and not is_loopback(own.host):
+        setting = str(error.errors()[0]["loc"][0])
+        raise ConfigError(f"serve.{setting}={values[setting]}: {error.errors()[0]['msg']}") from error
+    if own.tokens is None and not _is_loopback(own.host):
         raise ConfigError(f"serve.host={own.host} can be reached by others: give serve.tokens=FILE (docs/documents.md)")
     return own
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

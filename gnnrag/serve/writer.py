@@ -13,21 +13,25 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 
+from gnnrag.api import Index, read_documents
+from gnnrag.datasets.base import Dataset
 from gnnrag.errors import GnnragError, described
+from gnnrag.index.build import is_cut_from
+from gnnrag.index.index import MANIFEST
 from gnnrag.io import exclusive_lock
 from gnnrag.serve.jobs import Job, Jobs
 from gnnrag.serve.settings import Service, read_service
 
-VARIABLE = "GNNRAG_SERVE"  # the command line, for the processes of a server
+_VARIABLE = "GNNRAG_SERVE"  # the server's command line and the name of the index, for the process that writes
 _IDLE_S = 20.0  # without a job, before it ends: what it has loaded serves those that follow soon
 _PROGRESS_S = 0.2
 
 
 def start(service: Service, name: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, VARIABLE: json.dumps({"arguments": service.arguments, "index": name})}
+    environment = {**os.environ, _VARIABLE: json.dumps({"arguments": service.arguments, "index": name})}
     # Its output goes to stderr: an agent's tools speak MCP on stdout.
     command = [sys.executable, "-c", "from gnnrag.serve.writer import main; main()"]
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=2)
@@ -35,8 +39,8 @@ def start(service: Service, name: str) -> subprocess.Popen[bytes]:
 
 def main() -> None:
     """Be the writer that the environment names; returns at once where another one is at work."""
-    told = json.loads(os.environ[VARIABLE])
-    service, name = read_service(told["arguments"]), told["index"]
+    given = json.loads(os.environ[_VARIABLE])
+    service, name = read_service(given["arguments"]), given["index"]
     os.nice(5)  # questions first
     for library in ("pypdf", "trafilatura"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # the job says what is wrong with a file
@@ -47,8 +51,8 @@ def main() -> None:
 
 class Writer:
     def __init__(self, service: Service, name: str) -> None:
-        self.service, self.path = service, service.indexes[name]
-        self.settings, self.folder = service.settings_for(name), service.state_folder(name)
+        self.path, self.folder = service.indexes[name], service.state_folder(name)
+        self.source, self.settings = service.source, service.settings_for(name)
         self.jobs = Jobs(self.folder)
 
     def work(self, idle_s: float = _IDLE_S) -> None:
@@ -80,29 +84,27 @@ class Writer:
         self.jobs.end(job, "failed", message.replace(str(self.path), self.path.name))
 
     def _add(self, jobs: Sequence[Job]) -> None:
-        from gnnrag.api import Index, read_documents
-        from gnnrag.datasets.base import Dataset
-        from gnnrag.index.build import is_cut_from
-
         progress, index, loaded = self._progress(jobs), self._index(), []
         for job in jobs:
             try:
-                cut = {"index": index} if index else {"config": self.service.source, "settings": self.settings}
-                loaded.append((job, read_documents(self.jobs.inbox(job["key"]), on_progress=progress, **cut)))
+                inbox = self.jobs.inbox(job["key"])
+                if index:
+                    data = read_documents(inbox, index=index, on_progress=progress)
+                else:
+                    data = read_documents(inbox, config=self.source, settings=self.settings, on_progress=progress)
+                loaded.append((job, data))
             except GnnragError as error:
                 self._fail(job, error)
         if not loaded:
             return
         data = Dataset(
             self.path.name,
-            tuple(passage for _, one in loaded for passage in one.passages),
-            documents=tuple(document for _, one in loaded for document in one.documents),
-            report=tuple(report for _, one in loaded for report in one.report),
+            tuple(passage for _, part in loaded for passage in part.passages),
+            documents=tuple(document for _, part in loaded for document in part.documents),
+            report=tuple(report for _, part in loaded for report in part.report),
         )
         if index is None:
-            Index.build(
-                data, self.path, config=self.service.source, settings=self.settings, on_progress=progress
-            ).close()
+            Index.build(data, self.path, config=self.source, settings=self.settings, on_progress=progress).close()
         else:
             names = frozenset(data.documents)
             is_replaced = any(is_cut_from(id_, names) for id_ in index.stored.ids)
@@ -111,14 +113,12 @@ class Writer:
             index.close()
             if is_replaced:
                 self._forget()
-        for job, one in loaded:
-            remarks = [remark for report in one.report for remark in (*report.why, *report.notes)]
-            count = len(one.passages)
+        for job, part in loaded:
+            remarks = [remark for report in part.report for remark in (*report.why, *report.notes)]
+            count = len(part.passages)
             self.jobs.end(job, "done", "; ".join([f"{count} passage{'s' * (count != 1)}", *remarks]))
 
     def _remove(self, jobs: Sequence[Job]) -> None:
-        from gnnrag.index.build import is_cut_from
-
         index = self._index()
         ids = index.stored.ids if index else ()
         names = [job["document"] for job in jobs]
@@ -132,15 +132,11 @@ class Writer:
             else:
                 self.jobs.end(job, "failed", f"{job['document']} is not in the index")
 
-    def _index(self):  # type: ignore[no-untyped-def]
-        """Return the index, opened; None: there is none yet."""
-        from gnnrag.api import Index
-        from gnnrag.index.index import MANIFEST
-
+    def _index(self) -> Index | None:
         is_there = (self.path / MANIFEST).is_file()
-        return Index(self.path, config=self.service.source, settings=self.settings) if is_there else None
+        return Index(self.path, config=self.source, settings=self.settings) if is_there else None
 
-    def _progress(self, jobs: Sequence[Job]):  # type: ignore[no-untyped-def]
+    def _progress(self, jobs: Sequence[Job]) -> Callable[[str, int, int], None]:
         last, counts = 0.0, Counter[str]()
 
         def progress(stage: str, done: int, total: int) -> None:

@@ -111,32 +111,6 @@ def test_a_question_that_fails(arguments: list[str], capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out)["error"].startswith("budget.max_tokens=1")
 
 
-@pytest.mark.slow
-def test_two_folders_of_one_name_do_not_share_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own = ["index.embedder.model=hash", "index.text.language=blank:en", f"index.root={tmp_path / 'i'}",
-           "retriever=bm25", "method=single"]  # fmt: skip
-    one, two, copy, moved = (tmp_path / where / "notes" for where in ("one", "two", "copy", "moved"))
-    for folder, text in ((one, "Carl Holm built a lighthouse."), (two, "Rye bread."), (copy, "")):
-        folder.mkdir(parents=True)
-        (folder / "a.txt").write_text(text or (one / "a.txt").read_text())
-    assert call(["Who built it?", *own, f"data.path={one}"]) == 0
-    assert call(["Who built it?", *own, f"data.path={one}/../notes"]) == 0, "another way to write the same folder"
-    assert call(["Who built it?", *own, f"data.path={copy}"]) == 0, "the same documents"
-    assert call(["What is baked?", *own, f"data.path={two}"]) == 2
-    path = tmp_path / "i" / "notes"
-    assert f"index {path} is of data.path={copy}, and data.path={two} is another source" in capsys.readouterr().err
-    assert run(["index", "inspect", str(path)]) == 0
-    assert run(["index", "build", *own, f"data.path={two}"]) == 2
-    assert "is another source: give it an index of its own" in capsys.readouterr().err
-    assert call(["What is baked?", *own, f"data.path={two}", f"index.path={path}-2"]) == 0
-    assert call(["Who built it?", *own, f"data.path={copy}"]) == 0
-    (copy / "b.txt").write_text("A change of one's own folder is followed.")
-    assert call(["Who built it?", *own, f"data.path={copy}"]) == 0
-    copy.parent.rename(moved.parent)
-    (moved / "b.txt").write_text("So is one after it has moved.")
-    assert call(["Who built it?", *own, f"data.path={moved}"]) == 0
-
-
 def test_an_index_is_not_replaced_by_other_data_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = ["index.embedder.model=hash", "index.text.language=blank:en", f"index.path={tmp_path / 'i'}",
            "retriever=bm25", "method=single"]  # fmt: skip
@@ -174,24 +148,6 @@ def test_errors(given: list[str], message: str, capsys: pytest.CaptureFixture[st
     assert call(given) == 2
     out, err = capsys.readouterr()
     assert err.splitlines()[-1].startswith(message) and out == ""
-
-
-def test_triples_of_somebody_are_neither_replaced_nor_taken_for_granted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "anna.txt").write_text("Anna Kowalska was born in Lublin. She builds violins.")
-    row = {"id": "anna.txt", "entities": ["Anna"], "triples": [["Anna", "born in", "Lublin"]]}
-    (tmp_path / "t.jsonl").write_text(json.dumps(row))
-    own = [f"data.path={tmp_path / 'docs'}", f"index.path={tmp_path / 'i'}", "retriever=hipporag", "method=single"]
-    own += ["index.embedder.model=hash", "index.text.language=blank:en"]
-    triples = ["index.extract.method=precomputed", f"index.extract.path={tmp_path / 't.jsonl'}"]
-    assert call(["Where was Anna born?", *own, *triples]) == 2
-    assert "holds no record of any passage; the passages are called 'anna.txt#1'" in capsys.readouterr().err
-    (tmp_path / "t.jsonl").write_text(json.dumps({**row, "id": "anna.txt#1"}))
-    assert call(["Where was Anna born?", *own, *triples]) == 0
-    assert call(["Where was Anna born?", *own]) == 2
-    assert "give index.extract.method=precomputed index.extract.path=" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -35,13 +35,3 @@ def test_a_table_for_people_and_json_for_machines(arguments: list[str], capsys: 
     assert f"multi_hop fails: {row['why']}" in err
     assert "questions have no gold passages: retrieval/recall@5 counts them as wrong" in err
     assert "fewer than 40 make a wide interval" in err and "note: route graph: " in err
-
-
-def test_where_no_class_leaves_the_flat_route_one_line_says_so(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["audit", *arguments, "audit.target=null"]) == 0
-    out, err = capsys.readouterr()
-    assert "fails" not in out and "multi_hop cannot be judged" in err
-    assert run(["audit", *arguments, "audit.routs={}"]) == 2
-    assert "audit.routs" in capsys.readouterr().err

@@ -166,20 +166,6 @@ def test_the_comparison_page_says_it(
     assert len(server.bodies) == asked
 
 
-@pytest.mark.slow
-def test_a_run_without_them_has_no_columns(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One that was scored before they were counted, and one whose roles asked no model."""
-    old = tmp_path / "old"
-    old.mkdir()
-    (old / "scores.jsonl").write_bytes((run / "scores.jsonl").read_bytes())
-    metrics = json.loads((run / "metrics.json").read_text())
-    (old / "metrics.json").write_text(json.dumps({**metrics, "replies": {}}))
-    assert app.run(["compare", str(old)]) == 0
-    assert "replies" not in capsys.readouterr().out
-    offline = Prediction("q", "", (), (), 0, {"roles": {"thoughts": {"answer_leak": 1}}}, 0.0)
-    assert by_role([offline, Prediction("q", "", (), (), 0, {}, 0.0)]) == {}
-
-
 def test_the_writers_of_an_index_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

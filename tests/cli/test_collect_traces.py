@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.run.rundir import read_predictions
 from gnnrag.training.rows import VerifierRow, read_rows
 from tests.helpers.traces import run_settings, write_set
 
@@ -22,15 +21,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(*arguments: str) -> int:
     return run(["collect-traces", *arguments])
-
-
-def test_it_prints_what_was_kept_and_where(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(*run_settings(root, "roles.verifier=oracle"), f"out={root / 'one'}", "keep.idle_share=null") == 0
-    told = capsys.readouterr()
-    assert "8 of 8 questions were answered before" in told.err
-    assert "unknown" in told.out and told.out.splitlines()[-1] == str(root / "one" / "thoughts.jsonl")
-    assert len(read_rows(root / "one" / "verifier.jsonl", VerifierRow)) == 7
-    assert len(read_predictions(root / "one" / "run")) == 8
 
 
 def test_join_and_import(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,11 +81,6 @@ def test_groups_and_rounds(runs: list[str], capsys: pytest.CaptureFixture[str]) 
     assert "reached: share of the gold passages" in out and "pool: Recall@5 of all that was found so far" in out
 
 
-def test_a_benchmark_without_hops(runs: list[str]) -> None:
-    with pytest.raises(GnnragError, match="no figures by hops"):
-        main([*runs, "--metric", METRIC, "--by", "hops"])
-
-
 def test_runs_of_one_folder_name_are_told_apart(
     runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,25 +111,3 @@ def test_a_folder_that_is_no_run_or_no_page(runs: list[str], tmp_path: Path) -> 
     (tmp_path / "cut" / "meta.json").write_text("{}")
     with pytest.raises(GnnragError, match="cut"):
         main([runs[0], str(tmp_path / "cut")])
-
-
-def test_differences_by_type_leave_out_what_is_not_defined(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    name = "text/rouge_l"
-    for path, value in zip(runs, (0.2, 0.6), strict=True):
-        rows = [
-            {"question_id": f"q{i}", "type": "long" if i > 1 else "short", "has_gold": False}
-            | {METRIC: 1 if i < 2 else None, "retrieval/recall@5": None, name: value if i > 1 else None}
-            for i in range(4)
-        ]
-        (Path(path) / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert main([*runs, "--by", "type", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [(row["metric"], row["questions"]) for row in found["differences"]] == [(METRIC, 2), (name, 2)]
-    by_type = [(row["type"], row["metric"], row["difference"]) for row in found["differences_by_type"]]
-    assert by_type == [("long", name, 0.4), ("short", METRIC, 0.0)]
-    assert main([*runs, "--by", "type"]) == 0
-    assert "one: long" in capsys.readouterr().out
-    with pytest.raises(
-        GnnragError, match=r"no question of one and two has retrieval/recall@5; they have answer/em, text/"
-    ):
-        main([*runs, "--metric", "retrieval/recall@5"])

@@ -81,9 +81,3 @@ def test_questions_that_trained_are_refused(folder: Path, capsys: pytest.Capture
     assert call(folder, "none") == 2 and "is no training run" in capsys.readouterr().err
     assert app.run(["cross-validate", f"data.path={SAMPLE}"]) == 2
     assert "name a trained part" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("wrong", ["verifer=runs/x", "retriver=chg"])
-def test_a_misspelt_key_of_its_own_is_matched(capsys: pytest.CaptureFixture[str], wrong: str) -> None:
-    assert app.run(["cross-validate", f"data.path={SAMPLE}", "gnn=runs/y", wrong]) == 2
-    assert wrong.partition("=")[0] in capsys.readouterr().err

@@ -58,12 +58,6 @@ def test_a_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
     assert again == out and "4 of 4 questions were answered before" in err, "nothing was left to do"
 
 
-def test_a_config_file_and_overrides(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "own.yaml").write_text("method: single\nroles: oracle\n")
-    assert call([str(tmp_path / "own.yaml"), *arguments, "roles.reader=offline"]) == 0
-    assert "sample-dev-single-bm25-oracle+reader.offline-" in capsys.readouterr().out.splitlines()[-1]
-
-
 def test_long_answers_without_gold_passages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "own"
     data.mkdir()
@@ -149,16 +143,6 @@ def test_a_run_in_parts(arguments: list[str], capsys: pytest.CaptureFixture[str]
     again, err = capsys.readouterr()
     assert again.splitlines()[-1] == merged.splitlines()[-1] and "4 of 4 questions were answered before" in err
     assert call([*arguments, "shard=9/9"]) == 0, "a shard without questions"
-
-
-@pytest.mark.slow
-def test_a_part_in_which_every_question_failed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Whether anything was measured is known once all parts are together, and the merge waits for their success."""
-    rules = "llm.rules=[{match: '.', reply: 'Answer: x'}]"
-    dots = [*arguments, "roles=prompted", "llm=scripted", rules, "budget.max_tokens=1"]
-    assert call([*dots, "shard=1/2"]) == 0 and call([*dots, "shard=2/2"]) == 0
-    assert "2 of 2 questions failed" in capsys.readouterr().err
-    assert call([*dots, "shard=merge"]) == 1
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from gnnrag.cli.app import run
 from gnnrag.config import EmbedderConfig
-from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.errors import DataError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.types import Passage
@@ -42,10 +42,6 @@ def write_documents(folder: Path, **texts: str) -> Path:
     return folder
 
 
-def reported(root: Path) -> list[str]:
-    return [row["file"] for row in json.loads((root / "documents.json").read_text("utf-8"))["documents"]]
-
-
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     return write_corpus(tmp_path / "corpus", CORPUS)
@@ -64,14 +60,6 @@ def test_a_build_prints_what_it_did_and_where(corpus: Path, tmp_path: Path, caps
         first, last = capsys.readouterr().out.splitlines()
         assert first.startswith(done) and first.endswith(" s; 6 passages") and last == str(tmp_path / "index")
     assert Index(tmp_path / "index").ids == [p.id for p in CORPUS]
-
-
-def test_some_stages(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    build(corpus, tmp_path / "index", "--stages=lexical,hierarchy")
-    assert capsys.readouterr().out.startswith("built text, hierarchy, lexical in ")
-    assert not Index(tmp_path / "index").has("embeddings")
-    with pytest.raises(ConfigError, match="graph"):
-        build(corpus, tmp_path / "index", "--stages=graph")
 
 
 def test_a_config_file_gives_settings_and_the_default_folder(corpus: Path, tmp_path: Path) -> None:
@@ -118,50 +106,6 @@ def test_remove(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert Index(root).ids == ["p2", "p3", "p4", "p6"]
 
 
-def test_a_document_that_got_shorter_leaves_nothing_behind(tmp_path: Path) -> None:
-    long = "\n\n".join(f"Part {i} of the text. " + "word " * 20 for i in range(4))
-    folder = write_documents(
-        tmp_path / "docs", a_txt=long, deep__a_txt=long.replace("word", "sea"), gone_txt=long.replace("word", "hill")
-    )
-    root = tmp_path / "index"
-    build(folder, root, "data.chunk_words=30", "--stages=lexical")
-    before = set(Index(root).ids)
-    assert {"a.txt#4", "deep/a.txt#4", "gone.txt#4"} <= before
-    write_documents(folder, a_txt=long[: len(long) // 2], gone_txt="")
-    index("add", root, folder)
-    assert set(Index(root).ids) == before - {"a.txt#3", "a.txt#4", *(f"gone.txt#{i}" for i in range(1, 5))}
-
-
-def test_the_report_is_kept_with_the_index_and_follows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, root = write_documents(tmp_path / "docs", a_txt="A first text."), tmp_path / "index"
-    (folder / "b.png").write_bytes(b"x")
-    build(folder, root, "--stages=lexical")
-    assert "b.png" in capsys.readouterr().err and reported(root) == ["a.txt", "b.png"]
-    write_documents(tmp_path, c_md="# C\n\nA third text.")
-    index("add", root, tmp_path / "c.md")
-    assert reported(root) == ["a.txt", "b.png", "c.md"]
-    index("remove", root, "a.txt")
-    assert reported(root) == ["b.png", "c.md"] and Index(root).ids == ["c.md#1"]
-
-
-def test_a_document_goes_with_all_its_passages(root: Path, tmp_path: Path) -> None:
-    long = "\n\n".join(f"Part {i}. " + "word " * 120 for i in range(2))
-    write_documents(tmp_path / "docs", a_txt=long, aXtxt_txt="Another.", deep__b_txt="A third one.")
-    index("add", root, tmp_path / "docs")
-    assert {"a.txt#1", "a.txt#2"} <= set(Index(root).ids)
-    index("remove", root, "a.txt", "p1", "deep/b.txt")
-    assert Index(root).ids == [*(p.id for p in CORPUS if p.id != "p1"), "aXtxt.txt#1"]
-    with pytest.raises(DataError, match=r"a\.txt"):
-        index("remove", root, "a.txt")
-
-
-def test_inspect_has_a_row_for_each_stage(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert index("inspect", root) == 0
-    out = capsys.readouterr().out
-    assert all(text in out for text in ("hierarchy", "lexical", "embeddings", "256 dim"))
-    assert "cut off" not in out
-
-
 def test_inspect_shows_graphs_and_gaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build_index(tmp_path / "index", CORPUS, HASH)
     index("inspect", tmp_path / "index")
@@ -171,22 +115,6 @@ def test_inspect_shows_graphs_and_gaps(tmp_path: Path, capsys: pytest.CaptureFix
     report = json.loads(capsys.readouterr().out)
     assert [graph["name"] for graph in report["graphs"]] == ["knowledge", "entity_graph", "hierarchy"]
     assert report["extraction"]["passages"] == len(CORPUS)
-
-
-@pytest.mark.parametrize("more", [["--entity=lord byron"], ["--question", "Where was Ada Lovelace born?"], []])
-def test_a_page_is_drawn(more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, page = tmp_path / "index", tmp_path / "deep" / "page.html"
-    build_index(root, CORPUS, HASH, ["knowledge"])
-    assert index("inspect", root, "--html", page, *more) == 0
-    assert capsys.readouterr().out == f"{page}\n" and "<title>" in page.read_text("utf-8")
-
-
-def test_what_cannot_be_drawn_is_named(root: Path, tmp_path: Path) -> None:
-    build_index(root, CORPUS, HASH, ["knowledge"])
-    with pytest.raises(GnnragError, match="Nobody"):
-        index("inspect", root, "--html", tmp_path / "x.html", "--entity=Nobody")
-
-
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from gnnrag.io import write_jsonl
 from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import build_model
 from tests.helpers.browser import open_browser
@@ -244,50 +243,6 @@ def test_names_contrast_and_headings(browser: Any, sample: tuple[Path, list[Path
     assert browser.execute_script("return document.documentElement.lang") == "en"
 
 
-@pytest.mark.parametrize("width", [400, 720])  # 720 is a window of 1440 at 200%
-@pytest.mark.parametrize("view", ["results", "plots", "explore&q=sample-q0"])
-def test_narrow_windows_scroll_down_only(browser: Any, sample: tuple[Path, list[Path]], view: str, width: int) -> None:
-    page, _ = sample
-    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
-        opened(browser, page, f"#view={view}")
-        if "q=" in view:
-            shows(browser, "The end")
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-        letters = "return [...document.querySelectorAll('.chart text')].map(e => e.getBoundingClientRect().height)"
-        assert min(browser.execute_script(letters), default=12) >= 10, "pixels"
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-@pytest.mark.parametrize("width", [400, 1440])
-def test_names_of_groups_do_not_run_into_each_other(browser: Any, tmp_path: Path, width: int) -> None:
-    types = ("bridge_comparison", "comparison", "compositional", "inference", "intersection")
-    data = invented_data(tmp_path / "data", 10, evil=False)
-    rows = [json.loads(row) for row in (data / "questions.dev.jsonl").open()]
-    write_jsonl(data / "questions.dev.jsonl", [row | {"type": types[i % 5]} for i, row in enumerate(rows)])
-    page = page_of([invented_run(data, tmp_path / "one", 1, 3, "single")], tmp_path / "page.html")
-    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    script = """
-        const figures = [...document.querySelectorAll("figure")];
-        const figure = figures.find((f) => f.textContent.includes("by type of question"));
-        const names = [...figure.querySelectorAll("text.tick")].filter((e) => e.querySelector("title"));
-        return [...names, figure.querySelector("svg")].map((e) => e.getBoundingClientRect())
-            .map((r) => [r.top, r.left, r.right, r.bottom]);
-    """
-    try:
-        opened(browser, page, "#view=plots")
-        until(lambda: browser.find_elements("css selector", "figure .picture"))
-        *names, picture = browser.execute_script(script)
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert max(name[3] for name in names) <= picture[3] + 1
-    pairs = [pair for pair in pairwise(sorted(names)) if abs(pair[0][0] - pair[1][0]) < 2]
-    assert len(pairs) >= 4 and all(left[2] < right[1] for left, right in pairs)
-
-
 def test_hostile_questions_and_passages_do_nothing(browser: Any, invented: tuple[Path, list[Path]]) -> None:
     page, _ = invented
     opened(browser, page, "#view=explore&q=q3")
@@ -319,19 +274,6 @@ def test_a_thousand_questions_cost_little(browser: Any, invented: tuple[Path, li
     assert int(browser.execute_script("return document.body.dataset.unpacked")) <= 8, "only blocks of that question"
     assert browser.execute_script(count) < 4500, "ten rounds of one run beside one of another"
     assert text_of(browser, "#count") == "499 questions of 1,000"
-
-
-def test_without_the_browsers_own_decompression(browser: Any, invented: tuple[Path, list[Path]]) -> None:
-    page, _ = invented
-    command = "Page.addScriptToEvaluateOnNewDocument"
-    script = browser.execute_cdp_cmd(command, {"source": "delete window.DecompressionStream"})
-    try:
-        opened(browser, page, "#view=explore&q=q997")
-        shows(browser, "Round 9")
-        assert browser.execute_script("return typeof DecompressionStream") == "undefined"
-        assert "Title" in text_of(browser, ".hit .name") and quiet(browser)
-    finally:
-        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", {"identifier": script["identifier"]})
 
 
 def test_a_run_alone(browser: Any, sample: tuple[Path, list[Path]], tmp_path: Path) -> None:
@@ -371,23 +313,3 @@ def test_verdicts_belong_to_their_columns(browser: Any, sample: tuple[Path, list
     floors = [f"p\u00a0≤\u00a0{float(format(row['p_floor'], '.2g')):g}" for row in known]
     assert [floor in end for floor, end in zip(floors, ends, strict=True)] == at_floor
     assert "can give no p below 0.002" in browser.find_element("id", "results-more").get_attribute("textContent")
-
-
-def test_a_page_cut_short_says_so(browser: Any, sample: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    html = sample[0].read_text("utf-8")
-    block = html.index('data-block="questions">') + len('data-block="questions">')
-    broken = tmp_path / "broken.html"
-    broken.write_text(html[: block + 80] + "AAAA" + html[block + 90 :], "utf-8")
-    browser.get(broken.as_uri())
-    until(lambda: browser.find_elements("css selector", "[role=alert]"))
-    assert "damaged" in browser.find_element("css selector", "[role=alert]").text
-
-
-def test_addresses_that_name_nothing(browser: Any, sample: tuple[Path, list[Path]]) -> None:
-    page, _ = sample
-    opened(browser, page, "#view=explore&q=nobody&a=nothing&type=none&who=luck&sort=up&by=luck")
-    assert "no question nobody" in text_of(browser, "#question")
-    assert browser.find_element("id", "run-a").get_attribute("value") == "0" and len(listed(browser)) == min(
-        50, len(SAMPLE_QUESTIONS)
-    )
-    assert quiet(browser)

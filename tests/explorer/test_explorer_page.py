@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cli import app
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.comparison import load_runs, overlap
-from gnnrag.pages.comparison import SCRIPTS, STORIES, STYLES, build_model, comparison_page, render
+from gnnrag.pages.comparison import SCRIPTS, STORIES, STYLES, build_model, render
 from tests.helpers.explorer_runs import EVIL, invented_data, invented_run, page_of
 from tests.helpers.indexes import REPOSITORY
 
@@ -53,11 +52,6 @@ def test_the_page_holds_the_figures_of_the_runs(pair: tuple[Path, list[Path]], t
     numbers = {n for name, rows in blocks.items() if name.startswith("story") for story in rows for n in story["read"]}
     known = sum(len(rows) for name, rows in blocks.items() if name.startswith("passages"))
     assert numbers and max(numbers) < known
-
-
-def test_the_same_runs_give_the_same_bytes(pair: tuple[Path, list[Path]]) -> None:
-    _, paths = pair
-    assert comparison_page(paths, load_runs(paths)) == comparison_page(paths, load_runs(paths))
 
 
 def test_nothing_hostile_stands_in_the_page_as_markup(pair: tuple[Path, list[Path]]) -> None:
@@ -133,54 +127,6 @@ def test_runs_of_one_label_are_told_apart(pair: tuple[Path, list[Path]], tmp_pat
     assert len({run["label"] for run in found["runs"]}) == 3
     assert {row["difference"] for row in found["differences"] if row["at"] == 2} == {0.0}
     assert any(row["difference"] for row in found["differences"] if row["at"] == 1)
-
-
-def test_damaged_files_are_named(pair: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    _, paths = pair
-    copy = Path(shutil.copytree(paths[0], tmp_path / "broken"))
-    (copy / "traces.jsonl").write_text('{"question_id": "q0", "events": []}\n{"quest')
-    with pytest.raises(GnnragError, match=r"traces\.jsonl.*line 2"):
-        model([copy, paths[1]])
-    (copy / "config.yaml").write_text("a: [")
-    with pytest.raises(GnnragError, match=r"config\.yaml"):
-        model([copy, paths[1]])
-
-
-def test_the_script_writes_it(
-    pair: tuple[Path, list[Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, paths = pair
-    out = tmp_path / "deep" / "page.html"
-    assert app.run(["compare", *map(str, paths), "--html", str(out)]) == 0
-    assert "page.html (" in capsys.readouterr().out and out.read_text("utf-8").startswith("<!doctype html>")
-
-
-def test_colours_of_runs_stand_out_from_the_page() -> None:
-    css = (REPOSITORY / "gnnrag/pages/assets/page.css").read_text("utf-8")
-    for scheme in re.findall(r":root \{(.*?)\}", css, re.S):
-        colours = dict(re.findall(r"--(\w+): #(\w+);", scheme))
-        card = luminance(colours["card"])
-        for name in [*(f"c{i}" for i in range(8)), "line", "mark", "goldline"]:
-            low, high = sorted((card, luminance(colours[name])))
-            assert (high + 0.05) / (low + 0.05) >= 3, (name, "WCAG AA for what is no text")
-    assert css.count(":root {") == 2
-
-
-def luminance(colour: str) -> float:
-    digits = colour if len(colour) == 6 else "".join(c * 2 for c in colour)
-    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_questions_without_gold_that_are_left_out(pair: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    _, paths = pair
-    copies = [Path(shutil.copytree(path, tmp_path / path.name)) for path in paths]
-    for copy in copies:
-        metrics = json.loads((copy / "metrics.json").read_text())
-        gone = {key: None for key in metrics if key.startswith("retrieval/")}
-        (copy / "metrics.json").write_text(json.dumps(metrics | gone))
-    assert {m["group"] for m in model(copies).head["measures"]} == {"answer"}
 
 
 def test_the_package_brings_its_files() -> None:

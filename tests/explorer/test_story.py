@@ -104,48 +104,6 @@ def test_what_was_promoted_and_cut_at_the_end() -> None:
     assert sections[-1]["stage"] == "end"
 
 
-def test_reordering_by_evidence() -> None:
-    sections, passages = told(
-        query(0, "q", ["a"]), {"event": "mgranrag", "round": 1, "before": ["a", "b"], "after": ["c", "a"]}
-    )
-    (block,) = blocks(sections, "mgranrag")
-    assert rows(block, "order", passages) == [("c", 0, 1), ("a", 1, 2)] and rows(block, "out", passages) == [
-        ("b", 2, 0)
-    ]
-
-
-def test_verdicts_are_counted() -> None:
-    labels = [["partial", 0.5], ["complete", 0.9], ["partial", 0.1]]
-    sections, _ = told(
-        query(0, "q", ["a"]), {"event": "judged", "dot": 0, "round": 0, "paths": 3, "kept": 2, "labels": labels}
-    )
-    (block,) = blocks(sections, "judged")
-    assert ["verdicts", "1 complete, 2 partial"] in block["rows"] and ["kept", "2"] in block["rows"]
-
-
-def test_sub_questions_of_a_side() -> None:
-    row = {"index": 1, "raw_query": "who led #1", "query": "who led Rome", "kind": "decomposed", "sent": "who led Rome"}
-    (section,), _ = told(
-        {
-            "event": "sub_query",
-            "side": "semantic",
-            **row,
-            "refined": "Nero led it",
-            "answer": "Nero",
-            "context_ids": ["p"],
-        },
-        {"event": "check", "side": "semantic", "verdict": "accept", "analysis": "it is said"},
-        {"event": "draft", "side": "relational", "text": "Nero"},
-    )
-    asked, check, draft = section["blocks"]
-    assert asked["rows"] == [
-        ["sub-question", "who led Rome"], ["as planned", "who led #1"],
-        ["answer", "Nero"], ["what helped", "Nero led it"],
-    ]  # fmt: skip
-    assert check["rows"] == [["verdict", "accept"], ["because", "it is said"]] and check["side"] == "semantic"
-    assert (draft["t"], draft["text"], draft["side"]) == ("text", "Nero", "relational")
-
-
 def test_what_a_language_model_was_asked() -> None:
     call = {
         "event": "llm",

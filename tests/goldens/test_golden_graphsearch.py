@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gnnrag.methods.graphsearch import GraphSearch
-from gnnrag.methods.graphsearch.prompted import parse_expansion, parse_verdict
+from gnnrag.methods.graphsearch.roles import parse_expansion, parse_verdict
 from gnnrag.parts import make
 from gnnrag.roles.decomposer import released_parts
 from gnnrag.text.subqueries import HistoryItem, letters_only, render_history
@@ -18,14 +18,14 @@ OFFICIAL = make(GraphSearch, {"preset": "official"}, "method")
 
 def history(items: list[Any]) -> str:
     rows = [HistoryItem(0, i["query"], i["query"], refined=i["refined_context"], answer=i["answer"]) for i in items]
-    return render_history(rows, labels=OFFICIAL.context.labels)
+    return render_history(rows, labels="released")
 
 
 PARSERS: dict[str, Any] = {
     "decomposition": lambda text: list(released_parts(text, "linked")),
     "graph_decomposition": lambda text: list(released_parts(text, "triples")),
-    "expansion": lambda text: list(parse_expansion(text, OFFICIAL.parsing, OFFICIAL.reflection.expansion_fallback)[0]),
-    "verdict": lambda text: parse_verdict(text, OFFICIAL.reflection.verdict_parse),
+    "expansion": lambda text: list(parse_expansion(text, OFFICIAL.released)),
+    "verdict": lambda text: parse_verdict(text, OFFICIAL.released),
     "letters_only": letters_only,
     "history": history,
 }
@@ -42,4 +42,4 @@ def test_released_parsers(part: str) -> None:
 
 def test_every_part_is_read() -> None:
     assert golden("graphsearch_parsers.json").keys() == PARSERS.keys()
-    assert OFFICIAL.triple_text == "letters_only"
+    assert OFFICIAL.triple_text == "letters_only" and OFFICIAL.released

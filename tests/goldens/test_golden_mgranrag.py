@@ -87,7 +87,7 @@ def test_the_augmented_query() -> None:
         found = [unit(row, labels={0: "T" if row["full"] else "P"}) for row in case["evidence"]]
         memory.merge(found, "replace")
         memory.new = set(case["full_found_this_round"])
-        text = memory.augment(case["question"], case["num_subquestions"], "released")
+        text = memory.augment(case["question"], case["num_subquestions"], released=True)
         assert text == case["official"], case["name"]
 
 

@@ -12,11 +12,10 @@ from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import grow
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.methods.dotrag import DotRAG, search
-from gnnrag.methods.dotrag.evidence import rank_passages, unite, within
+from gnnrag.methods.dotrag.evidence import aggregate, rank_passages, unite, within
 from gnnrag.methods.dotrag.paths import (
     Accepted,
     Judgement,
-    aggregate,
     candidates,
     describe,
     matching_paths,
@@ -28,7 +27,7 @@ from gnnrag.methods.dotrag.paths import (
 )
 from gnnrag.methods.dotrag.schema import draft, load, to_yaml
 from gnnrag.methods.dotrag.search import Dot, Filter, Region, TypedGraph, plain
-from gnnrag.methods.dotrag.start import AnchorFinder, AnchorSelector, Start, top_nodes
+from gnnrag.methods.dotrag.start import AnchorFinder, top_nodes
 from gnnrag.pool import Pool
 from tests.helpers.dots import at, trace_graph, typed_graph
 
@@ -63,7 +62,7 @@ def test_the_margin_drops_the_look_alike() -> None:
 
 
 def test_by_the_letter_all_above_tau_are_anchors_and_names_do_not_count() -> None:
-    finder = AnchorFinder(GRAPH, DotRAG(anchors="all", by_name=False))
+    finder = AnchorFinder(GRAPH, DotRAG(literal=True, by_name=False))
     found = finder.find("ADA RENN", "", lambda: cosines(n1=0.62, n2=0.6, n9=0.97, n4=0.59))
     assert (found.nodes, found.rule) == (at(GRAPH, "n9", "n1", "n2"), "a4")
     assert finder.find("ADA RENN", "", lambda: cosines(n1=0.59)).nodes == (), "no single best one is rescued"
@@ -87,16 +86,16 @@ def test_homonyms_are_all_anchors_and_meaning_gives_the_best_above_the_floor() -
     finder = AnchorFinder(GRAPH, DotRAG())
     assert finder.find("x", "", lambda: cosines(n1=0.4, n2=0.39)).nodes == at(GRAPH, "n1")
     assert finder.find("x", "", lambda: cosines(n1=0.34)).nodes == ()
-    assert top_nodes(cosines(n1=0.4, n2=0.5), 2).nodes == at(GRAPH, "n2", "n1")
+    assert top_nodes("x", cosines(n1=0.4, n2=0.5)).nodes[:2] == at(GRAPH, "n2", "n1")
 
 
 def test_a_hub_beside_another_concept_is_a_condition() -> None:
     triples = [("Film", "genre", "Drama")] + [(f"M{i}", "genre", "Drama") for i in range(9)]
     graph = typed_graph(triples, {n: "x" for t in triples for n in (t[0], t[2])})
-    starter = AnchorSelector(graph, None, DotRAG(hub_degree=5))  # type: ignore[arg-type]
-    film, hub = (Start(name, AnchorFinder(graph, DotRAG()).find(name, "", never)) for name in ("Film", "Drama"))
-    assert starter.split_hubs([film, hub]) == ([film], (hub.anchors.nodes,))
-    assert starter.split_hubs([hub]) == ([hub], ())
+    finder = AnchorFinder(graph, DotRAG(hub_degree=5))
+    film, hub = (finder.find(name, "", never) for name in ("Film", "Drama"))
+    assert finder.split_hubs([film, hub]) == ([film], (hub.nodes,))
+    assert finder.split_hubs([hub]) == ([hub], ())
 
 
 # -------------------------------------------------------------------------------------------------------- regions
@@ -280,7 +279,7 @@ def test_queries_that_mean_the_same_are_sent_once() -> None:
     assert dot.admit("Where did it dock?", one)
     assert not dot.admit("where did IT  dock", other)  # case, space, punctuation
     assert not dot.admit("Where did it first dock?", near)  # cosine 0.96
-    assert dot_of(region_of("n1"), DotRAG(bounded=False), issued=list(dot.issued)).admit("Where first?", near)
+    assert dot_of(region_of("n1"), DotRAG(literal=True), issued=list(dot.issued)).admit("Where first?", near)
     directions = np.eye(7)
     full = dot_of(region_of("n1"))
     assert [full.admit(f"q{i}?", directions[i]) for i in range(7)] == [True] * 5 + [False] * 2
@@ -329,8 +328,8 @@ def test_a_draft_counts_and_shows_examples(tmp_path) -> None:
     "text, message",
     [
         ("types: [{name: prot}]", "port"),
-        ("tpyes: []", "keys"),
-        ("types: [port]", "mapping"),
+        ("tpyes: []", "tpyes"),
+        ("types: [port]", "types"),
         ("a: [", "cannot be read"),
     ],
 )

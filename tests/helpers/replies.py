@@ -139,7 +139,6 @@ GOOD: Mapping[str, Reply] = {
     "triples_openie": '{"triples": [["Vera", "directed", "Night Harbour"]]}',
     "types": _types,
     "verifier": '{"selected": [2]}',
-    "verifier_pointwise": "yes",
 }  # fmt: skip
 REFUSAL = "I'm sorry, but I can't help with that request."
 BAD = {"torn": "<think>The passages say", "garbage": '{"x": [', "empty": "", "refusal": REFUSAL}

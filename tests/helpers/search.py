@@ -13,7 +13,7 @@ import numpy as np
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.graphsearch import GraphSearch
-from gnnrag.methods.graphsearch.prompted import (
+from gnnrag.methods.graphsearch.roles import (
     PromptedDrafter,
     PromptedEvidenceCheck,
     PromptedExpander,

@@ -143,10 +143,3 @@ def test_almost_nothing_is_no_result(runs: tuple[Path, Path], read: int, better:
     assert (of["counted"], of["asked"], of.get("better")) == (read, 20, better)
     assert of["interval"] == (interval(read, 0, read) if read else None)
     assert report["counts"]["malformed"] == 20 - read and report["position"]["overall"]["judged"] == read
-
-
-def test_the_schema_offers_a_winner_in_every_dimension(runs: tuple[Path, Path]) -> None:
-    backend = scripted(lambda request: verdict("A"))
-    judge(settings("pairwise", *runs, dots=["limit=1"]), backend=backend)
-    for request in backend.requests:
-        assert request.schema is not None and set(request.schema["required"]) == set(DIMENSIONS)

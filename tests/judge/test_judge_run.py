@@ -177,28 +177,12 @@ def test_failed_calls_are_rows_and_are_tried_again(tmp_path: Path, data: Path) -
     assert len(requests) == 6 and report["judge/e_score_counted"] == SIZE
 
 
-def test_a_larger_sample_and_more_criteria_only_add_calls(tmp_path: Path, data: Path) -> None:
-    path = run(tmp_path, data, "a")
-    score(path, by_content, "limit=4", "criteria=[relevance]")
-    _, requests = score(path, by_content, "limit=6")
-    assert len(requests) == 6 * 6 - 4
-
-
 @pytest.mark.parametrize("name, value", [("max_words", "3"), ("temperature", "1")])
 def test_other_settings_do_not_mix(tmp_path: Path, data: Path, name: str, value: str) -> None:
     path = run(tmp_path, data, "a")
     score(path, by_content, "limit=1")
     with pytest.raises(ConfigError, match=name):
         score(path, by_content, "limit=1", f"{name}={value}")
-
-
-def test_other_predictions_do_not_mix(tmp_path: Path, data: Path) -> None:
-    path = run(tmp_path, data, "a")
-    score(path, by_content, "limit=1")
-    text = (path / "predictions.jsonl").read_text().replace('"w w"', '"changed"')
-    (path / "predictions.jsonl").write_text(text)
-    with pytest.raises(ConfigError, match="runs"):
-        score(path, by_content, "limit=1")
 
 
 def test_remarks(tmp_path: Path, data: Path) -> None:

@@ -90,16 +90,6 @@ def test_tables_of_scores(runs: list[Path], capsys: pytest.CaptureFixture[str]) 
     )
 
 
-def test_tables_of_pairs(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    reply = verdict("A").replace('"', r"\"")
-    assert call("pairwise", runs, f'llm.default="{reply}"') == 0
-    out, err = capsys.readouterr()
-    assert "first against second: 4 questions, by scripted" in out
-    assert "0.375 [0.142, 0.692]" in out and "0/4" in out
-    assert "first: 1 questions without an answer lose" in err
-    assert "4 of 4 questions have a value: too few to call a run better" in err and out.count("too few") == 5
-
-
 @pytest.mark.parametrize(
     "kind, dots, remark",
     [

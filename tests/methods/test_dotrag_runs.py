@@ -13,6 +13,7 @@ from gnnrag.cli.app import run
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.kb import RELATIONS
 from gnnrag.index.index import Index
+from gnnrag.methods.dotrag import search
 from gnnrag.run.evaluate import evaluate
 from gnnrag.run.pipeline import needed_stages
 from tests.helpers.indexes import REPOSITORY
@@ -41,7 +42,8 @@ QUESTIONS = [
 
 
 @pytest.fixture
-def dots(tmp_path: Path) -> list[str]:
+def dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(search, "MIN_COSINE", -1.0)  # the hash embedder knows no meaning
     folder = tmp_path / "films"
     folder.mkdir()
     (folder / "kb.txt").write_text(KB, "utf-8")
@@ -51,7 +53,6 @@ def dots(tmp_path: Path) -> list[str]:
     return [
         f"data.path={folder}", f"index.extract.path={folder / 'kb.txt'}", f"index.path={tmp_path / 'index'}",
         f"run.root={tmp_path / 'runs'}", "index.embedder.model=hash", "method.schema_file=null", "data.limit=null",
-        "method.min_cosine=-1.0",
     ]  # fmt: skip
 
 

@@ -24,8 +24,7 @@ from gnnrag.methods.graphsearch.offline import (
     OracleRefiner,
     OracleSubAnswerer,
 )
-from gnnrag.methods.graphsearch.prompted import parse_triples
-from gnnrag.methods.graphsearch.tasks import (
+from gnnrag.methods.graphsearch.roles import (
     CheckTask,
     DraftTask,
     ExpandTask,
@@ -33,6 +32,7 @@ from gnnrag.methods.graphsearch.tasks import (
     RefineTask,
     SubAnswerTask,
     View,
+    parse_triples,
 )
 from gnnrag.parts import ready
 from gnnrag.retrievers.base import Retriever
@@ -130,10 +130,10 @@ def test_linked_forms_ask_on_from_what_was_found(index: Index) -> None:
 def test_grounding_puts_answers_in_and_escapes_them() -> None:
     history = (HistoryItem(1, '[("a","by","Entity#1")]', "", answer='Vera "V" \\ Lind'),)
     found = call(OfflineGrounder, GroundTask(QUESTION, "relational", '[("Entity#1","in","Entity#2")]', "", history))
-    assert parse_triples(found.query) == [('Vera "V" \\ Lind', "in", "Entity#2")]
+    assert parse_triples(found.text) == [('Vera "V" \\ Lind', "in", "Entity#2")]
     text = (HistoryItem(1, "", "", answer="Vera"), HistoryItem(2, "", "", answer="not stated"))
     found = call(OfflineGrounder, GroundTask(QUESTION, "semantic", "#1, #2 and #3 in C#?", "", text))
-    assert found.query == "Vera, #2 and #3 in C#?"
+    assert found.text == "Vera, #2 and #3 in C#?"
 
 
 def test_refinement_keeps_what_is_nearest_and_names_its_passage(index: Index) -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.methods.graphsearch import GraphSearch, SideState
-from gnnrag.methods.graphsearch.prompted import (
+from gnnrag.methods.graphsearch.roles import (
     cited_numbers,
-    parse_answer_line,
-    parse_queries,
+    parse_draft,
+    parse_expansion,
     parse_triples,
     parse_verdict,
 )
@@ -161,7 +161,7 @@ def test_any_triples_are_read_again(triples: list[tuple[str, str, str]]) -> None
 )
 def test_verdicts(text: str, last: str, anywhere: str) -> None:
     assert parse_verdict(text) == last
-    assert parse_verdict(text, "anywhere") == anywhere
+    assert parse_verdict(text, released=True) == anywhere
 
 
 # ------------------------------------------------------------------------------------------------------ expansions
@@ -175,31 +175,38 @@ def test_verdicts(text: str, last: str, anywhere: str) -> None:
         ('```python\n["a?", "b?"]\n```', ("a?", "b?")),
         ('["What is [X]?", "b?"]', ("What is [X]?", "b?")),
         ('I need ["a?", "b?"] for this.', ("a?", "b?")),
-        ("1. a?\n2) b?", ("a?", "b?")),
-        ("- a? [1]\n- b?", ("a? [1]", "b?")),
         ('["a?", 7, null, "", " a? ", "b?"]', ("a?", "b?")),
         ('("a?", "b?")', ("a?", "b?")),
     ],
 )
 def test_expansions(text: str, queries: tuple[str, ...]) -> None:
-    assert parse_queries(text) == queries
+    assert parse_expansion(text) == queries
 
 
 @pytest.mark.parametrize("text", ["", "Look for its length.", "[1, 2]", "[" * 9000, '{"a": 1}'])
 def test_no_expansions(text: str) -> None:
     with pytest.raises(MalformedError):
-        parse_queries(text)
+        parse_expansion(text)
 
 
 # --------------------------------------------------------------------------------------------- answers, citations
-def test_answer_lines() -> None:
-    assert parse_answer_line("1. so\nAnswer: 212 km") == "212 km"
-    assert parse_answer_line("Answer: 1\n**Final answer:** 2") == "2"
-    assert parse_answer_line("so it is\n212 km") == "212 km"
-    assert parse_answer_line("so it is\n**Answer:**\n212 km") == "212 km"
-    for text in ("", "```json\n", "so\nAnswer:"):
-        with pytest.raises(MalformedError):
-            parse_answer_line(text)
+@pytest.mark.parametrize(
+    "text, answer",
+    [
+        ("1. so\nAnswer: 212 km", "212 km"),
+        ("Answer: 1\n**Final answer:** 2", "2"),
+        ("so it is\n212 km", "212 km"),
+        ("so it is\n**Answer:**\n212 km", "212 km"),
+    ],
+)
+def test_answer_lines(text: str, answer: str) -> None:
+    assert parse_draft(text, answer_line=True).answer == answer
+
+
+@pytest.mark.parametrize("text", ["", "```json\n", "so\nAnswer:"])
+def test_no_answer_line(text: str) -> None:
+    with pytest.raises(MalformedError):
+        parse_draft(text, answer_line=True)
 
 
 def test_citations() -> None:

@@ -15,7 +15,7 @@ from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.rundir import read_predictions, trained_note
-from gnnrag.run.trained import copy_seen, read_seen, seen_hash, trained_on
+from gnnrag.run.trained import trained_on
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.toy_tuned import register_toys, toy_checkpoint, toy_training
 
@@ -73,12 +73,6 @@ def test_folds_that_differ_between_parts_are_combined(make: Make, data: Dataset,
     assert len((path / "traces.jsonl").read_text().splitlines()) == 12
 
 
-def test_parts_that_a_method_does_not_ask_make_no_groups(make: Make, data: Dataset, tmp_path: Path) -> None:
-    verifier = read_part("verifier", toy_training(tmp_path / "v", "verifier", ids(data)), data)
-    plain, _ = evaluate(make("method=single"))
-    assert cross_evaluate(make("method=single"), [verifier])[0] == plain
-
-
 def test_options_go_to_the_tuned_role_alone(make: Make, data: Dataset, tmp_path: Path) -> None:
     part = read_part("reader", toy_training(tmp_path / "r", "reader", ids(data)), data)
     for more, options in (
@@ -133,15 +127,3 @@ def test_what_would_be_dishonest_is_refused(data: Dataset, tmp_path: Path) -> No
     (half / "fold0" / "metrics.json").unlink()
     with pytest.raises(GnnragError, match="has not ended"):
         read_part("reader", half, data)
-
-
-def test_records_of_what_was_seen(tmp_path: Path) -> None:
-    run = toy_training(tmp_path / "run", "reader", ["a", "b"], folds=0)
-    seen = frozenset({seen_hash("a"), seen_hash("b")})
-    assert read_seen(run) == read_seen(run / "best") == seen
-    (tmp_path / "copy").mkdir()
-    assert read_seen(tmp_path / "copy") is None
-    copy_seen(run / "best", tmp_path / "copy")
-    assert read_seen(tmp_path / "copy") == seen
-    (run / "best" / "questions.json").unlink()
-    assert read_seen(run) == read_seen(run / "best") == seen, "from folds.json: a training that has not ended"

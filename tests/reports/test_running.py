@@ -16,12 +16,11 @@ from gnnrag.cli.reports import retitled, shown
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.index.embedder import HashEmbedder
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.parts import part
-from gnnrag.reports.retrievers import _WARM_UP, fitting_retrievers, retriever_table
-from gnnrag.reports.running import measured, outline, resolved, run_table
-from gnnrag.reports.tables import Result, Row, Table, as_json, cell, draw, lines, load_table, overlaps
+from gnnrag.reports.retrievers import fitting_retrievers, retriever_table
+from gnnrag.reports.running import run_table
+from gnnrag.reports.tables import Result, Table, as_json, cell, draw, lines, load_table, overlaps
 from gnnrag.retrievers.base import Retriever
 from gnnrag.run.rundir import read_predictions
 from gnnrag.text.analyse import analyse
@@ -94,19 +93,6 @@ def test_rows_are_runs_and_are_read_again(overrides: list[str], tmp_path: Path) 
     assert left[-1] == 2 and resumed.values["recall@5"] == first[0].values["recall@5"], "an interrupted row goes on"
 
 
-@pytest.mark.slow
-def test_recall_after_each_sub_query_is_what_the_metrics_say(tmp_path: Path, overrides: list[str]) -> None:
-    table = table_of(tmp_path, TABLE.replace("columns: [", "columns: [semantic_recall, relational_recall, "))
-    (done,) = run_table(table, overrides, lambda row: row is table.rows[0])
-    assert done.steps == {} and done.values["semantic_recall"] is None, "one query is no sub-query"
-    metrics = json.loads((Path(done.run) / "metrics.json").read_text())
-    steps = {"semantic": [0.2, 0.7], "relational": []}
-    config = resolved(table, done.row, overrides)
-    result = measured(table, done.row, config, Path(done.run), metrics | {"by_step": steps})
-    assert result.steps == steps
-    assert result.values["semantic_recall"] == 0.7 and result.values["relational_recall"] is None
-
-
 def test_a_row_that_fails_costs_no_other(overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gnnrag.retrievers.bm25 import BM25Retriever
 
@@ -123,13 +109,6 @@ def test_wrong_settings_stop_everything(overrides: list[str], tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"data\.limits"):
         run_table(table_of(tmp_path), [*overrides, "data.limits=3"])
     assert not (tmp_path / "r").exists()
-
-
-@pytest.mark.slow
-def test_split_by_type(overrides: list[str], tmp_path: Path) -> None:
-    table = table_of(tmp_path, TABLE.replace("plot:", "by: type\nplot:"))
-    whole, *parts = run_table(table, overrides, lambda row: row is table.rows[0])
-    assert whole.row.name == "bm25 / Original" and sum(r.questions for r in parts) == 6
 
 
 @pytest.mark.slow
@@ -196,22 +175,6 @@ def test_the_script(overrides: list[str], tmp_path: Path, capsys: pytest.Capture
     assert json.loads(capsys.readouterr().out)["rows"][1]["name"] == "bm25 / IRCOT"
 
 
-def test_the_outline_tells_rows_apart(tmp_path: Path) -> None:
-    rows = """rows:
-  BGEC: {method: bdtr, method.max_rounds: 0, method.thoughts: fast}
-  no part: {method: bdtr, missing: nobody wrote it}
-columns: [em]
-"""
-    table = table_of(tmp_path, TABLE.partition("grid:")[0] + rows)
-    label = "bdtr / dense / offline on sample dev"
-    assert list(outline(table, table.rows, ["roles=offline", "retriever=dense", "method.max_rounds=1"])) == [
-        f"BGEC: {label}, method.thoughts=fast",
-        "no part: nobody wrote it",
-    ]
-    (line,) = outline(table, table.rows[:1], ["roles=offline", "retriever=dense", f"data.path={tmp_path}/none"])
-    assert f"data not here: {tmp_path}/none" in line
-
-
 @pytest.mark.parametrize(
     "arguments, named",
     [
@@ -267,7 +230,7 @@ class GraphOnly(Retriever):
 class Asking(Retriever):
     """A retriever that needs roles: its only way in is `retrieve_for`, and each question costs two calls."""
 
-    reads = ("passages",)
+    reads = ("text",)
     role_names, asks_roles = ("expander",), True
     asked: ClassVar[list[str]] = []
 
@@ -311,41 +274,6 @@ def test_retrievers_side_by_side(more: None, overrides: list[str]) -> None:
     assert asking.values["search_calls"] == 2.0 and asking.values["fallbacks"] == 1.0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["dense", "minirag"])
-def test_every_query_is_embedded_when_it_is_timed(
-    overrides: list[str], monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    computed: list[str] = []
-    plain = HashEmbedder.encode
-
-    def encode(self: Any, texts: Any, is_query: bool = False) -> Any:  # keeps the vectors of queries, as real ones do
-        known = self.__dict__.setdefault("known", set())
-        computed.extend(t for t in texts if is_query and t not in known)
-        known.update(texts)
-        return plain(self, texts, is_query)
-
-    (result,) = retrievers([name], overrides, 2)
-    monkeypatch.setattr(HashEmbedder, "encode", encode)
-    (again,) = retrievers([name], overrides, 2)
-    assert not again.error and result.run == again.run
-    texts = [q.text for q in load_dataset(SAMPLE, limit=2).questions]
-    assert [computed.count(text) for text in (_WARM_UP, *texts)] == [2, 2, 2]
-
-
-@pytest.mark.slow
-def test_the_script_of_retrievers(
-    overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], more: None
-) -> None:
-    call = [f"data.path={SAMPLE}", "data.limit=3", *overrides]
-    assert run(["table", *call, "--retrievers=broken,bm25", "--markdown"]) == 1
-    out = capsys.readouterr().out
-    assert "Recall@10" in out and "alone" in out and "broken: RuntimeError" in out and "| bm25 | 0." in out
-    assert run(["table", *call, "--retrievers=bm25", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["name"] == "bm25" and row["questions"] == 3
-
-
 @pytest.mark.parametrize(
     "argument, named",
     [
@@ -360,11 +288,3 @@ def test_mistakes_are_found_before_any_work(
     assert run(["table", *overrides, f"index.root={tmp_path / 'index'}", argument]) == 2
     assert named in capsys.readouterr().err
     assert not (tmp_path / "index").exists()
-
-
-def test_a_cell_says_how_many_questions_were_judged() -> None:
-    column = load_table(REPOSITORY / "configs/papers/dotrag/table3.yaml").columns[0]
-    row = Row("a", ("a",), ())
-    numbers: dict[str, Any] = {"values": {column.name: 60.0}, "intervals": {column.name: (50.0, 70.0)}}
-    assert cell(Result(row, questions=300, **numbers), column) == "60 [50, 70]"
-    assert cell(Result(row, questions=300, counted={column.name: 100}, **numbers), column) == "60 [50, 70] n=100"

@@ -108,17 +108,6 @@ def test_published_figures_are_found_by_block_row_and_average() -> None:
     assert len(averages) == 19 and averages["average / LightRAG"] == pytest.approx({"em": 0.039, "f1": 0.06})
 
 
-def test_published_averages_are_those_that_the_specification_recomputed() -> None:
-    """The mean over backbones of BDTR / best baseline - 1 (EM): 2.47, 3.76 and 8.43 percent."""
-    rows = {r.name: r.published for r in load_table(FOLDER / "bdtr/table1.yaml").rows}
-    for data, expected in (("HotpotQA", 2.47), ("2Wiki", 3.76), ("MuSiQue", 8.43)):
-        gains = []
-        for backbone in ("HippoRAG2", "RAPTOR", "GFM-RAG", "GraphRAG"):
-            best = max(rows[f"{backbone} / {data} / {m}"]["em"] for m in ("IRCOT", "GCOT", "TOG", "IRGS"))
-            gains.append(rows[f"{backbone} / {data} / BDTR"]["em"] / best - 1)
-        assert 100 * sum(gains) / 4 == pytest.approx(expected, abs=0.02)
-
-
 def test_grid_rows_and_what_they_set(tmp_path: Path) -> None:
     table = table_of(tmp_path, """
 grid: {k: [3, 7], retriever: [bm25, dense]}
@@ -134,12 +123,6 @@ rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
     with pytest.raises(ConfigError, match=r"run\.name=mine.*run\.root"):
         row_config(table, table.rows[4], ["run.name=mine"])
     assert dots({"a": "off", "b": [1, "x"], "c": None}) == ('a="off"', 'b=[1, "x"]', "c=null")
-
-
-def test_runs_whose_time_counts_lie_apart(tmp_path: Path) -> None:
-    table = load_table(FOLDER / "bdtr/table4.yaml")
-    roots = {row_config(table, row).run.root for row in table.rows}
-    assert roots == {"runs/papers/concurrency-1", "runs/papers/concurrency-16"}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +167,7 @@ def test_a_file_that_lacks_something(tmp_path: Path) -> None:
         ("{method: single, method.reader_topk: 3}", r"method\.reader_topk.*reader_top_k"),
         ("{method: graphsearch}", "method=graphsearch"),
         ("{method: mgranrag, method.ablate: [chg]}", r"method\.ablate.*decomposition"),
-        ("{method: dotrag, method.search.node_score: nodes}", r"method\.search\.node_score"),
+        ("{method: dotrag, method.node_score: nodes}", r"method\.node_score"),
         ("{method: bdtr, method.promotion: x}", r"method\.promotion"),
     ],
 )

@@ -20,7 +20,7 @@ from gnnrag.judge.answers import plain_text, shortened
 from gnnrag.judge.tasks import parse_score
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
-from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_draft, parse_verdict
+from gnnrag.methods.graphsearch.roles import cited_numbers, parse_draft, parse_verdict
 from gnnrag.methods.mgranrag.evidence import parse_evidence
 from gnnrag.parts import ready
 from gnnrag.prompts.untrusted import escaped
@@ -35,7 +35,7 @@ from gnnrag.roles.prompting import MalformedError, Prompter
 from gnnrag.roles.reader import parse_hipporag
 from gnnrag.roles.reasoner import parse_thought
 from gnnrag.roles.thoughts import parse_thoughts
-from gnnrag.roles.verifier import parse_selection, parse_yes_no
+from gnnrag.roles.verifier import parse_selection
 from gnnrag.roles.writers.records import split_records
 from gnnrag.roles.writers.report import parse_summary
 from gnnrag.roles.writers.triples import LightRAGTriples
@@ -66,7 +66,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "summary": parse_summary,
     "thoughts": lambda text: parse_thoughts(text, may_stop=True, with_chain=True),
     "hyper": LightRAGTriples().read,
-    "yes or no": parse_yes_no,
     "score": parse_score,
     "plain text": plain_text,
     "refusal": lambda text: is_refusal(text[:400]),

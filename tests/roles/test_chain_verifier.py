@@ -55,13 +55,6 @@ def test_what_a_chain_has_is_asked_no_more() -> None:
     assert feature(after, "gain")[2] == feature(before, "gain")[2] > 0
 
 
-def test_names_lead_from_the_chain_to_a_candidate() -> None:
-    empty, led = reading().conditional([]), reading().conditional([0])
-    assert feature(empty, "name") == [0.0] * 6 and feature(led, "name")[2] > 0 == feature(led, "name")[4]
-    assert feature(led, "mention")[2] == 1 and feature(reading().conditional([2]), "back_mention")[0] == 1
-    assert feature(led, "linked_sentence")[2] > 0 == feature(led, "linked_sentence")[4]
-
-
 def test_features_are_those_of_a_set_and_finite() -> None:
     for chain in ((), (0, 2), (5,), (0, 1, 2, 3, 4)):
         values = reading().conditional(chain)

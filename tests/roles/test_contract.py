@@ -74,7 +74,6 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "thoughts separate": (lambda: PromptedThoughts(mode="separate"), ThoughtsTask(QUESTION, PASSAGES)),
     "chain": (PromptedChain, ChainTask(QUESTION, PASSAGES, ("Who directed it?",))),
     "verifier": (PromptedVerifier, VerifierTask(QUESTION, Chain("a - b - c"), PASSAGES)),
-    "verifier pointwise": (lambda: PromptedVerifier(mode="pointwise"), VerifierTask(QUESTION, Chain("a"), PASSAGES)),
     "reader": (PromptedReader, ReaderTask(QUESTION, PASSAGES)),
     "reader closed": (PromptedReader, ReaderTask(QUESTION, ())),
     "reader cited": (PromptedReader, ReaderTask(QUESTION, PASSAGES, style="long")),

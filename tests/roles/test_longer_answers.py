@@ -13,12 +13,10 @@ import pytest
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, Citation, ReaderTask
-from gnnrag.roles.citations import cited_answer, parse_cited
 from gnnrag.roles.offline_reader.question import answer_style
-from gnnrag.roles.offline_reader.quoting import statements
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reader import PromptedReader
+from gnnrag.roles.reader import PromptedReader, cited_answer, parse_cited
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.roles import Asked, ask
@@ -60,23 +58,6 @@ def test_the_kind_of_a_question_says_how_long_its_answer_is(question: str, style
 
 
 # ------------------------------------------------------------------------------------------------------- statements
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("Blood tests Blood tests are done first. They hurt.", ["Blood tests are done first."]),
-        ("Key points Surgery The tumour is cut out whole.", ["The tumour is cut out whole."]),
-        ("Signs may include: Back pain Painful walking Weak legs Not everybody has them all.",
-         ["Signs may include: back pain; painful walking; weak legs.", "Not everybody has them all."]),
-        ("You're not alone. See the table below for doses. What is gout? Gout is a disease of the joints.",
-         ["Gout is a disease of the joints."]),
-        ("2 Diagnosing", []),
-        ("2 Testing for gout Test results Blood tests Imaging tests Family history Key points Care starts.", []),
-        ("of the larynx and it is removed", []),
-    ],
-)  # fmt: skip
-def test_statements_are_whole_sentences_without_headings(text: str, expected: list[str]) -> None:
-    found = [each.text for each in statements(text) if not each.leans]
-    assert [text for text in found if text not in ("You're not alone.",)] == expected
 
 
 # ---------------------------------------------------------------------------------------------------------- offline

@@ -89,19 +89,6 @@ def test_open_questions_find_a_span_of_the_expected_type() -> None:
     assert read("In what year was the lighthouse on Lake Tarn designed?", "hill", "lake").text == "1904"
 
 
-def test_abstains_without_passages_and_below_the_threshold() -> None:
-    assert read("Who designed the lighthouse?").text == ""
-    strict = OfflineReader(min_confidence=0.99)
-    assert read("Who is the mother of Elsa Of Varn?", "elsa", config=strict).text == ""
-
-
-def test_coin_tosses_are_withheld_unless_asked_for() -> None:
-    question = "Which film was released first, Amber Road or Silver Gate?"
-    assert read(question, "amber").text == ""
-    got = read(question, "amber", config=OfflineReader(guess=True))
-    assert (got.text, got.flags) == ("Amber Road", ("guess",))
-
-
 def test_expected_type() -> None:
     expected = {
         "Are A and B both rivers?": "yes_no",

@@ -14,7 +14,7 @@ from gnnrag.roles.parsing import clean_line, json_objects, python_literal, strip
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import parse_hipporag
 from gnnrag.roles.thoughts import parse_thoughts
-from gnnrag.roles.verifier import parse_selection, parse_yes_no
+from gnnrag.roles.verifier import parse_selection
 
 
 def test_strip_thinking() -> None:
@@ -116,7 +116,7 @@ def test_only_literals_are_read() -> None:
     assert list(json_objects("{" * 3000)) == []
 
 
-PARSERS = (parse_thoughts, parse_chain, parse_selection, parse_yes_no, parse_hipporag)
+PARSERS = (parse_thoughts, parse_chain, parse_selection, parse_hipporag)
 
 
 @given(text=st.text(alphabet='{}[]":,0123456789 abnswerfthougylcdi*`<>/\n-', max_size=200))

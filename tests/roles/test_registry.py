@@ -44,8 +44,8 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
     roles = book("roles=offline", "roles.verifier=oracle", "roles.chain.options.max_bridges=7")
     assert isinstance(roles["chain"], OfflineChain) and isinstance(roles["verifier"], OracleVerifier)
     assert roles["chain"].max_bridges == 7
-    roles = book("roles.verifier=prompted", "roles.verifier.options.mode=pointwise", "llm=scripted")
-    assert isinstance(roles["verifier"], PromptedVerifier) and roles["verifier"].mode == "pointwise"
+    roles = book("roles.verifier=prompted", "roles.verifier.options.window=7", "llm=scripted")
+    assert isinstance(roles["verifier"], PromptedVerifier) and roles["verifier"].window == 7
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_one_role_may_differ_and_options_reach_it(book: Any) -> None:
     [
         (["roles.verifier=oracel"], "verifier", "oracel"),
         (["roles=offlien"], "verifier", "offlien"),
-        (["roles.verifier=prompted", "roles.verifier.options.moed=pointwise", "llm=scripted"], "verifier",
-         "roles.verifier.options.moed"),
+        (["roles.verifier=prompted", "roles.verifier.options.windw=7", "llm=scripted"], "verifier",
+         "roles.verifier.options.windw"),
         (["roles.verifier=oracle", "roles.verifier.options.x=1"], "verifier",
          "unknown setting 'roles.verifier.options.x'"),
         (["roles.verifier.path=ckpt"], "verifier",

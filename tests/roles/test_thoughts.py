@@ -14,7 +14,7 @@ from gnnrag.parts import ready
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.gold import gold_hops, ways_to_ask
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.thoughts import OfflineThoughts, OracleThoughts, PromptedThoughts, parse_thought, parse_thoughts
+from gnnrag.roles.thoughts import OfflineThoughts, OracleThoughts, PromptedThoughts, parse_thoughts
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, MUSIQUE
 from tests.helpers.roles import ask
@@ -60,9 +60,9 @@ def test_replies_without_a_thought_are_refused(reply: str) -> None:
 def test_the_parser_of_one_thought(reply: str) -> None:
     if reply in ("A?\nB?", "Slow Thought: none"):
         with pytest.raises(MalformedError):
-            parse_thought(reply, "slow")
+            parse_thoughts(reply, kinds=("slow",))
     else:
-        assert parse_thought(reply, "slow") == Thoughts(slow="B?")
+        assert parse_thoughts(reply, kinds=("slow",)) == Thoughts(slow="B?")
 
 
 def test_joint_mode_asks_once_and_shows_everything() -> None:
@@ -137,15 +137,6 @@ def test_offline_asks_for_what_is_named_or_bridged_to_and_not_shown(index: Index
         assert ("vera lindqvist" in f"{found.fast} {found.slow}".casefold()) is is_asked
     found = think(index, COMPOSITIONAL, *(f"p{i}" for i in range(8)))
     assert found == Thoughts(sufficient=True, flags=("nothing_missing",))
-
-
-def test_offline_thoughts_differ_and_repeat_no_search(index: Index) -> None:
-    for shown in (("p7",), ("p0",), ("p0", "p1"), ("p3",)):
-        found = think(index, COMPARISON, *shown)
-        assert found.slow is None or found.slow.casefold() != (found.fast or "").casefold()
-    first = think(index, COMPOSITIONAL, "p0")
-    again = think(index, COMPOSITIONAL, "p0", earlier=tuple(t for t in (first.fast, first.slow) if t))
-    assert first.fast is not None and again.fast != first.fast
 
 
 # -------------------------------------------------------------------------------------------------------- oracle

@@ -16,7 +16,7 @@ from gnnrag.parts import ready
 from gnnrag.roles.base import Chain, ChainTask, Verdict, VerifierTask
 from gnnrag.roles.chain import OfflineChain
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.verifier import OfflineVerifier, OracleVerifier, PromptedVerifier, parse_selection, parse_yes_no
+from gnnrag.roles.verifier import OfflineVerifier, OracleVerifier, PromptedVerifier, parse_selection
 from gnnrag.session import Budget, Session
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import COMPOSITIONAL, MUSIQUE
@@ -48,19 +48,6 @@ def test_selection(reply: str, selected: set[int] | None) -> None:
             parse_selection(reply)
     else:
         assert parse_selection(reply) == selected
-
-
-@pytest.mark.parametrize(
-    "reply, selects",
-    [("yes", True), ("**Yes.**", True), ("No, it", False), ("<think>yes</think>no", False), ("maybe", None),
-     ("yesterday", None), ("I say yes", None)],
-)  # fmt: skip
-def test_yes_no(reply: str, selects: bool | None) -> None:
-    if selects is None:
-        with pytest.raises(MalformedError):
-            parse_yes_no(reply)
-    else:
-        assert bool(parse_yes_no(reply)) is selects
 
 
 def test_listwise_asks_once_and_maps_numbers_to_ids_in_pool_order() -> None:
@@ -95,19 +82,10 @@ def test_windows_unite_their_selections(rules: Any, reply: Any, selected: Any, f
     assert list(dict.fromkeys(first)) == ["1", "11", "21"], "the trace is in the order of the windows"
 
 
-def test_pointwise_asks_for_each_passage() -> None:
-    rules = ((r"Title (3|7)\b", "Yes"), ("Title 9", "hm"))
-    asked = ask(PromptedVerifier(mode="pointwise"), TASK, "no", rules=rules)
-    assert asked.result == Verdict(("d3", "d7"), ("verifier_partial",))
-    assert asked.counts["calls"] == 26 and asked.counts["parse_failure"] == 2
-    prefixes = {asked.shown(i).partition("<passage")[0] for i in range(26)}
-    assert len(prefixes) == 1, "all calls share everything before the passage"
-
-
 def test_a_passed_budget_still_books_every_call() -> None:
-    session, llm = Session("q", Budget(max_calls=2)), ScriptedBackend.of((".", "no"))
+    session, llm = Session("q", Budget(max_calls=2)), ScriptedBackend.of((".", '{"selected": []}'))
     with pytest.raises(BudgetError):
-        asyncio.run(ready(PromptedVerifier(mode="pointwise"), backend=llm)(TASK, session))
+        asyncio.run(ready(PromptedVerifier(window=1), backend=llm)(TASK, session))
     assert session.by_role["verifier"]["calls"] == len(llm.requests)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.parts import build
 from gnnrag.roles.base import Chain, VerifierTask
@@ -97,11 +96,3 @@ def test_one_override_puts_it_in_place(index: Index, folder: Path) -> None:
     roles = Roles(index, config.roles, config.llm, None)
     assert isinstance(roles["verifier"], TunedVerifier)
     assert roles["verifier"].max_selected == 3 and roles.prompts["verifier"]["weights"]
-
-
-@pytest.mark.parametrize(
-    "name, value", [("threshold", 1.5), ("max_selected", 0), ("read", -1), ("batch_size", 0), ("precision", "fp8")]
-)
-def test_bad_settings_are_refused(index: Index, folder: Path, name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"roles\.verifier\.{name}"):
-        make(index, folder, **{name: value})

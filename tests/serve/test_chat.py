@@ -92,47 +92,27 @@ def test_a_question_that_takes_too_long(api: openai.OpenAI) -> None:
     assert slow.value.status_code == 504
 
 
-def test_a_long_conversation_goes_on(api: openai.OpenAI) -> None:
-    messages = ask(*["Who directed Solaris?", "Andrei Tarkovsky"] * 125, "Where was he born?")
-    done = api.chat.completions.create(model="index/single", messages=messages)
-    assert str(done.choices[0].message.content).startswith("Zavrazhye")
-
-
-# By hand, after Open WebUI's documentation: a conversation, and its request for a title. It was not run.
+# By hand, after Open WebUI's documentation; it was not run.
 DOCUMENTED: dict[str, Any] = {
-    "conversation": {
-        "stream": True,
-        "model": "index/bdtr",
-        "messages": [
-            {"role": "system", "content": "You are helpful."},
-            {"role": "user", "content": "Who directed Solaris?"},
-            {
-                "role": "assistant",
-                "content": "Andrei Tarkovsky [1]\n\nSources:\n[1] solaris: Solaris was directed by ...",
-            },
-            {"role": "user", "content": [{"type": "text", "text": "Where was he born?"}]},
-        ],
-        "stream_options": {"include_usage": True},
-        "n": None,
-        "temperature": 0.8,
-        "top_p": 0.9,
-        "max_tokens": 128,
-        "seed": None,
-        "stop": None,
-        "user": {"name": "a", "id": "1", "email": "a@example.org", "role": "user"},
-    },
-    "title": {
-        "model": "index/single",
-        "messages": [
-            {
-                "role": "user",
-                "content": "### Task:\nGenerate a title.\n### Chat History:\nUSER: Where was Andrei Tarkovsky born?",
-            }
-        ],
-        "stream": False,
-        "max_completion_tokens": 1000,
-        "metadata": {"task": "title_generation"},
-    },
+    "stream": True,
+    "model": "index/bdtr",
+    "messages": [
+        {"role": "system", "content": "You are helpful."},
+        {"role": "user", "content": "Who directed Solaris?"},
+        {
+            "role": "assistant",
+            "content": "Andrei Tarkovsky [1]\n\nSources:\n[1] solaris: Solaris was directed by ...",
+        },
+        {"role": "user", "content": [{"type": "text", "text": "Where was he born?"}]},
+    ],
+    "stream_options": {"include_usage": True},
+    "n": None,
+    "temperature": 0.8,
+    "top_p": 0.9,
+    "max_tokens": 128,
+    "seed": None,
+    "stop": None,
+    "user": {"name": "a", "id": "1", "email": "a@example.org", "role": "user"},
 }
 # As langchain-openai 1.7.4 (openai 3.57.0) sent them to a server that wrote them down: `ChatOpenAI(temperature=0.2)`,
 # invoked, streamed with what was said before, and invoked with a tool and a message in parts.
@@ -168,15 +148,5 @@ def test_requests_of_langchain(client: Client, name: str) -> None:
     assert answered(client, RECORDED[name]).startswith("Zavrazhye")
 
 
-@pytest.mark.parametrize("name", list(DOCUMENTED))
-def test_requests_as_open_webui_documents_them(client: Client, name: str) -> None:
-    text = answered(client, json.dumps(DOCUMENTED[name]).encode())
-    assert text and (name == "title" or text.startswith("Zavrazhye"))
-
-
-def test_langchain_itself(client: Client) -> None:
-    chat = pytest.importorskip("langchain_openai").ChatOpenAI(
-        base_url=f"{client.base}/v1", api_key="none", model="index/bdtr"
-    )
-    assert chat.invoke(QUESTION).content.startswith("Zavrazhye")
-    assert "".join(str(piece.content) for piece in chat.stream(QUESTION)).startswith("Zavrazhye")
+def test_a_request_as_open_webui_documents_it(client: Client) -> None:
+    assert answered(client, json.dumps(DOCUMENTED).encode()).startswith("Zavrazhye")

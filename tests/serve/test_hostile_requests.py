@@ -21,16 +21,7 @@ from tests.helpers.serving import QUESTION, Client, build, serving
 TOKEN = "the-only-token-there-is"
 ASK = "/api/indexes/index/ask"
 PATHS = ["../out.txt", "..%2fout.txt", "/etc/passwd", "....//a.txt", "a/../../b.txt", "C:\\a.txt", ".hidden.txt"]
-PATHS += [
-    "a\0.txt",
-    "con\r\nx: y.txt",
-    "\u202etxt.exe",
-    "~/a.txt",
-    "a" * 300 + ".txt",
-    "\x7f.txt",
-    "a#1.txt",
-    "b\n.txt",
-]
+PATHS += ["a\0.txt", "con\r\nx: y.txt", "\u202etxt.exe", "~/a.txt", "a" * 300 + ".txt", "\x7f.txt", "a#1.txt"]
 TEXTS = ["", " ", "\0", "\ud800", "</script>", "{{7*7}}", "${oc.env:HOME}", "'; DROP TABLE jobs; --", "\u202e"]
 TEXTS += ["x" * 17_000, "🂡" * 20_000]
 NAMES = ["../index", "index/..", "%2e%2e", "none", "index\0", "a" * 500, "", "index;x", "*"]

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from gnnrag.errors import ConfigError
-from gnnrag.serve.running import run
+from gnnrag.serve.app import run
 from gnnrag.serve.settings import read_service
 from tests.helpers.http_stub import ok, stub
 from tests.helpers.serving import QUESTION, Client, build, events, serving
@@ -91,19 +91,16 @@ def test_the_graph_is_walked(client: Client) -> None:
     [
         ("POST", "ask", {"question": "x", "method": "bdrt"}, 400, "bdtr"),
         ("POST", "ask", {"question": "x", "retriever": "os:system"}, 400, "chg"),
-        ("POST", "ask", {"question": "x", "method": "bdrt", "stream": True}, 400, "bdtr"),
         ("POST", "ask", {"question": "  "}, 400, "question"),
         ("POST", "ask", {"qestion": "x"}, 422, "question"),
         ("POST", "ask", {"question": "x" * 20_000}, 422, "question"),
         ("POST", "ask", b"{", 400, "JSON"),
-        ("POST", "ask", b"[" * 100_000, 400, ""),
         ("POST", "ask", b" " * (1 << 20) + b"{}", 413, "bytes"),
         ("POST", "search", {"query": "x", "k": 1000}, 422, "k"),
         ("POST", "search", {"query": " "}, 400, "blank"),
         ("PUT", "documents/a.exe", b"x", 415, ".txt"),
         ("PUT", "documents/a.txt", b"", 400, "empty"),
         ("PUT", "documents/..%2Fa.txt", b"x", 400, "folders"),
-        ("PUT", "documents/.a.txt", b"x", 400, "folders"),
         ("PUT", "documents/a%00b.txt", b"x", 400, "control"),
         ("GET", "jobs/none", None, 404, "job"),
         ("GET", "passages/none", None, 404, "passage"),
@@ -118,11 +115,6 @@ def test_what_is_wrong_is_said_in_one_line_of_json(
     got, told, _ = client(method, f"/api/indexes/index/{path}", body)
     message = told["error"]["message"]
     assert got == status and word in message and "\n" not in message and "Traceback" not in message
-
-
-def test_a_form_in_place_of_json_is_told_what_is_read(client: Client) -> None:
-    status, told, _ = client("POST", ASK, b"question=x", {"content-type": "application/x-www-form-urlencoded"})
-    assert status == 422 and "application/json" in told["error"]["message"]
 
 
 def test_a_fault_of_the_server_is_json_and_names_no_path(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +209,7 @@ def test_tokens(tmp_path: Path, built: Path) -> None:
     [
         ("serve.host=0.0.0.0", "serve.tokens"),
         ("serve.prot=1", "serve.port"),
-        ("serve.workers=0", "serve.workers"),
+        ("serve.asking=0", "serve.asking"),
         ("serve.port=70000", "serve.port"),
         ("serve.log=all", "serve.log"),
         ("serve.hosts=x", "serve.hosts"),
@@ -256,7 +248,7 @@ def test_a_port_that_is_taken(tmp_path: Path, client: Client) -> None:
 
 
 def test_the_address_is_told_once_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnnrag.serve.running.Multiprocess.run", lambda self: None)
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
     addresses: list[str] = []
     run(read_service([str(tmp_path / "index"), "serve.port=0"]), addresses.append)
     assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d+", addresses[0])

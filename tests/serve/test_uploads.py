@@ -6,12 +6,8 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sqlite3
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +19,7 @@ from gnnrag.serve.jobs import Jobs
 from gnnrag.serve.settings import Service, read_service
 from gnnrag.serve.writer import Writer
 from tests.helpers.http_stub import ok, stub
-from tests.helpers.serving import PLAIN, QUESTION, Client, build, serving
+from tests.helpers.serving import PLAIN, QUESTION, build, serving
 
 STALKER = "Stalker is a film of 1979 by Andrei Tarkovsky."
 
@@ -122,70 +118,31 @@ def test_a_fault_of_one_document_stays_its_own(service: Service, monkeypatch: py
     assert ended["odd.txt"][0] == "failed" and "a fault of the odd one" in ended["odd.txt"][1]
 
 
-@pytest.fixture
-def killable(tmp_path: Path) -> Iterator[Client]:
-    """Yield a client of a server with two workers, in processes that can be killed."""
-    index = build(tmp_path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "gnnrag.cli.app", "serve", str(index), *PLAIN]
-    server = subprocess.Popen([*command, f"serve.port={port}", "serve.workers=2"])
-    try:
-        yield Client(port)
-    finally:
-        server.terminate()
-        server.wait(60)
-        for pid in processes(tmp_path):
-            os.kill(pid, signal.SIGKILL)
-
-
-def processes(folder: Path) -> list[int]:
-    """Return the workers and the writer of the server of a folder."""
+def writers(folder: Path) -> list[int]:
+    """Return the processes that write to the indexes of a folder."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            if entry.name.isdecimal() and str(folder).encode() in (entry / "environ").read_bytes():
+            is_writer = entry.name.isdecimal() and b"serve.writer" in (entry / "cmdline").read_bytes()
+            if is_writer and str(folder).encode() in (entry / "environ").read_bytes():
                 found.append(int(entry.name))
-    return [pid for pid in found if b"serve.writer" in command(pid) or b"spawn_main" in command(pid)]
-
-
-def command(pid: int) -> bytes:
-    try:
-        return (Path("/proc") / str(pid) / "cmdline").read_bytes()
-    except OSError:
-        return b""
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_accepted_jobs_survive_kills_of_workers_and_writers(tmp_path: Path, killable: Client) -> None:
-    def insist(method: str, path: str, body: bytes | None = None) -> Any:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            with suppress(OSError, ValueError, EOFError):  # a worker that dies takes the line with it
-                status, told, _ = killable(method, path, body)
-                if status in (200, 202):
-                    return told
-            time.sleep(0.1)
-        raise AssertionError(path)
-
+def test_accepted_jobs_survive_kills_of_writers(tmp_path: Path) -> None:
     wanted = {"solaris.txt", "tarkovsky.txt", "paris.txt"}
-    insist("GET", "/api/health")
-    for number in range(8):
-        text = f"Tower {number} was built by Ada {number}."
-        insist("PUT", f"/api/indexes/index/documents/d{number}.txt", text.encode())
-        wanted.add(f"d{number}.txt")
-        time.sleep(0.3 + 0.2 * number)
-        pids = sorted(processes(tmp_path), key=lambda pid: b"serve.writer" in command(pid))
-        os.kill(pids[-1 if number % 2 else 0], signal.SIGKILL)  # a writer and a worker by turns
-    deadline = time.monotonic() + 120
-    states = {"queued"}
-    while not states <= {"done", "failed"}:
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
-        states = {job["state"] for job in insist("GET", "/api/indexes/index/jobs")["jobs"]}
-    assert states == {"done"}
-    listed = insist("GET", "/api/indexes/index/documents")["documents"]
-    assert {row["name"]: row["passages"] for row in listed} == dict.fromkeys(wanted, 1)
-    assert insist("POST", "/api/indexes/index/ask", json.dumps({"question": QUESTION}).encode())["text"] == "Zavrazhye"
+    with serving([build(tmp_path)]) as client:
+        for number in range(4):
+            text = f"Tower {number} was built by Ada {number}."
+            wanted.add(client("PUT", f"/api/indexes/index/documents/d{number}.txt", text.encode())[1]["document"])
+            time.sleep(0.3 + 0.4 * number)
+            for pid in writers(tmp_path):
+                os.kill(pid, signal.SIGKILL)
+        for job in client("GET", "/api/indexes/index/jobs")[1]["jobs"]:
+            assert client.ended("index", job["key"], 120)["state"] == "done"
+        listed = client("GET", "/api/indexes/index/documents")[1]["documents"]
+        assert {row["name"]: row["passages"] for row in listed} == dict.fromkeys(wanted, 1)
+        for pid in writers(tmp_path):
+            os.kill(pid, signal.SIGKILL)

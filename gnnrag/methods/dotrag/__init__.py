@@ -21,8 +21,8 @@ from gnnrag.methods.dotrag.evidence import gather, unite
 from gnnrag.methods.dotrag.paths import describe
 from gnnrag.methods.dotrag.roles import ConceptsTask, DotRules, JudgeTask, RedirectTask, RulesTask, path_texts
 from gnnrag.methods.dotrag.schema import Schema, draft, load
-from gnnrag.methods.dotrag.search import Dot, Filter, Region, Round, TypedGraph, completed
-from gnnrag.methods.dotrag.start import AnchorSelector, Meaning, Start
+from gnnrag.methods.dotrag.search import Dot, Filter, Round, TypedGraph, completed
+from gnnrag.methods.dotrag.start import AnchorFinder, Meaning, Start
 from gnnrag.parts import part
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Evidence, Query, Question, Ranking
@@ -45,11 +45,13 @@ class DotRAG(Method):
     schema_file: str | None = None
     set_questions: Literal["auto", "always", "never"] = "auto"  # which questions ask for a set: by their wording (auto)
     top_k: Count = 200  # passages asked for per query
+    # true, the paper's text: all nodes from tau on are anchors (else at most 5 that are near the best one, which may be
+    # below tau); weak verdicts count, queries that mean the same and more than five a round and DOT are sent; a
+    # complete path goes if a longer accepted one contains it
+    literal: bool = False
     # Step 1, concepts and their anchors
     by_name: bool = True  # anchors by name before meaning; false: by cosine alone
     tau: float = 0.6  # least cosine of an anchor that is found by meaning
-    # by meaning: all from tau on, or the best: at most 5 that are near the best one, which may be below tau
-    anchors: Literal["best", "all"] = "best"
     topics_only: bool = False  # a broad question starts from its topics alone, as the paper's prompt has it
     # Step 2, rules and the region of a DOT
     hops: Count = 3
@@ -68,9 +70,6 @@ class DotRAG(Method):
     spread_paths: bool = True  # one of each destination before any second; false: all of the best ones
     pattern_judge: Literal["auto", "always", "never"] = "auto"  # verdicts for patterns: where a set is asked for (auto)
     early_stop: bool = True  # false: all rounds, and destinations of any cosine
-    min_cosine: float = 0.2  # least score of a destination, with early_stop
-    bounded: bool = True  # weak verdicts, queries that mean the same, and more than five a round and DOT are dropped
-    drop_complete_prefix: bool = False  # true: a complete path goes if a longer accepted one contains it
     # Step 4, the evidence
     nodes: Literal["terminal", "path", "resolved"] = "terminal"  # ends of complete paths; all on paths; and of passages
     passages: Count = 20  # for the reader
@@ -104,9 +103,9 @@ class DotRAG(Method):
         return load(Path(self.schema_file), graph) if self.schema_file else draft(graph)
 
     @cached_property
-    def selector(self) -> AnchorSelector:
+    def anchors(self) -> AnchorFinder:
         """Concepts to anchors."""
-        return AnchorSelector(self.index.knowledge, self.meaning, self)
+        return AnchorFinder(self.index.knowledge, self)
 
     async def start(self, question: Question, session: Session) -> State:
         """S1 and S2: concepts, their anchors, and for each the rules and the region of its DOT."""
@@ -116,10 +115,10 @@ class DotRAG(Method):
         named = [(concept.span, concept.type, concept.description) for concept in concepts.named]
         use_anchors = concepts.use_anchors and bool(named)
         starts, flags = await self.worker(
-            lambda: self.selector.choose(named, concepts.topics, question.text, use_anchors)
+            lambda: self.anchors.choose(self.meaning, named, concepts.topics, question.text, use_anchors)
         )
         session.counts.update(flags)
-        starts, hubs = self.selector.split_hubs(starts)
+        starts, hubs = self.anchors.split_hubs(starts)
         session.counts.update(hub_as_constraint=bool(hubs), schema_lacks=len(self.schema.lacking))
         many = {"always": True, "never": False}.get(self.set_questions, bool(_ASKS_SET.search(question.text)))
         state.memory["must_touch"] = hubs
@@ -129,7 +128,7 @@ class DotRAG(Method):
 
     async def _open(self, state: State, number: int, start: Start, many: bool, session: Session) -> Dot:
         """S2: the rules of one DOT, and its region."""
-        anchors = start.anchors.nodes
+        anchors = start.nodes
         names, kinds = tuple(self.index.knowledge.names[a] for a in anchors), tuple(self.graph.types_of(anchors))
         task = RulesTask(state.question, self.schema, start.text, names, kinds)
         rules: DotRules = await self.rules(task, session)
@@ -143,17 +142,14 @@ class DotRAG(Method):
             full = completed(wanted, self.schema, kinds, rules.terminal_types, self.hops)
             session.counts["filter_completed"] += full != wanted
             wanted = full
-        region = await self.worker(lambda: self._region(anchors, wanted, state.question.text, rules.terminal))
+        near_to = [text for text in (state.question.text, rules.terminal) if text]  # what a hub and the size guard keep
+        region = await self.worker(lambda: self.graph.region(anchors, wanted, self, self.meaning.nodes(*near_to)))
         session.counts.update(note.partition(":")[0] for note in region.notes)
-        session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.anchors.rule,
+        session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.rule,
                        nodes=len(region.near), notes=list(region.notes), types=list(region.filter.allowed))  # fmt: skip
         dot = Dot(number, start.text, region, rules, self.index.knowledge, self, many)
         dot.pending, dot.done = [(1.0, state.question.text)], "isolated" in region.notes
         return dot
-
-    def _region(self, anchors: Sequence[int], wanted: Filter, *texts: str) -> Region:
-        """Return the region around anchors; where it grows too large, the nodes nearest to one of the texts stay."""
-        return self.graph.region(anchors, wanted, self, self.meaning.nodes(*filter(None, texts)))
 
     async def propose(self, state: State) -> list[Query]:
         """The queries of all DOTs: at first the question, then what partial paths ask for, or a new direction."""
@@ -212,7 +208,10 @@ class DotRAG(Method):
                        labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
         if self.type_filter == "soft" and dot.idle == 2 == dot.round and dot.region.filter.allowed:
             anchors = dot.region.near.anchors
-            dot.region = await self.worker(lambda: self._region(anchors, Filter(), state.question.text))
+            near_to = self.meaning.nodes
+            dot.region = await self.worker(
+                lambda: self.graph.region(anchors, Filter(), self, near_to(state.question.text))
+            )
             dot.done = not dot.has_unvisited
             session.counts["filter_relaxed"] += 1
 

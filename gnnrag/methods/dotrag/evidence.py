@@ -4,20 +4,47 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.methods.dotrag.paths import Accepted, Findings, aggregate, describe, pattern_of
+from gnnrag.methods.dotrag.paths import Accepted, best_of_each, describe, pattern_of
 from gnnrag.methods.dotrag.search import Dot
 from gnnrag.pool import Pool
 from gnnrag.session import Session
 from gnnrag.types import Evidence
 
 MOST_PREDICATES = 100  # of a graph whose relations have names; more are words of a text
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What all DOTs found together, best first."""
+
+    paths: tuple[Accepted, ...]  # complete ones first, grouped by where they end
+    terminal: tuple[int, ...]  # last nodes of complete paths
+    nodes: tuple[int, ...]  # all nodes of all paths, ends first: they are what is most likely asked for
+
+
+def aggregate(accepted: Sequence[Accepted], by_support: bool) -> Findings:
+    """Unite the accepted paths of all DOTs; equal ones are one. `by_support`: ends of several DOTs come first."""
+    paths = sorted(best_of_each(accepted), key=lambda path: (*path.rank, path.dot, path.nodes))
+    if by_support:
+        support = Counter(node for node, _ in {(path.nodes[-1], path.dot) for path in accepted})
+        paths.sort(key=lambda path: (not path.complete, -support[path.nodes[-1]]))
+    groups: dict[tuple[bool, int], list[Accepted]] = {}
+    for path in paths:
+        groups.setdefault((path.complete, path.nodes[-1]), []).append(path)
+    paths = [path for group in groups.values() for path in group]
+    return Findings(
+        tuple(paths),
+        tuple(dict.fromkeys(path.nodes[-1] for path in paths if path.complete)),
+        tuple(dict.fromkeys([*(p.nodes[-1] for p in paths), *(node for p in paths for node in p.nodes)])),
+    )
 
 
 def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[Sequence[int]]) -> Findings:
@@ -38,13 +65,9 @@ def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[Seque
 
 
 def rank_passages(
-    graph: KnowledgeGraph,
-    paths: Sequence[Accepted],
-    ids: Sequence[str],
-    cosines: np.ndarray | None,
-    pool: Pool,
+    graph: KnowledgeGraph, paths: Sequence[Accepted], ids: Sequence[str], cosines: np.ndarray | None, pool: Pool,
     settings: Any,
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     """Return passage ids, best first: those of entities on accepted paths, then the pool's (`settings.order`).
 
     A passage's score is its similarity to the question (`cosines` (num_passages,), or its score in the pool), plus
@@ -54,7 +77,7 @@ def rank_passages(
     for path in paths:
         for node in path.nodes:
             touched[graph.entity_passages[node]] = True
-        for a, b in zip(path.nodes, path.nodes[1:], strict=False):
+        for a, b in pairwise(path.nodes):
             for relation in graph.adjacency.relations_between(a, b).tolist():
                 stated[graph.relation_passages[relation]] = 1
     base = [pool.scores.get(id_, 0.0) for id_ in ids] if cosines is None else cosines
@@ -70,13 +93,8 @@ def rank_passages(
 
 def within(texts: Sequence[str], tokens: int) -> int:
     """Return how many texts, from the first, fit a budget; one fits always."""
-    left, count = tokens, 0
-    for text in texts:
-        left -= estimate_tokens(text)
-        if left < 0 and count:
-            break
-        count += 1
-    return count
+    total = np.cumsum([estimate_tokens(text) for text in texts])
+    return max(int((total <= tokens).sum()), min(1, len(texts)))
 
 
 def gather(

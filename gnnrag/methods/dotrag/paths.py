@@ -1,8 +1,7 @@
-"""Paths of a DOT: candidates, paths to them, patterns, verdicts and what they find together (DotRAG, sections 4, 5)."""
+"""Paths of a DOT: their patterns of predicates, verdicts on them, and their words (DotRAG, sections 4 and 5)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -11,13 +10,12 @@ from typing import Literal
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.paths import Neighbourhood, Path, k_shortest_paths, mean_relation_score
+from gnnrag.graphs.paths import Neighbourhood, Path, k_shortest_paths
 from gnnrag.llm.base import estimate_tokens
 
 Label = Literal["complete", "partial", "irrelevant"]
 Pattern = tuple[tuple[str, ...], ...]  # for each edge, its predicates; "~" in front of those stated the other way round
 RELATION_WEIGHT = 0.9  # a node counts as much as this share of its best relation
-HUB_PENALTY = 0.01  # times log(1 + degree) of every node inside a path, among paths of equal length
 MAX_WALKED = 100_000  # steps spent on finding the paths of a pattern
 
 
@@ -69,12 +67,6 @@ def candidates(near: Neighbourhood, scores: np.ndarray, seen: Iterable[int], cou
     return nodes[np.argsort(-scores[nodes], kind="stable")[:count]].tolist()
 
 
-def path_score(near: Neighbourhood, relations: np.ndarray) -> Callable[[Path], float]:
-    """Return the score that orders paths of equal length: mean similarity of their edges, less for hubs inside."""
-    similarity, degree = mean_relation_score(near.adjacency, relations), near.adjacency.degree
-    return lambda path: similarity(path) - HUB_PENALTY * float(np.log1p(degree[list(path[1:-1])]).sum())
-
-
 def paths_to(near: Neighbourhood, target: int, count: int, score: Callable[[Path], float]) -> list[Path]:
     """Return the shortest loopless paths to a target, up to `count` from each anchor, shortest first."""
     paths: dict[Path, None] = {}
@@ -123,7 +115,7 @@ def matching_paths(near: Neighbourhood, graph: KnowledgeGraph, wanted: Pattern) 
 
     def walk(path: Path) -> Iterator[Path]:
         nonlocal left
-        step = wanted[len(path) - 1]
+        step = set(wanted[len(path) - 1])
         is_last = len(path) == len(wanted)
         for node in near.adjacency.neighbours_of(path[-1]).tolist():
             left -= 1
@@ -132,7 +124,7 @@ def matching_paths(near: Neighbourhood, graph: KnowledgeGraph, wanted: Pattern) 
             again = node in path
             if not near.mask[node] or (again and not (is_last and node != path[0])):
                 continue
-            if not set(step) <= set(edge_labels(graph, path[-1], node)):
+            if not step <= set(edge_labels(graph, path[-1], node)):
                 continue
             if is_last:
                 yield path[: path.index(node) + 1] if again else (*path, node)
@@ -154,35 +146,9 @@ def best_of_each(accepted: Iterable[Accepted]) -> list[Accepted]:
     best: dict[Path, Accepted] = {}
     for path in accepted:
         known = best.get(path.nodes, path)
-        kept = path if path.rank < known.rank else known
-        best[path.nodes] = replace(kept, walked=known.walked or path.walked)
+        better = path if path.rank < known.rank else known
+        best[path.nodes] = replace(better, walked=known.walked or path.walked)
     return list(best.values())
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What all DOTs found together, best first."""
-
-    paths: tuple[Accepted, ...]  # complete ones first, grouped by where they end
-    terminal: tuple[int, ...]  # last nodes of complete paths
-    nodes: tuple[int, ...]  # all nodes of all paths, ends first: they are what is most likely asked for
-
-
-def aggregate(accepted: Sequence[Accepted], by_support: bool) -> Findings:
-    """Unite the accepted paths of all DOTs; equal ones are one. `by_support`: ends of several DOTs come first."""
-    paths = sorted(best_of_each(accepted), key=lambda path: (*path.rank, path.dot, path.nodes))
-    if by_support:
-        support = Counter(node for node, _ in {(path.nodes[-1], path.dot) for path in accepted})
-        paths.sort(key=lambda path: (not path.complete, -support[path.nodes[-1]]))
-    groups: dict[tuple[bool, int], list[Accepted]] = {}
-    for path in paths:
-        groups.setdefault((not path.complete, path.nodes[-1]), []).append(path)
-    paths = [path for group in groups.values() for path in group]
-    return Findings(
-        tuple(paths),
-        tuple(dict.fromkeys(path.nodes[-1] for path in paths if path.complete)),
-        tuple(dict.fromkeys([*(p.nodes[-1] for p in paths), *(node for p in paths for node in p.nodes)])),
-    )
 
 
 def describe(graph: KnowledgeGraph, path: Path, max_tokens: int = 250) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import Path
@@ -18,8 +18,20 @@ from gnnrag.methods.dotrag.schema import Kind, Schema
 from gnnrag.methods.dotrag.start import fold_name
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element, path_elements
-from gnnrag.roles.parsing import OUT_OF_RANGE, clean_line, json_objects, json_value, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedPart
+from gnnrag.roles.parsing import (
+    OUT_OF_RANGE,
+    Lines,
+    MalformedError,
+    Number,
+    ReplyModel,
+    Rows,
+    Text,
+    clean_line,
+    read_as,
+    strip_markup,
+    strip_thinking,
+)
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.types import Question
 
@@ -151,12 +163,12 @@ def path_texts(graph: KnowledgeGraph, paths: Sequence[Path], scores: np.ndarray)
 
 def schema_text(schema: Schema) -> str:
     """Return a schema as a prompt shows it: the description, then types and predicates, the frequent ones first."""
-    types = [_line(kind) for kind in schema.types] or ["- (the graph's nodes have no types)"]
-    relations = [_line(kind) for kind in schema.relations]
+    types = [_kind_line(kind) for kind in schema.types] or ["- (the graph's nodes have no types)"]
+    relations = [_kind_line(kind) for kind in schema.relations]
     return "\n".join([inline(schema.description), "Types of nodes:", *types, "Predicates:", *relations])
 
 
-def _line(kind: Kind) -> str:
+def _kind_line(kind: Kind) -> str:
     definition = f": {kind.definition}" if kind.definition else ""
     examples = f"; such as {', '.join(kind.examples[:3])}" if kind.examples else ""
     return inline(f"- {kind.name} ({kind.count}){definition}{examples}")
@@ -164,6 +176,36 @@ def _line(kind: Kind) -> str:
 
 # ----------------------------------------------------------------------------------------------------------- prompted
 MAX_CONCEPTS = 3
+_MAX_TEXT = 600  # characters of a rule
+
+
+def _line(value: Any) -> str:
+    return (clean_line(value) or "") if isinstance(value, str) else ""
+
+
+def _rule(value: Any) -> str:
+    return " ".join(value.split())[:_MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _names(value: Any) -> list[str]:
+    return [name.strip() for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
+Line = Annotated[str, BeforeValidator(_line)]  # one tidy line; empty where there is none
+Rule = Annotated[str, BeforeValidator(_rule)]
+Names = Annotated[list[str], BeforeValidator(_names)]
+
+
+class Anchor(ReplyModel):
+    span: Annotated[Text, AfterValidator(_line)]
+    type: Line = ""
+    description: Line = ""
+
+
+class ConceptsReply(ReplyModel):
+    anchors: Annotated[list[Anchor], Rows]
+    topics: Lines = Field(default_factory=list)
+    use_anchors: bool = True
 
 
 @part("role", "concepts.prompted")
@@ -177,39 +219,27 @@ class PromptedConcepts(PromptedPart[ConceptsTask, Concepts]):
 
 
 def parse_concepts(text: str, question: str) -> Concepts:
-    """Read a reply; broad where no anchor is in the question; MalformedError without a JSON list of anchors.
-
-    Spans that the question does not hold are dropped (`span_dropped`).
-    """
-    data = next((d for d in _objects(text) if isinstance(d.get("anchors"), list)), None)
-    if data is None:
-        raise MalformedError("no JSON object with a list 'anchors'")
-    rows = [row for row in data["anchors"] if isinstance(row, dict) and _line_of(row.get("span"))]
-    named = [
-        Concept(_line_of(row["span"]), _line_of(row.get("type")), _line_of(row.get("description")))
-        for row in rows
-        if fold_name(_line_of(row["span"])) in fold_name(question)
-    ]
-    topics = data.get("topics")
-    lines = [_line_of(topic) for topic in topics] if isinstance(topics, list) else []
-    return Concepts(
-        tuple(named[:MAX_CONCEPTS]),
-        tuple([line for line in lines if line][:MAX_CONCEPTS]),
-        bool(named) and data.get("use_anchors") not in (False, 0, "0", "false", "False"),
-        ("span_dropped",) if len(named) < len(data["anchors"]) else (),
-    )
+    """Read a reply; broad where no anchor is in the question. Other spans are dropped (`span_dropped`)."""
+    reply = read_as(ConceptsReply, text)
+    rows = [row for row in reply.anchors if row.span and fold_name(row.span) in fold_name(question)]
+    named = tuple(Concept(row.span, row.type, row.description) for row in rows[:MAX_CONCEPTS])
+    flags = ("span_dropped",) if len(rows) < len(reply.anchors) else ()
+    return Concepts(named, tuple(reply.topics[:MAX_CONCEPTS]), bool(named) and reply.use_anchors, flags)
 
 
-def _objects(text: str) -> list[dict[str, Any]]:
-    return list(json_objects(strip_markup(strip_thinking(text))))
+class RulesReply(ReplyModel):
+    query_constraints: Rule = ""
+    intermediate_rules: Rule = ""
+    terminal_rules: Rule = ""
+    allowed_types: Names = Field(default_factory=list)
+    terminal_types: Names = Field(default_factory=list)
+    through_types: Names = Field(default_factory=list)
 
-
-def _line_of(value: Any) -> str:
-    return (clean_line(value) or "") if isinstance(value, str) else ""
-
-
-_TEXTS = ("query_constraints", "intermediate_rules", "terminal_rules")
-_MAX_TEXT = 600
+    @model_validator(mode="after")
+    def _says_something(self) -> RulesReply:
+        if not (self.intermediate_rules or self.terminal_rules):
+            raise ValueError("intermediate_rules and terminal_rules are missing")
+        return self
 
 
 @part("role", "rules.prompted")
@@ -229,31 +259,32 @@ class PromptedRules(PromptedPart[RulesTask, DotRules]):
 
 def parse_rules(text: str, types: Sequence[str]) -> DotRules:
     """Read a reply, dropping unknown types (`unknown_type`); MalformedError without rules for links."""
-    for data in _objects(text):
-        constraints, intermediate, terminal = (
-            " ".join(data[name].split())[:_MAX_TEXT] if isinstance(data.get(name), str) else "" for name in _TEXTS
-        )
-        if not intermediate and not terminal:
-            continue
-        asked = {name: _names(data.get(f"{name}_types")) for name in ("allowed", "terminal", "through")}
-        allowed, final, through = (tuple(t for t in types if t in asked[name]) for name in asked)
-        if allowed:
-            allowed = tuple(t for t in types if t in {*allowed, *final, *through})
-        flags = ("unknown_type",) if any(set(names) - set(types) for names in asked.values()) else ()
-        return DotRules(
-            constraints,
-            intermediate or GENERIC.intermediate,
-            terminal or GENERIC.terminal,
-            allowed,
-            final,
-            through or None,
-            flags,
-        )
-    raise MalformedError("no JSON object with intermediate_rules and terminal_rules")
+    reply = read_as(RulesReply, text)
+    asked = (reply.allowed_types, reply.terminal_types, reply.through_types)
+    allowed, terminal, through = (tuple(t for t in types if t in names) for names in asked)
+    if allowed:
+        allowed = tuple(t for t in types if t in {*allowed, *terminal, *through})
+    return DotRules(
+        reply.query_constraints,
+        reply.intermediate_rules or GENERIC.intermediate,
+        reply.terminal_rules or GENERIC.terminal,
+        allowed,
+        terminal,
+        through or None,
+        ("unknown_type",) if any(set(names) - set(types) for names in asked) else (),
+    )
 
 
-def _names(value: Any) -> list[str]:
-    return [name.strip() for name in value if isinstance(name, str)] if isinstance(value, list) else []
+class JudgementRow(ReplyModel):
+    id: Text
+    label: Annotated[Literal["complete", "partial", "irrelevant"], BeforeValidator(lambda v: str(v).strip().lower())]
+    confidence: Annotated[Number, Field(allow_inf_nan=False), AfterValidator(lambda c: min(1.0, max(0.0, c)))] = 1.0
+    reason: Line = ""
+    next_question: Line = ""
+
+
+class JudgementsReply(ReplyModel):
+    judgements: Annotated[list[JudgementRow], Rows, Field(min_length=1)]
 
 
 @part("role", "path_judge.prompted")
@@ -279,18 +310,21 @@ class PromptedPathJudge(PromptedPart[JudgeTask, Judged]):
         return Judged(tuple(judged.get(p.id, Judgement(p.id, "irrelevant", 0.0)) for p in task.paths), tuple(flags))
 
     async def _ask(
-        self,
-        task: JudgeTask,
-        paths: Sequence[PathText],
-        session: Session,
-        judged: dict[str, Judgement],
+        self, task: JudgeTask, paths: Sequence[PathText], session: Session, judged: dict[str, Judgement],
         flags: list[str],
-    ) -> list[PathText]:
+    ) -> list[PathText]:  # fmt: skip
         """Ask for some paths, the batches at once; returns those that replies left out."""
+        values = {
+            "question": inline(task.question.text),
+            "constraints": inline(task.rules.constraints) or "(none)",
+            "intermediate": inline(task.rules.intermediate),
+            "terminal": inline(task.rules.terminal),
+            "history": "\n".join(f"- {inline(query)}" for query in task.history),
+        }
         batches = [paths[i : i + self.batch] for i in range(0, len(paths), self.batch)]
         shown = [frozenset(path.id for path in batch) for batch in batches]
-        parsers = [partial(parse_judgements, shown=ids) for ids in shown]
-        outcomes = await self.ask_many(session, [_values(task, batch) for batch in batches], parsers)
+        prompts: list[Any] = [{**values, "paths": path_elements((p.id, p.text) for p in batch)} for batch in batches]
+        outcomes = await self.ask_many(session, prompts, [partial(parse_judgements, shown=ids) for ids in shown])
         missing = []
         for batch, ids, outcome in zip(batches, shown, outcomes, strict=True):
             if outcome.value is None:
@@ -307,52 +341,18 @@ class PromptedPathJudge(PromptedPart[JudgeTask, Judged]):
         return missing
 
 
-def _values(task: JudgeTask, batch: Sequence[PathText]) -> dict[str, str]:
-    return {
-        "question": inline(task.question.text),
-        "constraints": inline(task.rules.constraints) or "(none)",
-        "intermediate": inline(task.rules.intermediate),
-        "terminal": inline(task.rules.terminal),
-        "history": "\n".join(f"- {inline(query)}" for query in task.history),
-        "paths": path_elements((path.id, path.text) for path in batch),
-    }
-
-
 def parse_judgements(text: str, shown: Collection[str] | None = None) -> dict[str, Judgement]:
     """Return the judgements of a reply by id; the first of an id counts, rows that are none are left out.
 
     Raises MalformedError where there is no list, no row can be read, or all are of ids that were not `shown`.
     """
-    whole = json_value(strip_markup(strip_thinking(text)))
-    lists = [whole] if isinstance(whole, list) else []
-    lists += [data["judgements"] for data in _objects(text) if isinstance(data.get("judgements"), list)]
-    for rows in lists:
-        judged: dict[str, Judgement] = {}
-        for row in rows:
-            if isinstance(row, dict) and (judgement := _judgement(row)):
-                judged.setdefault(judgement.id, judgement)
-        if judged and shown is not None and judged.keys().isdisjoint(shown):
-            raise MalformedError("judgements of none of the paths", OUT_OF_RANGE)
-        if judged:
-            return judged
-    raise MalformedError("no JSON object with a list 'judgements'")
-
-
-def _judgement(row: Mapping[str, Any]) -> Judgement | None:
-    """Read one row; None where id, label or confidence are not what was asked for."""
-    id_, label, confidence = row.get("id"), row.get("label"), row.get("confidence", 1.0)
-    label = label.strip().lower() if isinstance(label, str) else ""
-    if not isinstance(id_, str) or label not in ("complete", "partial", "irrelevant") or isinstance(confidence, bool):
-        return None
-    try:
-        number = float(confidence)
-    except (TypeError, ValueError):
-        return None
-    if not math.isfinite(number):
-        return None
-    follow = _line_of(row.get("next_question")) if label == "partial" else ""
-    why = _line_of(row.get("reason"))
-    return Judgement(id_.strip(), label, min(1.0, max(0.0, number)), why, follow or None)  # type: ignore[arg-type]
+    judged: dict[str, Judgement] = {}
+    for row in read_as(JudgementsReply, text).judgements:
+        follow = row.next_question if row.label == "partial" else ""
+        judged.setdefault(row.id, Judgement(row.id, row.label, row.confidence, row.reason, follow or None))
+    if shown is not None and judged.keys().isdisjoint(shown):
+        raise MalformedError("judgements of none of the paths", OUT_OF_RANGE)
+    return judged
 
 
 @part("role", "redirect.prompted")

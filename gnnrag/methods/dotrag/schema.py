@@ -8,17 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml  # type: ignore[import-untyped]
+from pydantic import BaseModel, ValidationError
 
 from gnnrag.errors import DataError, nearest
 from gnnrag.graphs.knowledge import KnowledgeGraph
 
 log = logging.getLogger(__name__)
 MAX_TYPES, MAX_RELATIONS = 60, 60  # a prompt shows no more; open extractions have thousands of predicates
-_KEYS = {"description", "types", "relations"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +69,7 @@ class Schema:
             for kind, needed in missing.items():
                 for _, other in self.steps[kind]:
                     more = needed if other in allowed else needed | {other}
-                    if other not in further or (len(more), sorted(more)) < (
-                        len(further[other]),
-                        sorted(further[other]),
-                    ):
-                        further[other] = more
+                    further[other] = min(further.get(other, more), more, key=lambda types: (len(types), sorted(types)))
             answers += [(len(further[end]), sorted(further[end])) for end in ends if end in further]
             missing = further
         return tuple(min(answers)[1]) if answers else ()
@@ -143,38 +138,43 @@ def to_yaml(schema: Schema) -> str:
     return head + yaml.safe_dump({"description": schema.description, **sections}, sort_keys=False, width=110)
 
 
+class _Row(BaseModel):
+    """A type or predicate of the file; its count and examples are for the person who edits it."""
+
+    name: str
+    definition: str | None = None
+
+
+class _File(BaseModel, extra="forbid"):
+    description: str | None = None
+    types: list[_Row] | None = None
+    relations: list[_Row] | None = None
+
+
 def load(path: Path, graph: KnowledgeGraph) -> Schema:
     """Read an edited schema for a graph; what the graph does not have of it is listed in `lacking`.
 
     Raises DataError where it cannot be read, or none of its types, or of its predicates, is one of the graph.
     """
     try:
-        data = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DataError(path, f"cannot be read as a schema: {error}") from error
-    if not isinstance(data, dict) or data.keys() - _KEYS:
-        raise DataError(path, f"a schema is a mapping with the keys {', '.join(sorted(_KEYS))}")
-    drafted = draft(graph)
-    types, no_types = _edited(path, "types", data.get("types"), drafted.types)
-    relations, no_relations = _edited(path, "relations", data.get("relations"), drafted.relations)
-    if lacking := no_types + no_relations:
+        file = _File.model_validate(yaml.safe_load(path.read_text("utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
+        raise DataError(path, f"cannot be read as a schema (description, types, relations): {error}") from error
+    drafted, lacking = draft(graph), list[str]()
+
+    def edited(section: str, rows: Sequence[_Row] | None, kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+        if rows is None:
+            return kinds
+        definitions, known = {row.name: row.definition or "" for row in rows}, {kind.name for kind in kinds}
+        unknown = [name for name in definitions if name not in known]
+        if unknown and len(unknown) == len(definitions):
+            raise DataError(path, f"{section}: the graph has no {unknown[0]!r}. {nearest(unknown[0], known)}")
+        lacking.extend(unknown)
+        return tuple(replace(kind, definition=definitions[kind.name]) for kind in kinds if kind.name in definitions)
+
+    types = edited("types", file.types, drafted.types)
+    relations = edited("relations", file.relations, drafted.relations)
+    if lacking:
         log.warning("%s: the graph has no %s; these are not offered", path, ", ".join(lacking))
-    text = str(data.get("description") or drafted.description)
-    return replace(drafted, description=text, types=types, relations=relations, lacking=lacking)
-
-
-def _edited(path: Path, section: str, rows: Any, drafted: Sequence[Kind]) -> tuple[tuple[Kind, ...], tuple[str, ...]]:
-    """Return the kinds that a file keeps, with its definitions and the graph's counts, and names the graph lacks."""
-    if rows is None:
-        return tuple(drafted), ()
-    definitions: dict[str, str] = {}
-    for row in rows if isinstance(rows, list) else [rows]:
-        if not isinstance(row, dict) or not isinstance(row.get("name"), str):
-            raise DataError(path, f"{section}: {row!r} is not a mapping with a name")
-        definitions[row["name"]] = str(row.get("definition") or "")
-    known = {kind.name for kind in drafted}
-    lacking = tuple(name for name in definitions if name not in known)
-    if lacking and len(lacking) == len(definitions):
-        raise DataError(path, f"{section}: the graph has no {lacking[0]!r}. {nearest(lacking[0], known)}")
-    kinds = tuple(replace(kind, definition=definitions[kind.name]) for kind in drafted if kind.name in definitions)
-    return kinds, lacking
+    text = file.description or drafted.description
+    return replace(drafted, description=text, types=types, relations=relations, lacking=tuple(lacking))

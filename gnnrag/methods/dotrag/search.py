@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.paths import Neighbourhood, Path, Rules, grow
+from gnnrag.graphs.paths import Neighbourhood, Path, Rules, grow, mean_relation_score
 from gnnrag.methods.dotrag.paths import (
     Accepted,
     Judgement,
@@ -21,7 +21,6 @@ from gnnrag.methods.dotrag.paths import (
     candidates,
     matching_paths,
     node_scores,
-    path_score,
     paths_to,
     pattern_of,
     round_robin,
@@ -31,11 +30,13 @@ from gnnrag.methods.dotrag.schema import Schema, split_types
 from gnnrag.session import normalised
 
 BUSY = 2.0  # a type is a hub's type when its mean degree is this many times the graph's
+HUB_PENALTY = 0.01  # times log(1 + degree) of every node inside a path, among paths of equal length
+MIN_COSINE = 0.2  # least score of a destination, with `early_stop`
 PATIENCE = 2  # rounds in a row that accept nothing end a search
 MAX_COMPLETE = 50  # complete paths that end a search
 EXEMPLARS = 3  # paths judged of each pattern
 MAX_EXTENDED = 5000  # paths of one pattern
-# `bounded`: less confidence is not accepted; a query this near to an earlier one is not sent; queries a round
+# Less confidence is not accepted; a query this near to an earlier one is not sent; queries a round
 MIN_CONFIDENCE, DUPLICATE_COSINE, FOLLOW_UPS = 0.3, 0.95, 5
 
 
@@ -117,71 +118,49 @@ class TypedGraph:
         keep.
         """
         wanted, notes = self._loosened(anchors, wanted) if settings.type_filter == "soft" else (wanted, [])
-        if not self.adjacency.degree[list(anchors)].any():
+        degree, hub_degree = self.adjacency.degree, settings.hub_degree
+        named = self.of_types(wanted.through or ())
+        shut = np.zeros(len(degree), dtype=bool) if hub_degree is None else (degree > hub_degree) & ~named
+        if wanted.passable is not None:
+            shut |= self.of_types(wanted.terminal) & ~self.of_types(wanted.passable)
+        rules = Rules(self.of_types(wanted.allowed) if wanted.allowed else None, shut)
+        if not degree[list(anchors)].any():
             notes.append("isolated")
-        hops, hub_degree = settings.hops, settings.hub_degree
-        closed: list[str] = []
-
-        def grown() -> Neighbourhood:
-            return self._grow(anchors, wanted, hops, hub_degree, scores, closed)
-
-        near = grown()
-        if hub_degree is not None and any(self.adjacency.degree[a] > hub_degree for a in anchors):
+        if hub_degree is not None and any(degree[a] > hub_degree for a in anchors):
+            rules = replace(rules, hub_degree=hub_degree, hub_keep=hub_degree, scores=scores)
             notes.append("hub_cut")
-        if settings.max_nodes is None:
-            return Region(near, wanted, tuple(notes))
-        for kind in self.busy_types:
-            if len(near) > settings.max_nodes and kind not in (wanted.through or ()):
-                closed.append(kind)
+        near = grow(self.adjacency, list(anchors), settings.hops, rules)
+        most = math.inf if settings.max_nodes is None else settings.max_nodes
+        for kind in self.busy_types if len(near) > most else ():
+            if len(near) > most and kind not in (wanted.through or ()):
                 notes.append(f"closed:{kind}")
-                near = grown()
-        if len(near) > settings.max_nodes and hops > 2:
-            hops = 2
+                shut = shut | (self.of_types([kind]) & ~named)
+                rules = replace(rules, terminal_only=shut)
+                near = grow(self.adjacency, list(anchors), settings.hops, rules)
+        if len(near) > most and settings.hops > 2:
             notes.append("hops:2")
-            near = grown()
-        if len(near) > settings.max_nodes:
+            near = grow(self.adjacency, list(anchors), 2, rules)
+        if len(near) > most:
             notes.append("layers")
             near = near.cut(scores, settings.max_nodes)
         return Region(near, wanted, tuple(notes))
 
     def _loosened(self, anchors: Sequence[int], wanted: Filter) -> tuple[Filter, list[str]]:
         """Widen a filter that leaves the anchors without a neighbour: by the types next to them, else altogether."""
-        near = self.adjacency.reach(np.array(anchors, dtype=np.int64)) if wanted.allowed else []
+        near = self.adjacency.reach(np.array(anchors, dtype=np.int64)) if wanted.allowed else np.zeros(0, np.int64)
         if not len(near) or self.of_types(wanted.allowed)[near].any():
             return wanted, []
-        if not (more := self.types_of(near.tolist())):  # type: ignore[union-attr]
+        if not (more := self.types_of(near.tolist())):
             return Filter(), ["filter_dropped"]
         passable = replace(wanted, through=wanted.passable or ())
         return passable.plus([kind for kind in more if kind not in wanted.allowed]), ["filter_relaxed"]
 
-    def _grow(
-        self,
-        anchors: Sequence[int],
-        wanted: Filter,
-        hops: int,
-        hub_degree: int | None,
-        scores: np.ndarray,
-        closed_types: Sequence[str],
-    ) -> Neighbourhood:
-        degree, passable = self.adjacency.degree, wanted.passable
-        named = self.of_types(wanted.through or ())
-        shut = self.of_types(closed_types) & ~named
-        if hub_degree is not None:
-            shut |= (degree > hub_degree) & ~named
-        if passable is not None:
-            shut |= self.of_types(wanted.terminal) & ~self.of_types(passable)
-        rules = Rules(self.of_types(wanted.allowed) if wanted.allowed else None, shut)
-        if hub_degree is not None and any(degree[a] > hub_degree for a in anchors):
-            rules = replace(rules, hub_degree=hub_degree, hub_keep=hub_degree, scores=scores)
-        return grow(self.adjacency, list(anchors), hops, rules)
-
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The paths of a round: those to judge, with the pattern of each where verdicts are for patterns."""
+    """The paths of a round to judge; where verdicts are for patterns, all paths of each pattern."""
 
     paths: tuple[Path, ...]
-    patterns: tuple[Pattern, ...] = ()
     groups: tuple[tuple[Pattern, tuple[Path, ...]], ...] = ()
 
 
@@ -208,11 +187,11 @@ class Dot:
 
     def admit(self, text: str, vector: np.ndarray) -> bool:
         """Take a query into this round unless it, or one that means the same, was sent before or the round is full."""
-        is_bounded = self.settings.bounded
-        if not (key := plain(text)) or (is_bounded and len(self.queries) >= FOLLOW_UPS):
+        bounded = not self.settings.literal
+        if not (key := plain(text)) or (bounded and len(self.queries) >= FOLLOW_UPS):
             return False
         for earlier, known in self.issued:
-            if plain(earlier) == key or (is_bounded and float(known @ vector) >= DUPLICATE_COSINE):
+            if plain(earlier) == key or (bounded and float(known @ vector) >= DUPLICATE_COSINE):
                 return False
         self.issued.append((text, vector))
         self.queries.append(text)
@@ -221,42 +200,39 @@ class Dot:
     def find(self, nodes: np.ndarray, relations: np.ndarray) -> Round:
         """Return this round's paths: the nearest unseen nodes, and the shortest paths to them.
 
-        `nodes` (num_entities,) and `relations` (num_relations,): best cosine of each with a query of the round.
+        `nodes` (num_entities,) and `relations` (num_relations,): best cosine of each with a query of the round. Paths
+        of equal length are ordered by the mean similarity of their edges, less for hubs inside.
         """
         s, near = self.settings, self.region.near
         scores = node_scores(near, nodes, relations if s.node_score == "relations" else None)
-        count = s.top_nodes or (50 if self.many else 20)
-        targets = candidates(near, scores, self.visited, count, s.min_cosine if s.early_stop else -math.inf)
+        floor = MIN_COSINE if s.early_stop else -math.inf
+        targets = candidates(near, scores, self.visited, s.top_nodes or (50 if self.many else 20), floor)
         self.visited.update(targets)
-        score = path_score(near, relations)
+        similarity, degree = mean_relation_score(near.adjacency, relations), near.adjacency.degree
+
+        def score(path: Path) -> float:
+            return similarity(path) - HUB_PENALTY * float(np.log1p(degree[list(path[1:-1])]).sum())
+
         fresh = [
             [path for path in paths_to(near, target, s.paths_per_target, score) if path not in self.judged]
             for target in targets
         ]
-        if self.by_pattern:
-            return self._by_pattern(round_robin(fresh, sum(map(len, fresh))))
-        in_turn = round_robin(fresh, s.paths_per_round) if s.spread_paths else chain.from_iterable(fresh)
-        return Round(tuple(islice(in_turn, s.paths_per_round)))
-
-    @property
-    def by_pattern(self) -> bool:
-        """Whether verdicts are for patterns of predicates rather than for single paths."""
-        return self.settings.pattern_judge == "always" or (self.settings.pattern_judge == "auto" and self.many)
-
-    def _by_pattern(self, paths: Sequence[Path]) -> Round:
-        """Group paths by pattern, and choose exemplars: patterns in order of their first path, one of each in turn."""
+        if s.pattern_judge == "never" or (s.pattern_judge == "auto" and not self.many):
+            in_turn = round_robin(fresh, s.paths_per_round) if s.spread_paths else chain.from_iterable(fresh)
+            return Round(tuple(islice(in_turn, s.paths_per_round)))
+        # Exemplars: patterns in order of their first path, one of each in turn.
         groups: dict[Pattern, list[Path]] = {}
-        for path in paths:
+        for path in round_robin(fresh, sum(map(len, fresh))):
             groups.setdefault(pattern_of(self.graph, path), []).append(path)
-        shown = round_robin([group[:EXEMPLARS] for group in groups.values()], self.settings.paths_per_round)
-        patterns = tuple(pattern_of(self.graph, path) for path in shown)
-        return Round(tuple(shown), patterns, tuple((p, tuple(g)) for p, g in groups.items() if p in patterns))
+        shown = round_robin([group[:EXEMPLARS] for group in groups.values()], s.paths_per_round)
+        seen = {pattern_of(self.graph, path) for path in shown}
+        return Round(tuple(shown), tuple((p, tuple(group)) for p, group in groups.items() if p in seen))
 
     def take(self, found: Round, verdicts: Sequence[Judgement]) -> int:
         """Keep what was accepted; returns how many paths. Queries of partial ones wait if their ends are new."""
         fresh: list[Accepted] = []
         self.judged.update(found.paths)
-        least = MIN_CONFIDENCE if self.settings.bounded else 0.0
+        least = 0.0 if self.settings.literal else MIN_CONFIDENCE
         for path, verdict in zip(found.paths, verdicts, strict=True):
             if verdict.label == "irrelevant" or (verdict.confidence < least and not verdict.guessed):
                 continue
@@ -265,12 +241,12 @@ class Dot:
             if not is_complete and verdict.next_question and self._leads_on(path[-1]):
                 self.pending.append((verdict.confidence, verdict.next_question))
         for pattern, members in found.groups:
-            fresh += self._extended(pattern, members, found, fresh)
+            fresh += self._extended(pattern, members, set(found.paths).intersection(members), fresh)
         known = {path.nodes for path in self.accepted}
         new = [path for path in best_of_each(fresh) if path.nodes not in known]
         self.visited.update(path.nodes[-1] for path in new)
         # What was partial may turn out complete: a person who directed one film on the way and wrote another.
-        self.accepted = without_prefixes(best_of_each([*self.accepted, *fresh]), self.settings.drop_complete_prefix)
+        self.accepted = without_prefixes(best_of_each([*self.accepted, *fresh]), self.settings.literal)
         self.idle = 0 if new else self.idle + 1
         self.round += 1
         if self.settings.early_stop:
@@ -293,29 +269,21 @@ class Dot:
         return any(near.mask[n] and n not in self.visited and n not in near.anchors for n in around.tolist())
 
     def _extended(
-        self, pattern: Pattern, members: Sequence[Path], found: Round, fresh: Sequence[Accepted]
+        self, pattern: Pattern, members: Sequence[Path], shown: set[Path], fresh: Sequence[Accepted]
     ) -> list[Accepted]:
         """Extend the majority verdict of a pattern's exemplars to other candidates; if complete, to the DOT."""
-        shown = {path for path, own in zip(found.paths, found.patterns, strict=True) if own == pattern}
         accepted = [path for path in fresh if path.nodes in shown]
-        complete = [path for path in accepted if path.complete]
-        is_complete = len(complete) * 2 > len(shown)
-        if is_complete:
-            paths = list(islice(matching_paths(self.region.near, self.graph, pattern), MAX_EXTENDED))
-        elif len(accepted) * 2 > len(shown):
-            paths = list(members)
-        else:
-            return []
+        is_complete = 2 * sum(path.complete for path in accepted) > len(shown)
         models = [path for path in accepted if path.complete == is_complete]
-        if not models:
+        if not models or 2 * len(accepted) <= len(shown):
             return []
+        paths = islice(matching_paths(self.region.near, self.graph, pattern), MAX_EXTENDED) if is_complete else members
         confidence = sum(path.confidence for path in models) / len(models)
         why = f"as {models[0].why}" if models[0].why else "same pattern"
         per_end: dict[int, int] = {}
         extended = []
         for path in paths:
-            is_full = per_end.get(path[-1], 0) >= self.settings.paths_per_target
-            if path not in shown and not is_full:
+            if path not in shown and per_end.get(path[-1], 0) < self.settings.paths_per_target:
                 per_end[path[-1]] = per_end.get(path[-1], 0) + 1
                 walked = pattern if len(path) <= len(pattern) else ()
                 extended.append(Accepted(path, is_complete, confidence, why, self.number, self.round, walked))

@@ -14,8 +14,8 @@ import numpy as np
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.methods.dotrag.schema import split_types
 
-MAX_ANCHORS, MARGIN = 5, 0.1  # `anchors=best`: at most so many by meaning, none further below the best
-FLOOR = 0.35  # `anchors=best`: least cosine of a single best one that is below `tau`
+MAX_ANCHORS, MARGIN = 5, 0.1  # at most so many by meaning, none further below the best
+FLOOR = 0.35  # least cosine of a single best one that is below `tau`
 MAX_NAMED, MAX_TOPICS = 3, 3  # DOTs of named things (the paper: at most 3), and of broad topics
 TOPIC_NODES = 5  # anchors of a broad topic
 NAIVE_BELOW = 0.2  # best cosine of the question with any node, below which there is no search
@@ -33,7 +33,9 @@ class Meaning:
 
     def __init__(self, index: Any) -> None:
         self._index = index
-        self._scores = lru_cache(maxsize=CACHE_SIZE)(self._computed)
+        self._scores = lru_cache(maxsize=CACHE_SIZE)(
+            lambda table, text: index.knowledge_vectors.scores(table, self.vector(text))
+        )
 
     def vector(self, text: str) -> np.ndarray:
         """Return the unit vector of a query. Shape (dim,)."""
@@ -47,24 +49,19 @@ class Meaning:
         """Return the best cosine of each relation's statement with any of some texts. Shape (num_relations,)."""
         return np.max([self._scores("relations", text) for text in texts], axis=0)
 
-    def _computed(self, table: str, text: str) -> np.ndarray:
-        return self._index.knowledge_vectors.scores(table, self.vector(text))
-
 
 @dataclass(frozen=True, slots=True)
-class Anchors:
-    """Nodes that a concept stands for, best first, and the rule that found them (`a1` to `a5`, `top`, `none`)."""
+class Start:
+    """A concept, the nodes that it stands for, best first, and the rule that found them (`a1` to `a5`, `top`)."""
 
+    text: str
     nodes: tuple[int, ...] = ()
     rule: str = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """A concept and what it stands for."""
-
-    text: str
-    anchors: Anchors
+def top_nodes(text: str, cosines: np.ndarray) -> Start:
+    """Return the start of a broad topic: the best nodes by cosine, ties by position."""
+    return Start(text, tuple(np.argsort(-cosines, kind="stable")[:TOPIC_NODES].tolist()), "top")
 
 
 class AnchorFinder:
@@ -85,55 +82,10 @@ class AnchorFinder:
                 self._folded[key][node] = None
                 self._words[frozenset(key.split())][node] = None
 
-    def find(self, span: str, kind: str, cosines: Callable[[], np.ndarray]) -> Anchors:
-        """Return the anchors of a named concept: the first rule that finds some decides.
-
-        a1 exact name or alias, all nodes of that name; a2 without case and accents, of the guessed type `kind` where
-        one of them is; a3 the same words in another order; a4 cosine >= tau, within the margin of the best; a5 the best
-        one above the floor. `cosines` (num_entities,) are asked for only where names do not decide.
-        """
-        if self.settings.by_name:
-            if nodes := self._exact.get(" ".join(span.split())):
-                return Anchors(tuple(nodes), "a1")
-            if nodes := self._of_type(list(self._folded.get(fold_name(span), ())), kind):
-                return Anchors(tuple(nodes), "a2")
-            if nodes := self._words.get(frozenset(fold_name(span).split())):
-                return Anchors(tuple(nodes), "a3")
-        return self._by_meaning(np.asarray(cosines(), dtype=np.float64))
-
-    def _of_type(self, nodes: Sequence[int], kind: str) -> list[int]:
-        """Keep nodes of a type; a node without any type, or a concept without one, passes."""
-        known = [split_types(self.graph.types[node]) for node in nodes]
-        return [node for node, types in zip(nodes, known, strict=True) if not kind or not types or kind in types]
-
-    def _by_meaning(self, cosines: np.ndarray) -> Anchors:
-        order = np.argsort(-cosines, kind="stable")
-        tau, best = self.settings.tau, float(cosines[order[0]]) if len(order) else -1.0
-        if self.settings.anchors == "all":
-            nodes = order[cosines[order] >= tau]
-            return Anchors(tuple(nodes.tolist()), "a4") if len(nodes) else Anchors()
-        order = order[:MAX_ANCHORS]
-        if best >= tau:
-            return Anchors(tuple(order[cosines[order] >= max(tau, best - MARGIN)].tolist()), "a4")
-        return Anchors((int(order[0]),), "a5") if best >= FLOOR else Anchors()
-
-
-def top_nodes(cosines: np.ndarray, count: int = TOPIC_NODES) -> Anchors:
-    """Return the nodes of a broad topic: the best by cosine, ties by position."""
-    order = np.argsort(-np.asarray(cosines, dtype=np.float64), kind="stable")[:count]
-    return Anchors(tuple(order.tolist()), "top")
-
-
-class AnchorSelector:
-    """Chooses the starts of a question; `settings` are those of `DotRAG`."""
-
-    def __init__(self, graph: KnowledgeGraph, meaning: Meaning, settings: Any) -> None:
-        self.graph, self.meaning, self.settings = graph, meaning, settings
-        self.finder = AnchorFinder(graph, settings)
-
     def choose(
-        self, named: Sequence[tuple[str, str, str]], topics: Sequence[str], question: str, use_anchors: bool
-    ) -> tuple[list[Start], Counter[str]]:
+        self, meaning: Meaning, named: Sequence[tuple[str, str, str]], topics: Sequence[str], question: str,
+        use_anchors: bool,
+    ) -> tuple[list[Start], Counter[str]]:  # fmt: skip
         """Return the starts, and what went wrong on the way (`concept_unresolved`, `anchorless`, `fallback_naive`).
 
         `named` has span, type and description of each concept; those with the same anchors are one. Broad topics count
@@ -143,22 +95,47 @@ class AnchorSelector:
         flags, starts = Counter[str](), []
         for span, kind, description in [] if self.settings.topics_only and not use_anchors else named[:MAX_NAMED]:
             text = f"{span}\n{description}" if description else span
-            anchors = self.finder.find(span, kind, lambda text=text: self.meaning.nodes(text))  # type: ignore[misc]
-            flags["concept_unresolved"] += not anchors.nodes
-            starts.append(Start(span, anchors))
-        if not use_anchors or not any(start.anchors.nodes for start in starts):
-            starts += [Start(topic, top_nodes(self.meaning.nodes(topic))) for topic in topics[:MAX_TOPICS]]
-        starts = [start for start in starts if start.anchors.nodes]
+            start = self.find(span, kind, lambda text=text: meaning.nodes(text))  # type: ignore[misc]
+            flags["concept_unresolved"] += not start.nodes
+            starts.append(start)
+        if not use_anchors or not any(start.nodes for start in starts):
+            starts += [top_nodes(topic, meaning.nodes(topic)) for topic in topics[:MAX_TOPICS]]
+        starts = [start for start in starts if start.nodes]
         if not starts and self.graph.num_entities:
-            cosines = self.meaning.nodes(question)
+            cosines = meaning.nodes(question)
             flags["anchorless"] += 1
             if float(np.max(cosines)) >= NAIVE_BELOW:
-                starts = [Start(question, top_nodes(cosines))]
+                starts = [top_nodes(question, cosines)]
         flags["fallback_naive"] += not starts
         distinct: dict[tuple[int, ...], Start] = {}
         for start in starts:
-            distinct.setdefault(tuple(sorted(start.anchors.nodes)), start)
+            distinct.setdefault(tuple(sorted(start.nodes)), start)
         return list(distinct.values()), +flags
+
+    def find(self, span: str, kind: str, cosines: Callable[[], np.ndarray]) -> Start:
+        """Return the anchors of a named concept: the first rule that finds some decides.
+
+        a1 exact name or alias, all nodes of that name; a2 without case and accents, of the guessed type `kind` where
+        one of them is; a3 the same words in another order; a4 cosine >= tau, within the margin of the best; a5 the best
+        one above the floor. `cosines` (num_entities,) are asked for only where names do not decide.
+        """
+        s = self.settings
+        if s.by_name:
+            if nodes := self._exact.get(" ".join(span.split())):
+                return Start(span, tuple(nodes), "a1")
+            folded = [(node, split_types(self.graph.types[node])) for node in self._folded.get(fold_name(span), ())]
+            if same := [node for node, types in folded if not kind or not types or kind in types]:
+                return Start(span, tuple(same), "a2")
+            if words := self._words.get(frozenset(fold_name(span).split())):
+                return Start(span, tuple(words), "a3")
+        scores = np.asarray(cosines(), dtype=np.float64)
+        order = np.argsort(-scores, kind="stable")
+        best = float(scores[order[0]]) if len(order) else -1.0
+        if best >= s.tau:
+            near = order if s.literal else order[:MAX_ANCHORS]
+            least = s.tau if s.literal else max(s.tau, best - MARGIN)
+            return Start(span, tuple(near[scores[near] >= least].tolist()), "a4")
+        return Start(span, (int(order[0]),), "a5") if best >= FLOOR and not s.literal else Start(span)
 
     def split_hubs(self, starts: Sequence[Start]) -> tuple[list[Start], tuple[tuple[int, ...], ...]]:
         """Return the starts to search from, and for each concept the hubs that a path's end must touch instead.
@@ -166,7 +143,7 @@ class AnchorSelector:
         Next to another concept, a hub (a genre, a year) is better used as a condition on what that one leads to.
         """
         degree, least = self.graph.adjacency.degree, self.settings.hub_degree
-        hubs = [s for s in starts if least is not None and all(degree[a] > least for a in s.anchors.nodes)]
+        hubs = [s for s in starts if least is not None and all(degree[node] > least for node in s.nodes)]
         if not hubs or len(hubs) == len(starts):
             return list(starts), ()
-        return [s for s in starts if s not in hubs], tuple(s.anchors.nodes for s in hubs)
+        return [s for s in starts if s not in hubs], tuple(s.nodes for s in hubs)

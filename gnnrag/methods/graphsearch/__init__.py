@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -11,23 +11,23 @@ from annotated_types import Ge
 
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.methods.base import Method, State
-from gnnrag.methods.graphsearch.prompted import parse_triples
-from gnnrag.methods.graphsearch.tasks import (
+from gnnrag.methods.graphsearch.roles import (
     CheckTask,
     Draft,
     DraftTask,
     ExpandTask,
     GroundTask,
-    Refined,
     RefineTask,
     Side,
     SubAnswerTask,
     View,
+    Written,
+    parse_triples,
 )
 from gnnrag.parts import part
 from gnnrag.pool import Pool, passages_behind, promote
 from gnnrag.roles.base import DecomposeTask
-from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.parsing import MalformedError
 from gnnrag.session import Session, concurrently, normalised
 from gnnrag.text.subqueries import (
     NOTHING,
@@ -42,26 +42,26 @@ from gnnrag.text.subqueries import (
 )
 from gnnrag.types import Channel, Evidence, Query, Question, Ranking
 
-Count = Annotated[int, Ge(1)]
 Source = Literal["text", "graph", "full"]
 # Table 3 of the paper leaves these out one after the other; check and expansion only go together.
 Module = Literal["decomposition", "refinement", "grounding", "answering", "drafting", "reflection"]
-CHANNELS: dict[str, tuple[Channel, ...]] = {"text": ("text",), "graph": ("graph",), "full": ("text", "graph")}
+CHANNELS: dict[str, tuple[Channel, ...]] = {"": (), "text": ("text",), "graph": ("graph",), "full": ("text", "graph")}
 GUESSED = 0.95  # weight of what guessed queries found, against what the question found
-SHOWN = 10  # passages that implementations without a language model look at
+VIEW_TOKENS, HISTORY_TOKENS = 12_000, 24_000  # estimated: of one view, of one history
+MAX_PARTS, MAX_EXPANSIONS = 12, 5  # sub-queries of a side; expansions per side and round
+READER_TOP_K = 5  # passages of the context
+SHOWN = 10  # passages that roles without a language model look at
 
 
 @dataclass
 class Views:
     """What is retrieved, and which of it a side sees."""
 
-    top_k: Count = 30  # passages, and entities and relations each, of one retrieval
+    top_k: Annotated[int, Ge(1)] = 30  # passages, and entities and relations each, of one retrieval
     # retrieve with the whole question first: full view, aligned with the side, or off
     background: Literal["full", "aligned", "off"] = "full"
-    semantic_source: Source = "text"  # what the semantic side sees (Figure 8)
-    relational_source: Source = "graph"  # the same for the relational side
-    tokens: Count = 12000  # of one view, estimated; passages go first, then relations, then entities
-    if_empty: Literal["skip", "refine"] = "skip"  # a view without anything: skip the refinement, or refine nothing
+    semantic_source: Source = "text"  # what each side sees (Figure 8)
+    relational_source: Source = "graph"
 
 
 @dataclass
@@ -71,10 +71,6 @@ class Context:
     answer: Literal["refined", "raw"] = "refined"  # the context that interim answers are read from
     reflect: Literal["history", "raw"] = "history"  # the context of draft, check and expansion: refined or raw
     drafts_in_final: bool = True  # the final answer sees the drafts
-    labels: Literal["plain", "released"] = "plain"  # of the history
-    history_tokens: Count = 24000  # of a rendered history, estimated; the oldest contexts go first
-    final_tokens: Count = 48000  # of what the final answer is read from, estimated; the oldest contexts go first
-    short_answers: bool = False  # interim answers begin with a short one
     answer_line: bool = True  # the final answer ends with a line that holds the short answer
 
 
@@ -84,10 +80,6 @@ class Reflection:
 
     rounds: Annotated[int, Ge(0)] = 1  # 0: neither draft nor check
     expand_on: Literal["reject", "accept", "always", "never"] = "reject"  # accept: as released
-    verdict_parse: Literal["last", "anywhere"] = "last"  # the last yes or no counts, or any yes accepts
-    unknown_verdict: Literal["reject", "accept"] = "reject"  # what a reply without yes and no counts as
-    expansion_fallback: Literal["drop", "raw"] = "drop"  # a reply without a list; raw: all of it is a query
-    max_expansions: Annotated[int, Ge(0)] = 5  # per side and round; 0 for no limit
 
 
 @dataclass
@@ -101,7 +93,7 @@ class SideState:
     views: dict[int, View] = field(default_factory=dict)  # what each item retrieved
     pool: Pool = field(default_factory=Pool)  # its passages
     draft: str = ""
-    rounds: int = 0
+    rounds: int = 0  # of reflection
     done: bool = False
 
     def put(self, position: int, view: View) -> None:
@@ -114,27 +106,23 @@ class SideState:
 class GraphSearch(Method):
     """Decomposes the question on two sides, as questions for passages and as triples for the graph.
 
-    Each side retrieves, refines and answers its sub-queries in order, grounding one with the answers before it; then it
-    drafts an answer, checks it and expands what is missing. The final answer reads both histories. Independent steps
-    run at once; neither prompts nor traces depend on it. A full view counts as two retriever calls. Passages are ranked
-    by their best score over all retrievals (a graph hit counts for the passages it comes from), those that the refined
-    contexts rest on first. The settings are the paper's; `preset=official` is what the released code does.
+    Each side retrieves (two calls for a full view), refines (CR) and answers (ANS) its sub-queries in order, grounding
+    one (QG) with the answers before it. Then it drafts an answer (LD), checks it (EV) and expands what is missing (QE).
+    The final answer reads both histories. Independent steps run at once; neither prompts nor traces depend on it.
+    Passages are ranked by their best score over all retrievals (a graph hit counts for the passages it comes from),
+    those that refined contexts rest on first. The settings are the paper's; `preset=official` is the released code.
     """
 
     channels: Literal["both", "semantic", "relational"] = "both"  # the sides that run
     # triples are grounded where an unknown came up before, or always, as released
     graph_grounding: Literal["bound_only", "always"] = "bound_only"
     triple_text: Literal["verbalised", "letters_only"] = "verbalised"  # retrieval string of triples
-    on_empty_decomposition: Literal["use_question", "skip"] = "use_question"  # skip the side
-    # of decompositions and expansions: repaired, or by the released patterns alone
-    parsing: Literal["repaired", "released"] = "repaired"
-    max_parts: Annotated[int, Ge(0)] = 12  # sub-queries of a side; 0 for no limit
+    # Replies are read by the released patterns alone, histories have the released labels, a side without a
+    # decomposition is skipped, empty views are refined, nothing limits sub-queries and expansions
+    released: bool = False
     ablate: list[Module] = field(default_factory=list)  # modules left out
     answer: Literal["native", "reader"] = "native"  # the final draft's own, or the shared reader's
     promote: Literal["cited", "none"] = "cited"  # passages that refinements rest on go first; none: the pool's order
-    # how scores of several retrievals are made comparable; auto: rank where queries are guesses
-    merge: Literal["auto", "minmax_full", "max_scale", "rank", "raw"] = "auto"
-    reader_top_k: Count = 5  # passages of the context
     views: Views = field(default_factory=Views)
     context: Context = field(default_factory=Context)
     reflection: Reflection = field(default_factory=Reflection)
@@ -147,8 +135,7 @@ class GraphSearch(Method):
     @property
     def asked_channels(self) -> frozenset[str]:  # type: ignore[override]
         """Return the channels of the retriever that it asks."""
-        sources = {*self.sources.values(), self.background}
-        return frozenset(channel for source in sources for channel in CHANNELS.get(source, ()))
+        return frozenset(channel for s in (*self.sources.values(), self.background) for channel in CHANNELS[s])
 
     @property
     def sources(self) -> dict[str, str]:
@@ -159,17 +146,16 @@ class GraphSearch(Method):
     @property
     def background(self) -> str:
         """What the retrieval of the whole question must bring: text, graph, full; empty where there is none."""
-        # With one side, only that side's refinement of it is used, and so only its source is asked.
-        sources = sorted(set(self.sources.values()))
         if self.views.background == "off":
             return ""
-        return sources[0] if len(sources) == 1 and (self.channels != "both" or sources == ["full"]) else "full"
+        return next(iter(self.sources.values())) if len(self.sources) == 1 else "full"
 
     def setup(self) -> None:
         """Choose how scores of sub-queries compare with those of the question: less where they are guesses."""
         is_guess = self.roles["decomposer"].is_guess
-        self.norm: Any = self.merge if self.merge != "auto" else "rank" if is_guess else "minmax_full"
+        self.norm: Any = "rank" if is_guess else "minmax_full"
         self.weight = GUESSED if is_guess else 1.0
+        self.labels = "released" if self.released else "plain"
 
     # ------------------------------------------------------------------------------------------------------- the loop
     async def start(self, question: Question, session: Session) -> State:
@@ -220,28 +206,22 @@ class GraphSearch(Method):
         for (side, i, channel), ranking in zip(state.memory["plan"], rankings, strict=True):
             retrieved.setdefault((side.name if side else "", i), []).append(ranking)
             passages = ranking if channel == "text" else passages_behind(ranking)
-            weight = self.weight if side else 1.0
             for pool in (state.pool, *(one.pool for one in ([side] if side else sides))):
-                pool.merge(passages, self.norm, weight)
+                pool.merge(passages, self.norm, self.weight if side else 1.0)
             state.memory["nodes"] += [hit.id for hit in ranking.hits if hit.kind == "entity"]
         jobs = []
-        by_name = {side.name: side for side in sides}
+        by_name: dict[str, SideState] = {side.name: side for side in sides}
         for (name, i), rows in retrieved.items():
-            view = self._view(rows, state.session)
+            ids = [id_ for ranking in rows if ranking.kind == "passage" for id_ in ranking.ids]
+            facts = [hit for ranking in rows if ranking.kind != "passage" for hit in ranking.hits]
+            whole = View(self.index.lookup(ids), tuple(facts))
+            view = whole.cut(VIEW_TOKENS)
+            state.session.counts["view_cut"] += int(view != whole)
             if name:
-                by_name[name].put(i, view)  # type: ignore[index]
+                by_name[name].put(i, view)
             else:
                 jobs = [partial(self._background, state, side, view) for side in sides]
         await concurrently(state.session, [*jobs, *(partial(self._settle, state, side) for side in sides)])
-
-    def _view(self, rankings: Sequence[Ranking], session: Session) -> View:
-        """Put what one retrieval brought in one or both channels into a view of limited size."""
-        passages = [id_ for ranking in rankings if ranking.kind == "passage" for id_ in ranking.ids]
-        facts = [hit for ranking in rankings if ranking.kind != "passage" for hit in ranking.hits]
-        whole = View(self.index.lookup(passages), tuple(facts))
-        view = whole.cut(self.views.tokens)
-        session.counts["view_cut"] += int(view != whole)
-        return view
 
     async def _background(self, state: State, side: SideState, view: View, session: Session) -> None:
         """Refine the retrieval of the whole question for one side."""
@@ -265,8 +245,8 @@ class GraphSearch(Method):
                 return  # answers go in order: each reads those before it
             if item.answer is None:
                 items[i] = replace(item, answer=await self.interim_answer(state.question, side, i, session))
-                # Without the raw context: the queries in the trace lead to it.
-                row = {f.name: getattr(items[i], f.name) for f in fields(item) if f.name != "context"}
+                row = asdict(items[i])
+                del row["context"]  # the queries in the trace lead to it
                 session.record("sub_query", side=side.name, **row | {"context_ids": list(item.context_ids)})
         queries: list[str] = []
         if not side.done and side.rounds < self.reflection.rounds:
@@ -276,21 +256,19 @@ class GraphSearch(Method):
         side.done = not queries
 
     async def select(self, state: State) -> Evidence:
-        """The merged context, the answer from it, and all passages ranked."""
+        """The merged context, the answer from it (FIN), and all passages ranked."""
         ranked = state.pool.ranked()
         if self.promote == "cited":
             ranked = promote(ranked, state.memory["cited"])
         context = self.final_context(state.memory["sides"], state.memory["background"], state.session)
         state.session.record("context", text=context)
-        answer = None
+        shown, answer = ranked[:READER_TOP_K], None
         if self.answer == "native":
-            shown = self.index.lookup(ranked[: self.reader_top_k])
-            task = DraftTask(state.question, context, shown, True, self.context.answer_line)
+            task = DraftTask(state.question, context, self.index.lookup(shown), self.context.answer_line)
             draft = await self.draft(task, state.session)
             answer = draft.answer
             state.session.record("final", text=draft.text, answer=answer)
-        nodes = list(dict.fromkeys(state.memory["nodes"]))
-        return Evidence(ranked, ranked[: self.reader_top_k], context, answer, nodes)
+        return Evidence(ranked, shown, context, answer, list(dict.fromkeys(state.memory["nodes"])))
 
     # ---------------------------------------------------------------------------------------------------- the modules
     async def decompose(self, question: Question, side: SideState, session: Session) -> None:
@@ -298,11 +276,11 @@ class GraphSearch(Method):
         parts: tuple[str, ...] = ()
         if "decomposition" not in self.ablate:
             form: Any = "linked" if side.name == "semantic" else "triples"
-            task = DecomposeTask(question, self.max_parts, form, self.parsing)
-            decomposition = await self.roles["decomposer"](task, session)
+            limit, parsing = (0, "released") if self.released else (MAX_PARTS, "repaired")
+            decomposition = await self.roles["decomposer"](DecomposeTask(question, limit, form, parsing), session)
             parts, side.plan = decomposition.parts, decomposition.written or "\n".join(decomposition.parts)
             session.flag("decomposer", *decomposition.flags, *(() if parts else ("empty_decomposition",)))
-        if not parts and (self.on_empty_decomposition == "use_question" or "decomposition" in self.ablate):
+        if not parts and (not self.released or "decomposition" in self.ablate):
             parts = (question.text,)
         side.items = [HistoryItem(i, text, text) for i, text in enumerate(parts, start=1)]
         if side.name == "semantic":
@@ -323,59 +301,59 @@ class GraphSearch(Method):
     async def ground(self, question: Question, side: SideState, position: int, session: Session) -> str:
         """Return a sub-query with its references filled in (QG)."""
         query, earlier = side.items[position].query, tuple(side.items[:position])
-        task = GroundTask(question, side.name, query, side.plan, earlier, self.context.labels)
+        task = GroundTask(question, side.name, query, side.plan, earlier, self.labels)
         grounded = await self.roles["grounder"](task, session)
         session.flag("grounder", *grounded.flags)
-        if side.name == "relational" and grounded.query != query:
+        if side.name == "relational" and grounded.text != query:
             try:
-                parse_triples(grounded.query)
+                parse_triples(grounded.text)
             except MalformedError:
                 session.flag("grounder", "grounding_kept")
                 return query
-        return str(grounded.query)
+        return str(grounded.text)
 
     def retrieval_string(self, item: HistoryItem, side: Side) -> str:
         """Return what goes to the retriever for a sub-query; empty where only placeholders are left."""
-        is_released = self.triple_text == "letters_only"
-        if item.kind == "expanded" or (side == "semantic" and is_released):
+        as_released = self.triple_text == "letters_only"
+        if item.kind == "expanded" or (side == "semantic" and as_released):
             return item.query
-        if side == "semantic":
-            return without_placeholders(item.query)
-        if is_released:
+        if side == "relational" and as_released:
             return letters_only(item.query)
-        try:
-            return verbalise(parse_triples(item.query)) if item.query.lstrip().startswith("[") else item.query
-        except MalformedError:
-            return without_placeholders(item.query)
+        if side == "relational" and item.query.lstrip().startswith("["):
+            try:
+                return verbalise(parse_triples(item.query))
+            except MalformedError:
+                pass
+        elif side == "relational":
+            return item.query
+        return without_placeholders(item.query)
 
-    async def refine(self, question: Question, side: Side, query: str, view: View, session: Session) -> Refined:
+    async def refine(self, question: Question, side: Side, query: str, view: View, session: Session) -> Written:
         """Return what helps in a view (CR)."""
         if "refinement" in self.ablate:
-            return Refined(view.text)
+            return Written(view.text)
         if view == View():
             session.flag("refiner", "empty_view")
-            if self.views.if_empty == "skip":
-                return Refined(NOTHING)
-        refined: Refined = await self.roles["refiner"](RefineTask(question, side, query, view), session)
+            if not self.released:
+                return Written(NOTHING)
+        refined: Written = await self.roles["refiner"](RefineTask(question, side, query, view), session)
         session.flag("refiner", *refined.flags)
         return refined
 
     async def interim_answer(self, question: Question, side: SideState, position: int, session: Session) -> str:
         """Return the answer of a sub-query (ANS); expansions have none."""
-        item, c = side.items[position], self.context
+        item = side.items[position]
         if item.kind == "expanded" or "answering" in self.ablate:
             return ""
-        context = item.context if c.answer == "raw" else item.refined
+        context = (item.context if self.context.answer == "raw" else item.refined) or ""
         history = tuple(self._fitted(side, position, session))
-        task = SubAnswerTask(question, side.name, item.query, history, context or "", side.views[position],
-                             c.short_answers, c.labels)  # fmt: skip
+        task = SubAnswerTask(question, side.name, item.query, history, context, side.views[position], self.labels)
         answer = await self.roles["sub_answerer"](task, session)
         session.flag("sub_answerer", *answer.flags)
         return str(answer.text)
 
     async def reflect(self, question: Question, side: SideState, session: Session) -> list[str]:
         """Draft, check and expand (LD, EV, QE); returns new queries, none where the side has done."""
-        c = self.reflection
         side.rounds += 1
         passages, context = self.index.lookup(side.pool.top(SHOWN)), self.history(side, session)
         if "drafting" not in self.ablate:
@@ -383,25 +361,23 @@ class GraphSearch(Method):
         session.record("draft", side=side.name, text=side.draft)
         if "reflection" in self.ablate:
             return []
-        check = await self.roles["evidence_check"](
-            CheckTask(question, context, side.draft, passages, c.verdict_parse), session
-        )
-        verdict = c.unknown_verdict if check.verdict == "unknown" else check.verdict
+        task = CheckTask(question, context, side.draft, passages, self.released)
+        check = await self.roles["evidence_check"](task, session)
+        verdict = "reject" if check.verdict == "unknown" else check.verdict
         unknown = ("unknown_verdict",) if check.verdict == "unknown" else ()
         session.flag("evidence_check", *check.flags, *unknown, verdict)
         session.record("check", side=side.name, verdict=check.verdict, analysis=check.analysis)
-        if c.expand_on not in ("always", verdict):
+        if self.reflection.expand_on not in ("always", verdict):
             return []
         earlier = tuple(dict.fromkeys(q for item in side.items for q in (item.query, item.raw_query)))
         asked = earlier + tuple(item.sent for item in side.items)
-        task = ExpandTask(question, context, side.draft, check.analysis, passages, asked, c.expansion_fallback,
-                          self.parsing)  # fmt: skip
-        expansion = await self.roles["expander"](task, session)
+        expand = ExpandTask(question, context, side.draft, check.analysis, passages, asked, self.released)
+        expansion = await self.roles["expander"](expand, session)
         queries = list(expansion.queries)
-        if self.parsing != "released":  # which asks again what was asked before
+        if not self.released:  # which asks again what was asked before
             known = {normalised(query) for query in earlier}
             queries = list({normalised(query): query for query in queries if normalised(query) not in known}.values())
-        queries = queries[: c.max_expansions or None]
+            queries = queries[:MAX_EXPANSIONS]
         nothing = ("reject_without_expansion",) if not queries and verdict == "reject" else ()
         session.flag("expander", *expansion.flags, *nothing)
         session.record("expansion", side=side.name, written=list(expansion.queries), queries=queries)
@@ -413,36 +389,23 @@ class GraphSearch(Method):
         session.flag("drafter", *draft.flags)
         return draft
 
-    def history(self, side: SideState, session: Session, final: bool = False, limit: int | None = None) -> str:
+    def history(self, side: SideState, session: Session, final: bool = False) -> str:
         """Return a side's history as text; for draft, check and expansion with raw contexts if the settings say so."""
         raw = self.context.reflect == "raw" and not final
         known = sum(item.refined is not None for item in side.items)
-        return render_history(self._fitted(side, known, session, raw, limit), raw, self.context.labels)
+        return render_history(self._fitted(side, known, session, raw), raw, self.labels)
 
-    def _fitted(
-        self, side: SideState, end: int, session: Session, raw: bool = False, limit: int | None = None
-    ) -> list[HistoryItem]:
-        limit = self.context.history_tokens if limit is None else limit
-        items, dropped = fit_history(side.items[:end], limit, estimate_tokens, raw, self.context.labels)
+    def _fitted(self, side: SideState, end: int, session: Session, raw: bool = False) -> list[HistoryItem]:
+        items, dropped = fit_history(side.items[:end], HISTORY_TOKENS, estimate_tokens, raw, self.labels)
         session.counts["history_cut"] += int(dropped > 0)
         return items
 
     def final_context(self, sides: Sequence[SideState], background: dict[str, str], session: Session) -> str:
-        """Return background, both histories, and each side's draft where the settings say so.
-
-        Beyond `context.final_tokens` the histories lose their oldest contexts, the longer one first.
-        """
+        """Return background, both histories, and each side's draft where the settings say so."""
         lines = [background[side.name] for side in sides if side.name in background]
-        head = "\n".join(["Background information:", *lines]) if lines else ""
-        has_drafts = self.context.drafts_in_final
-        drafts = [f"Logic draft:\n{side.draft}" if has_drafts and side.draft else "" for side in sides]
-        histories = [self.history(side, session, final=True) for side in sides]
-        spare = self.context.final_tokens - sum(map(estimate_tokens, (head, *drafts)))
-        sizes = [estimate_tokens(text) for text in histories]
-        if sum(sizes) > spare:
-            session.counts["final_cut"] += 1
-            short = min(min(sizes), spare // len(sizes))  # a short history is left whole
-            limits = [short if size == min(sizes) else max(0, spare - short * (len(sizes) - 1)) for size in sizes]
-            histories = [self.history(s, session, True, limit) for s, limit in zip(sides, limits, strict=True)]
-        parts = [head, *(text for pair in zip(histories, drafts, strict=True) for text in pair)]
+        parts = ["\n".join(["Background information:", *lines])] if lines else []
+        for side in sides:
+            parts.append(self.history(side, session, final=True))
+            if self.context.drafts_in_final and side.draft:
+                parts.append(f"Logic draft:\n{side.draft}")
         return "\n\n".join(text for text in parts if text)

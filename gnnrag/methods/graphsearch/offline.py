@@ -8,27 +8,25 @@ from dataclasses import replace
 from typing import Any
 
 from gnnrag.graphs.linking import stems
-from gnnrag.methods.graphsearch.prompted import parse_triples
-from gnnrag.methods.graphsearch.tasks import (
+from gnnrag.methods.graphsearch.roles import (
     Check,
     CheckTask,
     Draft,
     DraftTask,
     ExpandTask,
     Expansion,
-    Grounded,
     GroundTask,
-    Refined,
     RefineTask,
-    SubAnswer,
     SubAnswerTask,
+    Written,
+    parse_triples,
 )
 from gnnrag.parts import part, ready
 from gnnrag.roles.base import ReaderTask, Role, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import OracleHop, gold_hops
 from gnnrag.roles.offline_reader.reader import OfflineReader
-from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.parsing import MalformedError
 from gnnrag.roles.reader import OracleReader
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session, normalised
@@ -38,19 +36,19 @@ from gnnrag.types import Passage, Question
 
 
 @part("role", "grounder.offline")
-class OfflineGrounder(Role[GroundTask, Grounded]):
+class OfflineGrounder(Role[GroundTask, Written]):
     """Fills references with the answers of the sub-queries that they name; one without an answer stays."""
 
-    async def __call__(self, task: GroundTask, session: Session) -> Grounded:
+    async def __call__(self, task: GroundTask, session: Session) -> Written:
         is_graph = task.side == "relational"
         answers = answers_by_variable(task.history) if is_graph else answers_by_reference(task.history)
         if is_graph:  # inside the quotes of a triple
             answers = {k: answer.replace("\\", "\\\\").replace('"', '\\"') for k, answer in answers.items()}
-        return Grounded(fill(task.query, answers, of_variables=is_graph))
+        return Written(fill(task.query, answers, of_variables=is_graph))
 
 
 @part("role", "sub_answerer.offline")
-class OfflineSubAnswerer(Role[SubAnswerTask, SubAnswer]):
+class OfflineSubAnswerer(Role[SubAnswerTask, Written]):
     """Answers with what leads on: a name in the passage about the thing asked of, for which the index has a passage.
 
     Where there is none that the question and the earlier answers lack, the offline reader answers.
@@ -64,10 +62,10 @@ class OfflineSubAnswerer(Role[SubAnswerTask, SubAnswer]):
     def setup(self) -> None:
         self.finder, self.reader = BridgeFinder(self.index), ready(OfflineReader())
 
-    async def __call__(self, task: SubAnswerTask, session: Session) -> SubAnswer:
+    async def __call__(self, task: SubAnswerTask, session: Session) -> Written:
         query, ids = without_placeholders(task.query), task.view.ids
         if not ids:
-            return SubAnswer()
+            return Written()
         known = set(ids)
         named = [a.passage for a in self.finder.read(query).anchors if self.index.ids[a.passage] in known]
         sources = named or [self.index.position[id_] for id_ in ids[: self.frontier]]
@@ -75,13 +73,13 @@ class OfflineSubAnswerer(Role[SubAnswerTask, SubAnswer]):
         given = {normalised(item.answer) for item in task.history if item.answer}
         for bridge in self.finder.bridges(question, sources, named):
             if normalised(bridge.name) not in given:
-                return SubAnswer(bridge.name)
+                return Written(bridge.name)
         asked = replace(task.question, text=query)
-        return SubAnswer(self.reader.read(ReaderTask(asked, self.index.lookup(ids[: self.read]))).text)
+        return Written(self.reader.read(ReaderTask(asked, self.index.lookup(ids[: self.read]))).text)
 
 
 @part("role", "refiner.offline")
-class OfflineRefiner(Role[RefineTask, Refined]):
+class OfflineRefiner(Role[RefineTask, Written]):
     """Takes what is nearest to the query by shared stems, best first, ties in the order of retrieval.
 
     It rests on the passages about the things that the query names, where they were retrieved.
@@ -95,7 +93,7 @@ class OfflineRefiner(Role[RefineTask, Refined]):
     def setup(self) -> None:
         self.finder = BridgeFinder(self.index)
 
-    async def __call__(self, task: RefineTask, session: Session) -> Refined:
+    async def __call__(self, task: RefineTask, session: Session) -> Written:
         query = without_placeholders(task.query)
         named = [self.index.ids[a.passage] for a in self.finder.read(query).anchors]
         known = set(task.view.ids)
@@ -105,7 +103,7 @@ class OfflineRefiner(Role[RefineTask, Refined]):
             lines += _sentences(self.index, passage.id)
         wanted = set(stems(words(query)))
         lines = sorted(dict.fromkeys(lines), key=lambda line: -len(wanted & set(stems(words(line)))))
-        return Refined("\n".join(lines[: self.kept]), support)
+        return Written("\n".join(lines[: self.kept]), support)
 
 
 def _sentences(index: Any, id_: str) -> list[str]:
@@ -118,21 +116,33 @@ class OfflineDrafter(Role[DraftTask, Draft]):
     """The answer of the offline reader, with how it was found as the draft."""
 
     def setup(self) -> None:
-        self.reader = ready(OfflineReader())
+        self.reader: Any = ready(OfflineReader())
 
     async def __call__(self, task: DraftTask, session: Session) -> Draft:
         answer = self.reader.read(ReaderTask(task.question, task.passages))
         return Draft(f"{answer.thought}\nAnswer: {answer.text}", answer.text, answer.flags)
 
 
-@part("role", "evidence_check.offline")
-class OfflineEvidenceCheck(Role[CheckTask, Check]):
-    """Accepts when the passages about what the question names, and its bridges, are among those shown."""
+@part("role", "drafter.oracle")
+class OracleDrafter(OfflineDrafter):
+    """The answer of the oracle reader to the passages shown."""
+
+    def setup(self) -> None:
+        self.reader = ready(OracleReader())
+
+
+class _Thinking(Role[Any, Any]):
+    """Knows what passages lack: those about the things that the question names, and its bridges."""
 
     reads = ("hierarchy", "embeddings")
 
     def setup(self) -> None:
         self.thoughts = ready(OfflineThoughts(), index=self.index)
+
+
+@part("role", "evidence_check.offline")
+class OfflineEvidenceCheck(_Thinking):
+    """Accepts when the passages shown lack nothing."""
 
     async def __call__(self, task: CheckTask, session: Session) -> Check:
         missing = self.thoughts.think(ThoughtsTask(task.question, task.passages)).fast
@@ -140,13 +150,8 @@ class OfflineEvidenceCheck(Role[CheckTask, Check]):
 
 
 @part("role", "expander.offline")
-class OfflineExpander(Role[ExpandTask, Expansion]):
-    """Asks for what the passages lack, see `OfflineThoughts`."""
-
-    reads = ("hierarchy", "embeddings")
-
-    def setup(self) -> None:
-        self.thoughts = ready(OfflineThoughts(), index=self.index)
+class OfflineExpander(_Thinking):
+    """Asks for what the passages lack."""
 
     async def __call__(self, task: ExpandTask, session: Session) -> Expansion:
         # Sub-queries name what they ask about, so what they asked for is not taken for asked unless it was found.
@@ -162,12 +167,12 @@ def _missing(index: Any, question: Question, passages: Iterable[Passage]) -> lis
 
 
 @part("role", "refiner.oracle")
-class OracleRefiner(Role[RefineTask, Refined]):
+class OracleRefiner(Role[RefineTask, Written]):
     """The sentences of gold passages that hold what is found there, else their first one."""
 
     reads = ("hierarchy",)
 
-    async def __call__(self, task: RefineTask, session: Session) -> Refined:
+    async def __call__(self, task: RefineTask, session: Session) -> Written:
         known = set(task.view.ids)
         lines, support = [], []
         for hop in gold_hops(task.question, self.index):
@@ -177,20 +182,20 @@ class OracleRefiner(Role[RefineTask, Refined]):
             sentences, answer = _sentences(self.index, hop.gold), f" {' '.join(words(hop.answer))} "
             telling = [s for s in sentences if answer.strip() and answer in f" {' '.join(words(s))} "]
             lines += (telling or sentences)[:1]
-        return Refined("\n".join(lines), tuple(support))
+        return Written("\n".join(lines), tuple(support))
 
 
 @part("role", "sub_answerer.oracle")
-class OracleSubAnswerer(Role[SubAnswerTask, SubAnswer]):
+class OracleSubAnswerer(Role[SubAnswerTask, Written]):
     """The gold answer of the hop that is asked for; where one hop's query is part of another's, of the longer one."""
 
-    async def __call__(self, task: SubAnswerTask, session: Session) -> SubAnswer:
+    async def __call__(self, task: SubAnswerTask, session: Session) -> Written:
         query = task.query
         if task.side == "relational":  # the words of a list of triples, in which quotation marks are escaped
             with suppress(MalformedError):
                 query = " ".join(text for triple in parse_triples(query) for text in triple)
         hops = [hop for hop in gold_hops(task.question, self.index) if normalised(hop.query) in normalised(query)]
-        return SubAnswer(max(hops, key=lambda hop: len(normalised(hop.query))).answer if hops else "")
+        return Written(max(hops, key=lambda hop: len(normalised(hop.query))).answer if hops else "")
 
 
 @part("role", "evidence_check.oracle")
@@ -214,15 +219,3 @@ class OracleExpander(Role[ExpandTask, Expansion]):
             again = f"{hop.query} {hop.answer} {title}".strip()
             queries.append(again if normalised(hop.query) in earlier else hop.query)
         return Expansion(tuple(queries))
-
-
-@part("role", "drafter.oracle")
-class OracleDrafter(Role[DraftTask, Draft]):
-    """The answer of the oracle reader to the passages shown."""
-
-    def setup(self) -> None:
-        self.reader = ready(OracleReader())
-
-    async def __call__(self, task: DraftTask, session: Session) -> Draft:
-        answer = self.reader.read(ReaderTask(task.question, task.passages))
-        return Draft(f"{answer.thought}\nAnswer: {answer.text}", answer.text)

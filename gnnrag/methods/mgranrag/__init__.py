@@ -30,6 +30,7 @@ from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
 
 TOP_K, READER_TOP_K, DAMPING = 200, 5, 0.5
+SIMILAR = 400  # passages whose similarity to the augmented query counts
 
 
 @part("method", "mgranrag")
@@ -52,12 +53,12 @@ class MGranRAG(Method):
     keep_rule: bool = True  # drop weak evidence
     sentence_scope: Literal["memory", "new"] = "memory"  # weigh all evidence, or only the round's
     merge_keywords: Literal["union", "replace"] = "union"  # phrases of a sentence found again
-    subquery_order: Literal["generated", "alphabetical"] = "generated"
-    query_form: Literal["plain", "released"] = "plain"  # of the augmented query; released has that code's labels
+    # sub-questions in alphabetical order, that code's labels in the augmented query, and phrases in another case told
+    # apart by all but their vectors
+    released: bool = False
     # named phrases are aligned with graph nodes by vector and text, or by text alone
     phrase_match: Literal["embedding", "exact"] = "embedding"
     phrase_same: float = 0.9  # least cosine of two spellings of one phrase; depends on the embedder
-    phrase_folding: bool = True  # a phrase spelt in another case is the same; as released only its vector tells
     ablate: list[Literal["decomposition", "augmentation", "ppr"]] = field(default_factory=list)  # Table 4
     weights: SeedWeights = field(default_factory=SeedWeights)
 
@@ -68,7 +69,7 @@ class MGranRAG(Method):
         """Prepare the graph, and who aligns phrases with its nodes."""
         self.graph = self.index.hierarchy
         vectors = self.index.phrase_vectors if self.phrase_match == "embedding" else None
-        self.aligner = PhraseAligner(self.graph, vectors, self.index.embedder, self.phrase_same, self.phrase_folding)
+        self.aligner = PhraseAligner(self.graph, vectors, self.index.embedder, self.phrase_same, not self.released)
         self.walk = PageRankOperator(self.graph.adjacency, DAMPING)
         self.worker = Worker()
 
@@ -79,8 +80,7 @@ class MGranRAG(Method):
         if "decomposition" not in self.ablate:
             decomposition = await self.roles["decomposer"](DecomposeTask(question), session)
             session.flag("decomposer", *decomposition.flags)
-            parts = decomposition.parts
-            parts = tuple(sorted(parts)) if self.subquery_order == "alphabetical" else parts
+            parts = tuple(sorted(decomposition.parts)) if self.released else decomposition.parts
         overlay, phrases = Overlay(self.graph.num_nodes), self.index.question_phrases(question.text)
         state.memory.update(parts=parts, phrases=phrases, evidence=EvidenceMemory(), overlay=overlay)
         session.record("decomposition", parts=list(parts))
@@ -99,8 +99,8 @@ class MGranRAG(Method):
             return []  # the same passages gave the same evidence: the round would repeat itself
         text = state.question.text
         if "augmentation" not in self.ablate:
-            text = evidence.augment(text, len(state.memory["parts"]), self.query_form)
-        return [Query(text, top_k=self.weights.sim_top_k, kind="augmented")]
+            text = evidence.augment(text, len(state.memory["parts"]), self.released)
+        return [Query(text, top_k=SIMILAR, kind="augmented")]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Rank all passages by PageRank from the evidence; without evidence the ranking stays as it is."""
@@ -110,7 +110,14 @@ class MGranRAG(Method):
             return
         scores = ranking.scores if ranking.branch == "cosine" else ranking.normalised()
         similarity = {self.index.position[i]: float(s) for i, s in zip(ranking.ids, scores, strict=True)}
-        rank, overlay = await self.worker(lambda: self._rank(state, similarity)), memory["overlay"]
+
+        def ranked() -> np.ndarray:  # a score for each node (eq. 5); none where nothing is weighed
+            weights, walk = self.seed_weights(state, similarity)
+            if "ppr" in self.ablate:
+                return weights
+            return walk.solve(weights, 1e-8) if weights.sum() > 0 else np.zeros(0)
+
+        rank, overlay = await self.worker(ranked), memory["overlay"]
         state.session.record("expansion", nodes=len(overlay.phrases), edges=len(overlay.edges))
         if "ppr" not in self.ablate:
             memory["previous"] = rank[: self.graph.num_nodes] if len(rank) else None
@@ -154,13 +161,6 @@ class MGranRAG(Method):
         evidence.merge(units, self.merge_keywords)
         evidence.read.update(chosen)
 
-    def _rank(self, state: State, similarity: dict[int, float]) -> np.ndarray:
-        """Return a score for each node, or for each passage; none where nothing is weighed."""
-        weights, walk = self.seed_weights(state, similarity)
-        if "ppr" in self.ablate:
-            return weights[: self.graph.num_passages]
-        return walk.solve(weights, 1e-8) if weights.sum() > 0 else np.zeros(0)
-
     def seed_weights(self, state: State, similarity: dict[int, float]) -> tuple[np.ndarray, PageRankOperator]:
         """Return the reset, shape (num_nodes,), and the walk on the graph with this question's additions.
 
@@ -173,7 +173,7 @@ class MGranRAG(Method):
         named = self.aligner.named(units, overlay, self.expand_graph)
         unnamed = [self.aligner.entities_of(u.sentence, nodes) for u, nodes in zip(units, named, strict=True)]
         read = {graph.first_sentence + s for p in evidence.read for s in graph.sentences_of(p).tolist()}
-        is_released = self.weights.query_phrases == "additive"
+        is_released = self.weights.form == "released"
         asked = self.aligner.asked(memory["phrases"], units if is_released else None)
         best = max((unit.psi for unit in evidence.units.values()), default=0.0)
         unused = sorted(read - evidence.units.keys())

@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from gnnrag.graphs.linking import stems
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
 from gnnrag.roles.base import Role
-from gnnrag.roles.bridges import Bridge, BridgeFinder, OpenQuestion
+from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import gold_hops
-from gnnrag.roles.parsing import ReplyModel, read_as
+from gnnrag.roles.parsing import ReplyModel, Rows, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier, words
 from gnnrag.types import Passage, Question
+
+Labels = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class FoundEvidence:
     sentence: int  # position in `EvidenceTask.sentences`
     text: str  # with its pronouns resolved
     phrases: tuple[str, ...] = ()  # its key phrases
-    labels: tuple[tuple[int, str], ...] = ()  # (question number, label), see `EvidenceUnit`
+    labels: Labels = ()  # (question number, label), see `EvidenceUnit`
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,7 @@ class Record(ReplyModel):
 
 
 class Reply(ReplyModel):
-    """A reply; a record that is none is left out alone."""
-
-    evidence: list[Any]
+    evidence: Annotated[list[Record], Rows]
 
 
 @part("role", "evidence_extractor.prompted")
@@ -119,15 +119,11 @@ def render_sentences(sentences: Sequence[ShownSentence], chosen: Iterable[int]) 
 def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[FoundEvidence, ...]:
     """Return the evidence of a reply: a JSON object with a list `evidence`, else MalformedError.
 
-    Left out are records of another form, numbers of sentences that were not `shown` or of unknown questions, and all
-    records of a sentence but the first.
+    Left out are numbers of sentences that were not `shown` or of unknown questions, and all records of a sentence but
+    the first.
     """
     found: dict[int, FoundEvidence] = {}
-    for value in read_as(Reply, text).evidence:
-        try:
-            record = Record.model_validate(value)
-        except ValidationError:
-            continue
+    for record in read_as(Reply, text).evidence:
         numbers = {number - FIRST_QUESTION: label for number, label in record.labels.items()}
         labels = tuple(sorted((n, label) for n, label in numbers.items() if 0 <= n <= num_parts))
         if labels and 0 <= record.id < len(shown):
@@ -182,27 +178,25 @@ class OfflineEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
                 if _names(task.sentences[i].text, bridge.name):
                     number = anchors.index(bridge.source) + 1 if bridge.source in anchors else 0
                     labels = ((0, "P"), (number, "T")) if 0 < number <= len(task.parts) else ((0, "T"),)
-                    found[i] = self._unit(task, i, labels, bridge)
+                    found[i] = _evidence(self.index, task, i, labels, bridge.name)
                     break
         for passage in dict.fromkeys([*anchors, *(b.passage for b in bridges)]):
-            best = _best(question, task, shown.get(passage, []))
+            best = max(
+                shown.get(passage, ()),
+                key=lambda i: (len(question.wanted & set(stems(words(task.sentences[i].text)))), -i),
+                default=None,
+            )
             if best is not None and best not in found:
-                found[best] = self._unit(task, best, ((0, "T"),))
+                found[best] = _evidence(self.index, task, best, ((0, "T"),))
         return EvidenceFound(tuple(found[i] for i in sorted(found)))
 
-    def _unit(
-        self, task: EvidenceTask, i: int, labels: tuple[tuple[int, str], ...], bridge: Bridge | None = None
-    ) -> FoundEvidence:
-        sentence = task.sentences[i]
-        title = drop_qualifier(self.index.passages[self.index.position[sentence.passage]].title)
-        names = [title, bridge.name] if bridge else [title]
-        return FoundEvidence(i, " ".join(sentence.text.split()), tuple(n for n in names if n), labels)
 
-
-def _best(question: OpenQuestion, task: EvidenceTask, sentences: list[int]) -> int | None:
-    """Return the sentence that shares most stems with the open part; the first one where none shares any."""
-    scored = [(-len(question.wanted & set(stems(words(task.sentences[i].text)))), i) for i in sentences]
-    return min(scored)[1] if scored else None
+def _evidence(index: Any, task: EvidenceTask, i: int, labels: Labels, name: str = "") -> FoundEvidence:
+    """Return a sentence as evidence; its key phrases are the title of its passage, and a name."""
+    sentence = task.sentences[i]
+    title = drop_qualifier(index.passages[index.position[sentence.passage]].title)
+    phrases = tuple(phrase for phrase in (title, name) if phrase)
+    return FoundEvidence(i, " ".join(sentence.text.split()), phrases, labels)
 
 
 def _names(sentence: str, name: str) -> bool:
@@ -224,8 +218,6 @@ class OracleEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
             telling = [i for i in shown if words(hop.answer) and _names(task.sentences[i].text, hop.answer)]
             label = (0, "T" if number == len(hops) else "P")
             labels = (label, (number, "T")) if number <= len(task.parts) else ((0, "T"),)
-            title = drop_qualifier(self.index.passages[self.index.position[hop.gold]].title)
-            phrases = tuple(name for name in (title, hop.answer) if name)
             for i in (telling or shown)[:2]:
-                found[i] = FoundEvidence(i, " ".join(task.sentences[i].text.split()), phrases, labels)
+                found[i] = _evidence(self.index, task, i, labels, hop.answer)
         return EvidenceFound(tuple(found[i] for i in sorted(found)))

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from annotated_types import Ge
 from scipy import sparse
 
 from gnnrag.graphs.hierarchy import HierarchyGraph
@@ -68,24 +67,22 @@ class EvidenceMemory:
                 unit = replace(unit, phrases=phrases, labels=labels, psi=max(old.psi, unit.psi))
             self.units[unit.sentence] = unit
 
-    def ranked(self, full_only: bool = False) -> list[EvidenceUnit]:
+    def ranked(self) -> list[EvidenceUnit]:
         """Return the units by falling confidence, ties by arrival."""
-        units = [u for u in self.units.values() if u.is_full or not full_only]
-        return sorted(units, key=lambda unit: -unit.psi)
+        return sorted(self.units.values(), key=lambda unit: -unit.psi)
 
     def chosen(self, num_subquestions: int) -> list[EvidenceUnit]:
         """Return what the augmented query states: the best K full units, then the others found this round."""
-        ranked = self.ranked(full_only=True)
+        ranked = [unit for unit in self.ranked() if unit.is_full]
         return ranked[:num_subquestions] + [u for u in ranked[num_subquestions:] if u.sentence in self.new]
 
-    def augment(self, question: str, num_subquestions: int, form: str = "plain") -> str:
+    def augment(self, question: str, num_subquestions: int, released: bool = False) -> str:
         """Return the augmented query: the chosen evidence, a line each, then the question.
 
-        `released` has the labels of the released code, which begins with an empty line where there is evidence and none
-        of it is full.
+        As `released` it has other labels, and an empty line first where there is evidence and none of it is full.
         """
         chosen = self.chosen(num_subquestions)
-        if form != "released":
+        if not released:
             lines = [f"- {n}. ({'; '.join(u.phrases)}) {u.text}" for n, u in enumerate(chosen, start=1)]
             return "\n".join([*lines, question])
         if not self.units:
@@ -114,13 +111,11 @@ class Overlay:
     edges: dict[tuple[int, int], None] = field(default_factory=dict)  # new (sentence node, phrase node) pairs, in order
 
     def node(self, phrase: str) -> int:
-        """Return the node of a new phrase, made where it is new."""
         if phrase not in self.phrases:
             self.phrases.append(phrase)
         return self.num_nodes + self.phrases.index(phrase)
 
     def join(self, sentence: int, phrase: int, neighbours: np.ndarray) -> None:
-        """Add an edge unless the shared graph has it among the sentence's `neighbours`."""
         if phrase not in neighbours:
             self.edges[sentence, phrase] = None
 
@@ -145,21 +140,19 @@ class Overlay:
 
 @dataclass
 class SeedWeights:
-    """Constants of the seeds."""
+    """Constants of the seeds.
+
+    `form` says how they are made up. `printed` is equations 2 to 4: cosine and 1 / degree, momentum on passages, no
+    other phrases than the named ones. `released` is that code: 1 + 1 / (degree + 1) in both places, momentum on all
+    nodes (halved on sentences that were read and are no evidence), phrases of the question, and phrases of evidence
+    that it does not name, even in place of a named one. `repaired` is that without displacing any named phrase.
+    """
 
     passage: float = 4.0  # w of passages, sentences and phrases
     sentence: float = 1.5
     phrase: float = 8.0
-    passage_sim: Literal["cos", "cos_idf"] = "cos_idf"  # cos_idf: times 1 + 1 / (degree + 1), as released
-    degree_penalty: Literal["inverse", "idf"] = "idf"  # 1 / degree (eq. 4), or 1 + 1 / (degree + 1)
-    sim_top_k: Annotated[int, Ge(1)] = 400  # passages whose similarity counts
-    momentum_scope: Literal["all", "passages"] = "all"  # nodes that keep a share of the last PageRank
-    alpha_decay: float = 0.01  # that share
-    halve_unread: bool = True  # halve it on sentences that were read and are no evidence
-    # phrases of evidence that were not named count a little; overwrite, as released: also in place of a named one
-    unselected_entity: Literal["off", "fallback", "overwrite"] = "fallback"
-    # phrases of the question count, if no evidence names them, or in any case (additive, as released)
-    query_phrases: Literal["off", "if_not_selected", "additive"] = "if_not_selected"
+    alpha_decay: float = 0.01  # share of the last PageRank that is kept
+    form: Literal["repaired", "released", "printed"] = "repaired"
 
 
 @dataclass(frozen=True)
@@ -181,24 +174,24 @@ def personalisation(seeds: Seeds, degrees: np.ndarray, num_passages: int, c: See
 
     `degrees` (num_nodes,) are those of the graph with its overlay; nodes below `num_passages` are passages.
     """
-    out = np.zeros(len(degrees))
+    out, printed = np.zeros(len(degrees)), c.form == "printed"
     if seeds.previous is not None:
-        n = num_passages if c.momentum_scope == "passages" else len(seeds.previous)
+        n = num_passages if printed else len(seeds.previous)
         out[:n] = c.alpha_decay * seeds.previous[:n]
-        if c.halve_unread:
+        if not printed:
             out[list(seeds.unused)] *= 0.5
     idf = 1.0 + 1.0 / (degrees + 1.0)
     for node, cosine in seeds.similarity.items():
-        out[node] += c.passage * cosine * (idf[node] if c.passage_sim == "cos_idf" else 1.0)
+        out[node] += c.passage * cosine * (1.0 if printed else idf[node])
     for unit in seeds.units:
         out[unit.sentence] += c.sentence * unit.psi
-    scale = 1.0 / np.maximum(degrees, 1) if c.degree_penalty == "inverse" else idf
-    for node, weight in _phrase_features(seeds, c).items():
+    scale = 1.0 / np.maximum(degrees, 1) if printed else idf
+    for node, weight in _phrase_features(seeds, c.form).items():
         out[node] += c.phrase * weight * scale[node]
     return np.where(np.isfinite(out) & (out > 0), out, 0.0)
 
 
-def _phrase_features(seeds: Seeds, c: SeedWeights) -> dict[int, float]:
+def _phrase_features(seeds: Seeds, form: str) -> dict[int, float]:
     """Return f(w) psi(w) of each phrase node."""
     named: dict[int, float] = {}
     unnamed: dict[int, float] = {}
@@ -207,14 +200,15 @@ def _phrase_features(seeds: Seeds, c: SeedWeights) -> dict[int, float]:
             for node in where:
                 confidences[node] = max(confidences.get(node, 0.0), unit.psi)
     features = {node: NAMED * psi for node, psi in named.items()}
-    if c.unselected_entity != "off":
-        for node, psi in unnamed.items():
-            if c.unselected_entity == "overwrite":  # as released: even a named phrase is then almost erased
-                features[node] = UNNAMED * (psi + named.get(node, 0.0))
-            elif node not in named:
-                features[node] = UNNAMED * psi
-    for node in dict.fromkeys(seeds.asked) if c.query_phrases != "off" else ():
-        if c.query_phrases == "additive" or node not in named:
+    if form == "printed":
+        return features
+    for node, psi in unnamed.items():
+        if form == "released":  # even a named phrase is then almost erased
+            features[node] = UNNAMED * (psi + named.get(node, 0.0))
+        elif node not in named:
+            features[node] = UNNAMED * psi
+    for node in dict.fromkeys(seeds.asked):
+        if form == "released" or node not in named:
             features[node] = features.get(node, 0.0) + ASKED * seeds.best
     return features
 

@@ -44,9 +44,9 @@ class IndexTasks:
 
     def identity(self, name: str) -> Any:
         """Return JSON data that changes whenever a writer's results would."""
-        impl, role = self._chosen(name)
         writer = self._writer(name)
-        identity: list[Any] = [impl, role.options, writer.version]
+        options = getattr(self.config.writers, name).options
+        identity: list[Any] = [writer.name.partition(".")[2], options, writer.version]
         if writer.uses_embedder:
             identity.append(self._embedder().identity)
         if prompters := writer.prompters:
@@ -72,25 +72,25 @@ class IndexTasks:
         return asyncio.run(self._run(name, writer, tasks, concurrency)) if tasks else []
 
     async def _run(self, name: str, writer: Any, tasks: Sequence[Any], concurrency: int) -> list[Any]:
-        gate = asyncio.Semaphore(concurrency)
+        gate, sessions = asyncio.Semaphore(concurrency), [Session(f"index-{n}") for n in range(len(tasks))]
 
-        async def work(number: int, task: Any) -> tuple[Any, Session]:
-            session = Session(f"index-{number}")
+        async def work(task: Any, session: Session) -> Any:
             async with gate:
                 self._check_budget()
                 result = await writer(task, session)
             session.flag(name, *result.flags)
             self._spent.update(session.by_role[name])
-            return result, session
+            return result
 
         try:
-            done = await asyncio.gather(*(work(i, task) for i, task in enumerate(tasks)))
+            results = await asyncio.gather(*map(work, tasks, sessions))
         finally:
             for prompter in writer.prompters:
                 await prompter.backend.close()
-        counts = sum((session.by_role[name] for _, session in done), Counter[str]())
-        self.usage.setdefault(name, Counter()).update(counts)
-        for task, (_, session) in zip(tasks, done, strict=True):
+        usage = self.usage.setdefault(name, Counter())
+        for session in sessions:
+            usage.update(session.by_role[name])
+        for task, session in zip(tasks, sessions, strict=True):
             if problem := session.failed_calls():
                 raise LLMError(f"index: {problem}")
             if session.by_role[name]["rejected"]:
@@ -98,7 +98,7 @@ class IndexTasks:
                 where = f"passage {passage.title or passage.id!r}: " if passage else ""
                 problem = next((e["problem"] for e in session.events if e["event"] == "llm" and e["reply"] is None), "")
                 logger.warning("index: %s failed for %s%s", name, where, problem)
-        return [result for result, _ in done]
+        return results
 
     def _check_budget(self) -> None:
         """Refuse further tasks where what is done has used up a limit."""
@@ -113,25 +113,19 @@ class IndexTasks:
 
     def record(self, name: str) -> dict[str, float]:
         """Return what a writer has spent, for a stage's info; nothing where it called no model."""
-        found = sorted(self.usage.get(name, Counter()).items())
-        return {f"{name} {key}": round(count, 8) for key, count in found if count}
-
-    def _chosen(self, name: str) -> tuple[str, RoleConfig]:
-        writers: Any = self.config.writers
-        role: RoleConfig = getattr(writers, name)
-        # Which records a model writes is a property of the extraction, not of who writes them.
-        impl = self.config.extract.format if name == "triples" else role.impl or writers.default
-        return impl, role
+        spent = sorted(self.usage.get(name, Counter()).items())
+        return {f"{name} {key}": round(count, 8) for key, count in spent if count}
 
     def _writer(self, name: str) -> Any:
         if name not in self._built:
-            impl, role = self._chosen(name)
+            role: RoleConfig = getattr(self.config.writers, name)
+            # Which records a model writes is a property of the extraction, not of who writes them.
+            is_triples = name == "triples"
+            impl = self.config.extract.format if is_triples else role.impl or self.config.writers.default
             settings = make_part("writer", f"{name}.{impl}", role.options, f"index.writers.{name}.options")
-            is_prompted = impl == "prompted" or name == "triples"
-            given = {"backend": self._backend(name)} if is_prompted else {"embedder": self._embedder}
+            given: dict[str, Any] = {"embedder": self._embedder}
+            if is_triples or impl == "prompted":
+                backend, llm = model_settings(self.config, name)
+                given = {"backend": open_backend("index.llm", backend, llm, self.config.llm_cache)}
             self._built[name] = build("writer", settings, **given)
         return self._built[name]
-
-    def _backend(self, name: str) -> Any:
-        chosen, settings = model_settings(self.config, name)
-        return open_backend("index.llm", chosen, settings, self.config.llm_cache)

@@ -19,14 +19,13 @@ export const say = (text) => {
   at("said").textContent = text;
 };
 
-export const state = { index: "", indexes: [], answer: null }; // `answer` stands in for the server, where there is none
+export const state = { index: "", indexes: [] };
 export const own = () => state.indexes.find((one) => one.name === state.index) ?? {};
 export const link = (view, rest = "") => `#/${encodeURIComponent(state.index)}/${view}${rest}`;
 export const under = (path) => `/api/indexes/${encodeURIComponent(state.index)}/${path}`;
 
 /** Ask the server. Throws an Error that says what went wrong, in words; asks for a token where one is needed. */
 export async function api(path, { method = "GET", body, file, signal, raw = false } = {}) {
-  if (state.answer) return state.answer(path);
   for (;;) {
     const token = sessionStorage.getItem("token");
     const headers = token ? { authorization: `Bearer ${token}` } : {};
