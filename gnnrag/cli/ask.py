@@ -131,7 +131,7 @@ def answer_text(prediction: Prediction, session: Session, index: Index) -> str:
             lines += [*(f"  {line}" for line in event["text"].splitlines()), ""]
         elif event["event"] == "sufficiency":
             outcome = "suffices" if event["enough"] else "does not suffice: on to the multi_hop route"
-            lines.append(f"Flat evidence {outcome} ({event['check']}: {event['value']:.2f})\n")
+            lines.append(f"Flat evidence {outcome} (confidence {event['value']:.2f})\n")
         elif event["event"] == "route":
             shares = ", ".join(f"{name} {p:.2f}" for name, p in event["probabilities"].items())
             lines.append(f"Route: {event['route']} by rule {event['rule']} ({shares})\n")

@@ -7,12 +7,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from gnnrag.audit import AuditRunConfig
 from gnnrag.audit import audit as run_audit
@@ -103,10 +100,7 @@ def demo(settings: Settings = []) -> None:  # noqa: B006
     print(f"{time.perf_counter() - started:.0f} s in all")
 
 
-def cross_validate(
-    settings: Settings,
-    sample: Annotated[int, typer.Option(help="so many questions, drawn by a hash of their ids; 0: all")] = 0,
-) -> int:
+def cross_validate(settings: Settings) -> int:
     """Score trained parts inside a method, each question with a checkpoint that did not train on it.
 
     \b
@@ -122,8 +116,6 @@ def cross_validate(
         raise ConfigError("name a trained part and its run: gnn=RUN, verifier=RUN, thoughts=RUN or reader=RUN")
     config = load_config(EvaluateConfig, *split(rest))
     data = load_questions_for(config)
-    if sample:
-        data = replace(data, questions=cross.sampled(data.questions, sample))
     parts = [cross.read_part(name, run, data) for name, run in trained.items()]
     for part in parts:
         note(f"{len(data.questions)} questions, {part.name}: {len(set(part.checkpoints.values()))} checkpoints")
