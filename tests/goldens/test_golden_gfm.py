@@ -13,8 +13,8 @@ import torch
 from gnnrag.errors import ArtefactError
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import import_released
-from gnnrag.gnn.model import Incidence, rank_passages
 from gnnrag.gnn.edges import GraphBatch
+from gnnrag.gnn.model import Incidence, rank_passages
 from tests.goldens.reading import lines
 
 FILE = "gfm.jsonl.gz"
