@@ -120,7 +120,6 @@ def report_table(metrics: Mapping[str, Any], columns: Sequence[str]) -> str:
     return plain_table(["set", "questions", *names], rows)
 
 
-# ------------------------------------------------------------------------------------------------------ training rows
 def collect_traces(settings: Settings) -> None:
     """Record a teacher's decisions as training rows: verifier.jsonl, thoughts.jsonl, a data card.
 
@@ -146,8 +145,7 @@ def collect_traces(settings: Settings) -> None:
             raise ConfigError(f"import takes one file, got {', '.join(rest[1:]) or 'none'}")
         meta = import_rows(Path(rest[1]), config)
     else:
-        source, overrides = split(rest)
-        run = load_config(EvaluateConfig, source, overrides)
+        run = load_config(EvaluateConfig, *split(rest))
         recorded_roles(run)  # a method without them is refused before the data is read
         with progress_bar() as advance:
             questions, label = [0], run_label(run)
@@ -162,20 +160,6 @@ def collect_traces(settings: Settings) -> None:
     ]
     print(plain_table(("file", "part", "rows", "questions"), parts, "of how many questions"))
     print("\n".join(str(Path(config.out) / name) for name in meta["files"]))
-
-
-def _write_rows(out: str, rows: Sequence[Any], sets: Sequence[str], lacking: str) -> None:
-    """Write training rows, and print how many each set and part has. Raises DataError where there are none."""
-    from gnnrag.training.rows import plain_rows
-
-    if not rows:
-        raise DataError(", ".join(sets), lacking)
-    path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_jsonl(path, plain_rows(rows))
-    for (name, part), count in sorted(Counter((row.set, row.part) for row in rows).items()):
-        print(f"{name}, {part}: {count} rows")
-    print(path)
 
 
 def reader_rows(settings: Settings) -> None:
@@ -195,7 +179,7 @@ def reader_rows(settings: Settings) -> None:
 
 
 def sub_question_rows(settings: Settings) -> None:
-    """Write the rows that a thought generator is trained on, from questions that come with sub-questions.
+    """Write the rows that a thought generator is trained on: a row for each hop of questions with sub-questions.
 
     \b
     gnnrag sub-question-rows out=traces/thoughts.jsonl sets.2wiki.path=data/2wiki-train sets.2wiki.split=train
@@ -213,8 +197,21 @@ def sub_question_rows(settings: Settings) -> None:
         note(f"left out, {reason}: {count}")
 
 
+def _write_rows(out: str, rows: Sequence[Any], sets: Sequence[str], lacking: str) -> None:
+    """Write training rows, and print how many each set and part has. Raises DataError where there are none."""
+    from gnnrag.training.rows import plain_rows
+
+    if not rows:
+        raise DataError(", ".join(sets), lacking)
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    write_jsonl(Path(out), plain_rows(rows))
+    for (name, part), count in sorted(Counter((row.set, row.part) for row in rows).items()):
+        print(f"{name}, {part}: {count} rows")
+    print(out)
+
+
 def compose_questions(settings: Settings) -> None:
-    """Join sets into one corpus, with questions of two and three hops composed of their single ones.
+    """Join sets into one corpus, with questions of two and three hops composed of their single ones, as in MuSiQue.
 
     \b
     gnnrag compose-questions out=runs/joined sets=[data/squad,data/2wiki-train]
