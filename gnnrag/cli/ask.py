@@ -18,7 +18,7 @@ import typer
 
 from gnnrag.cli.console import AsJson, load_corpus, note, progress_bar, show_remarks, split
 from gnnrag.config import EvaluateConfig, is_given, load_config
-from gnnrag.datasets.documents.report import write_report
+from gnnrag.datasets.folder import write_report
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
