@@ -103,7 +103,8 @@ def get_vectors(path: Path) -> np.ndarray:
 
 def save(folder: Path, name: str, value: Any) -> None:
     """Write a dataclass: arrays and `Lists` into NAME.npz, what is plain data into NAME.json."""
-    arrays, plain = {}, {}
+    arrays: dict[str, np.ndarray] = {}
+    plain: dict[str, Any] = {}
     for field in fields(value):
         part = getattr(value, field.name)
         if isinstance(part, Lists):

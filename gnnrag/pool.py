@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,20 +21,13 @@ class Pool:
     scores: dict[str, float] = field(default_factory=dict)
     dropped: int = 0  # hits whose score was NaN
 
-    def merge(
-        self,
-        ranking: Ranking,
-        norm: ScoreNorm = "minmax_full",
-        weight: float = 1.0,
-        bonus: Callable[[str], float] | None = None,
-    ) -> int:
+    def merge(self, ranking: Ranking, norm: ScoreNorm = "minmax_full", weight: float = 1.0) -> int:
         """Take each passage's best score over all queries (BDTR, arXiv 2509.25530, eq. 3, 4); return how many are new.
 
-        A score is normalised by `norm`, multiplied by `weight`, and then gets the `bonus` of its id.
+        A score is normalised by `norm` and multiplied by `weight`.
         """
         before = len(self.scores)
         for id_, score in zip(ranking.ids, (weight * ranking.normalised(norm)).tolist(), strict=True):
-            score += bonus(id_) if bonus else 0.0
             if math.isnan(score):
                 self.dropped += 1
             elif score > self.scores.get(id_, -math.inf):

@@ -268,12 +268,6 @@ def test_merge_weighs_normalised_scores() -> None:
     assert pool.scores == {"a": 1.0, "b": 0.0, "c": 0.95}
 
 
-def test_a_bonus_is_added_after_the_weight() -> None:
-    pool = Pool()
-    pool.merge(ranking({"a": 1.0, "b": 0.0}), weight=0.5, bonus=lambda id_: 0.25 if id_ == "b" else 0.0)
-    assert pool.scores == {"a": 0.5, "b": 0.25}
-
-
 def test_a_passage_behind_several_hits_has_the_best_ones_score() -> None:
     sources = (("p", "q"), ("q",), ("r", "p"))
     hits = Ranking(("e1", "e2", "e3"), np.array([0.9, 0.5, 0.5]), "entity", sources=sources)

@@ -91,8 +91,6 @@ def test_stages_of_all_routes_count() -> None:
         "roles=oracle",
     ]
     assert needed_stages(load(*anchored)) == {"lexical"}
-    assert "embeddings" in needed_stages(load(*anchored, "method.multi_hop.method_settings={dense_anchor: 0.5}"))
-    assert "embeddings" in needed_stages(load(*anchored, "method.check=cosine"))
     assert {"hierarchy"} <= needed_stages(load(*anchored, "roles.router=offline"))
 
 

@@ -6,7 +6,6 @@ from gnnrag.errors import ConfigError
 from gnnrag.methods.bdtr import BDTR
 from gnnrag.methods.routed import RouteConfig, read_route
 from gnnrag.retrievers.dense import DenseRetriever
-from tests.helpers.each import each
 
 
 def test_settings_are_those_of_the_parts() -> None:
@@ -25,7 +24,7 @@ def test_names_of_retrievers() -> None:
     assert read_route(RouteConfig("single"), "r").name is None
 
 
-@each(
+@pytest.mark.parametrize(
     "route, message",
     [
         (RouteConfig("sngle"), "r.method='sngle' is unknown. Did you mean 'single'"),

@@ -18,7 +18,7 @@ import typer
 
 from gnnrag.cli.console import AsJson, load_corpus, note, progress_bar, show_remarks, split
 from gnnrag.config import EvaluateConfig, is_given, load_config
-from gnnrag.datasets.documents.report import write_report
+from gnnrag.datasets.folder import write_report
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
@@ -131,7 +131,7 @@ def answer_text(prediction: Prediction, session: Session, index: Index) -> str:
             lines += [*(f"  {line}" for line in event["text"].splitlines()), ""]
         elif event["event"] == "sufficiency":
             outcome = "suffices" if event["enough"] else "does not suffice: on to the multi_hop route"
-            lines.append(f"Flat evidence {outcome} ({event['check']}: {event['value']:.2f})\n")
+            lines.append(f"Flat evidence {outcome} (confidence {event['value']:.2f})\n")
         elif event["event"] == "route":
             shares = ", ".join(f"{name} {p:.2f}" for name, p in event["probabilities"].items())
             lines.append(f"Route: {event['route']} by rule {event['rule']} ({shares})\n")

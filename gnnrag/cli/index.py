@@ -23,7 +23,7 @@ from gnnrag.cli.console import (
 )
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import load_passages
-from gnnrag.datasets.documents.report import summary, write_report
+from gnnrag.datasets.folder import summary, write_report
 from gnnrag.extract.prompted import estimate_extraction
 from gnnrag.index.build import build_index, collect_garbage
 from gnnrag.index.documents import add_documents, cut_as, remove_documents

@@ -122,7 +122,6 @@ def report_table(metrics: Mapping[str, Any], columns: Sequence[str]) -> str:
     return plain_table(["set", "questions", *names], rows)
 
 
-# ------------------------------------------------------------------------------------------------------ training rows
 def collect_traces(settings: Settings) -> None:
     """Record a teacher's decisions as training rows: verifier.jsonl, thoughts.jsonl, a data card.
 
@@ -131,8 +130,8 @@ def collect_traces(settings: Settings) -> None:
     gnnrag collect-traces join DIR1 DIR2 out=DIR            several folders as one
     gnnrag collect-traces import verifier.jsonl out=DIR     rows recorded elsewhere (data/README.md)
 
-    Any method that asks `thoughts` or `verifier`, any teacher. Own settings (gnnrag/training/rows.py) stand beside
-    those of the run: keep.helped=false mine=[bm25,dense] without=RUN folds.count=5. The same command continues.
+    Own settings (gnnrag/training/rows.py) stand beside those of the run: keep.helped=false mine=[bm25,dense]
+    without=RUN folds.count=5. The same command continues.
     """
     from gnnrag.training.collect import collect, join, recorded_roles, take_in
     from gnnrag.training.rows import TracesConfig, check_traces
@@ -149,8 +148,7 @@ def collect_traces(settings: Settings) -> None:
             raise ConfigError(f"import takes one file, got {', '.join(rest[1:]) or 'none'}")
         meta = take_in(Path(rest[1]), config)
     else:
-        source, overrides = split(rest)
-        run = load_config(EvaluateConfig, source, overrides)
+        run = load_config(EvaluateConfig, *split(rest))
         recorded_roles(run)  # a method without them is refused before the data is read
         with progress_bar() as advance:
             questions, label = [0], run_label(run)
@@ -167,46 +165,29 @@ def collect_traces(settings: Settings) -> None:
     print("\n".join(str(Path(config.out) / name) for name in meta["files"]))
 
 
-def _write_rows(out: str, rows: Sequence[Any], sets: Sequence[str], lacking: str) -> None:
-    """Write training rows, and print how many each set and part has. Raises DataError where there are none."""
-    from gnnrag.training.rows import plain_rows
-
-    if not rows:
-        raise DataError(", ".join(sets), lacking)
-    path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_jsonl(path, plain_rows(rows))
-    for (name, part), count in sorted(Counter((row.set, row.part) for row in rows).items()):
-        print(f"{name}, {part}: {count} rows")
-    print(path)
-
-
 def reader_rows(settings: Settings) -> None:
     """Write the rows that a causal reader is trained on, from questions with gold passages and answers.
 
     \b
     gnnrag reader-rows out=traces/reader/rows.jsonl sets.squad.path=data/squad sets.squad.split=train
 
-    A row shows the gold passages among others, or, `unanswerable` of the rows, only others. Settings:
-    gnnrag/training/language/reader_rows.py.
+    Settings: gnnrag/training/language/reader_rows.py.
     """
     from gnnrag.training.language import reader_rows as making
 
     config = load_config(making.ReaderRowsConfig, *split(settings))
     making.check_reader_rows(config)
-    _write_rows(
-        config.out, list(making.reader_rows(config)), [*config.sets], "no question has answers and gold passages"
-    )
+    rows = list(making.reader_rows(config))
+    _write_rows(config.out, rows, [*config.sets], "no question has answers and gold passages")
 
 
 def sub_question_rows(settings: Settings) -> None:
-    """Write the rows that a thought generator is trained on, from questions that come with sub-questions.
+    """Write the rows that a thought generator is trained on: a row for each hop of questions with sub-questions.
 
     \b
     gnnrag sub-question-rows out=traces/thoughts.jsonl sets.2wiki.path=data/2wiki-train sets.2wiki.split=train
 
-    Each hop gives a row: the passages of the hops before it, and what to ask next. Settings:
-    gnnrag/training/sub_questions.py.
+    Settings: gnnrag/training/sub_questions.py.
     """
     from gnnrag.training import sub_questions as making
 
@@ -219,14 +200,26 @@ def sub_question_rows(settings: Settings) -> None:
         note(f"left out, {reason}: {count}")
 
 
+def _write_rows(out: str, rows: Sequence[Any], sets: Sequence[str], lacking: str) -> None:
+    """Write training rows, and print how many each set and part has. Raises DataError where there are none."""
+    from gnnrag.training.rows import plain_rows
+
+    if not rows:
+        raise DataError(", ".join(sets), lacking)
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    write_jsonl(Path(out), plain_rows(rows))
+    for (name, part), count in sorted(Counter((row.set, row.part) for row in rows).items()):
+        print(f"{name}, {part}: {count} rows")
+    print(out)
+
+
 def compose_questions(settings: Settings) -> None:
-    """Join sets into one corpus, with questions of two and three hops composed of their single ones.
+    """Join sets into one corpus, with questions of two and three hops composed of their single ones, as in MuSiQue.
 
     \b
     gnnrag compose-questions out=runs/joined sets=[data/squad,data/2wiki-train]
 
-    A name in one question gives way to another question whose answer it is, as in MuSiQue. The folder is a set like any
-    other (data.path=runs/joined data.split=train). Settings: gnnrag/training/joining.py.
+    The folder is a set like any other (data.path=runs/joined data.split=train). Settings: gnnrag/training/joining.py.
     """
     from gnnrag.training.joining import JoinConfig, join_sets
 

@@ -36,11 +36,11 @@ class _Fact:
 
     def members(self) -> dict[int, float]:
         """Return the summed importance of each member, in order of first mention; independent of the corpus order."""
-        found: dict[int, list[float]] = {}
+        importances: dict[int, list[float]] = {}
         for share in sorted(self.shares):
             for entity, importance in share:
-                found.setdefault(entity, []).append(importance)
-        return {entity: fsum(values) for entity, values in found.items()}
+                importances.setdefault(entity, []).append(importance)
+        return {entity: fsum(values) for entity, values in importances.items()}
 
 
 @lru_cache(maxsize=2**18)
@@ -61,12 +61,12 @@ def fold_hyperedges(
     repeats (HyperGraphRAG's merge) and rounded once. `source` as `hyperedges` in `fold`; `at`: name to entity.
     """
     if source == "auto":
-        source = "extraction" if any(found.hyperedges for found in extractions) else "sentences"
+        source = "extraction" if any(extraction.hyperedges for extraction in extractions) else "sentences"
     fewest = 2 if source == "sentences" else 1
     merged: dict[str, _Fact] = defaultdict(_Fact)
-    for passage, found in enumerate(extractions) if source != "none" else ():
-        own = sentences[passage] if sentences is not None else ()
-        for text, score, members in _stated(found, source, own):
+    for passage, extraction in enumerate(extractions) if source != "none" else ():
+        spoken = sentences[passage] if sentences is not None else ()
+        for text, score, members in _stated(extraction, source, spoken):
             ends: dict[int, float] = {}
             for name, importance in members:
                 if clean_name(name):
@@ -91,33 +91,35 @@ def fold_hyperedges(
     )
 
 
-def _stated(found: Extraction, source: str, own: Sequence[str]) -> list[tuple[str, float, Sequence[tuple[str, float]]]]:
+def _stated(
+    extraction: Extraction, source: str, sentences: Sequence[str]
+) -> list[tuple[str, float, Sequence[tuple[str, float]]]]:
     """Return text, score and members of the hyperedges of one passage."""
     if source == "extraction":
-        return [(h.text, h.score, h.members) for h in found.hyperedges]
-    if found.is_sentences:
+        return [(h.text, h.score, h.members) for h in extraction.hyperedges]
+    if extraction.is_sentences:
         joined: dict[str, dict[str, float]] = defaultdict(dict)
-        for head, sentence, tail in found.triples:
+        for head, sentence, tail in extraction.triples:
             joined[sentence] |= {head: FULL_IMPORTANCE, tail: FULL_IMPORTANCE}
         return [(text, FULL_SCORE, list(members.items())) for text, members in joined.items()]
-    names = dict.fromkeys([*found.entities, *(n for h, _, t in found.triples for n in (h, t))])
+    names = dict.fromkeys([*extraction.entities, *(n for h, _, t in extraction.triples for n in (h, t))])
     forms: dict[str, list[str]] = defaultdict(list)
     for name in sorted(names, key=lambda name: -len(_words(name))):
         forms[_words(name)].append(name)
-    return [(text, FULL_SCORE, [(name, FULL_IMPORTANCE) for name in _named(text, forms)]) for text in own]
+    return [(text, FULL_SCORE, [(name, FULL_IMPORTANCE) for name in _named(text, forms)]) for text in sentences]
 
 
 def _named(text: str, forms: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the names in a sentence in reading order, not those only inside a longer one; `forms` is longest first."""
     padded = f" {_words(text)} "
-    found: list[tuple[int, str]] = []
+    mentions: list[tuple[int, str]] = []
     for form, names in forms.items():
         at = padded.find(f" {form} ") if form else -1
         if at >= 0:
-            found += [(at, name) for name in names]
+            mentions += [(at, name) for name in names]
             # Blanked to the same length, so that positions stay those of the sentence.
             padded = padded.replace(f" {form} ", f" {'#' * len(form)} ")
-    return [name for _, name in sorted(found)]
+    return [name for _, name in sorted(mentions)]
 
 
 def _words(text: str) -> str:
@@ -151,7 +153,7 @@ def fold(
     renamed = renamed or {}
     surfaces = _Surfaces(extractions, renamed)
     if match == "auto":
-        match = "exact" if any(found.names_are_ids for found in extractions) else "casefold"
+        match = "exact" if any(extraction.names_are_ids for extraction in extractions) else "casefold"
     key_of = _keys(surfaces, match)
     names, key_position = _names(surfaces, key_of, match)
     position = {surface: key_position[key] for surface, key in key_of.items()}
@@ -184,23 +186,23 @@ class _Surfaces:
         self.renamed: dict[str, set[str]] = defaultdict(set)
         self.types: dict[str, Counter[str]] = defaultdict(Counter)
         self.descriptions: dict[str, set[str]] = defaultdict(set)
-        for passage, found in enumerate(extractions):
-            stated = [*found.entities, *(n for h, _, t in found.triples for n in (h, t))]
-            stated += [n for r in found.relations for n in (r.head, r.tail)]
-            stated += [n for h in found.hyperedges for n, _ in h.members]
-            stated += [d.name for d in found.details]
+        for passage, extraction in enumerate(extractions):
+            stated = [*extraction.entities, *(n for h, _, t in extraction.triples for n in (h, t))]
+            stated += [n for r in extraction.relations for n in (r.head, r.tail)]
+            stated += [n for h in extraction.hyperedges for n, _ in h.members]
+            stated += [d.name for d in extraction.details]
             for name in stated:
                 surface = clean_name(renamed.get(clean_name(name), name))
                 if surface:
                     self.passages[surface].add(passage)
                     self.renamed[surface].add(clean_name(name))
-            for detail in found.details:
+            for detail in extraction.details:
                 surface = clean_name(renamed.get(clean_name(detail.name), detail.name))
                 if surface and detail.type:
                     self.types[surface][detail.type] += 1
                 if surface and detail.description:
                     self.descriptions[surface].add(detail.description)
-            for name, alias in found.aliases:
+            for name, alias in extraction.aliases:
                 surface = clean_name(renamed.get(clean_name(name), name))
                 if surface in self.passages and clean_name(alias):
                     self.renamed[surface].add(clean_name(alias))
@@ -256,9 +258,9 @@ def _fold_entities(
         aliases[i] |= {surface} | surfaces.renamed[surface]
     return (
         tuple(retyped.get(name) or _majority(counts) for name, counts in zip(names, types, strict=True)),
-        tuple("\n".join(sorted(found)) for found in descriptions),
-        tuple(tuple(sorted(found - {name})) for name, found in zip(names, aliases, strict=True)),
-        Lists.of([sorted(found) for found in passages]),
+        tuple("\n".join(sorted(values)) for values in descriptions),
+        tuple(tuple(sorted(values - {name})) for name, values in zip(names, aliases, strict=True)),
+        Lists.of([sorted(values) for values in passages]),
     )
 
 
@@ -285,16 +287,17 @@ def _fold_relations(extractions: Sequence[Extraction], at: Callable[[str], int])
     # direction (LightRAG), labelled with the keywords of all.
     relations: _Relations = defaultdict(_Stated)
     described: dict[tuple[int, int], _Stated] = defaultdict(_Stated)
-    for passage, found in enumerate(extractions):
-        for number, (head, predicate, tail) in enumerate(found.triples):
+    for passage, extraction in enumerate(extractions):
+        for number, (head, predicate, tail) in enumerate(extraction.triples):
             if not (clean_name(head) and clean_name(tail)):
                 continue
             text = " ".join(predicate.split())
-            row = relations[at(head), at(tail), "" if found.is_sentences else text, text if found.is_sentences else ""]
-            row.weights.append(found.weights[number] if found.weights else 1.0)
+            label, sentence = ("", text) if extraction.is_sentences else (text, "")
+            row = relations[at(head), at(tail), label, sentence]
+            row.weights.append(extraction.weights[number] if extraction.weights else 1.0)
             row.passages.add(passage)
-            row.texts.update(found.statements[number : number + 1])
-        for r in found.relations:
+            row.texts.update(extraction.statements[number : number + 1])
+        for r in extraction.relations:
             if not (clean_name(r.head) and clean_name(r.tail)) or at(r.head) == at(r.tail):
                 continue
             a, b = sorted((at(r.head), at(r.tail)))

@@ -21,8 +21,8 @@ def hubs_of_everything(degrees: np.ndarray) -> np.ndarray:
     of fewer than 100 nodes.
     """
     limit = HUB_SHARE * (len(degrees) - 1)
-    found = np.flatnonzero(degrees > limit) if len(degrees) >= _FEWEST else np.zeros(0, dtype=np.int64)
-    return found[np.argsort(-degrees[found], kind="stable")]
+    hubs = np.flatnonzero(degrees > limit) if len(degrees) >= _FEWEST else np.zeros(0, dtype=np.int64)
+    return hubs[np.argsort(-degrees[hubs], kind="stable")]
 
 
 class Adjacency:

@@ -124,11 +124,11 @@ class LinkWeigher:
 
     def weights(self, passage: int, wanted: Collection[str]) -> dict[str, float]:
         """Return the weight of each title form in a passage, in reading order; `wanted`: question stems but names."""
-        found: defaultdict[str, float] = defaultdict(float)
+        weights: defaultdict[str, float] = defaultdict(float)
         for link in self._titles.links(passage):
             weight = self.weight(link.sentence, link.phrase, wanted) * link.match.confidence
-            found[link.match.form] = max(found[link.match.form], weight)
-        return dict(found)
+            weights[link.match.form] = max(weights[link.match.form], weight)
+        return dict(weights)
 
     def weight(self, sentence: int, phrase: int, wanted: Collection[str]) -> float:
         """Return the weight of one mention before the doubt about what it stands for."""

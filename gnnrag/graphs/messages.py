@@ -132,9 +132,9 @@ class MentionTable:
         out = np.zeros((len(sentences), len(ids)), dtype=bool)
         if len(ids) and len(sentences):
             flat, row = gather(self.sentence_stems, sentences)
-            found = self.sentence_stems.values[flat]
-            column = np.minimum(np.searchsorted(ids, found), len(ids) - 1)
-            is_hit = ids[column] == found
+            stems_there = self.sentence_stems.values[flat]
+            column = np.minimum(np.searchsorted(ids, stems_there), len(ids) - 1)
+            is_hit = ids[column] == stems_there
             out[row[is_hit], column[is_hit]] = True
         return out
 
@@ -150,15 +150,15 @@ def find_mentions(graph: HierarchyGraph) -> MentionTable:
     names = [tuple(stems(key.split())) for key in graph.phrase_keys]
     known = sorted({stem for row in tokens for stem in row})
     number = {stem: i for i, stem in enumerate(known)}
-    found: list[tuple[int, int, int, int]] = []
+    mentions: list[tuple[int, int, int, int]] = []
     for sentence, row in enumerate(tokens):
         for phrase in graph.phrases_of(sentence).tolist():
             name = names[phrase]
             size = len(name)
             for start in range(len(row) - size + 1) if size else ():
                 if row[start] == name[0] and tuple(row[start : start + size]) == name:
-                    found.append((sentence, phrase, start, size))
-    table = np.array(found, dtype=np.int32).reshape(-1, 4)
+                    mentions.append((sentence, phrase, start, size))
+    table = np.array(mentions, dtype=np.int32).reshape(-1, 4)
     rows = Lists.of([[number[stem] for stem in row] for row in tokens])
     return MentionTable(tuple(known), rows, table[:, 2], table[:, 3], table[:, 0], table[:, 1])
 
@@ -202,8 +202,8 @@ class _Triples:
         self.mentions: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
 
     def add(self, row: tuple[int, int, int], confidence: float = 1.0, rare: float = 1.0) -> None:
-        kept = self.rows.setdefault(row, [0.0, 0.0])
-        kept[0], kept[1] = max(kept[0], confidence), max(kept[1], rare)
+        best = self.rows.setdefault(row, [0.0, 0.0])
+        best[0], best[1] = max(best[0], confidence), max(best[1], rare)
 
 
 def corpus_graph(
@@ -225,26 +225,26 @@ def corpus_graph(
     position = {name: i for i, name in enumerate(names)}
     relations = [*STRUCTURE, *sorted({r for rows in stated for _, r, _ in rows} - set(STRUCTURE))]
     mentions = find_mentions(graph)
-    found = _Triples()
-    _add_structure(found, graph, position)
-    _add_titles(found, graph, titles, matcher, position)
-    _add_mentions(found, graph, matcher, mentions, position)
+    edges = _Triples()
+    _add_structure(edges, graph, position)
+    _add_titles(edges, graph, titles, matcher, position)
+    _add_mentions(edges, graph, matcher, mentions, position)
     number = {text: i for i, text in enumerate(relations)}
     for passage, rows in enumerate(stated):
         for head, relation, tail in rows:
-            found.add((position[head], number[relation], position[tail]))
+            edges.add((position[head], number[relation], position[tail]))
             for entity in (position[head], position[tail]):
-                found.add((len(names) + passage, STATES, entity))
+                edges.add((len(names) + passage, STATES, entity))
     for one, other in similar:
         ends = position.get(phrase_key(one)), position.get(phrase_key(other))
         if ends[0] is not None and ends[1] is not None and ends[0] != ends[1]:
-            found.add((ends[0], SIMILAR, ends[1]))
+            edges.add((ends[0], SIMILAR, ends[1]))
     incidence = _incidence(graph, titles, stated, position)
-    order = sorted(found.rows)
+    order = sorted(edges.rows)
     triples = np.array(order, dtype=np.int32).reshape(-1, 3)
-    weights = np.array([found.rows[row] for row in order], dtype=np.float32).reshape(-1, 2)
+    weights = np.array([edges.rows[row] for row in order], dtype=np.float32).reshape(-1, 2)
     message = MessageGraph(names, graph.num_passages, len(graph.sentences), relations, triples, incidence)
-    rests = Lists.of([sorted(set(found.mentions.get(row, ()))) for row in order])
+    rests = Lists.of([sorted(set(edges.mentions.get(row, ()))) for row in order])
     return message, Grounding(mentions, rests, weights[:, 0], weights[:, 1])
 
 
@@ -294,34 +294,34 @@ def _names(
     return sorted(names)
 
 
-def _add_structure(found: _Triples, graph: HierarchyGraph, position: dict[str, int]) -> None:
+def _add_structure(edges: _Triples, graph: HierarchyGraph, position: dict[str, int]) -> None:
     first_passage = len(position)
     first_sentence = first_passage + graph.num_passages
     for passage in range(graph.num_passages):
         row = (first_sentence + graph.sentences_of(passage)).tolist()
         for sentence in row:
-            found.add((first_passage + passage, CONTAINS, sentence))
+            edges.add((first_passage + passage, CONTAINS, sentence))
         for one, other in pairwise(row):
             if one != other:
-                found.add((one, NEXT, other))
+                edges.add((one, NEXT, other))
 
 
 def _add_titles(
-    found: _Triples, graph: HierarchyGraph, titles: Sequence[str], matcher: TitleMatcher, position: dict[str, int]
+    edges: _Triples, graph: HierarchyGraph, titles: Sequence[str], matcher: TitleMatcher, position: dict[str, int]
 ) -> None:
     first = len(position)
     for passage, title in enumerate(titles):
         for form in _forms(title):
-            found.add((first + passage, TITLED, position[form]))
+            edges.add((first + passage, TITLED, position[form]))
     for name, entity in position.items():
         match = matcher.match(name)
         if match and match.form != name:
             for passage in matcher.passages(match.form):
-                found.add((entity, STANDS_FOR, first + passage), match.confidence)
+                edges.add((entity, STANDS_FOR, first + passage), match.confidence)
 
 
 def _add_mentions(
-    found: _Triples, graph: HierarchyGraph, matcher: TitleMatcher, mentions: MentionTable, position: dict[str, int]
+    edges: _Triples, graph: HierarchyGraph, matcher: TitleMatcher, mentions: MentionTable, position: dict[str, int]
 ) -> None:
     """Add who mentions what, and between passages who refers to whom: a phrase that is or may be another's title."""
     first_passage, first_sentence = len(position), len(position) + graph.num_passages
@@ -334,16 +334,16 @@ def _add_mentions(
             entity = position.get(graph.phrase_keys[phrase])
             if entity is not None:
                 mention = (first_sentence + sentence, MENTIONS, entity)
-                found.add(mention, 1.0, rare[phrase])
-                found.mentions[mention] += at[sentence, phrase]
+                edges.add(mention, 1.0, rare[phrase])
+                edges.mentions[mention] += at[sentence, phrase]
     for passage in range(graph.num_passages):
         for link in matcher.links(passage):
             there = matcher.passages(link.match.form)
             for other in there:
                 if other != passage:
                     refers = (first_passage + passage, REFERS, first_passage + other)
-                    found.add(refers, link.match.confidence / len(there), rare[link.phrase])
-                    found.mentions[refers] += at[link.sentence, link.phrase]
+                    edges.add(refers, link.match.confidence / len(there), rare[link.phrase])
+                    edges.mentions[refers] += at[link.sentence, link.phrase]
 
 
 def _incidence(

@@ -189,18 +189,18 @@ def k_shortest_paths(
     none. `score` orders paths of equal length, higher first, among the first `collect_cap` of a length; ties, or all
     without it, are in the order of their node ids read from the target. `hops`: what the labels serve, or less.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     steps = iter(range(MAX_STEPS))
     for length in range(1, (hops or labels.hops) + 1):
         fresh = paths_of_length(adjacency, labels, target, length, steps)
         if score is None:
-            found.extend(islice(fresh, k - len(found)))
+            paths.extend(islice(fresh, k - len(paths)))
         else:
             ties = list(islice(fresh, max(collect_cap, k)))
-            found.extend(sorted(ties, key=lambda path: -score(path)))  # stable
-        if len(found) >= k:
+            paths.extend(sorted(ties, key=lambda path: -score(path)))  # stable
+        if len(paths) >= k:
             break
-    return found[:k]
+    return paths[:k]
 
 
 def all_simple_paths(
@@ -221,14 +221,14 @@ def paths_between_seeds(
     neighbours than `hub_degree`; seeds at its ends may be hubs.
     """
     rules = Rules(hub_degree=hub_degree)
-    found: dict[tuple[int, int], list[Path]] = {}
+    of_pairs: dict[tuple[int, int], list[Path]] = {}
     for i, source in enumerate(seeds):
         labels = label_anchor(adjacency, source, hops, rules)
         for target in seeds[i + 1 :]:
             if paths := all_simple_paths(adjacency, labels, target, cap=cap):
-                found[source, target] = paths
-                found[target, source] = [path[::-1] for path in paths]
-    return {(s, t): found[s, t] for s in seeds for t in seeds if (s, t) in found}
+                of_pairs[source, target] = paths
+                of_pairs[target, source] = [path[::-1] for path in paths]
+    return {(s, t): of_pairs[s, t] for s in seeds for t in seeds if (s, t) in of_pairs}
 
 
 def paths_of_length(

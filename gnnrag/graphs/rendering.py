@@ -37,16 +37,16 @@ def round_robin(*rankings: Sequence[T], key: Callable[[T], Hashable] = _itself) 
 
 def distinct(items: Iterable[T], key: Callable[[T], Hashable] = _itself) -> list[T]:
     """Return the items in order, of equal keys the first: with chained rankings, the classic fusion."""
-    kept: dict[Hashable, T] = {}
+    first: dict[Hashable, T] = {}
     for item in items:
-        kept.setdefault(key(item), item)
-    return list(kept.values())
+        first.setdefault(key(item), item)
+    return list(first.values())
 
 
 def above(scores: np.ndarray, k: int, floor: float) -> list[int]:
     """Return the positions of the `k` best scores that reach a floor, best first, ties by position."""
-    found = np.flatnonzero(scores >= floor)
-    return found[np.argsort(-scores[found], kind="stable")][:k].tolist()
+    positions = np.flatnonzero(scores >= floor)
+    return positions[np.argsort(-scores[positions], kind="stable")][:k].tolist()
 
 
 def own_passages(rows: Sequence[Sequence[int]]) -> tuple[list[list[int]], Counter[int]]:
@@ -56,9 +56,9 @@ def own_passages(rows: Sequence[Sequence[int]]) -> tuple[list[list[int]], Counte
     seen: set[int] = set()
     owned = []
     for row in rows:
-        mine = [passage for passage in distinct(row) if passage not in seen]
-        seen.update(mine)
-        owned.append(sorted(mine, key=lambda passage: -cited[passage]))
+        fresh = [passage for passage in distinct(row) if passage not in seen]
+        seen.update(fresh)
+        owned.append(sorted(fresh, key=lambda passage: -cited[passage]))
     return owned, cited
 
 
@@ -182,8 +182,8 @@ class Edges:
 
     def between(self, head: int, tail: int) -> list[int]:
         """Return the edges that join two entities, in either direction, ascending."""
-        mine = self.incident[head]
-        return mine[(self.ends[mine] == tail).any(axis=1)].tolist()
+        near = self.incident[head]
+        return near[(self.ends[near] == tail).any(axis=1)].tolist()
 
     def text(self, edge: int) -> str:
         """Return everything that is stated of a pair."""
@@ -198,12 +198,12 @@ class Edges:
 def seed_edges(edges: Edges, entities: Sequence[int], keys: Sequence[np.ndarray], cap: int | None = None) -> list[int]:
     """Return the edges of entities, each once, an entity's `cap` best at most, by `keys` (num_edges,), higher first."""
     # A later key breaks the ties of those before it; ties of all are in the order of the entities.
-    found = gathered(edges.incident, np.asarray(entities, dtype=np.int64))
+    candidates = gathered(edges.incident, np.asarray(entities, dtype=np.int64))
     if cap is not None:
         rows = [_best_first(edges.incident[e], keys)[:cap] for e in entities]
-        found = np.concatenate(rows) if rows else found[:0]
-    _, first = np.unique(found, return_index=True)
-    return _best_first(found[np.sort(first)], keys).tolist()
+        candidates = np.concatenate(rows) if rows else candidates[:0]
+    _, first = np.unique(candidates, return_index=True)
+    return _best_first(candidates[np.sort(first)], keys).tolist()
 
 
 def _best_first(edges: np.ndarray, keys: Sequence[np.ndarray]) -> np.ndarray:

@@ -116,13 +116,13 @@ def candidate_clusters(graph: KnowledgeGraph, vectors: np.ndarray, threshold: fl
             continue
         assigned[seed] = True
         at = slice(starts[seed], starts[seed + 1])
-        found = [
+        near = [
             (-cosine, other)
             for other, cosine in zip(pairs[at, 1].tolist(), cosines[at].tolist(), strict=True)
             if not assigned[other] and _may_join(kinds[seed], kinds[other])
         ]
-        if found:
-            members = sorted((other for _, other in sorted(found)[: MAX_MEMBERS - 1]), key=lambda i: rank[i])
+        if near:
+            members = sorted((other for _, other in sorted(near)[: MAX_MEMBERS - 1]), key=lambda i: rank[i])
             assigned[members] = True
             clusters.append([seed, *members])
     return clusters
@@ -155,12 +155,12 @@ def without_loops(extractions: Sequence[Extraction], renamed: Mapping[str, str])
         head, tail = " ".join(head.split()), " ".join(tail.split())
         return head != tail and renamed.get(head, head) == renamed.get(tail, tail)
 
-    kept = []
-    for found in extractions:
-        triples: tuple[Triple, ...] = tuple(t for t in found.triples if not is_loop(t[0], t[2]))
-        relations = tuple(r for r in found.relations if not is_loop(r.head, r.tail))
-        kept.append(replace(found, triples=triples, relations=relations))
-    return kept
+    cleared = []
+    for extraction in extractions:
+        triples: tuple[Triple, ...] = tuple(t for t in extraction.triples if not is_loop(t[0], t[2]))
+        relations = tuple(r for r in extraction.relations if not is_loop(r.head, r.tail))
+        cleared.append(replace(extraction, triples=triples, relations=relations))
+    return cleared
 
 
 def _kind(name: str, kind: str) -> str:

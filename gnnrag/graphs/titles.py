@@ -117,13 +117,13 @@ def titles_of(passages: Sequence[Passage], graph: HierarchyGraph) -> TitleTables
 
 def _names(title: str, subjects: Iterable[Subject]) -> dict[str, tuple[int, float]]:
     """Return what a passage is known by, as what, and how sure that is where it is a subject."""
-    found: dict[str, tuple[int, float]] = {}
+    names: dict[str, tuple[int, float]] = {}
     for name, kind in ((phrase_key(title), FULL), (phrase_key(drop_qualifier(title)), BARE)):
-        found[name] = (found.get(name, (0, 0.0))[0] | kind, 0.0)
+        names[name] = (names.get(name, (0, 0.0))[0] | kind, 0.0)
     for name, confidence in {phrase_key(subject.name): subject.confidence for subject in subjects}.items():
-        found[name] = (found.get(name, (0, 0.0))[0] | SUBJECT, confidence)
-    found.pop("", None)
-    return found
+        names[name] = (names.get(name, (0, 0.0))[0] | SUBJECT, confidence)
+    names.pop("", None)
+    return names
 
 
 def content(words: Iterable[str]) -> list[str]:
@@ -180,14 +180,14 @@ class TitleMatcher:
 
     def _find_links(self, passage: int) -> tuple[TitleLink, ...]:
         """Return every mention in a passage of something that another passage is about, in reading order."""
-        own, found = {self._tables.forms[i] for i in self._tables.passage_forms[passage].tolist()}, []
+        own_forms, links = {self._tables.forms[i] for i in self._tables.passage_forms[passage].tolist()}, []
         for sentence in self._graph.sentences_of(passage).tolist():
             for phrase in self._graph.phrases_of(sentence).tolist():
                 key = self._graph.phrase_keys[phrase]
-                match = self.match(key) if key and key not in own else None
-                if match and match.form not in own and self.passages(match.form) != (passage,):
-                    found.append(TitleLink(sentence, phrase, match))
-        return tuple(found)
+                match = self.match(key) if key and key not in own_forms else None
+                if match and match.form not in own_forms and self.passages(match.form) != (passage,):
+                    links.append(TitleLink(sentence, phrase, match))
+        return tuple(links)
 
     def _corrected(self, word: str) -> str:
         """Return the title word that a misspelt one means: one letter off, two from eight letters on; else the word."""
@@ -229,13 +229,13 @@ class TitleMatcher:
 
     def _candidates(self, weights: dict[str, float], total: float) -> np.ndarray:
         """Forms that can reach `min_jaccard`: they hold one of the rarest words, before too little is left."""
-        found, left = [np.zeros(0, dtype=np.int32)], total
+        forms, left = [np.zeros(0, dtype=np.int32)], total
         for word, weight in sorted(weights.items(), key=lambda item: (-item[1], item[0])):
             if left < self._min_jaccard * total:
                 break
-            found.append(self._forms_with(word))
+            forms.append(self._forms_with(word))
             left -= weight
-        return distinct(np.concatenate(found))
+        return distinct(np.concatenate(forms))
 
     def _shared(self, weights: dict[str, float], candidates: np.ndarray) -> np.ndarray:
         """Return the weight of the words that each candidate has, but for rounding. Shape (len(candidates),)."""

@@ -41,9 +41,9 @@ def anchor_clusters(
         centres = np.array([int(np.argmin(draws))])
     row, parent = _nearest(vectors, vectors[centres], margin, max_parents)
     # A centre stays by itself: with near-copies of it as centres too, the first of equals need not be the row itself.
-    own = np.isin(row, centres)
-    parent = np.concatenate([parent[~own], np.arange(len(centres))])
-    row = np.concatenate([row[~own], centres])
+    is_centre = np.isin(row, centres)
+    parent = np.concatenate([parent[~is_centre], np.arange(len(centres))])
+    row = np.concatenate([row[~is_centre], centres])
     order = np.lexsort((row, parent))
     bounds = np.searchsorted(parent[order], np.arange(len(centres) + 1))
     return [(int(c), row[order][bounds[i] : bounds[i + 1]]) for i, c in enumerate(centres)]
@@ -120,9 +120,9 @@ def cluster_layer(layer: Layer, config: TreeConfig, salt: str = "") -> list[Clus
         else:
             first[content] = len(alike)
             alike.append([row])
-    found = _cluster(layer.take(np.array([rows[0] for rows in alike], dtype=np.int64)), config, salt)
+    clusters = _cluster(layer.take(np.array([rows[0] for rows in alike], dtype=np.int64)), config, salt)
     out: dict[bytes, Cluster] = {}
-    for cluster in found:
+    for cluster in clusters:
         members = np.sort(np.concatenate([alike[i] for i in cluster.members.tolist()]))
         out.setdefault(members.tobytes(), Cluster(members, cluster.name))
     return sorted(out.values(), key=lambda c: c.members.tolist())
@@ -311,6 +311,6 @@ def build_tree(
         layers.append(nodes)
         said, children = [*said, *summaries], [*children, *members]
         tokens, vectors = [*tokens, *lengths.tolist()], [*vectors, made.vectors]
-    lists = [Lists.of([row.tolist() for row in rows]) for rows in (layers, children)]
+    below, above = (Lists.of([row.tolist() for row in rows]) for rows in (layers, children))
     counts = np.array(tokens, dtype=np.int64)
-    return SummaryTree(len(texts), *lists, counts, said[len(texts) :], np.concatenate(vectors))
+    return SummaryTree(len(texts), below, above, counts, said[len(texts) :], np.concatenate(vectors))

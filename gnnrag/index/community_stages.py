@@ -54,7 +54,7 @@ class TreeStage(Stage):
         leaves = Layer(context.read("embeddings"), hashes, hashes, tokens)
         tree = build_tree(leaves, texts, config, work.summarise, work.embed, estimate_tokens)
 
-        arrays.save(folder, "tree", replace(tree, vectors=None))
+        arrays.save(folder, "tree", replace(tree, vectors=tree.vectors[:0]))  # those are apart
         context.put_vectors(folder, tree.texts, tree.vectors)
         put_json(folder / "summaries.json", {"made_with": work.made_with, "keys": work.keys, "texts": tree.texts})
         layers = [len(nodes) for nodes in tree.layers]
@@ -120,12 +120,12 @@ class CommunityStage(Stage):
         return [c.profile, c.algorithm, c.max_cluster_size, c.resolution, c.randomness]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
-        found = find_communities(context.read("knowledge"), *self.settings(context))
+        communities = find_communities(context.read("knowledge"), *self.settings(context))
 
-        arrays.save(folder, "communities", found)
-        members = np.unique(found.members.values)
-        depth = int(found.levels.max(initial=-1)) + 1
-        counts = {"communities": len(found), "levels": depth, "buckets": int(found.is_bucket.sum())}
+        arrays.save(folder, "communities", communities)
+        members = np.unique(communities.members.values)
+        depth = int(communities.levels.max(initial=-1)) + 1
+        counts = {"communities": len(communities), "levels": depth, "buckets": int(communities.is_bucket.sum())}
         return {**counts, "entities in one": len(members)}
 
     def load(self, folder: Path) -> Communities:

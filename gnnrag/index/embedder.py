@@ -212,15 +212,15 @@ class SentenceEmbedder(Embedder):
                 chunk = members[start : start + size]
                 tokens = np.full((len(chunk), length), self._pad, dtype=np.int64)
                 mask = np.zeros((len(chunk), length), dtype=np.int64)
-                for row, i in enumerate(chunk):
-                    tokens[row, : len(ids[i])], mask[row, : len(ids[i])] = ids[i], 1
+                for at, i in enumerate(chunk):
+                    tokens[at, : len(ids[i])], mask[at, : len(ids[i])] = ids[i], 1
                 vectors = self._forward(tokens, mask)
                 if not np.isfinite(vectors).all():  # one such row would be the best hit of every query
                     raise ArtefactError(
                         f"index.embedder.model={self.config.model!r} gives vectors with NaN: its weights are damaged"
                     )
-                for row, i in enumerate(chunk):
-                    out[i] = vectors[row]
+                for at, i in enumerate(chunk):
+                    out[i] = vectors[at]
         return np.stack(out) if out else np.zeros((0, 0), np.float32)
 
 
@@ -286,8 +286,8 @@ def torch_forward(model: Any, device: str, precision: str = "f32") -> Forward:
     def forward(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
         kind = torch.device(device).type
         with torch.inference_mode(), torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16"):
-            inputs = {"input_ids": tokens, "attention_mask": mask}
-            inputs = {name: torch.from_numpy(part).to(device) for name, part in inputs.items()}
+            arrays = {"input_ids": tokens, "attention_mask": mask}
+            inputs = {name: torch.from_numpy(part).to(device) for name, part in arrays.items()}
             vectors = model(inputs)["sentence_embedding"].float()
             return torch.nn.functional.normalize(vectors, dim=1).cpu().numpy()
 

@@ -49,8 +49,8 @@ class ExtractionStage(Stage):
         hashes = [digest(extractor.key(p, text)) for p, text in zip(context.passages, texts, strict=True)]
 
         def compute(positions: list[int]) -> list[Any]:
-            found = extractor.extract([context.passages[i] for i in positions], [texts[i] for i in positions])
-            return [None if e is None else e.to_json() for e in found]
+            passages, rows = [context.passages[i] for i in positions], [texts[i] for i in positions]
+            return [None if e is None else e.to_json() for e in extractor.extract(passages, rows)]
 
         def read(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
             rows = get_lines(folder / "records.jsonl") if record["settings"] == context.settings else []
@@ -69,13 +69,13 @@ class ExtractionStage(Stage):
 
         rows = zip(hashes, values, strict=True)
         put_lines(folder / "records.jsonl", rows)
-        found = [v for v in values if v is not None]
+        records = [v for v in values if v is not None]
         return {
-            "entities": sum(len(v["entities"]) for v in found),
-            "triples": sum(len(v["triples"]) for v in found),
-            **{name: n for name in ("relations", "hyperedges") if (n := sum(len(v.get(name, ())) for v in found))},
-            "malformed triples": sum(v["malformed"] for v in found),
-            "passages without a record": len(values) - len(found),
+            "entities": sum(len(v["entities"]) for v in records),
+            "triples": sum(len(v["triples"]) for v in records),
+            **{name: n for name in ("relations", "hyperedges") if (n := sum(len(v.get(name, ())) for v in records))},
+            "malformed triples": sum(v["malformed"] for v in records),
+            "passages without a record": len(values) - len(records),
             **extractor.record,
         }
 
@@ -135,9 +135,9 @@ class EntityGraphStage(Stage):
         return [context.embedder().identity, *rules]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
-        config, found = context.config.graph, context.read("extraction")
-        style = _style(config.fact_text, found)
-        graph = build_entity_graph([passage.as_triples() for passage in found], config.norm)
+        config, extractions = context.config.graph, context.read("extraction")
+        style = _style(config.fact_text, extractions)
+        graph = build_entity_graph([passage.as_triples() for passage in extractions], config.norm)
         position: dict[str, int] = {}
         rows = [position.setdefault(fact_string(fact, style), len(position)) for fact in graph.facts]
         strings = [*graph.entities, *position]
@@ -170,11 +170,11 @@ class Statements:
     is_sentences: bool
 
 
-def _style(fact_text: str, found: Sequence[Extraction]) -> str:
+def _style(fact_text: str, extractions: Sequence[Extraction]) -> str:
     """Return how facts are written: as the setting says, or by what the extractor's relations are."""
     if fact_text != "auto":
         return fact_text
-    return "statement" if any(passage.is_sentences for passage in found) else "tuple"
+    return "statement" if any(passage.is_sentences for passage in extractions) else "tuple"
 
 
 def fact_string(fact: Triple, style: str) -> str:
@@ -211,8 +211,8 @@ class KnowledgeStage(Stage):
         if "text" in self.needs_for(context.config):
             sentences = [text.sentences for text in context.read("text")]
 
-        def folded(found: Any, renamed: Mapping[str, str], retyped: Mapping[str, str]) -> KnowledgeGraph:
-            return fold(found, config.match, config.hyperedges, sentences, renamed, retyped)
+        def folded(extractions: Any, renamed: Mapping[str, str], retyped: Mapping[str, str]) -> KnowledgeGraph:
+            return fold(extractions, config.match, config.hyperedges, sentences, renamed, retyped)
 
         curator = Curator(context, folded)
         graph = curator.run(context.read("extraction"))
@@ -280,7 +280,8 @@ class KnowledgeVectorStage(Stage):
         vectors, computed = context.embed(self.name, strings)
 
         context.put_vectors(folder, strings, vectors.astype(np.float16))
-        np.savez(folder / "rows.npz", **{name: np.array(values, dtype=np.int32) for name, values in rows.items()})
+        of_tables: dict[str, Any] = {name: np.array(values, dtype=np.int32) for name, values in rows.items()}
+        np.savez(folder / "rows.npz", **of_tables)
         return {"strings": len(strings), "computed": computed}
 
     def load(self, folder: Path) -> KnowledgeVectors:

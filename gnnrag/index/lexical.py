@@ -70,8 +70,8 @@ class BM25:
         """Yield the scores of each query as they are computed. Shape (num_passages,), float32."""
         for tokens in tokenise(queries):
             known = [self.terms[t] for t in tokens if t in self.terms]
-            found = self.model.get_scores_from_ids(known) if known else np.zeros(self.num_passages, np.float32)
-            yield found[: self.num_passages]
+            scores = self.model.get_scores_from_ids(known) if known else np.zeros(self.num_passages, np.float32)
+            yield scores[: self.num_passages]
 
     def save(self, folder: Path) -> None:
         """Write into a folder."""

@@ -49,9 +49,9 @@ class MessageGraphStage(Stage):
 
     def needs_for(self, config: IndexConfig) -> tuple[str, ...]:
         """Facts need extraction, synonyms the entity graph, structure the hierarchy graph; see `MessageConfig`."""
-        found = ["hierarchy"] if has_structure(config) else []
-        found += ["extraction"] if wanted_facts(config) != "none" else []
-        return (*found, "entity_graph") if config.gnn.synonyms else (*found, "passages") if not found else tuple(found)
+        needs = ["hierarchy"] if has_structure(config) else []
+        needs += ["extraction"] if wanted_facts(config) != "none" else []
+        return (*needs, "entity_graph") if config.gnn.synonyms else (*needs, "passages") if not needs else tuple(needs)
 
     def settings(self, context: Context) -> Any:
         config = context.config
@@ -135,11 +135,11 @@ def _facts(context: Context) -> tuple[list[tuple[Fact, ...]], bool]:
         if not has_structure(context.config):
             raise ConfigError("index.gnn.structure=false index.gnn.facts=none: nothing would be in the graph")
         return [], False
-    found: list[Extraction] = context.read("extraction")
-    facts = [passage.as_triples() for passage in found]
+    extractions: list[Extraction] = context.read("extraction")
+    facts = [passage.as_triples() for passage in extractions]
     if not any(facts):
         raise DataError(context.root, f"no passage has triples; index.gnn.facts={wanted} needs some")
-    return facts, any(passage.is_sentences for passage in found)
+    return facts, any(passage.is_sentences for passage in extractions)
 
 
 def _similar(context: Context) -> list[tuple[str, str]]:

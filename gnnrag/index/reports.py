@@ -144,8 +144,8 @@ class ReportTasks:
         if 2 * sum(bool(self.graph.texts[r]) for r in chosen) >= max(1, len(chosen)) or not self.passages:
             return ()
         lists = self.graph.entity_passages
-        found = np.concatenate([lists[e] for e in self.communities.members[community].tolist()])
-        where, counts = np.unique(found, return_counts=True)
+        passages = np.concatenate([lists[e] for e in self.communities.members[community].tolist()])
+        where, counts = np.unique(passages, return_counts=True)
         best = where[np.lexsort((where, -counts))][:PASSAGES]
         return tuple(replace(p, id=PASSAGE + p.id) for p in (self.passages[i] for i in best.tolist()))
 

@@ -62,16 +62,16 @@ def distil(model: Any) -> np.ndarray:
 
     tokenizer = model.tokenizer
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    kept = [i for i, token in enumerate(tokens) if not _NO_TOKEN.fullmatch(token)]
+    plain = [i for i, token in enumerate(tokens) if not _NO_TOKEN.fullmatch(token)]
     first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
     states = []
     with torch.inference_mode():
-        for start in range(0, len(kept), _BATCH):
-            ids = torch.tensor([[first, i, last] for i in kept[start : start + _BATCH]], device=model.device)
-            found = model({"input_ids": ids, "attention_mask": torch.ones_like(ids)})["token_embeddings"]
-            states.append(found[:, 0].float().cpu().numpy())
+        for start in range(0, len(plain), _BATCH):
+            ids = torch.tensor([[first, i, last] for i in plain[start : start + _BATCH]], device=model.device)
+            states_of_tokens = model({"input_ids": ids, "attention_mask": torch.ones_like(ids)})["token_embeddings"]
+            states.append(states_of_tokens[:, 0].float().cpu().numpy())
     table = np.zeros((len(tokens), DIM), dtype=np.float32)
-    table[kept] = _components(np.concatenate(states).astype(np.float64)) * _rarity([tokens[i] for i in kept])[:, None]
+    table[plain] = _components(np.concatenate(states).astype(np.float64)) * _rarity([tokens[i] for i in plain])[:, None]
     return table
 
 
@@ -79,10 +79,10 @@ def _components(rows: np.ndarray) -> np.ndarray:
     """Return (n, d) float64 rows, centred, along their first DIM principal axes, the wider ones narrowed by half."""
     rows = rows - rows.mean(axis=0)
     spread, axes = (part[..., ::-1][..., :DIM] for part in np.linalg.eigh(rows.T @ rows))
-    found = rows @ axes
-    peaks = np.abs(found).argmax(axis=0)
-    signs = np.sign(found[peaks, np.arange(found.shape[1])])  # an axis may point either way
-    return found * signs / (spread / spread[0]) ** 0.25
+    along = rows @ axes
+    peaks = np.abs(along).argmax(axis=0)
+    signs = np.sign(along[peaks, np.arange(along.shape[1])])  # an axis may point either way
+    return along * signs / (spread / spread[0]) ** 0.25
 
 
 def _rarity(tokens: Sequence[str]) -> np.ndarray:
@@ -121,10 +121,10 @@ class TokenSums:
         self._learn(set().union(*words))
         sizes = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
         numbers = map(self._number.__getitem__, chain.from_iterable(words))
-        found = Lists(np.frombuffer(self._stops, np.int64), np.frombuffer(self._ids, np.int32))
+        tokens = Lists(np.frombuffer(self._stops, np.int64), np.frombuffer(self._ids, np.int32))
         asked = np.fromiter(numbers, dtype=np.int64, count=int(sizes.sum()))
-        ids = found.values[found.places(asked)]
-        stops = np.concatenate([[0], np.cumsum(found.sizes[asked])])[np.concatenate([[0], np.cumsum(sizes)])]
+        ids = tokens.values[tokens.places(asked)]
+        stops = np.concatenate([[0], np.cumsum(tokens.sizes[asked])])[np.concatenate([[0], np.cumsum(sizes)])]
         shape = (len(texts), len(self._table))
         sums = sparse.csr_array((np.ones(len(ids), np.float32), ids, stops), shape=shape) @ self._table
         norms = np.sqrt((sums * sums).sum(axis=1))

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gnnrag.errors import ConfigError
 from gnnrag.parts import Part
 from gnnrag.pool import Pool
 from gnnrag.session import Session
@@ -24,16 +23,6 @@ class State:
     pool: Pool = field(default_factory=Pool)
     queries: list[str] = field(default_factory=list)  # query texts sent so far, oldest first
     memory: dict[str, Any] = field(default_factory=dict)
-
-
-def check_values(config: Any, choices: Mapping[str, Sequence[str]], least: Mapping[str, int]) -> None:
-    """Raise ConfigError where a setting of a method is none of its choices, or below its least value (null is none)."""
-    for name, allowed in choices.items():
-        if (value := getattr(config, name)) not in allowed:
-            raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
-    for name, low in least.items():
-        if (value := getattr(config, name)) is not None and value < low:
-            raise ConfigError(f"method.{name}={value}: must be at least {low}")
 
 
 class Method(Part):

@@ -10,7 +10,6 @@ from annotated_types import Ge
 
 from gnnrag.methods.base import Method, State
 from gnnrag.parts import part
-from gnnrag.pool import Pool
 from gnnrag.retrievers.base import ANSWER
 from gnnrag.roles.base import AgentFormat, MoveTask, NextMove, ReasonTask, Step, Style, ThoughtsTask, Turn
 from gnnrag.session import Session, normalised
@@ -21,6 +20,7 @@ AtLeast0: TypeAlias = Annotated[int, Ge(0)]
 AtLeast1: TypeAlias = Annotated[int, Ge(1)]
 CHANNELS: dict[str, tuple[Channel, ...]] = {"text": ("text",), "graph": ("graph",), "both": ("text", "graph")}
 MAX_QUERY = 300  # characters; a longer query is cut at the end of a sentence
+QUERY_WORDS = 150  # words of a generation that join the question as query (IRGS)
 
 
 @part("method", "single")
@@ -140,13 +140,10 @@ class Iterative(Method):
     rounds: AtLeast0 = 2  # R: retrievals after the first
     top_k: AtLeast1 = 200  # passages asked for per query
     shown: AtLeast1 = 10  # passages that a step is made from
-    # max: best score; append: new passages go to the end; replace: the last retrieval alone
-    merge: Literal["max", "append", "replace"] = "max"
     # auto: rank where steps come from rules, else minmax_full
     score_norm: Literal["auto", "minmax_full", "max_scale", "rank", "raw"] = "auto"
     reader_top_k: AtLeast1 = 5  # passages the reader sees
     answer: Literal["reader", "native"] = "reader"  # native: what the last step states, where it states one
-    query_words: AtLeast1 = 150  # words of a generation that join the question as query (irgs)
 
     role_names = ("reasoner",)
     style: ClassVar[Style]
@@ -190,14 +187,7 @@ class Iterative(Method):
         return cut(step.query or "")
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """Unite the new list with the pool."""
-        if self.merge == "append" and state.round:
-            low = min(state.pool.scores.values(), default=0.0)
-            new = [i for i in rankings[0].ids if i not in state.pool.scores]
-            state.pool.scores |= {id_: low - rank for rank, id_ in enumerate(new, start=1)}
-            return
-        if self.merge == "replace":
-            state.pool = Pool()
+        """Unite, and keep each passage's best score."""
         state.pool.merge(rankings[0], self.norm, self.weight if state.round else 1.0)
 
     async def select(self, state: State) -> Evidence:
@@ -238,8 +228,7 @@ class IRGS(Iterative):
     stops = False
 
     def query(self, state: State, step: Step) -> str:
-        """Return the question with the generation, cut to `query_words`."""
-        words = step.text.split()[: self.query_words]
+        words = step.text.split()[:QUERY_WORDS]
         return f"{state.question.text} {' '.join(words)}" if words else ""
 
 
@@ -265,12 +254,10 @@ class Agent(Method):
     """
 
     max_searches: AtLeast1 | None = None  # null: the agent's usual number; 2 for the comparison at R = 2
-    max_turns: AtLeast1 | None = None  # moves of any kind
-    passages: AtLeast1 | None = None  # shown per search
     top_k: AtLeast1 = 200  # passages asked for per query: what Recall@k is measured on
     reader_top_k: AtLeast1 = 5
-    answer: Literal["native", "reader"] = "native"  # native: the agent's; reader: that of the reader, from the pool
-    finish_fallback: Literal["reader", "none"] = "reader"  # who answers where the agent ends without an answer
+    # native: the agent's, or where it ends without one, as with `reader`, that of the reader from the pool
+    answer: Literal["native", "reader"] = "native"
 
     role_names = ("agent",)
     protocol: ClassVar[AgentFormat]
@@ -279,10 +266,8 @@ class Agent(Method):
     def setup(self) -> None:
         """Fill in the agent's usual numbers."""
         self.agent = self.roles["agent"]
-        self.limit, self.turns, self.shown = (
-            usual if given is None else given
-            for given, usual in zip((self.max_searches, self.max_turns, self.passages), self.usual, strict=True)
-        )
+        searches, self.turns, self.shown = self.usual
+        self.limit = self.max_searches or searches
 
     async def start(self, question: Question, session: Session) -> State:
         """Nothing was done yet."""
@@ -338,7 +323,6 @@ class Agent(Method):
         answer = state.memory.get("answer") if self.answer == "native" else None
         if answer is None and self.answer == "native":
             state.session.flag("agent", "no_answer")
-            answer = "" if self.finish_fallback == "none" else None
         return Evidence(ranked, ranked[: self.reader_top_k], answer=answer)
 
 

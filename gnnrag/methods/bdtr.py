@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Len
@@ -41,14 +41,8 @@ class BDTR(Method):
     score_norm: Literal["auto", "minmax_full", "max_scale", "rank", "raw"] = "auto"
     # of question, fast and slow thought; null: 1 each, .95 for thoughts from rules
     query_weights: Annotated[list[float], Len(3, 3)] | None = None
-    dense_anchor: float = 0.0  # adds this times the cosine with the question to every score
 
     role_names = ("thoughts", "chain", "verifier")
-
-    @property
-    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Vectors of passages, for `dense_anchor`."""
-        return ("embeddings",) if self.dense_anchor else ()
 
     def setup(self) -> None:
         """Choose how scores of thoughts compare with those of the question.
@@ -102,17 +96,8 @@ class BDTR(Method):
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Equations 1 to 4: unite, and keep each passage's best score."""
         for query, ranking in zip(queries, rankings, strict=True):
-            weight, anchor = self.weights[query.kind], self._anchor(state)
-            new = state.pool.merge(ranking, self.norm, weight, anchor)
+            new = state.pool.merge(ranking, self.norm, self.weights[query.kind])
             state.session.record("merge", round=state.round, kind=query.kind, new=new, top=state.pool.top(50))
-
-    def _anchor(self, state: State) -> Callable[[str], float] | None:
-        """Return what `dense_anchor` adds: it draws hits that only a thought found back towards the question."""
-        if not self.dense_anchor:
-            return None
-        if "cosines" not in state.memory:
-            state.memory["cosines"] = self.index.dense_scores([state.question.text])[0]
-        return lambda id_: self.dense_anchor * float(state.memory["cosines"][self.index.position[id_]])
 
     async def select(self, state: State) -> Evidence:
         """Equations 5 and 6: promote what the verifier selects, then cut at mean plus deviation."""

@@ -12,7 +12,7 @@ from gnnrag.config import Choice, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.io import digest
 from gnnrag.methods.base import Method, State
-from gnnrag.parts import build, make_part, part
+from gnnrag.parts import build, find, make, part
 from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
@@ -45,7 +45,8 @@ def read_route(route: RouteConfig, where: str) -> Route:
 
     Raises ConfigError for an unknown part or setting, settings for the run's retriever, or a route to a routing method.
     """
-    method = Choice(route.method, make_part("method", route.method, route.method_settings, f"{where}.method"))
+    cls = find("method", route.method, f"{where}.method")
+    method = Choice(route.method, make(cls, route.method_settings, f"{where}.method_settings"))
     if method.settings.is_router:
         raise ConfigError(
             f"{where}.method={route.method!r}: a routing method cannot be a route; name what it routes to"
@@ -54,9 +55,9 @@ def read_route(route: RouteConfig, where: str) -> Route:
         if route.retriever_settings:
             raise ConfigError(f"{where}.retriever_settings: name the retriever too, {where}.retriever=NAME")
         return Route(method, None, None)
-    settings = make_part("retriever", route.retriever, route.retriever_settings, f"{where}.retriever")
-    is_plain = settings == make_part("retriever", route.retriever, {})
-    name = route.retriever if is_plain else f"{route.retriever}-{digest(to_plain(settings))[:6]}"
+    cls = find("retriever", route.retriever, f"{where}.retriever")
+    settings = make(cls, route.retriever_settings, f"{where}.retriever_settings")
+    name = route.retriever if settings == cls() else f"{route.retriever}-{digest(to_plain(settings))[:6]}"
     return Route(method, Choice(route.retriever, settings), name)
 
 
@@ -90,10 +91,7 @@ class Routed(Method):
     thematic_threshold: Share = 0.6  # R1: least probability of thematic
     multi_hop_threshold: Share = 0.5  # R2: least probability of multi_hop
     escalate: bool = True  # R3: flat evidence that does not suffice sends the question to the multi_hop route, once
-    # what says so: the reader (abstains, or is unsure), the best cosine, or off
-    check: Literal["reader", "cosine", "off"] = "reader"
-    min_confidence: Share = 0.4  # reader: least confidence of an answer; readers that give none only abstain
-    min_cosine: Share = 0.5  # cosine: least cosine of the question and the best passage of the evidence
+    min_confidence: Share = 0.4  # least confidence of the reader's answer; readers that give none only abstain
 
     role_names = ("router",)  # and those of its routes
     is_router = True
@@ -102,23 +100,17 @@ class Routed(Method):
         _ = self.routes  # raises where there is no such route
 
     @property
-    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Vectors for the check by cosine; what the routes read is counted with them."""
-        return ("embeddings",) if self.escalate and self.check == "cosine" else ()
-
-    @property
     def routes(self) -> dict[str, Route]:  # type: ignore[override]
         """The route of each class. Raises ConfigError for one that does not exist."""
         return {name: read_route(getattr(self, name), f"method.{name}") for name in QUERY_CLASSES}
 
     def setup(self) -> None:
         """Build the methods of the routes."""
-        routes = self.routes
-        self.methods = {name: self._method(route) for name, route in routes.items()}
-        self.retrievers = {name: route.name for name, route in routes.items()}
-
-    def _method(self, route: Route) -> Any:
-        return build("method", route.method.settings, index=self.index, roles=self.roles)
+        self.retrievers = {name: route.name for name, route in self.routes.items()}
+        self.methods: dict[str, Method] = {
+            name: build("method", route.method.settings, index=self.index, roles=self.roles)
+            for name, route in self.routes.items()
+        }
 
     def decide(self, routing: Routing) -> str:
         """Return the route of a question. A class that flat retrieval serves is out of reach."""
@@ -128,7 +120,7 @@ class Routed(Method):
 
     async def start(self, question: Question, session: Session) -> State:
         """Classify, and begin the route."""
-        routing = await self.roles["router"](RouterTask(question), session)
+        routing: Routing = await self.roles["router"](RouterTask(question), session)
         session.flag("router", *routing.flags)
         name = self.decide(routing)
         rounded = {k: round(p, 6) for k, p in routing.probabilities.items()}
@@ -145,10 +137,9 @@ class Routed(Method):
     async def propose(self, state: State) -> list[Query]:
         """Ask what the route asks; when it has no more questions, see whether its evidence suffices."""
         queries = await self._ask(state)
-        is_checked = state.memory["route"] == "passage_local" and self.escalate and self.check != "off"
-        if queries or not is_checked:
+        if queries or not self.escalate or state.memory["route"] != "passage_local":
             return queries
-        evidence = await self._select(state)
+        evidence = await self.methods["passage_local"].select(state.memory["inner"])
         enough, state.memory["flat"] = await self._suffices(state, evidence)
         if enough:
             return []
@@ -173,21 +164,14 @@ class Routed(Method):
         flat: Evidence | None = state.memory.get("flat")
         if flat is not None and state.memory["route"] == "passage_local":
             return flat
-        evidence = await self._select(state)
+        evidence = await self.methods[state.memory["route"]].select(state.memory["inner"])
         return flat if flat is not None and not evidence.ranking and evidence.answer is None else evidence
-
-    async def _select(self, state: State) -> Evidence:
-        return await self.methods[state.memory["route"]].select(state.memory["inner"])
 
     async def _suffices(self, state: State, evidence: Evidence) -> tuple[bool, Evidence]:
         """Say whether the flat evidence suffices; returns the evidence, with the answer where the reader was asked."""
         if evidence.answer is not None:  # the flat method answers by itself
             value = float(bool(evidence.answer.strip()))
             enough = value > 0
-        elif self.check == "cosine":
-            cosines = self.index.dense_scores([state.question.text])[0]
-            value = max((float(cosines[self.index.position[i]]) for i in evidence.context), default=0.0)
-            enough = value >= self.min_cosine
         else:
             task = ReaderTask(state.question, self.index.lookup(evidence.context), evidence.notes)
             answer = await self.roles["reader"](task, state.session)
@@ -198,5 +182,5 @@ class Routed(Method):
                 state.session.record("answer", **asdict(answer))
                 state.session.flag("reader", *answer.flags)
                 evidence = replace(evidence, answer=answer.text)
-        state.session.record("sufficiency", check=self.check, value=round(value, 6), enough=enough)
+        state.session.record("sufficiency", value=round(value, 6), enough=enough)
         return enough, evidence

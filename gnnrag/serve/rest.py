@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Receive, Scope, Send
 
 from gnnrag.datasets.chunk import document_of
-from gnnrag.datasets.documents.readers import READERS
-from gnnrag.datasets.documents.report import read_report
+from gnnrag.datasets.documents import READERS
+from gnnrag.datasets.folder import read_report
 from gnnrag.index.index import Index
 from gnnrag.run.answers import Answer, where
 from gnnrag.serve.desk import LONGEST, Ask, Desk, Problem, Served

@@ -99,7 +99,7 @@ def test_the_route_is_told(arguments: list[str], capsys: pytest.CaptureFixture[s
     assert call([QUESTION, *arguments, "method=routed", *flat]) == 0
     out = capsys.readouterr().out
     assert "Route: passage_local by rule R3" in out
-    assert "Flat evidence does not suffice: on to the multi_hop route (reader: 0." in out
+    assert "Flat evidence does not suffice: on to the multi_hop route (confidence 0." in out
     assert "round 0, the question to hybrid: " in out and "round 1, the question to chg: " in out
 
 

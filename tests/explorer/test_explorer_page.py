@@ -119,7 +119,7 @@ def test_runs_of_one_label_are_told_apart(pair: tuple[Path, list[Path]], tmp_pat
     _, paths = pair
     copy = Path(shutil.copytree(paths[1], tmp_path / "bdtr-bm25-77"))
     labels = [run["label"] for run in model([paths[1], copy]).head["runs"]]
-    assert labels == ["bdtr · bm25 · offline · two", "bdtr · bm25 · offline · 77"]
+    assert labels == ["bdtr · bm25 · offline · two", "bdtr · bm25 · offline · bdtr-bm25-77"]
     again = Path(shutil.copytree(paths[0], tmp_path / "deep" / "two"))
     shutil.copy(paths[1] / "config.yaml", again)
     found = model([paths[0], paths[1], again]).head

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -204,19 +203,6 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, damage) -> None:
     damage(path)
     with pytest.raises(ArtefactError, match=r"c\.sqlite"):
         asyncio.run(CachedBackend(echo(), path).generate(ask()))
-
-
-def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "other.sqlite"
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-    connection.close()
-    for place in (path, tmp_path):
-        with pytest.raises(ArtefactError, match="llm_cache"):
-            CachedBackend(echo(), place)
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
-    connection.close()
 
 
 @pytest.mark.parametrize("value", ["no JSON", "[]", '{"txt": 1}'])

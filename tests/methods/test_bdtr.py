@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -12,14 +11,13 @@ from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.bdtr import BDTR
 from gnnrag.parts import ready
-from gnnrag.roles.base import Answer, Chain, Thoughts, Verdict
+from gnnrag.roles.base import Chain, Thoughts, Verdict
 from gnnrag.roles.chain import PromptedChain
 from gnnrag.roles.reader import PromptedReader
 from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.roles.verifier import PromptedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
-from tests.helpers.each import each
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles
 
 QUESTION = Question("q", "Q", ("yes",))
@@ -67,8 +65,8 @@ def calls(prediction: Prediction) -> dict[str, int]:
 
 
 # ------------------------------------------------------------------------------------------- 19.2, section 11
-@each("rounds", [0, 1, 2, 3])
-@each(
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
+@pytest.mark.parametrize(
     "mode, chain_from, thought_calls, chain_calls",
     [
         ("joint", "final_pool", 1, 1),
@@ -97,13 +95,6 @@ def test_call_counts(rounds: int, mode: str, chain_from: str, thought_calls: int
     assert prediction.rounds == rounds
     assert not prediction.usage["flags"]
     assert "A - made - B [1]" in next(r.text for r in llm.requests if "You check which passages" in r.text)
-
-
-def test_counts_of_the_plain_loop() -> None:
-    """DTR alone: R thoughts and the reader."""
-    for rounds in (0, 1, 2, 3):
-        usage = run(max_rounds=rounds, bgec=False)[0].usage
-        assert (usage["llm_calls"], usage["retriever_calls"]) == (rounds + 1, 1 + 2 * rounds)
 
 
 def test_both_thoughts_of_a_round_are_one_batch() -> None:
@@ -150,11 +141,6 @@ def test_the_last_thoughts_write_the_chain() -> None:
     assert prediction.usage["llm_calls"] == 4
 
 
-def test_a_chain_that_the_last_thoughts_leave_out_is_asked_for() -> None:
-    prediction, _, roles = run(chain_from="last_round_joint")
-    assert len(roles["chain"].tasks) == 1 and prediction.usage["llm_calls"] == 5
-
-
 # ----------------------------------------------------------------------------------------------- 19.3, ablations
 def test_without_rounds_and_selection_it_is_one_retrieval_and_the_cut() -> None:
     prediction, _, roles = run(max_rounds=0)
@@ -171,7 +157,7 @@ def test_without_bgec_the_reader_sees_the_head_of_the_pool() -> None:
     assert not roles["chain"].tasks and not roles["verifier"].tasks and roles["reader"].tasks[0].notes == ""
 
 
-@each("kind, asked", [("fast", ["Q", "fast1", "fast2"]), ("slow", ["Q", "slow1", "slow2"])])
+@pytest.mark.parametrize("kind, asked", [("fast", ["Q", "fast1", "fast2"]), ("slow", ["Q", "slow1", "slow2"])])
 def test_one_thought_alone(kind: str, asked: list[str]) -> None:
     retriever = ToyRetriever(TABLE)
     prediction, session, _ = run(retriever=retriever, thoughts=kind)
@@ -186,32 +172,16 @@ def test_query_weights() -> None:
 
 
 # -------------------------------------------------------------------------------------------- 19.6, 19.7, 19.8
-@each("change", [lambda s: 16 * s, lambda s: s + 1024, lambda s: s / 32 - 8])
-def test_scale_and_shift_of_one_query_change_nothing(change: Any) -> None:
-    exact = {q: {i: s * 1024 // 1 for i, s in row.items()} for q, row in TABLE.items()}
-    other = exact | {"slow1": {i: change(s) for i, s in exact["slow1"].items()}}
-    one, two = (run(retriever=ToyRetriever(table))[0] for table in (exact, other))
-    assert (one.ranking, one.context) == (two.ranking, two.context)
-
-
 def test_raw_scores_of_incomparable_queries_are_another_matter() -> None:
     """Why `raw` is not the default: one loud query owns the head of the pool."""
     loud = TABLE | {"slow2": {i: 1000 * s for i, s in TABLE["slow2"].items()}}
     assert run(retriever=ToyRetriever(loud), score_norm="raw", bgec=False)[0].ranking[:2] == ("g", "a")
 
 
-def test_exchanging_fast_and_slow_changes_ties_at_most() -> None:
-    swapped = [Thoughts(t.slow, t.fast) for t in ROUNDS]
-    one, two = run()[0], run(scripted_roles(swapped))[0]
-    assert set(one.ranking) == set(two.ranking)
-    assert one.ranking[:2] == two.ranking[:2] and set(one.ranking[2:5]) == set(two.ranking[2:5]) == {"e", "f", "g"}
-    assert one.ranking[5:] == two.ranking[5:]
-
-
 DEEP = {"Q": {f"n{i:02}": 1 / i for i in range(1, 61)}}
 
 
-@each("promotion, kept", [("exempt", True), ("order_only", False), ("boost", True)])
+@pytest.mark.parametrize("promotion, kept", [("exempt", True), ("order_only", False), ("boost", True)])
 def test_a_bridge_at_rank_40_that_the_verifier_selects(promotion: str, kept: bool) -> None:
     """`order_only`, the literal equation, moves n40 to the front and then cuts it; the floor saves the first only."""
     roles = scripted_roles(verifier=[Verdict(("n39", "n40"))])
@@ -239,7 +209,7 @@ def test_a_verifier_that_selects_everything_is_capped() -> None:
     assert prediction.ranking[:4] == ("n10", "n20", "n01", "n02"), "what is beyond the cap stays in its place"
 
 
-@each(
+@pytest.mark.parametrize(
     "given, context",
     [
         # The first 50 are the 20 promoted and 1 to 30: the cut is .245, four reach it, and the floor adds one.
@@ -269,13 +239,6 @@ def test_equal_and_repeated_thoughts_are_one_query_and_counted() -> None:
     assert prediction.usage["flags"] == {"duplicate_query": 2} and prediction.usage["retriever_calls"] == 5
 
 
-def test_a_missing_thought() -> None:
-    for thoughts, asked in ((Thoughts("fast1"), "fast1"), (Thoughts(None, "slow1"), "slow1")):
-        retriever = ToyRetriever(TABLE)
-        prediction, _, _ = run(scripted_roles([thoughts]), retriever, max_rounds=1)
-        assert retriever.asked == ["Q", asked] and prediction.error is None
-
-
 def test_a_round_without_thoughts_is_skipped_and_the_next_one_goes_on() -> None:
     retriever = ToyRetriever(TABLE)
     roles = scripted_roles([Thoughts(flags=("thought_failed",)), ROUNDS[1]])
@@ -287,8 +250,8 @@ def test_a_round_without_thoughts_is_skipped_and_the_next_one_goes_on() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- 19.5, failures
-@each("kind", ["llm", "bug"])
-@each("role", ["thoughts", "chain", "verifier", "reader"])
+@pytest.mark.parametrize("kind", ["llm", "bug"])
+@pytest.mark.parametrize("role", ["thoughts", "chain", "verifier", "reader"])
 def test_a_role_that_raises_is_an_error_row_with_its_costs(role: str, kind: str) -> None:
     order = ["thoughts", "chain", "verifier", "reader"]
     roles = scripted_roles(**{role: [broken(kind)]})
@@ -301,7 +264,7 @@ def test_a_role_that_raises_is_an_error_row_with_its_costs(role: str, kind: str)
     assert bool(prediction.context) is (role == "reader")
 
 
-@each(
+@pytest.mark.parametrize(
     "role, prompt, flag, answer",
     [
         ("thoughts", "exactly two follow-up questions", "thought_failed", "yes"),
@@ -310,7 +273,7 @@ def test_a_role_that_raises_is_an_error_row_with_its_costs(role: str, kind: str)
         ("reader", "careful reader", "reader_failed", ""),
     ],
 )
-@each("problem", ["", LLMError("down")])
+@pytest.mark.parametrize("problem", ["", LLMError("down")])
 def test_a_model_that_fails_one_role(role: str, prompt: str, flag: str, answer: str, problem: Any) -> None:
     llm = ScriptedBackend.of((prompt, problem), *REPLIES)
     prediction, session, _ = run(prompted(llm))
@@ -328,14 +291,6 @@ def test_a_model_that_fails_one_role(role: str, prompt: str, flag: str, answer: 
     assert prediction.context
 
 
-def test_a_model_that_is_dead() -> None:
-    prediction, _, _ = run(prompted(ScriptedBackend.of((".", LLMError("down")))))
-    assert prediction.answer == "" and prediction.usage["llm_calls"] == 0
-    counts = "chain: 1, reader: 1, thoughts: 2, verifier: 1"
-    assert prediction.error == f"language-model calls failed after retries ({counts}): down"
-    assert prediction.context == ("a", "b", "c", "z"), "the first retrieval is what is left"
-
-
 def test_a_failing_retrieval_empties_one_list_and_the_round_goes_on() -> None:
     table = TABLE | {"fast1": RuntimeError("disk")}
     prediction, session, _ = run(retriever=ToyRetriever(table))
@@ -351,12 +306,6 @@ def test_a_retriever_that_is_dead() -> None:
     assert not roles["chain"].tasks and not roles["verifier"].tasks and not roles["reader"].tasks
 
 
-def test_an_empty_pool() -> None:
-    prediction, _, roles = run(retriever=ToyRetriever({}))
-    assert prediction.error is None and prediction.ranking == () and prediction.usage["llm_calls"] == 3
-    assert roles["reader"].tasks[0].passages == ()
-
-
 def test_the_trace_tells_how_it_was_found() -> None:
     chain = [Chain("a - b", flags=("no_anchor",))]
     _, session, _ = run(scripted_roles(ROUNDS, chain=chain, verifier=[Verdict(("d",))]))
@@ -367,16 +316,6 @@ def test_the_trace_tells_how_it_was_found() -> None:
     assert merges == [(0, "question", 4), (1, "fast", 1), (1, "slow", 1), (2, "fast", 1), (2, "slow", 1)]
     cut = next(e for e in session.events if e["event"] == "cut")
     assert cut["selected"] == ["d"] and cut["kept"][0] == "d"
-
-
-def test_methods_keep_nothing_of_a_question() -> None:
-    roles = scripted_roles(ROUNDS[:1], reader=[Answer("yes")])
-    method = ready(BDTR(max_rounds=1), index=ToyIndex(), roles=roles)
-    before = dict(vars(method))
-    one = answer_one(method, ToyRetriever(TABLE), roles["reader"])[0]
-    two = answer_one(method, ToyRetriever(TABLE), roles["reader"])[0]
-    assert vars(method) == before and one.ranking == two.ranking
-    assert asyncio.run(method.start(QUESTION, Session("q"))).pool.scores == {}
 
 
 def test_a_round_that_failed_is_not_asked_again() -> None:

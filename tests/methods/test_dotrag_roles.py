@@ -8,12 +8,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.methods.dotrag.offline import (
-    NameReader,
     OfflineConcepts,
     OfflinePathJudge,
     OfflineRedirect,
@@ -130,13 +128,6 @@ def test_offline_concepts_are_exact_names_first() -> None:
     assert not none.named and none.topics and not none.use_anchors
 
 
-def test_names_are_the_longest_runs() -> None:
-    graph = SimpleNamespace(names=["Little", "The Little Colonel", "Who!", "Up"], aliases=[(), (), (), ("Upwards",)])
-    reader = NameReader(graph)
-    assert reader.read("films by the The Little Colonel director") == [("The Little Colonel", 1)]
-    assert reader.read("who made Who! and 'Upwards'?") == [("Who!", 2), ("Upwards", 3)]
-
-
 def test_oracle_concepts() -> None:
     assert [c.span for c in do(OracleConcepts(), ConceptsTask(ASKED, SCHEMA)).named] == ["Solaris"]
     hops = (GoldHop("Solaris >> director", "Andrei T"), GoldHop("Where was #1 born?", "X"))
@@ -187,13 +178,6 @@ def test_rules_from_the_gold_path_and_from_the_wording(role: Any) -> None:
 def test_guessed_walks(text: str, span: str, starts: list[str], steps: tuple[str, ...]) -> None:
     guess = PatternGuesser(SCHEMA, lambda texts: HashEmbedder().encode(list(texts))).guess(text, span, starts)
     assert guess is not None and guess.steps == steps
-
-
-def test_no_walk_is_guessed_from_nothing() -> None:
-    guesser = PatternGuesser(SCHEMA, lambda texts: HashEmbedder().encode(list(texts)))
-    assert guesser.guess("tell me about Solaris", "Solaris", ["movie"]) is None
-    empty = PatternGuesser(Schema("", (), (), {}), lambda texts: np.zeros((len(texts), 2)))
-    assert empty.guess("who directed Solaris", "Solaris", []) is None
 
 
 # --------------------------------------------------------------------------------------------------------- judges

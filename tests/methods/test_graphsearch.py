@@ -103,20 +103,6 @@ def test_official_26_module_calls_and_7_retrievals() -> None:
     assert flags(session, "expander")["reject_without_expansion"] == 0  # the verdict was yes
 
 
-def test_what_the_final_answer_reads_and_in_which_order() -> None:
-    backend = scripted()
-    run_search(backend)
-    prompt = final_prompt(backend)
-    parts = [
-        "Background information:", "The opera of 1931 is by Maren Tolvik.", '[("Lanterns of Orrin","composed by"',
-        f"Sub-query 1: {TEXT_QUERIES[0]}", "Sub-query 3: How long", "Answer: 212 km", "Logic draft:\n1. The opera",
-        'Sub-query 1: [("Lanterns', f"Sub-query 4: {LENGTH}", '[("Brannock","length","212 km")]',
-        "Logic draft:\n1. The river",
-    ]  # fmt: skip
-    places = [prompt.find(part) for part in parts]
-    assert -1 not in places and places == sorted(places)
-
-
 # ----------------------------------------------------------------------------------------------- section 2.4
 @pytest.mark.parametrize("replies, expected, retrievals", [(ACCEPT, 25, 7), (BOTH_EXPAND, 31, 11)])
 def test_calls_of_section_2_4(replies: dict[str, Any], expected: int, retrievals: int) -> None:
@@ -153,15 +139,6 @@ def test_rows_of_the_ablation(ablate: list[str], expected: int) -> None:
     prediction, _ = run_search(backend, TwoChannels(table), ablate=ablate)
     assert prediction.error is None and prediction.answer == "212 km"
     assert len(backend.requests) == expected
-
-
-def test_without_grounding_all_sub_queries_are_retrieved_at_once() -> None:
-    retriever = TwoChannels()
-    prediction, session = run_search(
-        scripted(cr_text="x"), retriever, ablate=["grounding", "answering", "drafting", "reflection"]
-    )
-    assert prediction.rounds == 0 and len(retriever.asked) == 2 + 6
-    assert [row["answer"] for row in events(session, "sub_query")] == [""] * 6
 
 
 # ----------------------------------------------------------------------------------- concurrency, faults, attacks

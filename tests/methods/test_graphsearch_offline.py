@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.methods.graphsearch.offline import (
@@ -26,7 +25,6 @@ from gnnrag.methods.graphsearch.offline import (
 )
 from gnnrag.methods.graphsearch.roles import (
     CheckTask,
-    DraftTask,
     ExpandTask,
     GroundTask,
     RefineTask,
@@ -162,11 +160,6 @@ def test_check_and_expansion_tell_one_story(index: Index) -> None:
     assert accepted.verdict == "accept"
 
 
-def test_offline_draft_is_the_readers(index: Index) -> None:
-    draft = call(OfflineDrafter, DraftTask(QUESTION, "", (CORPUS[1],)), index)
-    assert draft.answer and draft.text.endswith(f"Answer: {draft.answer}")
-
-
 def test_offline_through_the_loop(index: Index) -> None:
     prediction, session = run(index, offline(index), Question("q", COMPOSITIONAL, ("Kalmar",)))
     assert prediction.error is None and session.usage()["llm_calls"] == 0
@@ -177,17 +170,6 @@ def test_offline_through_the_loop(index: Index) -> None:
     again, second = run(index, offline(index), Question("q", COMPOSITIONAL, ("Kalmar",)))
     assert dataclasses.replace(again, seconds=0.0) == dataclasses.replace(prediction, seconds=0.0)
     assert second.events == session.events
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"preset": "official"}, {"channels": "semantic"}, {"channels": "relational"},
-                                      {"views__background": "off"}, {"reflection__rounds": 3}],
-)  # fmt: skip
-def test_offline_under_other_settings(index: Index, settings: dict[str, Any]) -> None:
-    prediction, session = run(index, offline(index), Question("q", COMPOSITIONAL), **settings)
-    assert prediction.error is None and prediction.ranking
-    assert events(session, "final")
 
 
 # -------------------------------------------------------------------------------------------------------- oracle
@@ -215,11 +197,6 @@ def test_the_oracle_checks_and_expands_by_the_gold_passages(index: Index) -> Non
     assert call(OracleExpander, task, index).queries == ("Where was Vera Lindqvist born?",)
     again = dataclasses.replace(task, earlier=("Where was Vera Lindqvist born?",))
     assert call(OracleExpander, again, index).queries == ("Where was Vera Lindqvist born? Kalmar Vera Lindqvist",)
-
-
-def test_the_oracle_drafts_the_gold_answer_only_from_gold(index: Index) -> None:
-    assert call(OracleDrafter, DraftTask(QUESTION, "", (CORPUS[0], CORPUS[1])), index).answer == "Kalmar"
-    assert call(OracleDrafter, DraftTask(QUESTION, "", (CORPUS[0],)), index).answer == ""
 
 
 def test_the_oracle_through_the_loop(index: Index) -> None:

@@ -31,11 +31,8 @@ from gnnrag.text.subqueries import (
     letters_only,
     read_triples,
     references,
-    render_history,
     render_triples,
-    variables,
     verbalise,
-    without_placeholders,
 )
 
 PAPER = GraphSearch()
@@ -64,11 +61,6 @@ def test_decompositions_that_say_the_same(text: str) -> None:
 def test_an_escaped_quote_stays_and_values_that_are_no_texts_go() -> None:
     assert parse_linked(r'{"Sub-query 1": "Who wrote \"Tin\" {1}?"}') == ('Who wrote "Tin" {1}?',)
     assert parse_linked('{"Sub-query 1": "a?", "Sub-query 2": 7, "Sub-query 3": " ", "other": "b"}') == ("a?",)
-
-
-def test_ten_comes_after_nine() -> None:
-    plan = "{" + ", ".join(f'"Sub-query {i}": "q{i}"' for i in (10, 9, 1)) + "}"
-    assert parse_linked(plan) == ("q1", "q9", "q10")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "I would rather not.", '{"question": "a"}', "{" * 5000, "null"])
@@ -110,23 +102,12 @@ def test_what_is_no_triple_is_dropped_and_counted() -> None:
     assert parse_triple_parts(value) == (('[("a","b","c")]',), 3)
 
 
-def test_triples_of_an_object_that_never_closes() -> None:
-    text = '"Sub-query 1": [("a", "b", "c")], "Sub-query 2": [("d", "e", "f"), ("g", "h", "i")], "Sub-query 3": [("j'
-    assert parse_triple_parts(text) == (('[("a","b","c")]', '[("d","e","f"),("g","h","i")]'), 0)
-
-
 def test_a_list_of_triples_as_a_reply() -> None:
     assert parse_triples('```python\n[("a","b","c")]\n```') == [("a", "b", "c")]
     assert parse_triples('The sub-query is: [("a","b","c")] .') == [("a", "b", "c")]
     for text in ("", "[]", "unchanged", '[("a","b")]'):
         with pytest.raises(MalformedError):
             parse_triples(text)
-
-
-def test_rendered_triples_are_read_again() -> None:
-    triples = [('say "hi"', "is (a) [b]", "É'x"), ("Entity#1", "", "\\")]
-    assert parse_triples(render_triples(triples)) == triples
-    assert render_triples([("a", "b", "c")]) == '[("a","b","c")]'
 
 
 @given(st.lists(st.tuples(*[st.text("ab\"'\\[](){},:;#Éß北-", max_size=8)] * 3), max_size=3))
@@ -227,11 +208,6 @@ def test_references() -> None:
     assert {text: references(text) for text in expected} == expected
 
 
-def test_unknowns_and_what_is_left_without_them() -> None:
-    assert variables("Entity#3 of Entity#1 and entity#3") == [3, 1]
-    assert without_placeholders("Where did #1 meet Entity#2 in C# of #MeToo?") == "Where did meet in C# of #MeToo?"
-
-
 def test_filling_in_keeps_what_has_no_answer() -> None:
     assert fill("#1 and #2 and #10", {1: "x", 10: "z"}) == "x and #2 and z"
     assert fill("Entity#1 #1", {1: r"\1 \g<0>"}, of_variables=True) == r"\1 \g<0> #1"
@@ -283,29 +259,12 @@ def test_retrieval_strings_of_triples() -> None:
     assert OFFICIAL.retrieval_string(item, "relational") == letters_only(render_triples(PRICE))
 
 
-def test_retrieval_strings_of_questions() -> None:
-    item = HistoryItem(2, "", "Where did #1 die?")
-    assert PAPER.retrieval_string(item, "semantic") == "Where did die?"
-    assert OFFICIAL.retrieval_string(item, "semantic") == "Where did #1 die?"
-    expanded = HistoryItem(4, "", "What is #1 in C# 12?", "expanded")
-    assert OFFICIAL.retrieval_string(expanded, "relational") == "What is #1 in C# 12?"
-    assert PAPER.retrieval_string(HistoryItem(1, "", "[a] plain question"), "relational") == "[a] plain question"
-    assert PAPER.retrieval_string(HistoryItem(1, "", '[("Entity#1","","")]'), "relational") == ""
-
-
 # --------------------------------------------------------------------------------------------------------- history
 ITEMS = [
     HistoryItem(1, "a?", "a?", context="raw one", refined="one " * 50, answer="A"),
     HistoryItem(2, "b?", "b?", context="raw two", refined="two", answer="B"),
     HistoryItem(3, "c?", "c?", "expanded", context="raw three", refined="three", answer=""),
 ]
-
-
-def test_rendered_history() -> None:
-    assert render_history(ITEMS[1:]) == (
-        "Sub-query 1: b?\nContext:\ntwo\nAnswer: B\n\nSub-query 2: c?\nContext:\nthree\nAnswer: "
-    )
-    assert "raw two" in render_history(ITEMS, raw=True) and render_history([]) == ""
 
 
 def test_the_oldest_contexts_go_first_and_answers_stay() -> None:

@@ -122,23 +122,6 @@ def test_what_a_reply_becomes(cls: Any, task: Any, reply: str, expected: Any) ->
         assert found == expected and session.failed_calls() is not None
 
 
-@pytest.mark.parametrize(
-    "cls, task, good",
-    [
-        (PromptedDecomposer, LINKED, '{"Sub-query 1": "a?"}'),
-        (PromptedGrounder, GROUND_TRIPLES, '[("a","b","c")]'),
-        (PromptedEvidenceCheck, CHECK, "Yes"),
-        (PromptedExpander, EXPAND, '["a?"]'),
-        (PromptedDrafter, FINAL, "Answer: 212 km"),
-    ],
-)
-def test_the_second_try_counts(cls: Any, task: Any, good: str) -> None:
-    found, session, backend = ask(cls, task, "", good)
-    assert found.flags == () and len(backend.requests) == 2
-    assert "Format:" in backend.requests[1].messages[-1].content
-    assert session.usage()["llm_calls"] == 2
-
-
 def test_what_the_roles_are_shown() -> None:
     backend = ask(PromptedGrounder, GROUND, "x")[2]
     assert all(part in shown(backend) for part in ("the plan", "Answer: Tolvik", "Where was #1 born?"))
@@ -150,16 +133,3 @@ def test_what_the_roles_are_shown() -> None:
     assert shown(backend).index("Tolvik made it") < shown(backend).index("the context")
     backend = ask(PromptedExpander, EXPAND, "[]")[2]
     assert all(part in shown(backend) for part in ("history", "draft", "analysis", QUESTION.text))
-
-
-def test_options_of_the_prompts() -> None:
-    system = ask(PromptedDrafter, FINAL, "Answer: x")[2].requests[0].messages[0].content
-    assert '"Answer: "' in system
-    assert '"Answer: "' not in ask(PromptedDrafter, DRAFT, "x")[2].requests[0].messages[0].content
-
-
-def test_limits_on_sub_queries() -> None:
-    reply = "{" + ", ".join(f'"Sub-query {i}": "q{i}"' for i in range(1, 15)) + "}"
-    found, _, _ = ask(PromptedDecomposer, LINKED, reply)
-    assert len(found.parts) == 12 and found.flags == ("too_many_parts",)
-    assert len(ask(PromptedDecomposer, DecomposeTask(QUESTION, 0, "linked"), reply)[0].parts) == 14

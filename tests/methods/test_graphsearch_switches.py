@@ -80,14 +80,6 @@ def test_rounds_of_reflection() -> None:
     assert modules(backend).keys().isdisjoint({"draft_text", "check_text", "expand_text", "draft_graph"})
 
 
-def test_grounding_of_triples_where_nothing_is_open() -> None:
-    plan = '{"Sub-query 1": [("a","b","c")], "Sub-query 2": [("d","e","Entity#5")]}'
-    for how, expected in (("bound_only", 0), ("always", 1)):
-        backend = scripted(qd_graph=plan, qg_graph='[("d","e","Entity#5")]', cr_graph="[]", ans="x", **ACCEPT)
-        run_search(backend, graph_grounding=how)
-        assert modules(backend)["qg_graph"] == expected
-
-
 def test_the_text_side_grounds_only_references_unless_as_released() -> None:
     plan = json.dumps({"Sub-query 1": "What is C# to #2?", "Sub-query 2": "Who began #MeToo?"})
     for preset, expected in (("paper", 0), ("official", 2)):
@@ -103,15 +95,6 @@ def test_a_refusal_grounds_nothing_and_the_reference_is_not_sent() -> None:
     run_search(backend, retriever)
     assert "Where was born?" in [q.text for q in retriever.asked]
     assert "Sub-query 2: Where was #1 born?" in final_prompt(backend)
-
-
-def test_only_placeholders_left_skips_the_retrieval() -> None:
-    backend, retriever = scripted(qd_graph='{"Sub-query 1": [("Entity#1","","Entity#2")]}', ans="x"), TwoChannels()
-    prediction, session = run_search(backend, retriever, reflection__expand_on="never")
-    assert prediction.error is None and flags(session, "grounder")["empty_query"] == 1
-    assert [q.text for q in retriever.asked if q.kind == "relational"] == []
-    (row,) = events(session, "sub_query", "relational")
-    assert row["refined"] == NOTHING
 
 
 def test_an_empty_view_is_marked_and_not_refined_but_answered() -> None:
@@ -169,16 +152,6 @@ def test_the_background_can_be_full_aligned_or_off() -> None:
     text, graph = seen["aligned"]
     assert PASSAGES["P1"] in text and "composed by" not in text
     assert PASSAGES["P1"] not in graph and "composed by" in graph
-
-
-@pytest.mark.parametrize("channels, graph", [("semantic", False), ("relational", True)])
-def test_one_channel_alone(channels: str, graph: bool) -> None:
-    backend, retriever = scripted(**ACCEPT), TwoChannels()
-    prediction, session = run_search(backend, retriever, channels=channels)
-    assert prediction.answer == "212 km" and {q.channel for q in retriever.asked} == {"graph" if graph else "text"}
-    assert {row["side"] for row in events(session, "sub_query")} == {channels}
-    assert len(backend.requests) == 1 + 1 + 3 * 2 + 2 + 2 + 1
-    assert len(events(session, "background")) == 1
 
 
 @pytest.mark.parametrize(

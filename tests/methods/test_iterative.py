@@ -69,15 +69,6 @@ def test_steps_see_the_pool_and_the_earlier_steps():
     assert [tuple(p.id for p in t.passages) for t in tasks] == [("a", "b"), ("a", "c")]
 
 
-@pytest.mark.parametrize(
-    ("merge", "ranking"),
-    [("max", ["a", "c", "b", "z"]), ("append", ["a", "b", "z", "c"]), ("replace", ["c", "a", "z"])],
-)
-def test_merges(merge, ranking):
-    prediction, *_ = run(IRCoT, rounds=1, merge=merge)
-    assert list(prediction.ranking) == ranking
-
-
 def test_native_answers():
     last = Step("So the answer is: Rome", None, True, "Rome")
     assert run(IRCoT, STEPS[0], last, rounds=3, answer="native")[0].answer == "Rome"

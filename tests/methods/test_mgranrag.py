@@ -95,20 +95,6 @@ def test_every_preset_and_ablation_runs(index, preset, ablate):
     assert bool(roles["decomposer"].tasks) == ("decomposition" not in ablate)
 
 
-def test_concurrency_changes_nothing(index):
-    questions = [Question(str(i), f"{COMPOSITIONAL} {i}") for i in range(12)]
-    rows = []
-    for concurrency in (1, 16):
-        roles = {
-            "decomposer": Scripted("decomposer", Decomposition(("x?",))),
-            "evidence_extractor": Scripted("evidence_extractor", directed),
-        }
-        method = ready(MGranRAG(phrase_match="embedding", iterations=2), index=index, roles=roles)
-        found = answer_all(method, ready(DenseRetriever(), index=index), questions, concurrency=concurrency)
-        rows.append([(p.ranking, p.context, p.error) for p, _ in found])
-    assert rows[0] == rows[1]
-
-
 def test_offline_and_oracle_roles(index):
     for extractor, wanted in (
         (OfflineEvidenceExtractor(), {"p0"}),
@@ -119,9 +105,3 @@ def test_offline_and_oracle_roles(index):
         method = ready(MGranRAG(iterations=2), index=index, roles=roles)
         (prediction, _), *_ = answer_all(method, ready(DenseRetriever(), index=index), [QUESTION])
         assert wanted <= set(prediction.ranking[:3]) and prediction.error is None
-
-
-def test_a_preset_is_a_layer_below_what_is_given():
-    settings = {"preset": "paper", "psi_norm": "supported", "weights": {"phrase": 2}}
-    made = make(MGranRAG, settings, "method")
-    assert (made.iterations, made.psi_norm, made.weights.phrase, made.weights.sentence) == (3, "supported", 2, 0.5)

@@ -6,12 +6,11 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from gnnrag.errors import ConfigError, LLMError
+from gnnrag.errors import LLMError
 from gnnrag.methods.routed import RouteConfig, Routed
-from gnnrag.parts import make, ready
+from gnnrag.parts import ready
 from gnnrag.roles.base import Answer, ReaderTask, Role, RouterTask, Routing, Thoughts
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
@@ -21,16 +20,6 @@ from tests.helpers.parts import ToyIndex, ToyRetriever, scripted_roles
 FLAT, GRAPH, OWN = {"Q": {"f1": 0.9, "f2": 0.8}}, {"Q": {"g1": 0.9}, "f": {"g2": 0.8}}, {"Q": {"o1": 0.9}}
 # multihop in the place of bdtr: one query a round, so that what is asked can be told at a glance.
 CONFIG = Routed(multi_hop=RouteConfig("multihop", "chg", {"max_rounds": 1}))
-
-
-class Index(ToyIndex):
-    """Cosines of five passages with anything."""
-
-    def __init__(self) -> None:
-        self.position = {name: i for i, name in enumerate(("f1", "f2", "g1", "g2", "o1"))}
-
-    def dense_scores(self, texts: Any) -> np.ndarray:
-        return np.array([[0.3, 0.45, 0.0, 0.0, 0.9]])
 
 
 class Router(Role[RouterTask, Routing]):
@@ -53,7 +42,7 @@ class Found:
         roles: dict[str, Any] = scripted_roles([Thoughts("f", None)], reader=answers)
         self.roles = {**roles, "router": router}
         self.flat, self.graph, self.own = (ToyRetriever(t) for t in tables)
-        method = ready(replace(config), index=Index(), roles=self.roles)
+        method = ready(replace(config), index=ToyIndex(), roles=self.roles)
         others = {"hybrid": self.flat, "chg": self.graph}
         loop = Loop(method, self.own, self.roles["reader"], ToyIndex().lookup, others=others)
         self.prediction, self.session = asyncio.run(loop.answer(Question("q", "Q", ("yes",))))
@@ -114,7 +103,7 @@ def test_sufficient_evidence_is_read_once() -> None:
     found = run(Router(0.1))
     assert found.prediction.answer == "yes" and len(found.roles["reader"].tasks) == 1
     assert found.event("answer")["confidence"] == 0.9, "as the loop would have recorded it"
-    assert found.event("sufficiency") == {"event": "sufficiency", "check": "reader", "value": 0.9, "enough": True}
+    assert found.event("sufficiency") == {"event": "sufficiency", "value": 0.9, "enough": True}
     assert found.prediction.rounds == 0
     assert run(Router(0.1), [Answer("yes")]).asked[1] == [], "readers that are language models state no confidence"
 
@@ -135,17 +124,9 @@ def test_other_routes_never_escalate() -> None:
     assert counts(run(Router(0.9), [Answer("")]).prediction) == {"route_multi_hop": 1}
 
 
-@pytest.mark.parametrize("settings", [{"escalate": False}, {"check": "off"}])
-def test_escalation_can_be_switched_off(settings: dict[str, Any]) -> None:
-    found = run(Router(0.1), [Answer("")], replace(CONFIG, **settings))
+def test_escalation_can_be_switched_off() -> None:
+    found = run(Router(0.1), [Answer("")], replace(CONFIG, escalate=False))
     assert found.asked == [["Q"], [], []] and len(found.roles["reader"].tasks) == 1
-
-
-@pytest.mark.parametrize("least, escalates", [(0.45, False), (0.46, True)])
-def test_the_best_cosine(least: float, escalates: bool) -> None:
-    found = run(Router(0.1), [SURE], replace(CONFIG, check="cosine", min_cosine=least))
-    assert found.event("sufficiency")["value"] == 0.45 and bool(found.asked[1]) == escalates
-    assert len(found.roles["reader"].tasks) == 1, "only the loop reads"
 
 
 def test_flat_evidence_stands_where_the_other_route_finds_nothing() -> None:
@@ -174,15 +155,3 @@ def test_a_flat_method_that_answers_by_itself() -> None:
     found = run(Router(0.1), [SURE], config)
     assert found.asked == [[], [], []] and found.prediction.answer == "yes"
     assert isinstance(found.roles["reader"].tasks[0], ReaderTask) and found.roles["reader"].tasks[0].passages == ()
-
-
-def test_stages_of_the_check() -> None:
-    assert CONFIG.reads == () and replace(CONFIG, check="cosine").reads == ("embeddings",)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"check": "judge"}, {"failed": ["passage_local"]}, {"thematic_threshold": 1.5}, {"min_cosine": -1}]
-)
-def test_settings_are_checked(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"method.{next(iter(settings))}"):
-        make(Routed, settings, "method")

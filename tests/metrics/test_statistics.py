@@ -22,10 +22,10 @@ def test_interval_equals_a_plain_loop():
     values = np.array([0.0, 1.0, 0.5, 0.25, 1.0, 0.0, 0.75])
     rng = np.random.default_rng(3)
     means = [values[rng.integers(0, 7, size=7)].mean() for _ in range(200)]
-    got = bootstrap_interval(values, resamples=200, confidence=0.9, seed=3)
+    got = bootstrap_interval(values, resamples=200, seed=3)
     assert (got.mean, got.n) == (0.5, 7)
-    assert got.low == pytest.approx(np.percentile(means, 5))
-    assert got.high == pytest.approx(np.percentile(means, 95))
+    assert got.low == pytest.approx(np.percentile(means, 2.5))
+    assert got.high == pytest.approx(np.percentile(means, 97.5))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
@@ -74,8 +74,6 @@ def test_mcnemar_is_the_exact_binomial_test(only_a, only_b):
     [
         (lambda: bootstrap_interval([]), "at least one question"),
         (lambda: bootstrap_interval([1.0, float("nan")]), "finite"),
-        (lambda: bootstrap_interval([1.0], resamples=0), "resamples=0"),
-        (lambda: bootstrap_interval([1.0], confidence=95), "confidence=95"),
         (lambda: paired_difference([1.0, 0.0], [1.0]), "a has 2 questions, b has 1"),
         (lambda: mcnemar([0.5], [1.0]), "right or wrong"),
         (lambda: wilson_interval(0, 0), "0 of 0"),

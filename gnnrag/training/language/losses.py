@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from gnnrag.common.files import digest, read_json, write_json
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.hf import Limits, load_model, put_on
-from gnnrag.llm.model_files import ModelFiles, find_model, kind_of
+from gnnrag.llm.local import ModelFiles, find_model, kind_of
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.tuned.checkpoint import read_tuned, tuned_folder
