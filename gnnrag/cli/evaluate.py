@@ -7,12 +7,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from gnnrag.audit import AuditRunConfig
 from gnnrag.audit import audit as run_audit
@@ -51,9 +48,8 @@ def evaluate(settings: Settings = []) -> int:  # noqa: B006 - typer's default
     gnnrag evaluate CONFIG shard=3/16      the third of 16 shards, on any machine
     gnnrag evaluate CONFIG shard=merge     all shards together
 
-    The same command again continues an interrupted run. The last line printed is the run directory. data.limit=200
-    takes the first questions, data.sample=200 draws as many in proportion to their types. The exit code is 1 where
-    every question failed, or more of a role's replies are bad than run.max_bad_replies.
+    The same command again continues an interrupted run. The last line printed is the run directory. The exit code is 1
+    where every question failed, or more of a role's replies are bad than run.max_bad_replies.
     """
     source, overrides = split(settings)
     if source is None and not is_given("data.path", None, overrides):
@@ -77,7 +73,6 @@ def evaluate(settings: Settings = []) -> int:  # noqa: B006 - typer's default
 
 
 def failures(predictions: Sequence[Prediction]) -> str:
-    """Return the distinct errors of a run, most frequent first, for a person."""
     errors = Counter(re.sub(r"\(\d+\)", "(...)", p.error) for p in predictions if p.error)
     failed, asked = errors.total(), len(predictions)
     outcome = "all of them: nothing was measured" if failed == asked else "they score 0"
@@ -103,10 +98,7 @@ def demo(settings: Settings = []) -> None:  # noqa: B006
     print(f"{time.perf_counter() - started:.0f} s in all")
 
 
-def cross_validate(
-    settings: Settings,
-    sample: Annotated[int, typer.Option(help="so many questions, drawn by a hash of their ids; 0: all")] = 0,
-) -> int:
+def cross_validate(settings: Settings) -> int:
     """Score trained parts inside a method, each question with a checkpoint that did not train on it.
 
     \b
@@ -114,16 +106,13 @@ def cross_validate(
     gnnrag cross-validate configs/evaluate/2wiki.yaml gnn=RUN retriever=gfm
 
     RUN is a training of that part (gnn, verifier, thoughts, reader) with a checkpoint for each fold (cross=true) or
-    one. The questions that a fold reported on are answered with its checkpoint, and all are scored together as one run,
-    which gnnrag compare holds against others.
+    one. data.sample=200 draws some of the questions.
     """
     trained, rest = cross.split_trained(settings)
     if not trained:
         raise ConfigError("name a trained part and its run: gnn=RUN, verifier=RUN, thoughts=RUN or reader=RUN")
     config = load_config(EvaluateConfig, *split(rest))
     data = load_questions_for(config)
-    if sample:
-        data = replace(data, questions=cross.sampled(data.questions, sample))
     parts = [cross.read_part(name, run, data) for name, run in trained.items()]
     for part in parts:
         note(f"{len(data.questions)} questions, {part.name}: {len(set(part.checkpoints.values()))} checkpoints")
@@ -135,7 +124,6 @@ def cross_validate(
     return int(has_bad)
 
 
-# ---------------------------------------------------------------------------------------------------------------- audit
 COSTS = {"seconds": "seconds_per_question", "LLM calls": "llm_calls", "tokens": "tokens", "USD": "usd"}
 
 
@@ -170,7 +158,6 @@ def audit(settings: Settings = []) -> None:  # noqa: B006
     print(path)
 
 
-# ---------------------------------------------------------------------------------------------------------------- judge
 def judge(settings: Settings, as_json: AsJson = False) -> int:
     """Let a language model judge the answers of finished runs.
 
@@ -180,8 +167,8 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 
     scores: six qualities from 0 to 10; three beside the golden answer make the A-Score, three beside the golden
     evidence the E-Score. pairwise: the first run against each of the others, in both orders, in five dimensions.
-    Settings: gnnrag/judge/__init__.py. Judgements go to RUN/judgements/KIND; the same command again continues. --json
-    also has each quality and the differences. The exit code is 1 where no reply of a judgement could be read.
+    Settings: gnnrag/judge/__init__.py. Judgements go to RUN/judgements/KIND; the same command again continues. The exit
+    code is 1 where no reply of a judgement could be read.
     """
     judged = run_judge(load_config(JudgeConfig, *split(settings)), note)
     reports = judged["judgements"]
@@ -199,7 +186,6 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 
 
 def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a reader of a judgement's figures should know."""
     name, spent = " against ".join(report["runs"]), report["spent"]
     parts = report["criteria"].values() if report["kind"] == "scores" else [report["counts"]]
     missing = {why: sum(part[why] for part in parts) for why in ("malformed", "llm_error")}

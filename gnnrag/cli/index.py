@@ -23,7 +23,7 @@ from gnnrag.cli.console import (
 )
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.base import load_passages
-from gnnrag.datasets.documents.report import summary, write_report
+from gnnrag.datasets.folder import summary, write_report
 from gnnrag.extract.prompted import estimate_extraction
 from gnnrag.index.build import build_index, collect_garbage
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
@@ -100,7 +100,6 @@ def _caller(settings: Sequence[str]) -> IndexConfig | None:
 
 
 def _change(path: Path, change: Callable[[Callable[[str, int, int], None]], list[str]]) -> None:
-    """Change an index, and print what was built, how fast, and where it is."""
     started = time.perf_counter()
     with progress_bar() as advance:
         built = change(advance)

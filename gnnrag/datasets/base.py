@@ -15,7 +15,7 @@ from gnnrag.datasets import canonical, folder, hipporag, kb
 from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents.blocks import Progress, silent
-from gnnrag.datasets.documents.report import FileReport
+from gnnrag.datasets.folder import FileReport
 from gnnrag.datasets.hipporag import MissingGold, PopqaAliases
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.source import Source, find_source

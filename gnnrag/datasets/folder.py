@@ -8,21 +8,68 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
-from gnnrag.datasets.chunk import Chunking
+from gnnrag.datasets.chunk import Chunking, count_words
+from gnnrag.datasets.documents import READERS, read_document
 from gnnrag.datasets.documents.blocks import Document, Progress, silent
-from gnnrag.datasets.documents.merging import merge_repeated
-from gnnrag.datasets.documents.needs import MissingLibraryError
-from gnnrag.datasets.documents.passages import cut_document
-from gnnrag.datasets.documents.readers import READERS, read_document
-from gnnrag.datasets.documents.report import FileReport, name_languages
+from gnnrag.datasets.documents.office import MissingLibraryError
+from gnnrag.datasets.documents.passages import cut_document, normalised
 from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.jsonl import Skips
-from gnnrag.errors import DataError
+from gnnrag.errors import DataError, GnnragError
+from gnnrag.io import read_object, write_json
 from gnnrag.types import Passage
+
+REPORT = "documents.json"  # in an index folder
+LEAST = 20  # words of a passage from which on its repetition in a file is left out
+SHOWN = 20  # files with remarks that a terminal is told
+
+
+@dataclass(slots=True)
+class FileReport:
+    """What was read of a file; `why` says what kept it, or a part of it, out, and how it was read."""
+
+    file: str
+    state: Literal["read", "partly", "empty", "skipped"] = "read"
+    passages: int = 0
+    why: list[str] = field(default_factory=list)
+
+
+def write_report(index: Path, reports: Iterable[FileReport], gone: Collection[str] | None = None) -> None:
+    """Write the report into an index folder, or bring the one that is there up to date.
+
+    `gone` are files that are no longer in the index, others stay; None: `reports` are all there are.
+    """
+    rows, before = {report.file: asdict(report) for report in reports}, read_report(index)
+    if gone is not None:
+        rows = {name: row for name, row in before.items() if name not in gone} | rows
+    if rows != before:
+        write_json(index / REPORT, {"documents": list(rows.values())})
+
+
+def read_report(index: Path) -> dict[str, dict[str, Any]]:
+    """Return the rows of an index's report by file; none where it has no report, or one that cannot be read."""
+    try:
+        return {row["file"]: row for row in read_object(index / REPORT)["documents"]}
+    except (OSError, GnnragError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def summary(reports: Sequence[FileReport]) -> list[str]:
+    """Return lines for a terminal: counts, and the files with something to say."""
+    states = Counter(report.state for report in reports)
+    counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
+    passages = sum(report.passages for report in reports)
+    lines = [f"{len(reports):,} file{'s' * (len(reports) != 1)}: {counts}; {passages:,} passage{'s' * (passages != 1)}"]
+    remarked = [report for report in reports if report.why]
+    lines += [f"  {report.file} ({report.state}): {'; '.join(report.why)}" for report in remarked[:SHOWN]]
+    if len(remarked) > SHOWN:
+        lines.append(f"  and {len(remarked) - SHOWN:,} more files with remarks")
+    return lines
 
 
 @dataclass
@@ -43,31 +90,27 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: Progr
 
     Hidden files and folders (`.git`) and `questions.<split>.jsonl` directly in the folder are not documents. Left out
     and recorded in `skips`: unreadable files and those of a library that is not installed, other types, links that lead
-    out of the folder, documents without text, and all but the first pages of a long PDF. A passage that stands in
-    several places is kept once, with all of them.
+    out of the folder, documents without text, and all but the first pages of a long PDF.
 
     Raises DataError where not one document could be read.
     """
     root = path if path.is_dir() else path.parent
     files = sorted(_files(root, skips)) if path.is_dir() else [path.name]
-    reports: dict[str, FileReport] = {}
+    reports: list[FileReport] = []
     documents: dict[str, list[Passage]] = {}
     for relative in files:
         report = FileReport(os.fsencode(relative).decode("utf-8", "backslashreplace"))
-        reports[report.file] = report
-        if parts := _read(root / relative, report, skips, progress):
-            documents[report.file] = list(_cut(root / relative, report, parts, chunking, skips))
-            report.passages = len(documents[report.file])
-        elif report.state == "empty":
-            documents[report.file] = []
+        reports.append(report)
+        parts = _read(root / relative, report, skips, progress)
+        if parts or report.state == "empty":
+            passages = list(_cut(root / relative, report, parts, chunking, skips))
+            documents[report.file], report.passages = passages, len(passages)
         progress("files", 1, len(files))
     if not any(documents.values()):
         seen = f" What is there: {skips.summary()}" if skips.by_reason else " It is empty."
         where = f" {known}" if (known := advice(path)) else ""
         raise DataError(path, f"holds no documents with text ({', '.join(sorted(READERS))}).{seen}{where}")
-    documents = merge_repeated(documents, reports)
-    name_languages(reports.values(), {name: [p.text for p in passages] for name, passages in documents.items()})
-    return Folder(documents, tuple(reports.values()))
+    return Folder(documents, tuple(reports))
 
 
 def _read(path: Path, report: FileReport, skips: Skips, progress: Progress) -> list[Document]:
@@ -105,7 +148,7 @@ def _read(path: Path, report: FileReport, skips: Skips, progress: Progress) -> l
     skips.add(reason, report.file)
     report.state = "empty"
     report.why.append(reason)
-    report.notes += [note for document in documents for note in document.notes]
+    report.why += dict.fromkeys(note for document in documents for note in document.notes)
     return []
 
 
@@ -113,19 +156,24 @@ def _cut(
     path: Path, report: FileReport, documents: list[Document], chunking: Chunking, skips: Skips
 ) -> Iterator[Passage]:
     numbers: Counter[str] = Counter()
+    seen: set[str] = set()
     notes: dict[str, None] = {}
     for document in documents:
         name = f"{report.file}:{document.key}" if document.key else report.file
         cuts = cut_document(document, chunking, path.stem)
-        report.dropped += document.dropped
         if document.key and not cuts:  # a heading without text is normal, a record without text is not
             skips.add("empty record", name)
             report.why.append(f"empty record {document.key}")
         notes |= dict.fromkeys(document.notes)
         for cut in cuts:
             numbers[name] += 1
+            words = normalised(cut.text)
+            if not document.key and words in seen:
+                continue  # the others keep their numbers
+            if count_words(cut.text) >= LEAST:
+                seen.add(words)
             yield Passage(f"{name}#{numbers[name]}", cut.title, cut.text, cut.place)
-    report.notes += notes
+    report.why += notes
 
 
 def _files(root: Path, skips: Skips) -> Iterator[str]:

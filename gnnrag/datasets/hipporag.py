@@ -123,7 +123,7 @@ def _question(row: Mapping[str, Any], row_id: str, finder: _Finder, popqa_aliase
         answers=_answers(row, popqa_aliases),
         type=match[1] if match else str(row.get("type", "unknown")),
         gold=tuple(dict.fromkeys(finder.find(gold) for gold in _gold_texts(row))),
-        decomposition=tuple(GoldHop(q, answer, gold and finder.find(gold)) for q, answer, gold in steps),
+        decomposition=tuple(GoldHop(q, answer, finder.find(gold) if gold else None) for q, answer, gold in steps),
         evidence=tuple((str(head), str(relation), str(tail)) for head, relation, tail in row.get("evidences") or ()),
         extra={key: value for key, value in row.items() if key not in _READ},
     )

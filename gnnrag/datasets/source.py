@@ -12,7 +12,7 @@ from gnnrag.config import shipped
 from gnnrag.datasets import kb
 from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.canonical import split_file
-from gnnrag.datasets.documents.readers import READERS
+from gnnrag.datasets.documents import READERS
 from gnnrag.datasets.fetch import advice
 from gnnrag.errors import DataError
 

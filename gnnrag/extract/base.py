@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, FiniteFloat, TypeAdapter
 
+from gnnrag.datasets.jsonl import Filled
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 
@@ -19,7 +20,7 @@ Triple = tuple[str, str, str]  # head, relation, tail
 class EntityRecord:
     """What a passage says of an entity beyond its name."""
 
-    name: str
+    name: Filled
     type: str = ""
     description: str = ""
 
@@ -28,20 +29,24 @@ class EntityRecord:
 class RelationRecord:
     """A described relation (LightRAG's format); `weight` is its strength."""
 
-    head: str
-    tail: str
+    head: Filled
+    tail: Filled
     description: str = ""
     keywords: tuple[str, ...] = ()
-    weight: float = 1.0
+    weight: FiniteFloat = 1.0
+
+
+def _with_importance(member: Any) -> Any:
+    return [member, 50.0] if isinstance(member, str) else member  # as HyperGraphRAG sets it
 
 
 @dataclass(frozen=True, slots=True)
 class HyperedgeRecord:
     """An n-ary fact (HyperGraphRAG): a sentence, how complete it is (0-10), its entities with importance (0-100)."""
 
-    text: str
-    score: float = 1.0
-    members: tuple[tuple[str, float], ...] = ()
+    text: Filled
+    score: FiniteFloat = 1.0
+    members: tuple[Annotated[tuple[Filled, FiniteFloat], BeforeValidator(_with_importance)], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

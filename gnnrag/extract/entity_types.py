@@ -8,8 +8,7 @@ from functools import lru_cache
 
 from gnnrag.extract.base import EntityRecord, Triple
 from gnnrag.text.analyse import PassageText
-from gnnrag.text.lexicon import kind_by_word
-from gnnrag.text.normalise import COUNTRY_OF, REGION_OF, drop_qualifier, fold
+from gnnrag.text.normalise import COUNTRY_OF, REGION_OF, drop_qualifier, fold, lexicon
 from gnnrag.types import Passage
 
 TYPES = (
@@ -17,9 +16,10 @@ TYPES = (
     "position", "species", "product",
 )  # fmt: skip
 
-_TYPE_OF_NOUN = kind_by_word("nouns")
-_TYPE_OF_LAST = kind_by_word("last_words")
-_TYPE_OF_FIRST = kind_by_word("first_words")
+_TYPE_OF_NOUN, _TYPE_OF_LAST, _TYPE_OF_FIRST = (
+    {word: kind for kind, words in lexicon()[name].items() for word in words.split()}
+    for name in ("nouns", "last_words", "first_words")
+)
 _CONTINENTS = frozenset(
     ("Africa", "Asia", "Europe", "Antarctica", "Oceania", "North America", "South America", "Latin America")
 )

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, FiniteFloat
+from pydantic import BaseModel
 
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets.jsonl import Filled, parse_row, read_jsonl
@@ -29,37 +29,13 @@ def _path(config: ExtractConfig, what: str) -> Path:
     return Path(config.path)
 
 
-class _Entity(BaseModel):
-    name: Filled
-    type: str = ""
-    description: str = ""
-
-
-class _Relation(BaseModel):
-    head: Filled
-    tail: Filled
-    description: str = ""
-    keywords: list[str] = []
-    weight: FiniteFloat = 1.0
-
-
-def _with_importance(member: Any) -> Any:
-    return [member, 50.0] if isinstance(member, str) else member  # as HyperGraphRAG sets it
-
-
-class _Hyperedge(BaseModel):
-    text: Filled
-    score: FiniteFloat = 1.0
-    members: list[Annotated[tuple[Filled, FiniteFloat], BeforeValidator(_with_importance)]] = []
-
-
 class _Row(BaseModel):
     id: Filled
     entities: list[str] | None = None
     triples: list[list[str | int | float]] | None = None
-    details: list[_Entity] | None = None
-    relations: list[_Relation] | None = None
-    hyperedges: list[_Hyperedge] | None = None
+    details: tuple[EntityRecord, ...] = ()
+    relations: tuple[RelationRecord, ...] = ()
+    hyperedges: tuple[HyperedgeRecord, ...] = ()
 
 
 class PrecomputedExtractor(Extractor):
@@ -79,7 +55,6 @@ class PrecomputedExtractor(Extractor):
 
     @property
     def identity(self) -> Any:
-        """See `Extractor`."""
         return ["precomputed", 2, _digest(self.path)]
 
     @cached_property
@@ -88,20 +63,11 @@ class PrecomputedExtractor(Extractor):
         return read_extractions(self.path)
 
     def key(self, passage: Passage, text: PassageText) -> Any:
-        """See `Extractor`."""
         return [passage.id, passage.title, opening(passage, text)]
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
-        """See `Extractor`."""
         rows = zip(passages, texts, strict=True)
         return [_with_types(self.records[p.id], p, text) if p.id in self.records else None for p, text in rows]
-
-
-def _digest(path: Path) -> str:
-    try:
-        return file_digest(path)
-    except OSError as error:
-        raise DataError(path, f"index.extract.path cannot be read: {error.strerror or error}") from error
 
 
 def _with_types(extraction: Extraction, passage: Passage, text: PassageText) -> Extraction:
@@ -111,6 +77,13 @@ def _with_types(extraction: Extraction, passage: Passage, text: PassageText) -> 
     names = list(dict.fromkeys([*extraction.entities, *(n for h, _, t in extraction.triples for n in (h, t))]))
     title = next((n for n in names if n.casefold() == passage.title.strip().casefold()), passage.title.strip())
     return replace(extraction, details=tuple(type_names(names, title, opening(passage, text), extraction.triples)))
+
+
+def _digest(path: Path) -> str:
+    try:
+        return file_digest(path)
+    except OSError as error:
+        raise DataError(path, f"index.extract.path cannot be read: {error.strerror or error}") from error
 
 
 def read_extractions(path: Path) -> dict[str, Extraction]:
@@ -125,17 +98,13 @@ def read_extractions(path: Path) -> dict[str, Extraction]:
                 if getattr(fields, name) is None:
                     raise DataError(path, f"needs {name!r}, a list (it may be empty)", line)
         triples = [tuple(map(str, parts)) for parts in fields.triples or ()]
-        whole = dict.fromkeys((t[0], t[1], t[2]) for t in triples if len(t) == 3)
         records[fields.id] = Extraction(
             tuple(dict.fromkeys(fields.entities or ())),
-            tuple(whole),
+            tuple(dict.fromkeys((t[0], t[1], t[2]) for t in triples if len(t) == 3)),
             sum(len(triple) != 3 for triple in triples),
-            tuple(EntityRecord(e.name, e.type, e.description) for e in fields.details or ()),
-            tuple(
-                RelationRecord(r.head, r.tail, r.description, tuple(r.keywords), r.weight)
-                for r in fields.relations or ()
-            ),
-            tuple(HyperedgeRecord(h.text, h.score, tuple(h.members)) for h in fields.hyperedges or ()),
+            fields.details,
+            fields.relations,
+            fields.hyperedges,
         )
     return records
 
@@ -152,7 +121,6 @@ class KnowledgeBaseExtractor(Extractor):
 
     @property
     def identity(self) -> Any:
-        """See `Extractor`."""
         return (
             ["kb", 2, _digest(self.path)] if self.seed is None else ["kb", "text", self.seed, _digest(self.path / FILE)]
         )
@@ -168,11 +136,10 @@ class KnowledgeBaseExtractor(Extractor):
         return {part.id: part for part in parts_of(read_triples(self.path if self.seed is None else self.path / FILE))}
 
     def key(self, passage: Passage, text: PassageText) -> Any:
-        """See `Extractor`."""
         return [passage.id, passage.title, passage.text]
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
-        """See `Extractor`. A passage whose text is not the article's, such as one that was edited, has no record."""
+        # A passage whose text is not the article's, such as one that was edited, has no record.
         return [self._extract(passage) for passage in passages]
 
     def _extract(self, passage: Passage) -> Extraction | None:

@@ -41,7 +41,6 @@ class PromptedExtractor(Extractor):
 
     @property
     def identity(self) -> Any:
-        """See `Extractor`: the settings, the prompts and the model."""
         c = self.config
         return ["prompted", c.format, self.gleaning, c.types, c.language, self._jobs().identity("triples")]
 
@@ -51,11 +50,9 @@ class PromptedExtractor(Extractor):
         return self._jobs().record("triples")
 
     def key(self, passage: Passage, text: PassageText) -> Any:
-        """See `Extractor`."""
         return [passage.title, passage.text]
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
-        """See `Extractor`; None for a passage whose replies could not be used."""
         types = tuple(self.config.types or ())
         tasks = [TriplesTask(p, types, self.config.language, self.gleaning) for p in passages]
         results: list[Extracted] = self._jobs().run("triples", tasks)
@@ -97,7 +94,7 @@ def estimate_extraction(
     # After the first reply: asked for more (reads prompt, passage and replies), then whether that is all.
     asked = max(0, 2 * gleaning - 1)
     calls = len(prompts) + asked
-    prompt = sum(fixed) * len(texts) + len(prompts) * shown
+    prompt = float(sum(fixed) * len(texts) + len(prompts) * shown)
     prompt += asked * (sum(fixed) * len(texts) + shown + first) + GLEANED * shown * gleaning * (gleaning - 1)
     written = first + GLEANED * shown * gleaning
     cost = (prompt * price_in + written * price_out) / 1e6

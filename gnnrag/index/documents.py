@@ -9,8 +9,7 @@ from gnnrag.config import IndexConfig, read_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents.blocks import Progress, silent
-from gnnrag.datasets.documents.merging import given_back
-from gnnrag.datasets.documents.report import write_report
+from gnnrag.datasets.folder import write_report
 from gnnrag.index.build import is_cut_from, stored_passages, update_index
 from gnnrag.index.index import MANIFEST
 from gnnrag.io import read_object
@@ -29,12 +28,7 @@ def add_documents(
 
     `data` is cut as the index is (`cut_as`).
     """
-    before = stored_passages(root)
-    at = {passage.id: i for i, passage in enumerate(before)}
-    ids, documents = {passage.id for passage in data.passages}, frozenset(data.documents)
-    leaving = [before[i] for i, id_ in enumerate(at) if id_ in ids or is_cut_from(id_, documents)]
-    back = tuple(given_back(leaving, at.keys() | ids, data.passages))
-    built = update_index(root, (*data.passages, *back), (), progress, data.documents, caller)
+    built = update_index(root, data.passages, (), progress, data.documents, caller)
     write_report(root, data.report, ())
     return built
 
@@ -50,13 +44,9 @@ def remove_documents(
 
     `may_empty`: those that are left, too; see `update_index`.
     """
-    before = stored_passages(root)
-    at = {passage.id: i for i, passage in enumerate(before)}
-    gone = [_known_as(name, at, root) for name in names]
-    wanted = frozenset(gone)
-    leaving = {id_: before[i] for i, id_ in enumerate(at) if id_ in wanted or is_cut_from(id_, wanted)}
-    back = tuple(given_back(leaving.values(), at.keys() - leaving.keys(), ()))
-    built = update_index(root, back, gone, progress, (), caller, may_empty)
+    ids = {passage.id for passage in stored_passages(root)}
+    gone = [_known_as(name, ids, root) for name in names]
+    built = update_index(root, (), gone, progress, (), caller, may_empty)
     write_report(root, (), set(gone))
     return built
 

@@ -42,8 +42,6 @@ class NoReplyError(LLMError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation."""
-
     role: Speaker
     content: str
 
@@ -106,7 +104,7 @@ class Backend(Part):
     @property
     def identity(self) -> Mapping[str, Any]:
         """What decides a reply besides the request (kind, model, server, sampling): a cache key, never a secret."""
-        ...
+        raise NotImplementedError
 
     @property
     def wants_small(self) -> bool:
@@ -115,11 +113,10 @@ class Backend(Part):
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request. RejectedError: this request never will be; LLMError: the model cannot be asked."""
-        ...
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Release what the running event loop holds; the model may be used again afterwards."""
-        return
 
 
 def estimate_tokens(text: str) -> int:

@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
 import sqlite3
 import threading
 from collections.abc import Mapping
@@ -20,8 +19,6 @@ from gnnrag.llm.base import Backend, Reply, Request
 from gnnrag.parts import build, make_part
 
 logger = logging.getLogger(__name__)
-_APPLICATION_ID = 0x676E6E72  # "gnnr": tells our file from any other SQLite database
-_NOT_KEPT = ("cached", "tokens")  # of a reply
 
 
 class CachedBackend(Backend):
@@ -37,22 +34,25 @@ class CachedBackend(Backend):
     def __init__(self, backend: Backend, path: str | Path) -> None:
         self.backend, self.path = backend, Path(path)
         self._lock = threading.Lock()
-        self._process = 0
         self._in_flight: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Task[Reply]] = {}
-        self._connect()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        except (OSError, sqlite3.DatabaseError) as error:
+            raise ArtefactError(f"llm_cache={self.path} cannot be opened: {error}; delete it") from error
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """The wrapped model's: caching changes no reply."""
         return self.backend.identity
 
     @property
     def wants_small(self) -> bool:
-        """Whether the wrapped model gets the small variant of prompts."""
         return self.backend.wants_small
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request, from disk if possible."""
         key = self.key(request)
         if row := self._execute("SELECT value FROM replies WHERE key = ?", key):
             try:
@@ -67,7 +67,6 @@ class CachedBackend(Backend):
         return await asyncio.shield(task)  # who gives up does not cancel it for those who wait for the same
 
     async def close(self) -> None:
-        """Close the model's connections."""
         await self.backend.close()
 
     def key(self, request: Request) -> str:
@@ -78,7 +77,7 @@ class CachedBackend(Backend):
     async def _ask(self, key: str, request: Request) -> Reply:
         reply = await self.backend.generate(request)
         if reply.finish_reason == "stop":
-            value = json.dumps({k: v for k, v in asdict(reply).items() if k not in _NOT_KEPT})
+            value = json.dumps({k: v for k, v in asdict(reply).items() if k not in ("cached", "tokens")})
             try:
                 self._execute("INSERT OR REPLACE INTO replies (key, value) VALUES (?, ?)", key, value)
             except sqlite3.OperationalError as error:  # a full disk costs the entry, never the reply
@@ -87,35 +86,13 @@ class CachedBackend(Backend):
 
     def _execute(self, statement: str, *values: str) -> Any:
         with self._lock:
-            if self._process != os.getpid():  # a forked child never uses its parent's connection
-                self._connect()
             try:
                 return self._connection.execute(statement, values).fetchone()
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError as error:
-                raise self._damaged(error) from error
-
-    def _connect(self) -> None:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
-            (mark,) = self._connection.execute("PRAGMA application_id").fetchone()
-            (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if mark != _APPLICATION_ID and (mark or tables):
-                raise ArtefactError(f"llm_cache={self.path}: a database of another program; give another path")
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            self._connection.execute("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        except (OSError, sqlite3.OperationalError) as error:
-            raise ArtefactError(f"llm_cache={self.path} cannot be opened: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise self._damaged(error) from error
-        self._process = os.getpid()
-
-    def _damaged(self, error: Exception) -> ArtefactError:
-        return ArtefactError(f"llm_cache={self.path} is damaged ({error}); delete it, replies will be asked anew")
+                problem = f"llm_cache={self.path} is damaged ({error}); delete it, replies will be asked anew"
+                raise ArtefactError(problem) from error
 
 
 def with_model(name: str, settings: Any, model: str | None) -> Any:

@@ -8,14 +8,25 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.base import Reply
-from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, cut_at, own_context, shared
-from gnnrag.llm.model_files import kind_of, require
+from gnnrag.llm.local import (
+    Engine,
+    Job,
+    LocalModel,
+    ModelThread,
+    brief,
+    cut_at,
+    kind_of,
+    own_context,
+    require,
+    shared,
+)
 from gnnrag.parts import part
 
 if TYPE_CHECKING:
@@ -41,14 +52,14 @@ def load_model(folder: Path, kind: str, merged: Path | None, device: str, dtype:
         tokenizer = AutoTokenizer.from_pretrained(folder, **trusted)
         model = cls.from_pretrained(folder, dtype=number, use_safetensors=True, **trusted)
     except Exception as error:  # the libraries raise whatever the damage leads to
-        problem = " ".join(str(error).split())[:300]
-        raise ArtefactError(f"model {str(folder)!r} cannot be loaded ({type(error).__name__}: {problem})") from error
+        problem = f"{type(error).__name__}: {brief(error)}"
+        raise ArtefactError(f"model {str(folder)!r} cannot be loaded ({problem})") from error
     if merged:
         model = put_on(model, merged, "default").merge_and_unload()
     model = model.to(where).eval()
     # Only what ends and starts a reply is taken over: sampling and penalties are the request's, not the checkpoint's.
-    kept = ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_bos_token_id")
-    model.generation_config = GenerationConfig(**{name: getattr(model.generation_config, name, None) for name in kept})
+    names = ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_bos_token_id")
+    model.generation_config = GenerationConfig(**{name: getattr(model.generation_config, name, None) for name in names})
     logger.info("%s on %s in %s", folder.name, where, number)
     return model, tokenizer
 
@@ -63,45 +74,7 @@ def put_on(model: Any, folder: Path, name: str) -> Any:
             return model
         return PeftModel.from_pretrained(model, str(folder), adapter_name=name, is_trainable=False).eval()
     except (RuntimeError, ValueError, KeyError, OSError) as error:
-        problem = " ".join(str(error).split())[:300]
-        raise ArtefactError(f"adapter {str(folder)!r} does not fit the model ({problem}); give its own base") from error
-
-
-class Grammars:
-    """Holds replies to schemas by xgrammar, each compiled once; `size`, of the output, may exceed the vocabulary."""
-
-    def __init__(self, tokenizer: Any, size: int, ends: frozenset[int]) -> None:
-        self._tokenizer, self._size, self._ends = tokenizer, size, ends
-        self._compiler: Any = None
-        self._refused: set[str] = set()
-
-    def matcher(self, schema: Mapping[str, Any]) -> Any:
-        """Return the state of one reply under a schema; None, with a line in the log, where it cannot be enforced."""
-        import xgrammar
-
-        text = json.dumps(schema)
-        if text in self._refused:
-            return None
-        try:
-            if self._compiler is None:
-                info = xgrammar.TokenizerInfo.from_huggingface(
-                    self._tokenizer, vocab_size=self._size, stop_token_ids=sorted(self._ends)
-                )
-                self._compiler = xgrammar.GrammarCompiler(info)
-            # Free white space is where small models run in circles until their limit.
-            return xgrammar.GrammarMatcher(self._compiler.compile_json_schema(text, any_whitespace=False))
-        except (RuntimeError, ValueError) as error:
-            self._refused.add(text)
-            logger.warning("a schema is not enforced, only parsed for (%s)", " ".join(str(error).split())[:200])
-            return None
-
-    def mask(self, matcher: Any, scores: torch.Tensor) -> None:
-        """Set the scores, [1, vocabulary], of tokens that may not come next to minus infinity."""
-        import xgrammar
-
-        allowed = xgrammar.allocate_token_bitmask(1, self._size)
-        if not matcher.is_terminated() and matcher.fill_next_token_bitmask(allowed):
-            xgrammar.apply_token_bitmask_inplace(scores, allowed.to(scores.device))
+        raise ArtefactError(f"adapter {str(folder)!r} does not fit the model ({brief(error)})") from error
 
 
 _SPARE = 8  # tokens looked at beyond the bytes of the longest stop string: a token is a byte at least
@@ -120,7 +93,7 @@ class Batch:
         self.lengths: list[int | None] = [None] * len(jobs)
         self.reasons = ["length"] * len(jobs)
         self._noise = [torch.Generator().manual_seed(job.seed) for job in jobs]
-        self._matchers = [model.grammars.matcher(job.schema) if job.schema is not None else None for job in jobs]
+        self._matchers = [model.matcher(job.schema) if job.schema is not None else None for job in jobs]
 
     def choose(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Mask scores [rows, vocabulary] so that the greatest is the token that each row is to go on with."""
@@ -129,8 +102,8 @@ class Batch:
                 continue
             if job.presence_penalty:
                 scores[at, ids[at, self.start :].unique()] -= job.presence_penalty
-            if self._matchers[at] is not None:
-                self.model.grammars.mask(self._matchers[at], scores[at : at + 1])
+            if (matcher := self._matchers[at]) is not None:
+                self.model.mask(matcher, scores[at : at + 1])
             if job.temperature > 0:
                 token = self._draw(scores[at], at)
                 scores[at] = float("-inf")
@@ -155,9 +128,9 @@ class Batch:
         for at, token in enumerate(ids[:, -1].tolist()):
             if self.lengths[at] is not None:
                 continue
-            if self._matchers[at] is not None and token not in self.model.ends:
-                self._matchers[at].accept_token(token)
-            request = self.jobs[at].request
+            matcher, request = self._matchers[at], self.jobs[at].request
+            if matcher is not None and token not in self.model.ends:
+                matcher.accept_token(token)
             if token in self.model.ends or self._says(request.stop, ids[at]):
                 self.lengths[at], self.reasons[at] = length, "stop"
             elif length >= request.max_tokens:
@@ -173,15 +146,15 @@ class Batch:
 
     def replies(self, out: torch.Tensor, prompts: Sequence[list[int]]) -> list[Reply]:
         """Return the replies in [rows, positions] of tokens."""
-        found = []
+        replies = []
         for at, (job, prompt) in enumerate(zip(self.jobs, prompts, strict=True)):
             tokens = out[at, self.start :].tolist()[: self.lengths[at]]
             text = self.model.tokenizer.decode(tokens, skip_special_tokens=True)
-            cut = cut_at(text, job.request.stop)
-            reason = self.reasons[at] if cut is None else "stop"
-            text = text if cut is None else cut
-            found.append(Reply(text, reason, len(prompt), len(tokens), model=job.name, tokens=tuple(tokens)))
-        return found
+            if (cut := cut_at(text, job.request.stop)) is not None:
+                text, self.reasons[at] = cut, "stop"
+            counts = len(prompt), len(tokens)
+            replies.append(Reply(text, self.reasons[at], *counts, model=job.name, tokens=tuple(tokens)))
+        return replies
 
 
 @dataclass(frozen=True)
@@ -201,8 +174,9 @@ class HFModel(Engine):
         self.context = own_context(model.config, tokenizer, is_seq2seq)
         ends = model.generation_config.eos_token_id
         self.ends = frozenset([ends] if isinstance(ends, int) else ends or [])
-        self.grammars = Grammars(tokenizer, model.config.get_text_config().vocab_size, self.ends)
+        self._size = model.config.get_text_config().vocab_size  # of the output, may exceed the tokenizer's vocabulary
         self._adapters: dict[str, str] = {}
+        self._refused: set[str] = set()  # schemas that xgrammar cannot enforce
 
     def batches(self, jobs: Sequence[Job], prompts: Mapping[int, list[int]]) -> list[list[int]]:
         """Put jobs of one adapter and of like length together, within the limits."""
@@ -221,7 +195,6 @@ class HFModel(Engine):
         return batches
 
     def generate(self, jobs: Sequence[Job], prompts: Sequence[list[int]]) -> list[Reply]:
-        """See `Engine`."""
         import torch
 
         device, pad = self.model.device, self.tokenizer.pad_token_id
@@ -239,6 +212,37 @@ class HFModel(Engine):
                 logits_processor=[batch.choose], stopping_criteria=[batch.stop],
             )  # fmt: skip
         return batch.replies(out, prompts)
+
+    @cached_property
+    def _compiler(self) -> Any:
+        import xgrammar
+
+        ends = sorted(self.ends)
+        info = xgrammar.TokenizerInfo.from_huggingface(self.tokenizer, vocab_size=self._size, stop_token_ids=ends)
+        return xgrammar.GrammarCompiler(info)
+
+    def matcher(self, schema: Mapping[str, Any]) -> Any:
+        """Return the state of one reply under a schema; None, with a line in the log, where it cannot be enforced."""
+        import xgrammar
+
+        text = json.dumps(schema)
+        if text in self._refused:
+            return None
+        try:
+            # Free white space is where small models run in circles until their limit.
+            return xgrammar.GrammarMatcher(self._compiler.compile_json_schema(text, any_whitespace=False))
+        except (RuntimeError, ValueError) as error:
+            self._refused.add(text)
+            logger.warning("a schema is not enforced, only parsed for (%s)", brief(error))
+            return None
+
+    def mask(self, matcher: Any, scores: torch.Tensor) -> None:
+        """Set the scores, [1, vocabulary], of tokens that may not come next to minus infinity."""
+        import xgrammar
+
+        allowed = xgrammar.allocate_token_bitmask(1, self._size)
+        if not matcher.is_terminated() and matcher.fill_next_token_bitmask(allowed):
+            xgrammar.apply_token_bitmask_inplace(scores, allowed.to(scores.device))
 
     def _with_adapter(self, folder: str | None) -> AbstractContextManager[Any]:
         if folder is None:
@@ -270,7 +274,6 @@ class HF(LocalModel):
     grammar = "xgrammar"
 
     def open(self) -> ModelThread:
-        """See `LocalModel`."""
         if self.max_batch < 1 or self.batch_tokens < 1:
             raise ConfigError("llm: max_batch and batch_tokens must be positive")
         for package in ("torch", "transformers", *(["peft"] if self.files.adapter else [])):

@@ -1,4 +1,4 @@
-"""Run a model in this process: messages to prompt tokens; a thread answers what waits together as one batch."""
+"""Models that run in this process: their files, messages to tokens, and a thread that answers in batches."""
 
 from __future__ import annotations
 
@@ -15,16 +15,121 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError, LLMError
+from gnnrag.io import digest, file_digest, read_json
 from gnnrag.llm.base import Backend, ContextLengthError, Message, Reply, Request, Variant, wants_small
-from gnnrag.llm.model_files import ModelFiles, find_model
 
 logger = logging.getLogger(__name__)
 _NO_LIMIT = 1_000_000  # tokenizers without a limit give a huge number
 _WINDOW_S = 0.01  # how long a batch waits for further requests: those just answered come back within milliseconds
 _GOODBYE_S = 2.0  # how long the end of the program waits for the thread
+
+_DECIDING = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # the files that decide what a model replies
+OPENVINO = (*_DECIDING, "*.xml", "*.bin")
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A folder as `save_pretrained` writes it (`openvino`: or a file), perhaps with a LoRA adapter.
+
+    `name` is for replies and error messages.
+    """
+
+    base: Path
+    adapter: Path | None
+    name: str
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of weights, tokenizer and settings: another after further training, the same after moving it."""
+        return digest([_fingerprint(folder) for folder in (self.base, self.adapter) if folder])
+
+    @cached_property
+    def base_fingerprint(self) -> str:
+        return digest(_fingerprint(self.base))
+
+    @cached_property
+    def rank(self) -> int:
+        """Rank of the adapter's matrices; 0 without one."""
+        if self.adapter is None:
+            return 0
+        config = read_json(self.adapter / "adapter_config.json")
+        return max([int(config.get("r") or 0), *map(int, (config.get("rank_pattern") or {}).values())])
+
+
+def _fingerprint(path: Path) -> list[Any]:
+    files = [path] if path.is_file() else [file for pattern in OPENVINO for file in path.glob(pattern)]
+    return [[file.name, file.stat().st_size, file_digest(file)] for file in sorted({*files}) if file.is_file()]
+
+
+def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
+    """Resolve `model` (folder or hub name, `name@revision` for a fixed one; an adapter names its base) and `adapter`.
+
+    Raises ConfigError where there is no model, or its weights are pickled.
+    """
+    if not model:
+        raise ConfigError(f"llm={backend} needs a model: give llm.model=FOLDER, or of one role roles.ROLE.model=FOLDER")
+    base = local_folder(model, backend)
+    if (base / "adapter_config.json").is_file() and not (base / "config.json").is_file():
+        if adapter:
+            raise ConfigError(f"model={model!r} is itself an adapter, adapter={adapter!r} another: give one of them")
+        adapter, wanted = str(base), str(read_json(base / "adapter_config.json").get("base_model_name_or_path") or "")
+        try:
+            base = local_folder(wanted, backend)
+        except ConfigError as error:
+            fix = "give model=BASE and settings.adapter=ADAPTER"
+            raise ConfigError(f"adapter {model!r} was trained on {wanted!r}, which is not there: {fix}") from error
+    if not (base / "config.json").is_file():
+        raise ConfigError(f"model folder {str(base)!r} has no config.json: give one written by save_pretrained")
+    if not any(base.glob("*.safetensors")):
+        raise ConfigError(f"model folder {str(base)!r} has no *.safetensors, and pickled weights are not loaded")
+    folder = local_folder(adapter, backend) if adapter else None
+    if folder and not (folder / "adapter_model.safetensors").is_file():
+        raise ConfigError(f"adapter={adapter!r} holds no adapter_model.safetensors: give a folder saved by peft")
+    return ModelFiles(base, folder, base.name + (f"+{folder.name}" if folder else ""))
+
+
+def kind_of(files: ModelFiles) -> str:
+    """Return `causal` or `seq2seq`, by config.json; ConfigError: a model that writes no text."""
+    from transformers.models.auto import modeling_auto as auto
+
+    name = next(iter(read_json(files.base / "config.json").get("architectures") or ()), "(none named)")
+    for kind, table in (
+        ("seq2seq", auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),
+        ("causal", auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+    ):
+        if name in {name for value in table.values() for name in ((value,) if isinstance(value, str) else value)}:
+            return kind
+    raise ConfigError(
+        f"model {str(files.base)!r} is a {name}: llm=hf runs causal and sequence-to-sequence language models "
+        "(...ForCausalLM, ...ForConditionalGeneration); a classifier goes into a tuned role"
+    )
+
+
+def require(package: str, backend: str, fix: str) -> None:
+    """Raise ConfigError with the command to run where a package is missing."""
+    if find_spec(package) is None:
+        raise ConfigError(f"llm={backend} needs the package {package}, which is not installed; run: {fix}")
+
+
+def local_folder(name: str, backend: str, patterns: tuple[str, ...] = _DECIDING) -> Path:
+    """Return a folder, or the copy of a model of the hub that was fetched. Raises ConfigError where there is none."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path.resolve()
+    if not name or path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise ConfigError(f"model folder {name!r} does not exist: give the folder of a saved model, or a hub name")
+    require("huggingface_hub", backend, "pip install huggingface_hub")
+    from huggingface_hub import snapshot_download
+
+    repository, _, revision = name.partition("@")
+    try:
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(patterns)))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model {name!r} is no folder here, and the hub gave none: {brief(error)}") from error
 
 
 def encode(
@@ -50,36 +155,16 @@ def encode(
         )
     from jinja2.exceptions import TemplateError
 
-    tries = [messages]
-    if [m.role for m in messages[:2]] == ["system", "user"]:
-        # Some families know no system turn: what it says then opens the user's.
-        tries.append([Message("user", f"{messages[0].content}\n\n{messages[1].content}"), *messages[2:]])
-    problem: Exception | None = None
-    for turns in tries:
-        plain = [{"role": m.role, "content": m.content} for m in turns]
-        try:
-            encoded = tokenizer.apply_chat_template(
-                plain, add_generation_prompt=True, return_dict=True, **(options or {})
-            )
-            return list(encoded["input_ids"])
-        except TemplateError as error:
-            problem = problem or error
-    raise ConfigError(f"the chat template of {tokenizer.name_or_path!r} refuses the messages: {problem}") from problem
-
-
-def check_length(prompt: int, reply: int, context: int | None, name: str, is_seq2seq: bool = False) -> None:
-    """Raise ContextLengthError where prompt and reply (token counts) together pass the context, like a server's 400.
-
-    The reply of a sequence-to-sequence model does not count; `context` None is no limit.
-    """
-    needed = prompt if is_seq2seq else prompt + reply
-    if context is not None and needed > context:
-        room = "" if is_seq2seq else f" and {reply} of reply"
-        raise ContextLengthError(
-            f"{name}: prompt longer than the model's context: {prompt} tokens of prompt{room} do not fit into "
-            f"{context}; show fewer or shorter passages, ask for shorter replies, or raise the setting context if the "
-            "model can take more"
-        )
+    turns = [{"role": m.role, "content": m.content} for m in messages]
+    try:
+        encoded = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, **(options or {}))
+    except TemplateError as error:
+        if [m.role for m in messages[:2]] == ["system", "user"]:
+            # Some families know no system turn: what it says then opens the user's.
+            opening = Message("user", f"{messages[0].content}\n\n{messages[1].content}")
+            return encode(tokenizer, [opening, *messages[2:]], chat, options)
+        raise ConfigError(f"the chat template of {tokenizer.name_or_path!r} refuses the messages: {error}") from error
+    return list(encoded["input_ids"])
 
 
 def own_context(config: Any, tokenizer: Any, is_seq2seq: bool) -> int | None:
@@ -139,11 +224,16 @@ class Engine:
             request = job.request
             try:
                 ids = encode(self.tokenizer, request.messages, job.chat, job.options, request.raw, self.is_seq2seq)
+                room = 0 if self.is_seq2seq else request.max_tokens  # a seq2seq model's reply has room of its own
                 limit = min((n for n in (job.context, self.context) if n), default=None)
-                check_length(len(ids), request.max_tokens, limit, job.name, self.is_seq2seq)
+                if limit is not None and len(ids) + room > limit:
+                    raise ContextLengthError(
+                        f"{job.name}: {len(ids)} tokens of prompt and {room} of reply do not fit into {limit}; show "
+                        "fewer or shorter passages, ask for shorter replies, or raise the setting context"
+                    )
                 prompts[at] = ids
             except Exception as error:  # noqa: BLE001 - what a tokenizer chokes on must not fail the others
-                outcomes[at] = _failed(job, error)
+                outcomes[at] = _failed(job.name, error)
         for batch in self.batches(jobs, prompts) if prompts else ():
             replies = self._try([jobs[at] for at in batch], [prompts[at] for at in batch])
             outcomes.update(zip(batch, replies, strict=True))
@@ -157,16 +247,21 @@ class Engine:
             raise
         except Exception as error:  # noqa: BLE001 - one row's failure must not fail its neighbours
             if len(jobs) == 1:
-                return [_failed(jobs[0], error)]
+                return [_failed(jobs[0].name, error)]
             half = len(jobs) // 2
             return self._try(jobs[:half], prompts[:half]) + self._try(jobs[half:], prompts[half:])
 
 
-def _failed(job: Job, error: Exception) -> Exception:
-    """Return an error of one job as what its request gets: our own as it is, others by name."""
+def _failed(name: str, error: Exception) -> Exception:
+    """Return the error that a request gets: our own as it is, others by name."""
     if isinstance(error, GnnragError):
         return error
-    return LLMError(f"{job.name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    return LLMError(f"{name}: {type(error).__name__}: {brief(error)}")
+
+
+def brief(error: Exception) -> str:
+    """Return what a library says of its error, on one line."""
+    return " ".join(str(error).split())[:300]
 
 
 class ModelThread:
@@ -213,7 +308,7 @@ def _serve(inbox: queue.SimpleQueue[tuple[Job, Future[Reply]] | None], load: Cal
             else:
                 outcomes = [failure] * len(batch)
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-            failure = error if isinstance(error, GnnragError) else LLMError(f"{type(error).__name__}: {error}")
+            failure = _failed("llm", error)
             model, outcomes = None, [failure] * len(batch)
         for (_, future), outcome in zip(batch, outcomes, strict=True):
             try:
@@ -269,36 +364,35 @@ class LocalModel(Backend):
         self.thread = self.open()
 
     def locate(self) -> ModelFiles:
-        """Return the model's files."""
         return find_model(self.model, self.adapter, self.name)
 
     def open(self) -> ModelThread:
-        """Return the thread that answers."""
+        """Return the thread that answers; `shared` by parts of the same weights."""
         raise NotImplementedError
 
     @cached_property
     def is_constrained(self) -> bool:
         """Whether replies are held to the schema of a request; else only the parsers look."""
-        found = self.structured != "off" and find_spec(self.grammar) is not None
-        if not found and self.structured != "off":
+        if self.structured == "off":
+            return False
+        is_installed = find_spec(self.grammar) is not None
+        if not is_installed:
             logger.warning("%s: replies are not held to a schema, only parsed (no %s)", self.model, self.grammar)
-        return found
+        return is_installed
 
     @property
     def identity(self) -> Mapping[str, Any]:
         """Weights by their content, so that training in place is noticed, and all that shapes prompt and reply."""
-        kept = ("dtype", "context", "temperature", "top_p", "presence_penalty", "seed", "chat", "template_options")
+        names = ("dtype", "context", "temperature", "top_p", "presence_penalty", "seed", "chat", "template_options")
         known = {"type": self.name, "model": self.files.name, "weights": self.files.fingerprint}
-        return {**known, "schema": self.is_constrained, **{name: getattr(self, name) for name in kept}}
+        return {**known, "schema": self.is_constrained, **{name: getattr(self, name) for name in names}}
 
     @property
     def wants_small(self) -> bool:
-        """Whether it gets the small variant of prompts; an adapter has learned what it was trained on."""
-        prompts: Variant = "full" if self.prompts == "auto" and self.files.adapter else self.prompts
+        prompts: Variant = "full" if self.prompts == "auto" and self.files.adapter else self.prompts  # as trained
         return wants_small(prompts, self.files.name, self.files.base)
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request; see `Backend`."""
         return await self.thread.ask(self.job(request))
 
     def job(self, request: Request) -> Job:
@@ -306,11 +400,13 @@ class LocalModel(Backend):
         if request.model not in (None, self.model, self.files.name):
             raise LLMError(f"{self.files.name}: the request asks for {request.model!r}, and this is one model")
         seed = self.seed if request.seed is None else request.seed
+        # Of the seed and the messages: no two requests draw the same noise.
+        text = json.dumps([seed, [[m.role, m.content] for m in request.messages]])
         return Job(
             request=request,
             temperature=self.temperature if request.temperature is None else request.temperature,
             top_p=self.top_p,
-            seed=own_seed(request, seed),
+            seed=int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1,  # below 2^63
             schema=request.schema if self.is_constrained and not request.raw else None,
             adapter=str(self.files.adapter) if self.files.adapter else None,
             name=self.files.name,
@@ -319,9 +415,3 @@ class LocalModel(Backend):
             context=self.context,
             presence_penalty=self.presence_penalty,
         )
-
-
-def own_seed(request: Request, seed: int) -> int:
-    """Return the seed of a request, below 2^63: from the seed and its messages, so that no two draw the same noise."""
-    text = json.dumps([seed, [[m.role, m.content] for m in request.messages]])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

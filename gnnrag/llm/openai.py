@@ -34,6 +34,8 @@ from gnnrag.parts import part
 if TYPE_CHECKING:
     import openai
 
+    _Clients = tuple[asyncio.Semaphore, list[openai.AsyncOpenAI]]
+
 logger = logging.getLogger(__name__)
 _FORMATS = ("json_schema", "json_object", "off")  # strictest first; a server that refuses one is offered the next
 _LONGEST_WAIT_S = 120.0  # between two tries: what the client honours of a Retry-After
@@ -96,86 +98,76 @@ class OpenAI(Backend):
                     "query; a key is given by the name of its variable, llm.api_key_env=NAME"
                 )
         known = PROVIDERS[self.name]
-        if known.api_key_env and self.api_key_env == known.api_key_env and self.base_url == known.base_url:
-            self._key(is_needed=True)
+        if known.api_key_env and self.base_url == known.base_url and not self._key():
+            raise ConfigError(f"llm={self.name}: set the variable {self.api_key_env} to your key, or llm.api_key_env")
         structured = "json_schema" if self.structured == "auto" else self.structured
         self._form = _Form(structured, self.token_limit, frozenset(known.without))
         self._urls, self._turn = urls, itertools.count()
         self._is_unreachable = False  # since the last call that ran out of retries: others try once each
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Model, server and sampling."""
-        kept = ("model", "base_url", "temperature", "seed", "presence_penalty", "structured", "extra_body")
-        return {"type": "openai", **{name: getattr(self, name) for name in kept}}
+        names = ("model", "base_url", "temperature", "seed", "presence_penalty", "structured", "extra_body")
+        return {"type": "openai", **{name: getattr(self, name) for name in names}}
 
     @property
     def wants_small(self) -> bool:
-        """Whether it gets the small variant of prompts."""
         return wants_small(self.prompts, self.model)
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request; see `Backend`."""
-        state = self._state()
-        async with state.slots:
-            clients = state.clients
-            start = next(self._turn)
-            for number in range(len(clients)):
+        slots, clients = self._state()
+        async with slots:
+            start = next(self._turn) % len(clients)
+            for client in clients[start:] + clients[:start]:
                 try:
-                    reply = await self._ask(clients[(start + number) % len(clients)], request)
+                    reply = await self._ask(client, request)
                 except _UnreachableError as error:
-                    if number + 1 == len(clients):
-                        self._is_unreachable = True
-                        raise LLMError(str(error)) from None
+                    problem = str(error)
                 else:
                     self._is_unreachable = False
                     return reply
-        raise AssertionError("unreachable: there is a client")
+            self._is_unreachable = True
+            raise LLMError(problem)
 
     async def close(self) -> None:
-        """Close the running loop's connections."""
         with self._lock:
-            state = self._loops.pop(asyncio.get_running_loop(), None)
-        for client in state.clients if state else ():
+            _, clients = self._loops.pop(asyncio.get_running_loop(), (None, []))
+        for client in clients:
             await client.close()
 
-    def _key(self, is_needed: bool = False) -> str:
-        """Return the key, read where it is needed and never kept here."""
-        name = self.api_key_env
-        key = os.environ.get(name, "") if name else ""
-        if is_needed and not key:
-            raise ConfigError(f"llm={self.name}: set the variable {name} to your key (llm.api_key_env names it)")
-        return key
+    def _key(self) -> str:
+        return os.environ.get(self.api_key_env, "") if self.api_key_env else ""
 
-    def _state(self) -> _LoopState:
+    def _state(self) -> _Clients:
         """Return the clients of the running event loop: connections cannot move between loops."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if loop not in self._loops:
                 for ended in [other for other in self._loops if other.is_closed()]:
                     del self._loops[ended]  # its connections keep it alive otherwise
-                clients = [self._client(url) for url in self._urls]
-                self._loops[loop] = _LoopState(asyncio.Semaphore(self.concurrency), clients)
+                import openai
+
+                clients = [
+                    openai.AsyncOpenAI(
+                        api_key=self._key() or "none",  # the client insists on one; servers without keys ignore it
+                        base_url=url,
+                        timeout=self.timeout_s,
+                        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+                    )
+                    for url in self._urls
+                ]
+                self._loops[loop] = (asyncio.Semaphore(self.concurrency), clients)
             return self._loops[loop]
-
-    def _client(self, url: str) -> openai.AsyncOpenAI:
-        import openai
-
-        return openai.AsyncOpenAI(
-            api_key=self._key() or "none",  # the client insists on one; servers without keys ignore it
-            base_url=url,
-            timeout=self.timeout_s,
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
-        )
 
     async def _ask(self, client: openai.AsyncOpenAI, request: Request) -> Reply:
         """Send a request, in a weaker form as long as the server refuses a part of it that can be left out."""
         import openai
 
-        form, refusal = self._form, None
-        tried: set[_Form | None] = {None}
+        form: _Form = self._form
+        refusal: LLMError | None = None
+        tried: set[_Form] = set()
         retries = 0 if self._is_unreachable else self.max_retries
         client = client.with_options(max_retries=retries)
         create: Any = client.completions.create if request.raw else client.chat.completions.create
@@ -193,9 +185,12 @@ class OpenAI(Backend):
                 code, message = error_details(error.body)
                 message = message or error.message
                 refusal = refusal or self._refusal(client, error.status_code, code, message)
-                form = _weaker(form, body, message) if type(refusal) is RejectedError else None
-                if form in tried or (form.structured != self._form.structured and self.structured != "auto"):
+                weaker = _weaker(form, body, message) if type(refusal) is RejectedError else None
+                if weaker is None or weaker in tried:
                     raise refusal from None
+                if weaker.structured != self._form.structured and self.structured != "auto":
+                    raise refusal from None
+                form = weaker
             except openai.APIConnectionError as error:
                 problem = f"connection failed: {error.__cause__ or error}"
                 raise _UnreachableError(self._message(client, problem)) from None
@@ -238,10 +233,11 @@ class OpenAI(Backend):
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(f"no choices in {' '.join(str(answer).split())[:200]!r}") from error
         text = refusal or text_of(content)
-        usage = getattr(answer, "usage", None)
+        usage: Any = getattr(answer, "usage", None)
         counts = [getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion")]
-        is_estimated = not all(isinstance(count, int) and 0 <= count < 10**9 for count in counts)
-        prompt, completion = (estimate_tokens(request.text), estimate_tokens(text)) if is_estimated else counts
+        prompt, completion = (count if isinstance(count, int) and 0 <= count < 10**9 else -1 for count in counts)
+        if is_estimated := min(prompt, completion) < 0:
+            prompt, completion = estimate_tokens(request.text), estimate_tokens(text)
         return Reply(
             text=text,
             finish_reason="content_filter" if refusal else str(choice.finish_reason or "unknown"),
@@ -267,12 +263,6 @@ class OpenAI(Backend):
         """Name model and server; never the key, should the server have quoted it."""
         text = f"{self.model} at {client.base_url.host}: {' '.join(problem.split())}"
         return (text.replace(key, "***") if len(key := self._key()) > 3 else text)[:400]
-
-
-@dataclass
-class _LoopState:
-    slots: asyncio.Semaphore
-    clients: list[openai.AsyncOpenAI]
 
 
 @dataclass(frozen=True)
@@ -321,21 +311,9 @@ def error_details(body: object) -> tuple[object, str]:
     return None, str(inner or "")
 
 
-def _part(name: str) -> type[OpenAI]:
-    """Register the client of a provider: its own defaults, everything else alike."""
-    own = ("model", "base_url", "api_key_env", "structured", "token_limit")
-    body: dict[str, Any] = {field: getattr(PROVIDERS[name], field) for field in own}
-    body |= {"__module__": __name__, "__doc__": OpenAI.__doc__}
-    body["__annotations__"] = {field: OpenAI.__annotations__[field] for field in own}
-    return part("llm", name)(type("OpenAI", (OpenAI,), body))
+_FROM_PROVIDER = ("model", "base_url", "api_key_env", "structured", "token_limit")
 
-
-_PARTS = {name: _part(name) for name in PROVIDERS}
-
-
-def __getattr__(name: str) -> type[OpenAI]:
-    """Return the client of a provider by its name."""
-    try:
-        return _PARTS[name]
-    except KeyError:
-        raise AttributeError(name) from None
+for _name, _provider in PROVIDERS.items():  # one part each: its own defaults, everything else alike
+    _body: dict[str, Any] = {setting: getattr(_provider, setting) for setting in _FROM_PROVIDER}
+    _body["__annotations__"] = {setting: OpenAI.__annotations__[setting] for setting in _FROM_PROVIDER}
+    part("llm", _name)(type("OpenAI", (OpenAI,), {**_body, "__module__": __name__, "__doc__": OpenAI.__doc__}))

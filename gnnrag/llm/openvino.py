@@ -12,8 +12,19 @@ from typing import Any
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.base import Reply
-from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, cut_at, shared
-from gnnrag.llm.model_files import OPENVINO, ModelFiles, local_folder, require
+from gnnrag.llm.local import (
+    OPENVINO,
+    Engine,
+    Job,
+    LocalModel,
+    ModelFiles,
+    ModelThread,
+    brief,
+    cut_at,
+    local_folder,
+    require,
+    shared,
+)
 from gnnrag.parts import part
 
 logger = logging.getLogger(__name__)
@@ -33,7 +44,6 @@ class Pipeline(Engine):
         self._ends = pipeline.get_config().stop_token_ids | {self.tokenizer.own.get_eos_token_id()}
 
     def generate(self, jobs: Sequence[Job], prompts: Sequence[list[int]]) -> list[Reply]:
-        """See `Engine`."""
         import numpy as np
         from openvino import Tensor
 
@@ -44,20 +54,20 @@ class Pipeline(Engine):
     def _sampling(self, job: Job) -> Any:
         from openvino_genai import GenerationConfig, StructuredOutputConfig
 
-        found = GenerationConfig()
-        found.stop_token_ids, found.max_new_tokens = self._ends, job.request.max_tokens
-        found.presence_penalty = job.presence_penalty
+        config = GenerationConfig()
+        config.stop_token_ids, config.max_new_tokens = self._ends, job.request.max_tokens
+        config.presence_penalty = job.presence_penalty
         if job.temperature > 0:
-            found.do_sample, found.temperature, found.top_p = True, job.temperature, job.top_p
-            found.rng_seed = job.seed % _SEEDS
+            config.do_sample, config.temperature, config.top_p = True, job.temperature, job.top_p
+            config.rng_seed = job.seed % _SEEDS
         if stop := {text for text in job.request.stop if text}:
-            found.stop_strings, found.include_stop_str_in_output = stop, True
+            config.stop_strings, config.include_stop_str_in_output = stop, True
         if job.schema is not None:
             try:
-                found.structured_output_config = StructuredOutputConfig(regex=pattern_of(job.schema))
+                config.structured_output_config = StructuredOutputConfig(regex=pattern_of(job.schema))
             except ValueError as error:
                 logger.warning("a schema is not enforced, only parsed for (%s)", error)
-        return found
+        return config
 
     def _reply(self, result: Any, job: Job, prompt: int) -> Reply:
         tokens = list(result.m_generation_ids[0])
@@ -121,7 +131,6 @@ class OpenVINO(LocalModel):
         return ModelFiles(folder, None, folder.name)
 
     def open(self) -> ModelThread:
-        """See `LocalModel`."""
         path, device, dtype, max_batch = self.files.base, self.device, self.dtype, self.max_batch
         if max_batch < 1:
             raise ConfigError(f"llm.max_batch={max_batch}: must be positive")
@@ -138,8 +147,7 @@ class OpenVINO(LocalModel):
                 pipeline = openvino_genai.ContinuousBatchingPipeline(str(path), scheduler, device, properties)
                 return Pipeline(pipeline, path.stem)
             except Exception as error:  # OpenVINO raises whatever a missing device or a damaged file leads to
-                problem = " ".join(str(error).split())[:300]
-                raise ArtefactError(f"OpenVINO cannot run {str(path)!r} on {device}: {problem}") from error
+                raise ArtefactError(f"OpenVINO cannot run {str(path)!r} on {device}: {brief(error)}") from error
 
         return shared(("openvino", path, self.files.fingerprint, device, dtype, max_batch), load)
 

@@ -30,9 +30,10 @@ class ScriptedBackend(Backend):
     @classmethod
     def of(cls, *rules: tuple[Any, Any], default: str | None = None, latency_s: float = 0.0) -> Self:
         """Build one from (match, reply) pairs."""
-        made = cls(list(rules), default, latency_s)
-        made.setup()
-        return made
+        model = cls()
+        model.rules, model.default, model.latency_s = list(rules), default, latency_s
+        model.setup()
+        return model
 
     def setup(self) -> None:
         """Compile the rules. ConfigError: one is not of their form."""
@@ -44,12 +45,10 @@ class ScriptedBackend(Backend):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """The rules as text, functions by name: other rules, other replies."""
         rules = [[_describe(match), *map(_describe, answers)] for match, answers in self._rules]
         return {"type": "scripted", "rules": rules, "default": self.default}
 
     async def generate(self, request: Request) -> Reply:
-        """Answer by the first rule that matches."""
         with self._lock:
             self.requests.append(request)
             answer = self._choose(request)

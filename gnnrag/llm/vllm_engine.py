@@ -9,8 +9,7 @@ from typing import Any
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.io import digest
 from gnnrag.llm.base import Reply
-from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, shared
-from gnnrag.llm.model_files import require
+from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, brief, require, shared
 from gnnrag.parts import part
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has kernels for
@@ -25,7 +24,6 @@ class _Engine(Engine):
         self._adapters: dict[str, Any] = {}
 
     def generate(self, jobs: Sequence[Job], prompts: Sequence[list[int]]) -> list[Reply]:
-        """See `Engine`."""
         outputs = self.llm.generate(
             [{"prompt_token_ids": ids} for ids in prompts],
             [_sampling(job) for job in jobs],
@@ -85,7 +83,6 @@ class VLLMEngine(LocalModel):
     grammar = "vllm"
 
     def open(self) -> ModelThread:
-        """See `LocalModel`."""
         require("vllm", self.name, "pip install vllm")
         settings: dict[str, Any] = {
             "model": str(self.files.base),
@@ -111,7 +108,6 @@ class VLLMEngine(LocalModel):
             try:
                 return _Engine(LLM(**{name: value for name, value in settings.items() if value is not None}))
             except Exception as error:  # vLLM raises whatever a missing device, kernel or file leads to
-                problem = " ".join(str(error).split())[:400]
-                raise ArtefactError(f"vLLM cannot start with {settings['model']!r} ({problem})") from error
+                raise ArtefactError(f"vLLM cannot start with {settings['model']!r} ({brief(error)})") from error
 
         return shared(("vllm", digest(settings), self.files.base_fingerprint), load)

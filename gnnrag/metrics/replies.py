@@ -16,62 +16,30 @@ from typing import Any
 from gnnrag.types import Prediction
 
 Counts = Mapping[str, float]
-# Name of what is counted to the flags that roles and prompters set (`Session.flag`). Each bad reply has one of BAD.
-BAD = {
-    "malformed": ("parse_failure",),
-    "errors": ("llm_error",),
-    "rejected": ("rejected",),
-    "unlabelled": ("answer_unlabelled", "invalid_move", "no_move"),
-    "cut_but_read": ("cut_but_read",),  # what was whole in it was taken
-    "leaked": ("answer_leak",),
-}
-WHY = {
-    "cut_off": ("cut_off",),  # at the limit of tokens
-    "empty": ("empty",),
-    "refused": ("refused",),
-    "loop": ("loop",),
-    "no_answer": ("no_answer",),
-    "no_fact": ("no_fact",),
-    "not_asked_again": ("repeated_prompt",),  # a prompt that had failed
-    "out_of_range": ("out_of_range",),
-    "late_marker": ("late_marker",),  # more than a step, but its answer is marked and read
-    "timeout": ("timeout",),
-    "too_long": ("too_long",),  # the prompt, for the model's context
-    "filtered": ("filtered",),  # by the provider
-}
+# The flags that roles and prompters set (`Session.flag`), and what they are counted as. Each bad reply has one of BAD.
+_OF_FLAG = {
+    "parse_failure": "malformed", "llm_error": "errors", "answer_unlabelled": "unlabelled",
+    "expansion_raw": "unlabelled", "invalid_move": "unlabelled", "no_move": "unlabelled", "answer_leak": "leaked",
+    "repeated_prompt": "not_asked_again",
+}  # fmt: skip
+BAD = ("malformed", "errors", "rejected", "unlabelled", "cut_but_read", "leaked")
+WHY = (
+    "cut_off", "empty", "refused", "loop", "no_answer", "no_fact", "not_asked_again", "out_of_range", "late_marker",
+    "timeout", "too_long", "filtered",
+)  # fmt: skip
 KINDS = (*BAD, *WHY, "fallback")
 WARN = 0.1  # share of bad replies above which there is a warning, where nobody sets another
 SPENT = ("calls", "prompt_tokens", "completion_tokens", "cost")
 _FALLBACK = re.compile(r".*_(?:failed|partial|fallback)|loop_error")
-_OF_FLAG = {flag: name for name, flags in (BAD | WHY).items() for flag in flags}
 
 
 def by_role(predictions: Iterable[Prediction]) -> dict[str, dict[str, float]]:
     """Return what each role that asked a model has spent and done, only what is not zero; see `of_counts`."""
-    return of_roles(prediction.usage.get("roles", {}) for prediction in predictions)
-
-
-def of_roles(rows: Iterable[Mapping[str, Counts]]) -> dict[str, dict[str, float]]:
-    """Return the same of counts by role, as `Session.usage` has them under `roles`."""
     sums: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        for role, counts in row.items():
-            sums[role].update(counts)  # type: ignore[arg-type]
+    for prediction in predictions:
+        for role, counts in prediction.usage.get("roles", {}).items():
+            sums[role].update(counts)
     return {role: summary for role, counts in sorted(sums.items()) if (summary := of_counts(counts))}
-
-
-def of_counts(counts: Counts) -> dict[str, float]:
-    """Return one role's `asked` and `bad` requests, SPENT, KINDS, and all other flags (`Session.usage`) by name."""
-    asked = sum(counts.get(name, 0) for name in ("calls", "llm_error", "rejected"))
-    if not asked:
-        return {}
-    sums: Counter[str] = Counter()
-    for flag, count in counts.items():
-        name = flag if flag in SPENT else _OF_FLAG.get(flag, "fallback" if _FALLBACK.fullmatch(flag) else flag)
-        sums[name] += count  # type: ignore[assignment]
-    bad = min(asked, sum(sums[name] for name in BAD))
-    order = (*SPENT, *KINDS, *sorted(sums.keys() - {*SPENT, *KINDS}))
-    return {"asked": asked, "bad": bad} | {name: round(sums[name], 8) for name in order if sums[name]}
 
 
 def by_writer(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -84,8 +52,21 @@ def by_writer(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     return {writer: of_counts(counts) for writer, counts in sorted(sums.items())}
 
 
+def of_counts(counts: Counts) -> dict[str, float]:
+    """Return one role's `asked` and `bad` requests, SPENT, KINDS, and all other flags (`Session.usage`) by name."""
+    asked = sum(counts.get(name, 0) for name in ("calls", "llm_error", "rejected"))
+    if not asked:
+        return {}
+    sums: dict[str, float] = defaultdict(float)
+    for flag, count in counts.items():
+        is_known = flag in SPENT or flag in KINDS
+        sums[flag if is_known else _OF_FLAG.get(flag, "fallback" if _FALLBACK.fullmatch(flag) else flag)] += count
+    bad = min(asked, sum(sums[name] for name in BAD))
+    order = (*SPENT, *KINDS, *sorted(sums.keys() - {*SPENT, *KINDS}))
+    return {"asked": asked, "bad": bad} | {name: round(sums[name], 8) for name in order if sums[name]}
+
+
 def total(section: Mapping[str, Counts]) -> tuple[float, float]:
-    """Return the bad requests of all roles, and all requests."""
     return sum(row["bad"] for row in section.values()), sum(row["asked"] for row in section.values())
 
 
@@ -119,5 +100,4 @@ def remarks(section: Mapping[str, Counts], warn: float | None, most: float | Non
 
 
 def is_error(lines: Iterable[str]) -> bool:
-    """Tell whether `remarks` found an error."""
     return any(line.startswith("error: ") for line in lines)

@@ -53,18 +53,19 @@ def summarise(questions: Sequence[Question], columns: Columns, resamples: int = 
     """
     report: dict[str, Any] = {"questions": len(questions), "no_gold": sum(not q.gold for q in questions)}
     report |= _means(columns, np.ones(len(questions), dtype=bool))
-    with_interval = [*(name for name in _WITH_INTERVAL if name in columns), *(n for n in columns if n.startswith(TEXT))]
-    for name in with_interval if resamples else ():
-        values = defined(columns[name])
+    for name in columns if resamples else ():
+        values = defined(columns[name]) if name in _WITH_INTERVAL or name.startswith(TEXT) else ()
         if len(values):
             interval = bootstrap_interval(values, resamples=resamples, seed=seed)
             report[f"{name}_ci"] = [round(interval.low, 4), round(interval.high, 4)]
     for percent in (10, 50, 90):
         report[f"context/size_p{percent}"] = round(float(np.percentile(columns["context/size"], percent)), 4)
-    report["by_type"] = _grouped(columns, [q.type for q in questions])
-    report["by_length"] = _grouped(columns, [length_group(q.text) for q in questions])
+    groups = {"by_type": [q.type for q in questions], "by_length": [length_group(q.text) for q in questions]}
     if all(isinstance(q.extra.get("hops"), int) for q in questions):
-        report["by_hops"] = _grouped(columns, [q.extra["hops"] for q in questions])
+        groups["by_hops"] = [str(q.extra["hops"]) for q in questions]
+    for by, names in groups.items():
+        members = {name: np.array(names) == name for name in sorted(set(names))}
+        report[by] = {name: {"count": int(rows.sum()), **_means(columns, rows)} for name, rows in members.items()}
     return report
 
 
@@ -78,7 +79,6 @@ def length_group(text: str) -> str:
 
 
 def defined(values: np.ndarray) -> np.ndarray:
-    """Return the values of the questions for which a metric is defined."""
     return values[~np.isnan(values)]
 
 
@@ -142,13 +142,6 @@ def _row(question: Question, prediction: Prediction, config: MetricsConfig) -> d
     cost["cost/seconds_per_question"] = prediction.seconds
     size, failed = float(len(prediction.context)), float(prediction.error is not None)
     return {**quality, **cost, "context/size": size, "failed": failed}
-
-
-def _grouped(columns: Columns, groups: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Return the size and the means of each group of questions; `groups` names each question's, (n,)."""
-    names = np.array(groups)
-    rows = {str(name): names == name for name in np.unique(names)}
-    return {name: {"count": int(members.sum()), **_means(columns, members)} for name, members in rows.items()}
 
 
 def _means(columns: Columns, rows: np.ndarray) -> dict[str, Any]:

@@ -85,11 +85,7 @@ def resolved_metrics(
     So all systems compare alike. `table` maps a passage id to the entity it is about and the neighbours it mentions.
     """
     resolved = list(dict.fromkeys([*nodes, *(node for id_ in passages for node in table.get(id_, ()))]))
-    metrics = {
-        name.replace(_NODE, _RESOLVED): value
-        for name, value in node_metrics(question, resolved).items()
-        if name.startswith(_NODE)
-    }
+    metrics = {k.replace(_NODE, _RESOLVED): v for k, v in node_metrics(question, resolved).items() if _NODE in k}
     return metrics | {_COUNT: float(len(resolved))}
 
 

@@ -1,4 +1,4 @@
-"""Intervals and tests over questions: bootstrap, paired differences, McNemar, Wilson, and the agreement of raters."""
+"""Intervals and tests over questions: bootstrap, paired differences, McNemar, Wilson, and shares."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 _Z = 1.96  # normal quantile of a 95% interval
-_BLOCK = 2_000_000  # resampled indices held at once: 16 MB, however many questions there are
 Values = Sequence[float] | np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its percentile bootstrap interval."""
+    """A mean with its 95% percentile bootstrap interval."""
 
     mean: float
     low: float
@@ -25,17 +24,14 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Mean of `b - a` over questions, its interval, and the two-sided bootstrap p-value of "no difference".
-
-    `p_floor` is the smallest p-value that so many resamples and differing questions can give.
-    """
+    """Mean of `b - a` over questions, its interval, and the two-sided bootstrap p-value of "no difference"."""
 
     difference: float
     low: float
     high: float
     p_value: float
     n: int
-    p_floor: float
+    p_floor: float  # the smallest p-value that so many resamples and differing questions can give
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +48,28 @@ def with_interval(value: float, interval: Sequence[float] | None = None, digits:
     return f"{value:.{digits}f}" + (f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]" if interval else "")
 
 
-def bootstrap_interval(values: Values, resamples: int = 1000, confidence: float = 0.95, seed: int = 0) -> Interval:
+def bootstrap_interval(values: Values, resamples: int = 1000, seed: int = 0) -> Interval:
     """Return the mean of `values` (n,) and its percentile interval over resampled questions.
 
     The same seed and n draw the same samples, so that intervals of several metrics belong together.
     """
     data = _one_per_question(values)
-    low, high = _percentiles(_resampled_means(data, resamples, seed), confidence)
-    return Interval(float(data.mean()), low, high, len(data))
+    low, high = np.percentile(_resampled_means(data, resamples, seed), (2.5, 97.5))
+    return Interval(float(data.mean()), float(low), float(high), len(data))
 
 
-def paired_difference(
-    a: Values, b: Values, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
-) -> Difference:
+def paired_difference(a: Values, b: Values, resamples: int = 1000, seed: int = 0) -> Difference:
     """Compare two runs, `a` and `b` (n,) on the same questions in order; positive means that `b` is better."""
     first, second = _paired(a, b)
     delta = second - first
     means = _resampled_means(delta, resamples, seed)
-    low, high = _percentiles(means, confidence)
+    low, high = np.percentile(means, (2.5, 97.5))
     # One is added to both counts: with finitely many resamples a p-value of exactly 0 would claim too much.
     tails = [(int(np.count_nonzero(side)) + 1) / (resamples + 1) for side in (means <= 0.0, means >= 0.0)]
     # A test that flips the signs of the differing questions could not give less than this either.
     floor = min(1.0, max(2.0 / (resamples + 1), 2.0 ** (1 - int(np.count_nonzero(delta)))))
-    return Difference(float(delta.mean()), low, high, min(1.0, max(floor, 2.0 * min(tails))), len(delta), floor)
+    p_value = min(1.0, max(floor, 2.0 * min(tails)))
+    return Difference(float(delta.mean()), float(low), float(high), p_value, len(delta), floor)
 
 
 def mcnemar(a: Sequence[bool] | Values, b: Sequence[bool] | Values) -> McNemar:
@@ -87,37 +82,6 @@ def mcnemar(a: Sequence[bool] | Values, b: Sequence[bool] | Values) -> McNemar:
     only_a, only_b = int(np.sum(first > second)), int(np.sum(second > first))
     differing = only_a + only_b
     return McNemar(only_a, only_b, float(binomtest(only_a, differing).pvalue) if differing else 1.0)
-
-
-def _resampled_means(data: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    if resamples < 1:
-        raise ValueError(f"resamples={resamples}: must be at least 1")
-    rng, n = np.random.default_rng(seed), len(data)
-    rows = max(1, _BLOCK // n)
-    sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
-    return np.concatenate([data[rng.integers(0, n, size=(size, n))].mean(axis=1) for size in sizes])
-
-
-def _percentiles(means: np.ndarray, confidence: float) -> tuple[float, float]:
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence={confidence}: must lie between 0 and 1, for example 0.95")
-    tail = 50.0 * (1.0 - confidence)
-    low, high = np.percentile(means, (tail, 100.0 - tail))
-    return float(low), float(high)
-
-
-def _paired(a: Values, b: Values) -> tuple[np.ndarray, np.ndarray]:
-    first, second = _one_per_question(a), _one_per_question(b)
-    if len(first) != len(second):
-        raise ValueError(f"a has {len(first)} questions, b has {len(second)}: both runs must cover the same questions")
-    return first, second
-
-
-def _one_per_question(values: Values) -> np.ndarray:
-    data = np.asarray(values, dtype=np.float64)
-    if data.ndim != 1 or not len(data) or not np.isfinite(data).all():
-        raise ValueError(f"values of shape {data.shape}: give one finite value per question, for at least one question")
-    return data
 
 
 def wilson_interval(successes: int, n: int) -> tuple[float, float]:
@@ -145,3 +109,22 @@ def share_interval(values: Sequence[float]) -> tuple[float, float]:
     variance = (math.fsum(value * value for value in values) + 1) / n - mean * mean
     width = _Z * math.sqrt(variance / n)
     return max(0.0, mean - width), min(1.0, mean + width)
+
+
+def _resampled_means(data: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    rng, n = np.random.default_rng(seed), len(data)
+    return np.array([data[rng.integers(0, n, size=n)].mean() for _ in range(resamples)])
+
+
+def _paired(a: Values, b: Values) -> tuple[np.ndarray, np.ndarray]:
+    first, second = _one_per_question(a), _one_per_question(b)
+    if len(first) != len(second):
+        raise ValueError(f"a has {len(first)} questions, b has {len(second)}: both runs must cover the same questions")
+    return first, second
+
+
+def _one_per_question(values: Values) -> np.ndarray:
+    data = np.asarray(values, dtype=np.float64)
+    if data.ndim != 1 or not len(data) or not np.isfinite(data).all():
+        raise ValueError(f"values of shape {data.shape}: give one finite value per question, for at least one question")
+    return data

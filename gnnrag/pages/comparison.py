@@ -19,9 +19,9 @@ import yaml  # type: ignore[import-untyped]
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
-from gnnrag.errors import ArtefactError, ConfigError, DataError
-from gnnrag.io import read_journal, read_object
-from gnnrag.metrics.comparison import Comparison, Run
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.io import interpreting, read_lines, read_object
+from gnnrag.metrics.comparison import Run, differences
 from gnnrag.metrics.replies import described
 from gnnrag.pages import fill, inert
 from gnnrag.pages.story import SHOWN, Passages, Story, clipped
@@ -42,7 +42,6 @@ def comparison_page(paths: Sequence[Path], runs: Sequence[Run], data: str | None
 
 
 def render(model: Model) -> str:
-    """Return a model as HTML."""
     folder = files("gnnrag.pages") / "assets"
     template = (folder / "comparison.html").read_text("utf-8")
     # One scope for all files, and none of their names outside.
@@ -72,8 +71,6 @@ def packed(data: Any) -> str:
     return base64.b64encode(gzip.compress(plain, 9, mtime=0)).decode("ascii")
 
 
-# Scored runs as the page of `compare.py --html` reads them: results, plots, questions, and a story of each.
-
 PASSAGE_TEXT = 3000  # characters of a passage
 MOST_FACTS = 12
 SECTIONS = ("data", "method", "retriever", "roles")  # of a run's settings: what is said of it here
@@ -100,8 +97,8 @@ def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = N
     known = {question.id: question for question in corpus.questions} if corpus else {}
     if corpus and (lost := [id_ for id_ in runs[0].ids if id_ not in known]):
         notes.append(f"{len(lost)} questions of the runs are not in the data at hand; their gold is not known here.")
-    types = {row["question_id"]: str(row.get("type", "")) for row in read_journal(paths[0] / "scores.jsonl")}
-    asked = [known.get(id_) or Question(id_, "", type=types.get(id_, "unknown")) for id_ in runs[0].ids]
+    types = zip(runs[0].ids, runs[0].types.tolist(), strict=True)
+    asked = [known.get(id_) or Question(id_, "", type=type_) for id_, type_ in types]
     passages, texts = Passages(), dict[str, str]()
     stories = [_stories(path, asked, passages, texts) for path in paths]
     measures = [m for m in MEASURES if all(run.metrics.get(m.key) is not None and m.key in run.scores for run in runs)]
@@ -111,7 +108,7 @@ def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = N
         "split": str(configs[0]["data"].get("split", "")), "count": len(asked), "notes": notes,
         "has_texts": corpus is not None, "measures": [vars(m) for m in measures],
         "runs": describe_runs(paths, runs, configs),
-        "differences": Comparison(runs).differences([m.key for m in measures]),
+        "differences": differences(runs, [m.key for m in measures]),
     }  # fmt: skip
     questions = [_question(question, texts.get(question.id, ""), passages) for question in asked]
     for run, rows in zip(runs, stories, strict=True):
@@ -125,11 +122,9 @@ def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = N
 
 
 def _config(path: Path) -> dict[str, Any]:
-    try:
+    with interpreting(path / "config.yaml"):
         config = yaml.safe_load((path / "config.yaml").read_text("utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ArtefactError(f"{path / 'config.yaml'} cannot be read ({error}); run its command again") from error
-    return config | {name: config.get(name) or {} for name in SECTIONS}
+        return config | {name: config.get(name) or {} for name in SECTIONS}
 
 
 def _corpus(path: Path, section: Mapping[str, Any], given: str | None) -> tuple[Dataset | None, list[str]]:
@@ -186,19 +181,10 @@ def _stories(path: Path, asked: Sequence[Question], passages: Passages, texts: d
     predictions = {prediction.question_id: prediction for prediction in read_predictions(path)}
     rows = {question.id: _ending(predictions.get(question.id), question, passages) for question in asked}
     gold = {question.id: question.gold for question in asked}
-    if not (path / "traces.jsonl").is_file():
-        return list(rows.values())
-    with (path / "traces.jsonl").open(encoding="utf-8") as lines:  # one by one: some traces have 100 KB a question
-        for number, line in enumerate(lines, start=1):
-            try:
-                trace = json.loads(line)
-            except ValueError as error:
-                raise DataError(path / "traces.jsonl", f"is damaged ({error}); run again", number) from error
-            if (id_ := str(trace.get("question_id"))) not in rows:
-                continue
-            events = trace.get("events") or []
-            rows[id_]["sections"] = Story(passages, gold[id_]).tell(events)
-            first = next((e for e in events if e.get("event") == "query" and e.get("kind") == "question"), {})
+    for trace, _ in read_lines(path / "traces.jsonl"):  # one by one: some traces have 100 KB a question
+        if (id_ := trace["question_id"]) in rows:
+            rows[id_]["sections"] = Story(passages, gold[id_]).tell(trace["events"])
+            first = next((e for e in trace["events"] if e["event"] == "query" and e["kind"] == "question"), {})
             texts.setdefault(id_, str(first.get("text", "")))
     return list(rows.values())
 
@@ -220,34 +206,23 @@ def _ending(prediction: Prediction | None, question: Question, passages: Passage
     }  # fmt: skip
 
 
-# What the page says of a run: its label, its figures, and what they must not be taken for.
-
-
 def describe_runs(
     paths: Sequence[Path], runs: Sequence[Run], configs: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return name, label, method, notes and figures of each run; no two have one label."""
-    rows = [_describe(path, run, config) for path, run, config in zip(paths, runs, configs, strict=True)]
+    rows = []
+    for path, run, config in zip(paths, runs, configs, strict=True):
+        roles = config.get("roles") or {}
+        method, retriever = ((config.get(part) or {}).get("name", "?") for part in ("method", "retriever"))
+        own = {name: role for name, role in roles.items() if isinstance(role, dict) and "impl" in role}
+        label = f"{method} · {retriever} · {roles_label({'default': roles.get('default', '?'), **own})}"
+        notes, metrics = _warnings(path, roles.get("default"), own, run), trimmed(run.metrics)
+        rows.append({"name": run.name, "label": label, "method": method, "notes": notes, "metrics": metrics})
     labels = [row["label"] for row in rows]
-    ends = [f"{row['label']} · {row['name'].rsplit('-', 1)[-1]}" for row in rows]
-    for row, label, end in zip(rows, labels, ends, strict=True):
-        if labels.count(label) > 1:  # the end of a folder's name is its digest; folders of one name need all of it
-            row["label"] = end if ends.count(end) == 1 else f"{label} · {row['name']}"
+    for row, label in zip(rows, labels, strict=True):
+        if labels.count(label) > 1:
+            row["label"] = f"{label} · {row['name']}"
     return rows
-
-
-def _describe(path: Path, run: Run, config: Mapping[str, Any]) -> dict[str, Any]:
-    roles = config.get("roles") or {}
-    method, retriever = ((config.get(part) or {}).get("name", "?") for part in ("method", "retriever"))
-    own = {name: role for name, role in roles.items() if isinstance(role, dict) and "impl" in role}
-    who = roles_label({"default": roles.get("default", "?"), **own})
-    return {
-        "name": run.name,
-        "label": f"{method} · {retriever} · {who}",
-        "method": method,
-        "notes": [*_warnings(path, roles.get("default"), own, run)],
-        "metrics": trimmed(run.metrics),
-    }
 
 
 def _warnings(path: Path, default: Any, own: Mapping[str, Any], run: Run) -> list[str]:
@@ -265,9 +240,6 @@ def _warnings(path: Path, default: Any, own: Mapping[str, Any], run: Run) -> lis
     if not (path / "traces.jsonl").is_file():
         notes.append("No traces were kept (run.traces=false): its rounds cannot be shown.")
     return notes
-
-
-# The figures that the page shows, in words that need no paper, and what of `metrics.json` it holds.
 
 
 @dataclass(frozen=True)
@@ -333,16 +305,11 @@ GROUPS = ("by_type", "by_hops", "by_length")
 
 
 def trimmed(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of `metrics.json` the page shows, as it stands there."""
     keys = {measure.key for measure in MEASURES}
     whole = keys | {f"{key}_ci" for key in keys} | {*WHOLE, *COSTS}
-    shown = {k: v for k, v in metrics.items() if k in whole or _is_recall(k)}
+    shown = {k: v for k, v in metrics.items() if k in whole or k.removeprefix("retrieval/recall@").isdigit()}
     for group in GROUPS:
-        if group in metrics:
-            rows = metrics[group].items()
+        rows = metrics.get(group, {}).items()
+        if rows:
             shown[group] = {str(name): {k: v for k, v in row.items() if k in keys | {"count"}} for name, row in rows}
     return shown
-
-
-def _is_recall(name: str) -> bool:
-    return name.removeprefix("retrieval/recall@").isdigit()

@@ -33,16 +33,13 @@ class Passages:
         self._numbers: dict[str, int] = {}
 
     def number(self, id_: str) -> int:
-        """Return the number of a passage id."""
         return self._numbers.setdefault(id_, len(self._numbers))
 
     def numbers(self, ids: Iterable[str]) -> list[int]:
-        """Return the numbers of passage ids."""
         return [self.number(id_) for id_ in ids]
 
     @property
     def ids(self) -> list[str]:
-        """All ids, by number."""
         return list(self._numbers)
 
 
@@ -66,10 +63,9 @@ class Story:
         self._kept = self._kept_before = KEPT  # how many of each the events tell
         self._tell: dict[str, Callable[[Event], Block | None]] = {
             "query": self._query, "merge": self._merge, "cut": self._cut, "mgranrag": self._reranked,
-            "evidence": self._evidence, "answer": self._answer, "judged": _judged, "llm": _llm,
-            "decomposition": _decomposition, "expansion": _expansion, "dot": _dot,
-            "sub_query": _sub_query, "background": _background, "draft": _draft, "check": _check,
-            "patterns": _patterns,
+            "evidence": self._evidence, "answer": self._answer, "judged": _judged, "decomposition": _decomposition,
+            "expansion": _expansion, "patterns": _patterns,
+            **dict.fromkeys(FACTS, _facts), **dict.fromkeys(TEXTS, _text),
         }  # fmt: skip
 
     def tell(self, events: Iterable[Event]) -> list[dict[str, Any]]:
@@ -182,7 +178,6 @@ class Story:
 
 
 def _rows(fields: Mapping[str, Any]) -> list[list[str]]:
-    """Return names and values of fields; what says nothing is left out."""
     return [[str(k), _value(v)] for k, v in fields.items() if v not in (None, "", [], {}, ())]
 
 
@@ -206,11 +201,6 @@ def _judged(event: Event) -> Block:
     return {"t": "facts", "rows": _rows({**facts, "verdicts": verdicts})}
 
 
-def _llm(event: Event) -> Block:
-    rows = {"role": event.get("role"), "prompt": event.get("prompt"), "problem": event.get("problem")}
-    return {"t": "facts", "rows": _rows({**rows, "reply": event.get("reply")})}
-
-
 def _decomposition(event: Event) -> Block:
     side = {"side": event["side"]} if event.get("side") else {}
     return {"t": "list", **side, "items": [clipped(part, 400) for part in event["parts"][:MOST]]}
@@ -223,35 +213,36 @@ def _expansion(event: Event) -> Block:
     return {"t": "list", "side": str(event.get("side", "")), "items": items}
 
 
-def _dot(event: Event) -> Block:
-    facts = {
-        "start": int(event["number"]) + 1, "concept": event["concept"], "anchors": event["anchors"],
-        "matched by rule": event["rule"], "nodes within reach": event["nodes"], "remarks": event["notes"],
-        "only types": event["types"],
-    }  # fmt: skip
-    return {"t": "facts", "rows": _rows(facts)}
-
-
 def _patterns(event: Event) -> Block | None:
     most = sorted(event["complete"], key=lambda row: -row["paths"])[:SHOWN]
     items = [f"{row['paths']} x {' → '.join(' or '.join(edge) for edge in row['pattern'])}" for row in most]
     return {"t": "list", "items": [clipped(item, 400) for item in items]} if items else None
 
 
-def _sub_query(event: Event) -> Block:
-    asked, planned = event["query"], event.get("raw_query")
-    facts = {"sub-question": asked, "as planned": planned if planned != asked else "", "answer": event.get("answer")}
-    return {"t": "facts", "side": str(event["side"]), "rows": _rows({**facts, "what helped": event.get("refined")})}
+# Events shown by some of their fields, by what the page calls them.
+FACTS = {
+    "llm": {"role": "role", "prompt": "prompt", "problem": "problem", "reply": "reply"},
+    "dot": {
+        "start": "number", "concept": "concept", "anchors": "anchors", "matched by rule": "rule",
+        "nodes within reach": "nodes", "remarks": "notes", "only types": "types",
+    },
+    "sub_query": {
+        "sub-question": "query", "as planned": "raw_query", "answer": "answer", "what helped": "refined",
+    },
+    "check": {"verdict": "verdict", "because": "analysis"},
+}  # fmt: skip
+TEXTS = {"background": "refined", "draft": "text"}
 
 
-def _background(event: Event) -> Block:
-    return {"t": "text", "side": str(event["side"]), "text": clipped(event["refined"])}
+def _facts(event: Event) -> Block:
+    values = {name: event.get(field) for name, field in FACTS[event["event"]].items()}
+    if event["event"] == "dot":
+        values["start"] = int(event["number"]) + 1
+    if values.get("as planned") == event.get("query"):
+        values.pop("as planned", None)
+    side = {"side": str(event["side"])} if event.get("side") else {}
+    return {"t": "facts", **side, "rows": _rows(values)}
 
 
-def _draft(event: Event) -> Block:
-    return {"t": "text", "side": str(event["side"]), "text": clipped(event["text"])}
-
-
-def _check(event: Event) -> Block:
-    facts = {"verdict": event["verdict"], "because": event.get("analysis")}
-    return {"t": "facts", "side": str(event["side"]), "rows": _rows(facts)}
+def _text(event: Event) -> Block:
+    return {"t": "text", "side": str(event["side"]), "text": clipped(event[TEXTS[event["event"]]])}

@@ -1,9 +1,9 @@
-"""Cross-validated evaluation of trained parts: each question is answered with checpoints that did not train on it."""
+"""Cross-validated evaluation of trained parts: each question is answered with checkpoints that did not train on it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from gnnrag.run.evaluate import Observer, check_retriever, evaluate, load_questi
 from gnnrag.run.pipeline import asked_roles, open_index
 from gnnrag.run.rundir import commit, read_predictions, trained_counts
 from gnnrag.run.trained import read_parts, read_seen, seen_hash, seen_in
-from gnnrag.training.config import draw
 from gnnrag.types import Question
 
 GNN = "gnn"  # the part that is no role: the network of retriever=gfm
@@ -38,14 +37,6 @@ def split_trained(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]
     """Return the training runs that arguments name (`gnn=RUN verifier=RUN`), and the other arguments."""
     pairs = [(key, value) for key, _, value in (a.partition("=") for a in arguments) if key in (GNN, *ROLES)]
     return {key: Path(value) for key, value in pairs}, [a for a in arguments if a.partition("=")[0] not in dict(pairs)]
-
-
-def sampled(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
-    """Return at most `count` questions, drawn by a hash of their ids, in the order given."""
-    if count < 1:
-        raise ConfigError(f"sample={count}: must be at least 1")
-    drawn = {q.id for q in sorted(questions, key=lambda q: draw(q.id, "limit"))[:count]}
-    return tuple(q for q in questions if q.id in drawn)
 
 
 def read_part(name: str, run: Path, data: Dataset) -> Part:
@@ -125,7 +116,7 @@ def cross_evaluate(
 
     `parts` (of `read_part`, for these questions) replace what the config says of them; those it does not ask are passed
     over. `data` stands in for the configured. Returns the merged run's directory and metrics, or an ordinary run's
-    where no part is asked. Raises ConfigError where the directory that `run.name` names holds something else.
+    where no part is asked.
     """
     observer = observer or Observer()
     parts = used_parts(config, parts)
@@ -134,17 +125,23 @@ def cross_evaluate(
     if config.shard:
         raise ConfigError(f"shard={config.shard}: a run over folds is not divided; leave it out")
     data = data or load_questions_for(config)
-    index, runs = None, dict[Path, tuple[dict[str, Path], Dataset]]()
-    for number, (chosen, group) in enumerate(_groups(parts, data)):
+    groups: dict[tuple[Path, ...], list[Question]] = {}
+    for question in data.questions:
+        groups.setdefault(tuple(part.checkpoints[question.id] for part in parts), []).append(question)
+    index, runs = None, dict[Path, dict[str, Any]]()  # what each run answered, and with which checkpoints
+    for number, (folders, questions) in enumerate(groups.items()):
+        chosen = dict(zip((p.name for p in parts), folders, strict=True))
         name = f"{config.run.name}-group{number}" if config.run.name else None
         single = replace(with_checkpoints(config, chosen), run=replace(config.run, tracking="off", name=name))
         index = index or open_index(single, data.name, data.passages, observer.on_index)
-        path, _ = evaluate(single, observer, index, group)
-        runs[path] = (chosen, group)
+        path, _ = evaluate(single, observer, index, replace(data, questions=tuple(questions)))
+        checkpoints = {name: str(folder) for name, folder in chosen.items()}
+        runs[path] = {"checkpoints": checkpoints, "questions": [q.id for q in questions]}
     first = next(iter(runs))
     name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
     merged, whole = first.with_name(name), swapped(config, parts)
-    _merge(runs, data.questions, merged)
+    _merge(list(runs), data.questions, merged)
+    write_json(merged / "folds.json", {path.name: group for path, group in runs.items()})
     write_atomic(merged / "config.yaml", yaml.safe_dump(to_plain(whole), sort_keys=False, allow_unicode=True))
     predictions = read_predictions(merged)
     metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
@@ -153,17 +150,7 @@ def cross_evaluate(
     return merged, metrics
 
 
-def _groups(parts: Sequence[Part], data: Dataset) -> Iterator[tuple[dict[str, Path], Dataset]]:
-    """Yield the checkpoints of each group of questions with the group, in the order of its first question."""
-    groups: dict[tuple[Path, ...], list[Question]] = {}
-    for question in data.questions:
-        groups.setdefault(tuple(part.checkpoints[question.id] for part in parts), []).append(question)
-    for chosen, questions in groups.items():
-        yield dict(zip((p.name for p in parts), chosen, strict=True)), replace(data, questions=tuple(questions))
-
-
-def _merge(runs: Mapping[Path, tuple[dict[str, Path], Dataset]], questions: Sequence[Question], merged: Path) -> None:
-    """Write the rows of several runs as one, in the order of the questions, and who answered which of them."""
+def _merge(runs: Sequence[Path], questions: Sequence[Question], merged: Path) -> None:
     merged.mkdir(parents=True, exist_ok=True)
     for name in ("predictions.jsonl", "traces.jsonl"):
         rows = {row["question_id"]: row for path in runs for row in read_journal(path / name)}
@@ -175,11 +162,3 @@ def _merge(runs: Mapping[Path, tuple[dict[str, Path], Dataset]], questions: Sequ
     trained = {name: f"{count} of {len(questions)}" for name, count in counts.items()}
     meta = {"merged": [path.name for path in runs], "commit": commit()}
     write_json(merged / "meta.json", meta | ({"trained_on": trained} if trained else {}))
-    groups = {
-        path.name: {
-            "checkpoints": {name: str(folder) for name, folder in chosen.items()},
-            "questions": [q.id for q in group.questions],
-        }
-        for path, (chosen, group) in runs.items()
-    }
-    write_json(merged / "folds.json", groups)

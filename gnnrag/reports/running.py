@@ -17,10 +17,10 @@ from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.kb import question_files
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError, DataError, described
-from gnnrag.index.build import Progress, build_index
+from gnnrag.graphs.hierarchy import build_hierarchy
+from gnnrag.index.build import Progress
 from gnnrag.index.embedder import SHIPPED
 from gnnrag.index.index import Index, closure
-from gnnrag.io import digest
 from gnnrag.judge import judged_figures
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.metrics.replies import remarks
@@ -28,9 +28,9 @@ from gnnrag.reports.cross import cross_evaluate, read_part, swapped
 from gnnrag.reports.retrievers import time_retriever
 from gnnrag.reports.tables import Result, Row, Table, averages, row_config
 from gnnrag.run.evaluate import Observer, load_questions_for
-from gnnrag.run.pipeline import check_fit, chunking, data_source, index_path, index_settings, needed_stages
+from gnnrag.run.pipeline import check_fit, chunking, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
-from gnnrag.text.analyse import resolve_language
+from gnnrag.text.analyse import analyse, resolve_language
 from gnnrag.types import Prediction
 
 
@@ -73,7 +73,7 @@ def run_table(
             if config is None or missing:
                 result = Result(replace(row, missing=missing), error=f"cannot be run: {missing}")
             elif table.counts:
-                result = _counted(table, row, config, on_index)
+                result = _counted(table, row, config)
             else:
                 check_fit(config)
                 data = load_questions_for(config)
@@ -89,7 +89,6 @@ def run_table(
 
 
 def measured(table: Table, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
-    """Return the figures of a row's finished run."""
     sections = {column.key.partition("/")[0] for column in table.columns}
     figures = {**metrics, **run_figures(run), **judged_figures(run)}
     coverage = f"text/context_coverage_lexical@{config.metrics.long.context_tokens}"
@@ -157,64 +156,39 @@ def index_figures(config: EvaluateConfig) -> dict[str, float]:
     return {**sums, "index/mb": sum(file.stat().st_size for file in files) / 1e6}
 
 
-# ----------------------------------------------------------------------------------------------------------- counting
-def _counted(table: Table, row: Row, config: EvaluateConfig, on_index: Progress) -> Result:
-    """Return the counts of a row; those of a graph stand beside published ones of as many passages only."""
-    name = Path(config.data.path).name
+def _counted(table: Table, row: Row, config: EvaluateConfig) -> Result:
+    """Return the counts of a row's data, without an index; those of a graph stand beside figures of as many passages.
+
+    `hierarchy`: nodes and edges of the contextual hierarchical graph (MGranRAG, AAAI 2026, Table 1). `questions`: what
+    there is, and what is gold; tokens are estimated.
+    """
+    name, counts, questions = Path(config.data.path).name, dict[str, Any](), 0
     if table.counts == "hierarchy":
-        counts, analyser = count_hierarchy(config, on_index)
-        questions, label = 0, f"{name}, phrases by {analyser}"
+        passages, text = load_passages(config.data.path, chunking(config.data)).passages, config.index.text
+        graph = build_hierarchy(analyse(passages, text.language, text.title_mode, text.phrase_rules))
+        of_passages = int((graph.edges[:, 0] < graph.first_sentence).sum())
+        counts |= {"sentences": len(graph.sentences), "phrases": len(graph.phrases)}
+        counts |= {"passage_sentence_edges": of_passages, "sentence_phrase_edges": len(graph.edges) - of_passages}
+        label = f"{name}, phrases by {resolve_language(text.language)}"
     else:
-        counts = count_questions(config)
-        questions, label = counts["questions"], f"{name} {config.data.split}, tokens estimated"
-    if row.published.get("passages", counts["passages"]) != counts["passages"]:
+        data = load_questions_for(config)
+        passages, questions = data.passages, len(data.questions)
+        types = Counter(question.type for question in data.questions)
+        counts |= {
+            "corpus_tokens": sum(estimate_tokens(passage.content) for passage in passages),
+            "questions": questions,
+            "types": ", ".join(f"{name} {count}" for name, count in sorted(types.items())),
+        }
+        for key, field in (("gold_passages", "gold"), ("gold_triples", "evidence")):
+            sizes = sorted({len(getattr(q, field)) for q in data.questions} - {0})
+            counts[key] = ", ".join(map(str, sizes))
+        label = f"{name} {config.data.split}, tokens estimated"
+    counts["passages"] = len(passages)
+    if row.published.get("passages", len(passages)) != len(passages):
         row = replace(row, published={})
     return Result(row, label, {c.name: counts.get(c.name) for c in table.columns}, questions=questions)
 
 
-def count_hierarchy(config: EvaluateConfig, on_index: Progress) -> tuple[dict[str, Any], str]:
-    """Return nodes and edges of the contextual hierarchical graph (MGranRAG, AAAI 2026, Table 1), and the analyser.
-
-    It lies in a folder of its own, as another analyser must not rebuild what hangs on the index's text.
-    """
-    data = load_passages(config.data.path, chunking(config.data))
-    settings = index_settings(config)
-    text = settings.text
-    beside = index_path(config.index, data.name)
-    path = beside.with_name(f"{beside.name}-{digest([text.language, text.phrase_rules, text.title_mode])[:8]}")
-    build_index(path, data.passages, settings, ["hierarchy"], data_source(config.data), on_index)
-    index = Index(path)
-    graph = index.hierarchy
-    of_passages = int((graph.edges[:, 0] < graph.first_sentence).sum())
-    counts = {
-        "passages": graph.num_passages,
-        "sentences": len(graph.sentences),
-        "phrases": len(graph.phrases),
-        "passage_sentence_edges": of_passages,
-        "sentence_phrase_edges": len(graph.edges) - of_passages,
-    }
-    return counts, index.record("text")["counts"]["language"]
-
-
-def count_questions(config: EvaluateConfig) -> dict[str, Any]:
-    """Return counts of corpus, questions and what is gold for them; tokens are estimated."""
-    data = load_questions_for(config)
-
-    def sizes(name: str) -> str:
-        return ", ".join(str(n) for n in sorted({len(getattr(q, name)) for q in data.questions}) if n)
-
-    types = Counter(question.type for question in data.questions)
-    return {
-        "passages": len(data.passages),
-        "corpus_tokens": sum(estimate_tokens(passage.content) for passage in data.passages),
-        "questions": len(data.questions),
-        "types": ", ".join(f"{name} {count}" for name, count in sorted(types.items())),
-        "gold_passages": sizes("gold"),
-        "gold_triples": sizes("evidence"),
-    }
-
-
-# ---------------------------------------------------------------------------------------- what there is, without a run
 def missing_inputs(config: EvaluateConfig) -> str:
     """Return what a run names and this machine does not have, and where to get it; empty where all is here."""
     data, model = config.data, config.index.embedder.model

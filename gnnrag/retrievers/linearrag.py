@@ -16,7 +16,7 @@ import numpy as np
 from annotated_types import Ge, Interval
 from scipy import sparse
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.datasets.chunk import document_of
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.linking import link_question

@@ -40,7 +40,8 @@ class PromptedDecomposer(PromptedPart[DecomposeTask, Decomposition]):
 
     def setup(self) -> None:
         self.by_form = {"plain": self.prompter()}
-        self.by_form |= {form: self.prompter(f"decomposer_{form}", own=False) for form in ("linked", "triples")}
+        for form in ("linked", "triples"):
+            self.by_form[form] = self.prompter(f"decomposer_{form}", is_replaceable=False)
         self.prompters = tuple(self.by_form.values())
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
@@ -51,7 +52,7 @@ class PromptedDecomposer(PromptedPart[DecomposeTask, Decomposition]):
                 return released_parts(text, task.form), 0
             return (parse_linked(text), 0) if task.form == "linked" else parse_triple_parts(text)
 
-        values = {"question": inline(task.question.text)}
+        values: dict[str, str] = {"question": inline(task.question.text)}
         values |= {"count": str(task.max_parts)} if task.form == "plain" else {}
         outcome = await self.by_form[task.form].ask(session, values, parse)
         if outcome.value is None:

@@ -9,7 +9,6 @@ from textwrap import shorten
 from typing import Any
 
 from gnnrag.datasets.chunk import document_of
-from gnnrag.datasets.documents.merging import brief
 from gnnrag.index.index import Index
 from gnnrag.text.sentences import content_words, split_sentences
 from gnnrag.types import Passage, Prediction
@@ -151,4 +150,4 @@ def citations(events: Sequence[Mapping[str, Any]], index: Index) -> list[dict[st
 def where(passage: Passage) -> str:
     """Return the file of a passage and its place there, `guide.pdf, p. 3`; its id where they are not known."""
     file = document_of(passage.id) if passage.place else ""
-    return f"{file}, {brief(passage.place)}" if file else passage.id
+    return f"{file}, {passage.place}" if file else passage.id

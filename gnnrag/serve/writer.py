@@ -114,7 +114,7 @@ class Writer:
             if is_replaced:
                 self._forget()
         for job, part in loaded:
-            remarks = [remark for report in part.report for remark in (*report.why, *report.notes)]
+            remarks = [remark for report in part.report for remark in report.why]
             count = len(part.passages)
             self.jobs.end(job, "done", "; ".join([f"{count} passage{'s' * (count != 1)}", *remarks]))
 

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
 
 from gnnrag.errors import ConfigError
-from gnnrag.text.lexicon import country_by_name, word_set
 
-COUNTRY_OF = country_by_name("countries")
-REGION_OF = {name: country for name, country in country_by_name("regions").items() if name not in COUNTRY_OF}
+
+@cache
+def lexicon() -> dict[str, Any]:
+    """Return the word lists of the rules for English text, by name."""
+    text = (files("gnnrag.text") / "lexicon.yaml").read_text("utf-8")
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def word_set(name: str) -> frozenset[str]:
+    """Return the words of a list of the lexicon."""
+    return frozenset(lexicon()[name].split())
+
+
+def _country_by_name(name: str) -> dict[str, str]:
+    return {word: country for country, names in lexicon()[name].items() for word in (country, *names)}
+
+
+COUNTRY_OF = _country_by_name("countries")
+REGION_OF = {name: country for name, country in _country_by_name("regions").items() if name not in COUNTRY_OF}
 FUNCTION_WORDS = word_set("function_words")  # they name nothing and relate nothing
 
 

@@ -10,8 +10,7 @@ from textwrap import shorten
 
 import numpy as np
 
-from gnnrag.text.lexicon import word_set
-from gnnrag.text.normalise import FUNCTION_WORDS, words
+from gnnrag.text.normalise import FUNCTION_WORDS, word_set, words
 
 MAX_QUESTION = 4_000  # characters of a question or query in which names, cues and its shape are looked for
 MAX_SENTENCE = 4_000  # a longer one is taken for several

@@ -6,8 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from gnnrag.text.lexicon import word_set
-from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key
+from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key, word_set
 from gnnrag.text.phrases import rule_phrases
 from gnnrag.text.sentences import beginning, split_sentences
 

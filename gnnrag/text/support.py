@@ -74,8 +74,9 @@ class Said:
 
     def without(self, stems: Collection[str]) -> Said:
         """Return what is left of it beside known stems, such as those of the question."""
-        left = (part.difference(stems) for part in (self.stems, self.numbers, self.names))
-        return Said(*left, self.is_negated)
+        return Said(
+            self.stems.difference(stems), self.numbers.difference(stems), self.names.difference(stems), self.is_negated
+        )
 
 
 @lru_cache(maxsize=65536)
@@ -124,10 +125,14 @@ def joined(sentences: Sequence[Said]) -> list[Said]:
     for start in range(len(sentences)):
         for stop in range(start + 1, min(start + WINDOW, len(sentences)) + 1):
             run = sentences[start:stop]
-            stems, numbers, names = (
-                frozenset().union(*parts) for parts in zip(*((s.stems, s.numbers, s.names) for s in run), strict=True)
+            runs.append(
+                Said(
+                    frozenset().union(*(s.stems for s in run)),
+                    frozenset().union(*(s.numbers for s in run)),
+                    frozenset().union(*(s.names for s in run)),
+                    any(s.is_negated for s in run),
+                )
             )
-            runs.append(Said(stems, numbers, names, any(s.is_negated for s in run)))
     return runs
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import log, log2
 
-from gnnrag.text.lexicon import word_set
-from gnnrag.text.normalise import FUNCTION_WORDS, fold, singular
+from gnnrag.text.normalise import FUNCTION_WORDS, fold, singular, word_set
 
 MAX_WORDS = 5  # of a term that no abbreviation stands for
 LEAST_FREQUENCY = 2  # occurrences of a term that no abbreviation stands for; what stands there once may be chance

@@ -62,15 +62,6 @@ def test_each_question_meets_the_network_that_did_not_train_on_it(
 
 
 @pytest.mark.slow
-def test_a_sample_is_drawn_by_a_hash(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(folder, "both", "method=single", "--sample=5") == 0
-    out, err = capsys.readouterr()
-    assert "note: 5 questions, gnn: " in err and "gfm" in out
-    assert len(read_predictions(out.splitlines()[-1])) == 5
-    assert call(folder, "both", "--sample=few") == 2 and "--sample" in capsys.readouterr().err
-
-
-@pytest.mark.slow
 def test_questions_that_trained_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(folder, "one") == 0
     capsys.readouterr()

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from gnnrag.datasets.canonical import load_passages, load_questions, split_file
-from gnnrag.datasets.jsonl import read_json
 from gnnrag.errors import DataError
 from gnnrag.types import GoldHop, Passage
 
@@ -131,10 +130,3 @@ def test_missing_files_and_splits(write, tmp_path):
     assert split_file(tmp_path, "test") == path
     with pytest.raises(DataError, match="splits here: test, train"):
         split_file(tmp_path, "dev")
-
-
-@pytest.mark.parametrize(("content", "line"), [('[\n{,"a": 1}]', 2), ("[]\n\n[]", 3)])
-def test_json_files_report_the_line(write, content, line):
-    with pytest.raises(DataError) as caught:
-        read_json(write(content, "x.json"))
-    assert caught.value.line == line

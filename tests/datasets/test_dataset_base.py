@@ -130,29 +130,3 @@ def test_real_benchmarks_load_whole(name, passages, with_field):
     dataset = load_dataset(SHARED / name)
     assert (len(dataset.passages), dataset.skip_counts, dataset.notes) == (passages, {}, ())
     assert all(q.gold and q.answers and getattr(q, with_field) for q in dataset.questions)
-
-
-@needs_shared
-def test_a_real_benchmark_survives_the_way_through_the_release_layout(tmp_path):
-    expected = load_dataset(SHARED / "musique")
-    by_id = {p.id: p for p in expected.passages}
-    questions = [
-        {
-            **{"id": q.id, "question": q.text, "answer": q.answers[0], "answer_aliases": q.answers[1:]},
-            "paragraphs": [
-                {"idx": i, "title": by_id[g].title, "paragraph_text": by_id[g].text + " ", "is_supporting": True}
-                for i, g in enumerate(q.gold)
-            ],
-            "question_decomposition": [
-                {"question": h.question, "answer": h.answer, "paragraph_support_idx": q.gold.index(h.gold)}
-                for h in q.decomposition
-            ],
-        }
-        for q in expected.questions
-    ]
-    corpus = [{"title": p.title, "text": p.text} for p in expected.passages]
-    (tmp_path / "musique_corpus.json").write_text(json.dumps(corpus))
-    (tmp_path / "musique.json").write_text(json.dumps(questions))
-    loaded = load_dataset(tmp_path / "musique")
-    assert loaded.fingerprints == expected.fingerprints
-    assert "11,656" in loaded.notes[0]

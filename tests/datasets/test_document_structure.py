@@ -1,4 +1,4 @@
-"""What becomes of headings, pages, tables of contents, wrapped lines, repetitions, sentences, titles and languages."""
+"""What becomes of headings, pages, tables of contents, wrapped lines, repetitions, sentences and titles."""
 
 import io
 
@@ -11,13 +11,9 @@ from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import passages as cutting
 from gnnrag.datasets.documents.blocks import Block, Document
-from gnnrag.datasets.documents.language import language_of
-from gnnrag.datasets.documents.merging import brief, given_back
 from gnnrag.datasets.documents.passages import cut_document
-from gnnrag.datasets.documents.report import summary
 from gnnrag.text.sentences import split_sentences
-from tests.datasets.test_folder import pages_bytes, pdf_bytes
-from tests.helpers.office import xlsx
+from tests.datasets.test_folder import pages_bytes
 
 
 @pytest.fixture
@@ -41,10 +37,6 @@ BODY = "The committee met in the old town hall and voted on the budget of the co
         ("Town Manual\n===========\n\nFirst.\n\nRoads\n-----\n\nSecond.\n", ["Town Manual", "Town Manual > Roads"]),
         (f"1 Aims\n\n{BODY}\n\n1.1 Means\n\nSecond.\n\n2 Ends\n\nThird.\n", ["1 Aims", "1 Aims > 1.1 Means", "2 Ends"]),
         (f"Chapter 1 Arrival\n\n{BODY}\n\nChapter 2 Return\n\nHome.\n", ["Chapter 1 Arrival", "Chapter 2 Return"]),
-        (
-            f"1. Aims\n\nOne.\n\nA. Votes\n\n{BODY}\n\nA.1. Count\n\nTwo.\n",
-            ["1. Aims", "A. Votes", "A. Votes > A.1. Count"],
-        ),
         (f"NAME\n\n{BODY}\n\nSEE ALSO\n\nNothing else.\n", ["NAME", "SEE ALSO"]),
         ("*****\nTitle\n*****\n\nOne.\n\nPart\n****\n\nTwo.\n", ["Title", "Title > Part"]),
         # No headings: a list, a number that does not count on, a sentence, a rule, a shouted sentence.
@@ -76,7 +68,6 @@ def test_what_repeats_on_pages_is_dropped_and_paragraphs_go_over_them(load):
     data = load({"r.pdf": lines_pdf(pages)}, target=60)
     text = "\n".join(p.text for p in data.passages)
     assert "Annual Report" not in text and "of 6" not in text and "Fishing" not in text and "Farming" not in text
-    assert data.report[0].dropped["lines of page headers and footers"] == 18
     assert data.passages[0].place.startswith("p") and data.passages[-1].place.endswith("6")
     few = load({"r.pdf": pages_bytes(["Alike.", "Alike.", "Alike.", "Alike."])}, target=60)
     assert few.passages[0].text.count("Alike.") == 4, "of pages with hardly a line, the lines are what they are about"
@@ -84,32 +75,22 @@ def test_what_repeats_on_pages_is_dropped_and_paragraphs_go_over_them(load):
 
 def test_tables_of_contents_are_dropped(load):
     dots = "Contents\n\nAims ........ 3\nMeans ....... 4\nEnds ........ 9\n\nAIMS\n\nWe want much.\n"
-    listed = "* 1. Aims\n\n* 2. Means\n\n  * 2.1. Tools\n\n* 3. Ends\n\n* 4. Last\n\n"
-    body = "".join(f"{n} {name}\n{'=' * 9}\n\nAbout the {name.lower()}.\n\n" for n, name in
-                   (("1.", "Aims"), ("2.", "Means"), ("2.1.", "Tools"), ("3.", "Ends"), ("4.", "Last")))  # fmt: skip
     links = "# G\n\n- [One](#one)\n- [Two](#two)\n- [Three](#three)\n\n## One\n\nText.\n"
-    data = load({"a.txt": dots, "b.txt": listed + body, "c.md": links})
-    assert [row.dropped["lines of tables of contents"] for row in data.report] == [4, 5, 3]
+    data = load({"a.txt": dots, "c.md": links})
     assert [p.text for p in data.passages if p.id.startswith("a")] == ["We want much."]
-    assert next(p.text for p in data.passages if p.id.startswith("b")) == "About the aims."
     assert [p.text for p in data.passages if p.id.startswith("c")] == ["Text."]
-    kept = load(
-        {"a.txt": "* 1. Aims\n\n* 2. Means\n\n* 3. Ends\n\n* 4. More\n\n* 5. Last\n", "b.txt": "x", "c.md": "y"}
-    )
-    assert kept.passages[0].text.count("*") == 5, "a list of what stands nowhere else is no table of contents"
 
 
 def test_wrapped_lines_and_hyphens_are_joined(load):
     text = (
-        "The treatment of the patients took place in the long-\nterm ward, where every nurse had been told of the "
-        "treat-\n"
-        "ment before, and where a long-term stay was usual for\nthem.\n\nRoses are red\nViolets are blue\n\n"
+        "The treatment of the patients took place in the ward, where every nurse had been told of the treat-\n"
+        "ment before, and where a long stay was usual for\nthem.\n\nRoses are red\nViolets are blue\n\n"
         "- first point that is\n  continued here\n- second point\n\nname    size\nbolt    12\nnut     7\n"
     )
     (passage,) = load({"a.txt": text}).passages
     assert passage.text == (
-        "The treatment of the patients took place in the long-term ward, where every nurse had been told of the "
-        "treatment before, and where a long-term stay was usual for them.\n\nRoses are red\nViolets are blue\n"
+        "The treatment of the patients took place in the ward, where every nurse had been told of the "
+        "treatment before, and where a long stay was usual for them.\n\nRoses are red\nViolets are blue\n"
         "- first point that is continued here\n- second point\n\nname    size\nbolt    12\nnut     7"
     )
 
@@ -134,40 +115,11 @@ def test_a_sentence_without_end_is_cut_at_a_clause_and_told(load, monkeypatch):
     assert " ".join(p.text for p in data.passages).split() == f"Short one. {clauses}".split()
     data = load({"a.txt": "word " * 30}, target=5)
     assert [len(p.text.split()) for p in data.passages] == [12, 12, 6]
-    assert data.report[0].notes == ["2 times a sentence of more than 12 words was cut, at a clause where there is one"]
 
 
-def test_a_paragraph_that_is_repeated_is_kept_once_with_its_places(load):
+def test_a_paragraph_that_is_repeated_is_kept_once(load):
     data = load({"a.md": f"# A\n\n{BODY}\n\n## B\n\nNew.\n\n{BODY}\n"})
-    assert [p.text for p in data.passages] == [BODY, "New."]
-    assert data.passages[0].place == "characters 6-102; also characters 117-213"
-    assert data.report[0].dropped == {"repeated paragraphs": 1}
-
-
-def test_a_passage_of_two_documents_is_kept_once_and_survives_either(load):
-    twice = f"{BODY} It was late when they left, and it rained."
-    data = load(
-        {"a.txt": twice, "b.pdf": pdf_bytes(twice.split(". ")), "c.txt": f"Other words. {BODY}", "d.txt": twice}
-    )
-    assert [p.id for p in data.passages] == ["a.txt#1", "c.txt#1"]
-    first = data.passages[0]
-    assert first.place == "characters 1-140; the same in b.pdf#1 (p. 1); the same in d.txt#1 (characters 1-140)"
-    assert [row.passages for row in data.report] == [1, 0, 1, 0]
-    assert data.report[3].dropped == {"passages that stand elsewhere, too": 1}
-    (back,) = given_back([first], {"c.txt#1"}, [])
-    assert (back.id, back.text, back.place) == ("b.pdf#1", first.text, "p. 1; the same in d.txt#1 (characters 1-140)")
-    assert not list(given_back([first], {"b.pdf#1", "d.txt#1"}, [])) and not list(given_back([first], set(), [first]))
-
-
-def test_of_many_places_a_few_are_told_and_brackets_in_their_names_hinder_nothing(load):
-    names = ("One", "No #1 (old)", "3", "4", "5", "6")
-    files = {f"{n} (x).xlsx": xlsx({name: [["Item"], [f"{BODY} {BODY}"]]}) for n, name in enumerate(names)}
-    (first,) = load(files).passages
-    (back,) = given_back([first], set(), [])
-    assert (back.id, back.place.split(";")[0]) == ("1 (x).xlsx#1", "No #1 (old), rows 1-2")
-    assert first.place.count("the same in") == 5
-    assert brief(first.place).count("the same in") == 3 and brief(first.place).endswith(" and in 2 more places")
-    assert brief("p. 3") == "p. 3"
+    assert [(p.text, p.place) for p in data.passages] == [(BODY, "characters 6-102"), ("New.", "characters 111-114")]
 
 
 def test_passages_without_headings_say_what_they_are_about(load):
@@ -196,70 +148,13 @@ def test_passages_without_headings_say_what_they_are_about(load):
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        (
-            "Die Katze liegt auf dem Sofa und der Hund schläft nicht, weil er mit den Kindern in den Garten will. " * 3,
-            "German",
-        ),
-        (
-            "Le chat est sur le canapé et les enfants sont dans le jardin avec une balle pour le chien de la voisine. "
-            * 3,
-            "French",
-        ),
-        (f"{BODY} " * 3, "English"),
-        (
-            "Кошка лежит на диване, а собака спит в саду рядом с детьми и никого не слышит. " * 3,
-            "a language in Cyrillic script",
-        ),
-        ("猫はソファの上で寝ています。犬は庭で子供たちと遊んでいます。とても楽しい一日でした。" * 2, "Japanese"),
-        ("one two", ""),
-        ("x1 y2 q3 " * 30, ""),
-    ],
-)
-def test_languages(text, language):
-    assert language_of(text) == language
-
-
-def test_files_in_another_language_or_encoding_and_pages_to_recognise_are_named(load):
-    german = (
-        "Die Katze liegt auf dem Sofa und der Hund schläft nicht, weil er mit den Kindern im Garten war. Über allem "
-    )
-    german += "liegt die Stille des Nachmittags, und niemand weiß, wann der Regen wieder über das Dorf kommt. "
-    scan = pages_bytes(["A page with text.", "x"])
-    data = load(
-        {
-            "a.txt": " ".join(f"{BODY} It was vote {i}." for i in range(20)),
-            "b.txt": (german * 3).encode("cp1252"),
-            "c.pdf": scan,
-        }
-    )
-    notes = {row.file: row.notes for row in data.report}
-    assert notes["b.txt"] == [
-        "is not UTF-8: read as cp1252, which is assumed",
-        "is in German, most of the rest in English",
-    ]
-    assert any("weiß" in p.text for p in data.passages)
-    assert any("b.txt (read): is not UTF-8" in line for line in summary(data.report))
-
-
-def test_the_outline_of_a_pdf_gives_its_headings(load, tmp_path):
-    pages = [
-        ["CHAPTER", "ONE", "OF SHIPS AND", "THEIR CREWS", BODY],
-        ["1.1 Masts", BODY.replace("town", "ship")],
-        ["No title here."],
-    ]
+def test_the_outline_of_a_pdf_gives_its_headings(load):
+    pages = [["OF SHIPS", BODY], ["1.1 Masts", BODY.replace("town", "ship")], ["No title here."]]
     writer = pypdf.PdfWriter(io.BytesIO(lines_pdf(pages)))
-    chapter = writer.add_outline_item("Of ships and their crews", 0)
+    chapter = writer.add_outline_item("Of ships", 0)
     writer.add_outline_item("Masts", 1, parent=chapter)
     writer.add_outline_item("Storms", 2)
     out = io.BytesIO()
     writer.write(out)
-    data = load({"o.pdf": out.getvalue()})
-    assert [(p.title, p.place) for p in data.passages] == [
-        ("Of ships and their crews", "p. 1"),
-        ("Of ships and their crews > 1.1 Masts", "p. 2"),
-        ("Storms", "p. 3"),
-    ]
-    assert data.passages[0].text == BODY, "without the words that announce a chapter"
+    titles = [(p.title, p.place) for p in load({"o.pdf": out.getvalue()}).passages]
+    assert titles == [("Of ships", "p. 1"), ("Of ships > 1.1 Masts", "p. 2"), ("Storms", "p. 3")]

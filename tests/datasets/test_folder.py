@@ -8,7 +8,6 @@ import zlib
 import pytest
 
 from gnnrag.datasets.base import load_dataset, load_passages
-from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import pdf
 from gnnrag.datasets.documents import text as documents
 from gnnrag.errors import DataError
@@ -131,14 +130,6 @@ def test_formats_titles_and_ids(folder):
     ]
     assert (dataset.name, dataset.questions, dataset.skip_counts) == ("docs", (), {})
     assert pdf._repaired("a\x00b\ud83dc") == "a b?c", "text of PDF fonts can be stored"
-
-
-def test_one_document_is_enough_and_its_chunks_are_configurable(folder):
-    root = folder({"a.txt": "One two. Three four. Five six.", "b.txt": "Two."})
-    dataset = load_dataset(root / "b.txt")
-    assert rows(dataset) == [("b.txt#1", "b", "Two.")] and dataset.questions == ()
-    assert len(load_passages(root / "a.txt", Chunking(2)).passages) == 3
-    assert len(load_dataset(root / "a.txt", chunking=Chunking(4)).passages) == 2
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from gnnrag.datasets.base import load_dataset, load_passages
 from gnnrag.datasets.jsonl import Skips
-from gnnrag.datasets.kb import entity_types, parts_of, question_files, read_triples, relations_of, state
+from gnnrag.datasets.kb import entity_types, parts_of, question_files, read_triples, relations_of
 from gnnrag.errors import DataError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "metaqa"
@@ -65,24 +65,6 @@ def test_long_articles_are_cut_and_keep_parallel_relations_together():
     assert [len(a.triples) for a in parts] == [50, 50, 20]
     assert [t for a in parts for t in a.triples] == triples
     assert all(a.passage.text.startswith("Ana is a person. Ana directed") for a in parts)
-
-
-def test_odd_names_are_stated():
-    (article,) = parts_of([("Ana", "directed_by", "Ana")])
-    assert article.passage.text == "Ana is a movie and a person. Ana was directed by Ana.", "once"
-    assert article.triples == (("Ana", "directed_by", "Ana"),)
-    assert state(("{head}", "has_genre", "{0}"), "{head}") == "{head} is of the genre {0}."
-    assert state(("Oliver!", "written_by", "Ana"), "Ana") == "Ana wrote Oliver!"
-
-
-def test_types_are_the_roles():
-    types = entity_types([tuple(line.split("|")) for line in KB.splitlines()])
-    assert types == {
-        "Night Harbour": "movie", "Vera Lind": "person", "1971": "movie|year", "harbour": "tag",
-        "Otto Brandt Jr.": "person", "12": "movie",
-    }  # fmt: skip
-    assert entity_types([("a", "eats", "b")]) == {"a": "", "b": ""}
-    assert next(parts_of([("a", "eats_up", "b")])).passage.text == "a eats up b."
 
 
 def test_triples_keep_their_names_and_repeats_are_noted(tmp_path):
@@ -214,19 +196,6 @@ def test_broken_lines_of_the_release_are_refused(folder, line, message):
     release(folder, 1, "dev", ["who directed [Night Harbour]\tVera Lind", line])
     with pytest.raises(DataError, match=message):
         load_dataset(folder)
-
-
-@pytest.mark.slow
-@needs_shared
-def test_metaqa_questions_name_entities_only():
-    questions = load_dataset(SHARED, "dev", limit=300).questions
-    assert Counter(q.extra["hops"] for q in questions) == {1: 300, 2: 300, 3: 300}
-    assert len({q.id for q in questions}) == 900
-    assert all(q.gold == tuple(q.extra["nodes"]) == q.answers for q in questions)
-    known = {relation for _, relation, _ in read_triples(SHARED / "kb.txt")}
-    for question in questions:
-        relations = question.extra["relations"]
-        assert len(relations) == question.extra["hops"] and {r.removeprefix("~") for r in relations} <= known
 
 
 def test_relations_of_a_type():

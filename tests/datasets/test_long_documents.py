@@ -2,13 +2,12 @@
 
 import copy
 import json
-import random
 from pathlib import Path
 
 import pytest
 
 from gnnrag.datasets.base import load_dataset, load_passages
-from gnnrag.datasets.chunk import Chunking, cut, document_of
+from gnnrag.datasets.chunk import Chunking, cut
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.long_documents import GoldPlacer
 from gnnrag.errors import DataError
@@ -287,71 +286,6 @@ def test_a_repeated_row_is_left_out_and_an_id_of_two_questions_is_an_error(books
         load_dataset(books([BOOKS[0], BOOKS[1] | {"_id": "u1"}]))
 
 
-# ------------------------------------------------------------------------------------------------------ broken files
-def spoil(rng, row):
-    """Return a row with one field taken out or made something else, however deep."""
-    row = copy.deepcopy(row)
-    places = []
-
-    def walk(value):
-        for key in list(value) if isinstance(value, dict) else range(len(value)):
-            places.append((value, key))
-            if isinstance(value[key], dict | list):
-                walk(value[key])
-
-    walk(row)
-    holder, key = rng.choice(places)
-    if rng.random() < 0.3:
-        del holder[key]
-    else:
-        holder[key] = rng.choice(
-            [None, 7, "", " ", [], {}, ["x", 3], {"a": 1}, True, "\x00", 1.5, [None], "word " * 50]
-        )
-    return row
-
-
-@pytest.mark.parametrize("kind", ["multihop", "articles", "novels", "documents", "books", "textbooks"])
-def test_broken_rows_are_one_clear_error_or_load(kind, multihop, novels, books, textbooks):
-    rng = random.Random(7)
-    failed = 0
-    for _ in range(50):
-        if kind == "multihop":
-            path = multihop([spoil(rng, QUERIES[0]), QUERIES[1]])
-        elif kind == "articles":
-            path = multihop(articles=[spoil(rng, ARTICLES[0]), ARTICLES[1]])
-        elif kind == "novels":
-            path = novels([spoil(rng, NOVEL_QUESTIONS[0]), NOVEL_QUESTIONS[1]])
-        elif kind == "documents":
-            path = novels(documents=[spoil(rng, NOVELS[0]), NOVELS[1]])
-        elif kind == "books":
-            path = books([BOOKS[0], spoil(rng, BOOKS[1])])
-        else:
-            path = textbooks({"MC": spoil(rng, TEXTBOOK_QUESTIONS["MC"]), "TF": TEXTBOOK_QUESTIONS["TF"]})
-        try:
-            data = load_dataset(path, chunking=CUT)
-        except DataError as error:
-            failed += 1
-            assert "\n" not in str(error) and len(str(error)) < 700
-            if kind in ("books", "textbooks"):
-                assert error.line in (1, 2)
-        else:
-            assert data.passages and data.questions
-    assert failed > 5
-
-
-@pytest.mark.parametrize("kind", ["corpus.json", "MultiHopRAG.json"])
-def test_a_cut_off_file_names_its_line(multihop, books, kind):
-    path = multihop() / kind
-    text = json.dumps(json.loads(path.read_text()), indent=1)
-    path.write_text(text[: len(text) // 2])
-    with pytest.raises(DataError, match=r"line \d+"):
-        load_dataset(path.parent)
-    path = books()
-    path.write_text(path.read_text() + '{"input": "x"}\n')
-    with pytest.raises(DataError, match="line 4: 'context'"):
-        load_dataset(path)
-
-
 # ---------------------------------------------------------------------------------------------------- placing evidence
 TEXT = (
     "The ferry left Oban at noon. Its captain, Ann Reid, had sailed for “thirty years”.\n\n"
@@ -367,13 +301,6 @@ def placer(skips=None, missing="error", text=TEXT):
 
 def place(statement, document="log", **given):
     return placer(**given)[0].place("question 1", [(document, document or "lost", statement)])
-
-
-def test_documents_are_cut_into_numbered_passages_that_lose_no_word():
-    passages = placer()[1]
-    assert [p.id for p in passages] == ["log#1", "log#2", "log#3", "other#1"]
-    assert " ".join(" ".join(p.text for p in passages[:-1]).split()) == " ".join(TEXT.split())
-    assert {document_of(p.id) for p in passages} == {"log", "other"}
 
 
 @pytest.mark.parametrize(

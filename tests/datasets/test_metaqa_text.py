@@ -8,7 +8,6 @@ from gnnrag.config import ExtractConfig
 from gnnrag.datasets.base import load_dataset
 from gnnrag.datasets.kb import RELATIONS, parts_of, read_triples
 from gnnrag.datasets.metaqa_text import article, description, quoted, sentence, templates, write_text
-from gnnrag.errors import DataError
 from gnnrag.extract.precomputed import KnowledgeBaseExtractor
 from gnnrag.text.analyse import RULES, analyse
 
@@ -60,15 +59,6 @@ def test_the_folder_is_a_dataset_whose_triples_are_read_back(films, tmp_path):
     assert "“Night Harbour” was directed by Vera Lind." in extractions[0].statements
     with pytest.raises(FileExistsError):
         write_text(films, out)
-
-
-def test_a_sample_of_questions_and_a_broken_knowledge_base(films, tmp_path):
-    write_text(films, tmp_path / "out", questions=1)
-    assert len(load_dataset(tmp_path / "out").questions) == 2
-    (films / "kb.txt").write_text("a|b\n")
-    with pytest.raises(DataError, match=r"kb\.txt"):
-        write_text(films, tmp_path / "broken")
-    assert not (tmp_path / "broken").exists()
 
 
 def test_articles_state_each_triple_by_a_template_that_a_hash_chooses():

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from gnnrag.cli.app import run
 from gnnrag.config import ExtractConfig, IndexConfig
 from gnnrag.extract import make_extractor
 from gnnrag.extract.base import Extraction
@@ -31,11 +30,6 @@ def test_the_title_is_joined_to_each_mention_by_its_sentence(title_mode):
         ("Ada Lovelace", "Her father was Lord Byron.", "Lord Byron"),
     )
     assert extract(ADA, title_mode).entities == ("Ada Lovelace", "London", "Lord Byron")
-
-
-def test_a_qualified_title_is_joined_to_its_bare_name():
-    found = extract(Passage("p", "Casablanca (film)", "A film by Michael Curtiz."))
-    assert ("Casablanca (film)", "A film by Michael Curtiz.", "Casablanca") in found.triples
 
 
 def test_without_a_title_the_first_phrase_is_the_topic():
@@ -68,17 +62,6 @@ def test_without_a_title_the_first_phrase_is_the_topic():
 )
 def test_quoted_names(sentence, names):
     assert quoted_names(sentence) == names
-
-
-def test_the_offline_extractor_joins_them_with_the_topic():
-    passage = Passage("p", "Night Harbour", "Night Harbour is a film. It carries the tag “fog” and is set in Oslo.")
-    (found,) = make_extractor(ExtractConfig()).extract([passage], analyse([passage], "blank:en"))
-    said = "It carries the tag “fog” and is set in Oslo."
-    assert [t for t in found.triples if t[1] == said] == [
-        ("Night Harbour", said, "Oslo"),
-        ("Night Harbour", said, "fog"),
-    ]
-    assert "fog" in found.entities
 
 
 # ----------------------------------------------------------------------------------------------- untitled passages
@@ -140,12 +123,6 @@ def test_weights_are_the_strength_of_associations():
         Extraction.from_json(found.to_json() | {"weights": [0.5]})
 
 
-def test_things_far_apart_in_a_long_list_are_not_joined():
-    names = [f"n{i}" for i in range(12)]
-    strength = associate([names])
-    assert ("n0", "n1") in strength and ("n0", "n11") not in strength
-
-
 def test_a_hub_loses_its_weakest_associations():
     strength = {("hub", f"n{i:03}"): 0.001 * (i + 1) for i in range(200)}
     left = damped(strength)
@@ -184,15 +161,3 @@ def test_the_setting_decides_and_auto_goes_by_the_titles(tmp_path):
     assert "notes" in names["off, document"] and "thyroidectomy" not in names["off, document"]
     assert "thyroidectomy" in names["auto, document"] & names["on, articles"]
     assert not {"notes", "Article 1"} & (names["auto, document"] | names["on, articles"])
-
-
-def test_a_build_warns_of_a_hub_and_inspect_shows_it(tmp_path, capsys, caplog):
-    passages = [Passage(f"notes.txt#{i}", "notes", f"Here is Xaver{i}. There is Ybert{i} as well.") for i in range(60)]
-    for terms, share in (("off", 1), ("on", 0)):
-        caplog.clear()
-        config = IndexConfig(extract=ExtractConfig(terms=terms))
-        build_index(tmp_path / terms, passages, config, ["knowledge"])
-        lines = [line for line in caplog.messages if "index" in line]
-        assert ["'notes' (100%)" in line and "knowledge: warning" in line for line in lines] == [True] * share
-        assert run(["index", "inspect", str(tmp_path / terms)]) == 0
-        assert ("notes (100%)" in capsys.readouterr().err) is bool(share)

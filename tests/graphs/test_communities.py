@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from gnnrag.extract.base import Extraction
-from gnnrag.graphs.communities import BUCKET, Communities, find_communities, occurrence_weights
+from gnnrag.graphs.communities import BUCKET, Communities, find_communities, occurrence_weights, ordered_leiden
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.leiden import ordered_leiden
 
 
 def graph(*pairs: str) -> KnowledgeGraph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gnnrag.llm.model_files import find_model
+from gnnrag.llm.local import find_model
 from gnnrag.prompts import load_prompt
 from gnnrag.roles.tuned.checkpoint import TunedRecord, write_tuned
 from tests.helpers.tiny_model import make_tiny_adapter

@@ -47,7 +47,6 @@ def test_a_missing_vllm_is_named_with_its_fix(tmp_path: Path) -> None:
 
 
 def test_parts_of_one_base_share_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnnrag.llm.model_files.find_spec", lambda name: object())
     monkeypatch.setattr("gnnrag.llm.local.find_spec", lambda name: object())
     folder = make_tiny_model(tmp_path / "model")
     for name in ("dtype", "load_format"):  # a pickle beside the weights could run code

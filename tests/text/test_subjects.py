@@ -71,11 +71,5 @@ def test_surer_the_plainer_the_introduction():
     assert introduced.confidence < 1, "a title is surer"
 
 
-def test_names_are_distinct_and_in_order_of_confidence():
-    found = subjects_of('Leo (also known as "Leo", or known as Leo the Wise) was a king.')
-    assert [s.confidence for s in found] == sorted((s.confidence for s in found), reverse=True)
-    assert len({s.name.casefold() for s in found}) == len(found)
-
-
 def test_very_long_text_without_a_verb_is_read_in_part():
     assert subjects_of("word " * 200_000) == ()

@@ -117,8 +117,3 @@ def test_the_order_of_sentences_does_not_matter():
         mixed = SENTENCES[:]
         random.Random(seed).shuffle(mixed)
         assert find_terms(mixed).terms == before
-
-
-def test_a_text_without_words_has_no_terms():
-    assert find_terms([]).terms == find_terms(["", "... 12 (3)", "。"]).terms == ()
-    assert Terms([]).in_text("skin") == []

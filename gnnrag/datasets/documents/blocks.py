@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -21,8 +20,8 @@ def silent(what: str, done: int, total: int) -> None:
 class Block:
     """A heading, a paragraph, an item of a list, a table (Markdown; its first two lines are the head), lines as set.
 
-    `marks` are pairs, ascending: from this character of the text on, it stands at that number in its file. `also` are
-    other places where the same paragraph stands; `part` is a sheet, or a chapter's file.
+    `marks` are pairs, ascending: from this character of the text on, it stands at that number in its file. `part` is a
+    sheet, or a chapter's file.
     """
 
     kind: Kind
@@ -30,7 +29,6 @@ class Block:
     marks: list[tuple[int, int]]
     level: int = 0  # of a heading: 1 is the highest
     part: str = ""
-    also: list[str] = field(default_factory=list)
 
     def at(self, offset: int, unit: Unit) -> int:
         """Return where in the file a character of the text stands."""
@@ -40,15 +38,14 @@ class Block:
 
 @dataclass(slots=True)
 class Document:
-    """A file, or a record of one; `dropped` counts what was left out by its kind, `notes` are worth a reader's look."""
+    """A file, or a record of one."""
 
     title: str = ""  # empty: not known
     blocks: list[Block] = field(default_factory=list)
     unit: Unit = "paragraph"
     key: str = ""  # of a record, else empty
     cut: str = ""  # how much was read, if not all
-    dropped: Counter[str] = field(default_factory=Counter)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what a person should know of how it was read
 
     @property
     def is_blank(self) -> bool:
@@ -68,9 +65,10 @@ def place(unit: Unit, first: int, last: int, part: str = "") -> str:
 def with_paths(document: Document) -> Iterator[tuple[tuple[str, ...], Block]]:
     """Yield the blocks that are no headings, each with the headings above it, the document's own title first."""
     title, headings = document.title, [block for block in document.blocks if block.kind == "heading"]
-    first = next(iter(headings), None)
-    if not title and first is not None and _is_title(first, headings):
-        title = first.text
+    if not title and len(headings) > 1 and not headings[0].text[:1].isdigit():
+        # The first heading is the title if none is as high, or all that are have a number.
+        peers = [block for block in headings[1:] if block.level <= headings[0].level]
+        title = headings[0].text if all(block.text[:1].isdigit() for block in peers) else ""
     trail: list[tuple[int, str]] = []
     for block in document.blocks:
         if block.kind == "heading":
@@ -79,12 +77,6 @@ def with_paths(document: Document) -> Iterator[tuple[tuple[str, ...], Block]]:
                 trail.append((block.level, block.text))
         else:
             yield tuple(name for name in (title, *(name for _, name in trail)) if name), block
-
-
-def _is_title(first: Block, headings: Sequence[Block]) -> bool:
-    """Tell whether the first heading is of all: none is as high, or all that are have a number, and it has none."""
-    peers = [block for block in headings if block is not first and block.level <= first.level]
-    return len(headings) > 1 and not first.text[:1].isdigit() and all(block.text[:1].isdigit() for block in peers)
 
 
 def table(rows: Sequence[Sequence[str]], numbers: Sequence[int], part: str = "") -> Block:

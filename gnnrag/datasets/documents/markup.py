@@ -7,12 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import unquote
 
-from gnnrag.datasets.documents.archive import members, open_archive, xml_root
 from gnnrag.datasets.documents.blocks import Block, Document, Kind, Progress, silent, table
-from gnnrag.datasets.documents.needs import needed
+from gnnrag.datasets.documents.office import members, needed, open_archive, xml_root
 from gnnrag.datasets.documents.text import decoded
 from gnnrag.datasets.jsonl import read_whole
 from gnnrag.errors import DataError
@@ -40,21 +39,20 @@ def read_html(path: Path, progress: Progress = silent) -> Iterator[Document]:
     """
     needed("trafilatura", path)
     raw = read_whole(path, MAX_PAGE)
-    text, remark = _page_text(path, raw)
-    document = Document(notes=[remark] if remark else [])
+    text, notes = _page_text(path, raw)
+    document = Document(notes=notes)
     root = parse(path, text, document.notes)
     name = root.findtext(".//title")
-    dropped = _clean(root, is_page=True)
+    _clean(root, is_page=True)
     whole = _Walk(root).blocks()
     article = _article(root) if len(text) <= _SIFTED else []
     document.blocks = article if _is_as_good(article, whole) else whole
     if not any(block.kind == "heading" for block in document.blocks):
         document.title = " ".join((name or "").split())
-    document.dropped = dropped
     yield document
 
 
-def _page_text(path: Path, raw: bytes) -> tuple[str, str]:
+def _page_text(path: Path, raw: bytes) -> tuple[str, list[str]]:
     found = _CHARSET.search(raw[:4096])
     return decoded(path, raw, (found[1] or found[2]).decode("ascii") if found else "")
 
@@ -95,23 +93,22 @@ def _is_as_good(article: list[Block], whole: list[Block]) -> bool:
     return keeps and 2 * words >= all_words and words > 0
 
 
-def _clean(root: Any, is_page: bool) -> Counter[str]:
-    """Take out of a tree what is no text of the document: scripts, menus, lists of links; returns what, counted."""
-    dropped: Counter[str] = Counter()
+def _clean(root: Any, is_page: bool) -> None:
+    """Take out of a tree what is no text of the document: scripts, menus, lists of links, tables of contents."""
     for element in list(root.iter()):
         if not isinstance(element.tag, str):
             continue
-        around = is_page and element.tag in _AROUND and element.find(".//h1") is None
-        role = element.get("role") in ("navigation", "search", "banner", "contentinfo") if is_page else False
-        if element.tag in _LEFT_OUT or around or role:
+        is_around = is_page and (
+            (element.tag in _AROUND and element.find(".//h1") is None)
+            or element.get("role") in ("navigation", "search", "banner", "contentinfo")
+        )
+        is_list = element.tag in ("ul", "ol", "dl") and _is_links(element)
+        # A word processor links its table of contents so.
+        is_contents = element.tag in ("p", "li") and any(
+            a.get("href", "").startswith("#_Toc") for a in element.iter("a")
+        )
+        if element.tag in _LEFT_OUT or is_around or is_list or is_contents:
             _drop(element)
-        elif element.tag in ("ul", "ol", "dl") and _is_links(element):
-            dropped["lists of links"] += 1
-            _drop(element)
-        elif element.tag in ("p", "li") and any(a.get("href", "").startswith("#_Toc") for a in element.iter("a")):
-            dropped["lines of tables of contents"] += 1  # of a word processor
-            _drop(element)
-    return dropped
 
 
 def _drop(element: Any) -> None:
@@ -214,26 +211,21 @@ p[style-name='Subtitle'] => h2:fresh
 def read_docx(path: Path, progress: Progress = silent) -> Iterator[Document]:
     """Yield a word processor file by its styles of headings, lists and tables; its page headers are no part of it."""
     mammoth = needed("mammoth", path)
+    nothing = mammoth.images.img_element(lambda image: {"src": ""})
     with open_archive(path) as (file, archive):
         members(path, archive, "word/document.xml")
-        html = _converted(mammoth, path, file)
+        try:
+            html = mammoth.convert_to_html(file, style_map=_STYLES, convert_image=nothing).value
+        except Exception as error:
+            raise DataError(path, f"is a damaged or unsupported .docx ({type(error).__name__}: {error})") from error
     document = Document()
     root = parse(path, f"<body>{html}</body>", document.notes)
-    document.dropped = _clean(root, is_page=False)
+    _clean(root, is_page=False)
     for element in root.find_class("title")[:1]:
         document.title = " ".join(element.text_content().split())
         _drop(element)
     document.blocks = _Walk(root).blocks()
     yield document
-
-
-def _converted(mammoth: Any, path: Path, file: BinaryIO) -> str:
-    nothing = mammoth.images.img_element(lambda image: {"src": ""})
-    try:
-        found = mammoth.convert_to_html(file, style_map=_STYLES, convert_image=nothing)
-    except Exception as error:
-        raise DataError(path, f"is a damaged or unsupported .docx ({type(error).__name__}: {error})") from error
-    return str(found.value)
 
 
 def read_epub(path: Path, progress: Progress = silent) -> Iterator[Document]:
@@ -257,13 +249,13 @@ def read_epub(path: Path, progress: Progress = silent) -> Iterator[Document]:
             if name not in names:
                 document.notes.append(f"chapter {name} is named and not there")
             elif "nav" in (item.get("properties") or "").split():
-                document.dropped["tables of contents"] += 1
+                continue
             elif archive.getinfo(name).file_size > MAX_PAGE:
                 long.append(posixpath.basename(name))
             else:
                 text, _ = _page_text(path, archive.read(name))
                 page = parse(path, text, document.notes)
-                document.dropped += _clean(page, is_page=False)
+                _clean(page, is_page=False)
                 document.blocks += _Walk(page, posixpath.basename(name)).blocks()
     if not spine:
         raise DataError(path, "is a damaged .epub: it names no chapters")

@@ -1,29 +1,34 @@
 """Cut a document into passages along its headings and sentences; a title and a place for each.
 
-No sentence is cut, but one of more than `HARD_CAP` words; no row of a table is parted from the table's head.
+No sentence is cut, but one of more than `HARD_CAP` words; no row of a table is parted from the table's head. Titles are
+the path of headings, and what a passage is about where that says too little: the subject of its first sentence, or its
+key term, from its file alone. Where one paragraph makes many passages, the term that sets it apart from the rest of the
+file stands before: "Thyroid cancer > Radioactive iodine".
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import log
 
 from gnnrag.datasets.chunk import Chunking, count_words, pack, word_starts
 from gnnrag.datasets.documents.blocks import Block, Document, Kind, place, with_paths
-from gnnrag.datasets.documents.titles import Untitled, own_titles
-from gnnrag.text.sentences import sentence_spans
+from gnnrag.text.normalise import FUNCTION_WORDS, fold
+from gnnrag.text.sentences import sentence_spans, split_sentences
+from gnnrag.text.subjects import subject_of
+from gnnrag.text.terms import find_terms
 
 HARD_CAP = 300  # words; a longer sentence is no sentence that anybody wrote
 REPEATED = 12  # words of a paragraph from which on its repetition is left out
 LEAD = 25  # words of a sentence that ends in a colon up to which it stays with what it leads to
 LABEL = 2  # words of a paragraph up to which it names the next one
-LONG = 3  # times the size of a passage from which on a paragraph stands alone
+LONG_PARAGRAPH = 3  # times the size of a passage from which on a paragraph stands alone
 MANY = 6  # passages of one heading up to which the heading is title enough
-_ALSO = 3  # other places that are named
 _CLAUSE = re.compile(r"[;:,–—|)]\s+|\s[-–—]\s")
 
 
@@ -48,64 +53,44 @@ class _Unit:
     first: int  # where in the file it starts and ends
     last: int
     block: Block
-    is_cut: bool  # from what goes on
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
     path: tuple[str, ...]
-    units: Sequence[_Unit]
+    text: str
+    place: str
     stretch: int  # number of the block in which it starts, for chunks of one very long paragraph
-
-    @property
-    def text(self) -> str:
-        first = self.units[0]
-        head = f"{first.head}\n" if first.head else ""
-        return head + first.text + "".join(unit.glue + unit.text for unit in self.units[1:])
 
 
 def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[Cut]:
-    """Return the passages of a document, in order; `fallback` titles one of which nothing else can be said.
-
-    What is repeated within the document is left out, and counted in its `dropped`; long sentences that were cut are
-    counted in its `notes`.
-    """
-    _merge_repeated(document)
+    """Return the passages of a document, in order; `fallback` titles one of which nothing else can be said."""
+    _drop_repeated(document)
     cap = max(HARD_CAP, chunking.target_words)
     chunks: list[_Chunk] = []
-    long = 0
-    for (path, _), group in groupby(with_paths(document), key=lambda item: (item[0], item[1].part)):
+    for (path, part), group in groupby(with_paths(document), key=lambda item: (item[0], item[1].part)):
         runs: list[list[_Unit]] = [[]]
         for _, block in group:
-            found = list(_units(block, document, cap, runs[-1][-1].block.kind if runs[-1] else "item"))
-            long += sum(unit.is_cut for unit in found)
+            units = list(_units(block, document, cap, runs[-1][-1].block.kind if runs[-1] else "item"))
             # A very long paragraph is a document in the document: no passage begins in one and ends in another.
-            is_long = block.kind == "text" and bool(found) and found[0].paragraph_words > LONG * chunking.target_words
-            runs += [found, []] if is_long else []
-            runs[-1] += [] if is_long else found
-        for units in map(_with_labels, runs):
-            chunks += (_Chunk(path, units[a:b], id(units[a].block)) for a, b in pack(units, chunking))
-    if long:
-        document.notes.append(
-            f"{long} times a sentence of more than {cap} words was cut, at a clause where there is one"
-        )
-    titles = _titles(chunks, fallback)
-    return [Cut(title, chunk.text, _place(chunk, document)) for title, chunk in zip(titles, chunks, strict=True)]
-
-
-def _merge_repeated(document: Document) -> None:
-    """Leave out paragraphs that stand in the document already, and say there where else they stand."""
-    seen: dict[str, Block] = {}
-    kept: list[Block] = []
-    for block in document.blocks:
-        if block.kind != "heading" and count_words(block.text) >= REPEATED:
-            first = seen.setdefault(normalised(block.text), block)
-            if first is not block:
-                first.also.append(_where(document, block))
-                document.dropped["repeated paragraphs"] += 1
-                continue
-        kept.append(block)
-    document.blocks = kept
+            longest = LONG_PARAGRAPH * chunking.target_words
+            if block.kind == "text" and units and units[0].paragraph_words > longest:
+                runs += [units, []]
+            else:
+                runs[-1] += units
+        for run in map(_with_labels, runs):
+            for start, stop in pack(run, chunking):
+                units = run[start:stop]
+                text = f"{units[0].head}\n" if units[0].head else ""
+                text += units[0].text + "".join(unit.glue + unit.text for unit in units[1:])
+                where = place(document.unit, min(u.first for u in units), max(u.last for u in units), part)
+                chunks.append(_Chunk(path, text, where, id(units[0].block)))
+    often = Counter(chunk.path for chunk in chunks)
+    needy = [i for i, chunk in enumerate(chunks) if not chunk.path or often[chunk.path] > MANY]
+    topics = dict(zip(needy, _topics([chunks[i] for i in needy], chunks), strict=True))
+    names = ((*chunk.path, topics.get(i, "")) for i, chunk in enumerate(chunks))
+    titles = (" > ".join(part for part in name if part) or fallback for name in names)
+    return [Cut(title, chunk.text, chunk.place) for title, chunk in zip(titles, chunks, strict=True)]
 
 
 def normalised(text: str) -> str:
@@ -113,9 +98,18 @@ def normalised(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def _where(document: Document, block: Block) -> str:
-    first, last = (block.at(offset, document.unit) for offset in (0, max(len(block.text) - 1, 0)))
-    return place(document.unit, first, last, block.part)
+def _drop_repeated(document: Document) -> None:
+    """Drop paragraphs of `REPEATED` words or more that stand in the document already."""
+    seen: set[str] = set()
+    blocks = []
+    for block in document.blocks:
+        words = normalised(block.text)
+        is_long = block.kind != "heading" and count_words(block.text) >= REPEATED
+        if not (is_long and words in seen):
+            blocks.append(block)
+        if is_long:
+            seen.add(words)
+    document.blocks = blocks
 
 
 def _units(block: Block, document: Document, cap: int, after: Kind) -> Iterator[_Unit]:
@@ -123,20 +117,18 @@ def _units(block: Block, document: Document, cap: int, after: Kind) -> Iterator[
     if block.kind == "table":
         head = "\n".join(block.text.split("\n")[:2])
         start = len(head) + 1
-    parts = [list(_capped(block.text, *piece, cap)) for piece in _pieces(block, start)]
-    spans = [(*span, span is not part[-1]) for part in parts for span in part]
-    total = sum(words for _, _, words, _ in spans)
+    spans = [span for piece in _pieces(block, start) for span in _capped(block.text, *piece, cap)]
+    total = sum(words for _, _, words in spans)
     between = "\n" if block.kind == "item" and after in ("item", "text") else "\n\n"
     end = start
-    for number, (first, last, words, is_cut) in enumerate(spans):
-        gap = block.text[end:first]
-        glue = ("\n" if "\n" in gap or head else " " if gap else "") if number else between
-        end = last
-        whole = head if number == 0 else ""
-        text = f"{whole}\n{block.text[first:last]}" if whole else block.text[first:last]
-        at, to = (block.at(offset, document.unit) for offset in (first, max(last - 1, first)))
-        again = "" if number == 0 else head
-        yield _Unit(text, words, total if number == 0 else 0, glue, again, at, to, block, is_cut)
+    for number, (first, last, words) in enumerate(spans):
+        gap, end = block.text[end:first], last
+        text = block.text[first:last]
+        at, to = block.at(first, document.unit), block.at(max(last - 1, first), document.unit)
+        if number == 0:
+            yield _Unit(f"{head}\n{text}" if head else text, words, total, between, "", at, to, block)
+        else:
+            yield _Unit(text, words, 0, "\n" if "\n" in gap or head else " " if gap else "", head, at, to, block)
 
 
 def _with_labels(units: Sequence[_Unit]) -> list[_Unit]:
@@ -144,7 +136,11 @@ def _with_labels(units: Sequence[_Unit]) -> list[_Unit]:
     joined: list[_Unit] = []
     for unit in units:
         label = joined[-1] if joined else None
-        if label is None or not _leads_on(label, unit):
+        if label is None or label.block.kind != "text" or label.block is unit.block:
+            joined.append(unit)
+            continue
+        is_bare = label.words == label.paragraph_words <= LABEL and label.text[-1] not in ".!?"
+        if not (is_bare and unit.block.kind == "text") and not (label.text[-1] == ":" and label.words <= LEAD):
             joined.append(unit)
             continue
         text = f"{label.text}{unit.glue if label.text[-1] == ':' else ' '}{unit.text}"
@@ -153,13 +149,6 @@ def _with_labels(units: Sequence[_Unit]) -> list[_Unit]:
             unit, text=text, words=words, paragraph_words=paragraph, glue=label.glue, first=label.first
         )
     return joined
-
-
-def _leads_on(unit: _Unit, after: _Unit) -> bool:
-    if unit.block.kind != "text" or unit.block is after.block:
-        return False
-    is_label = after.block.kind == "text" and unit.words == unit.paragraph_words <= LABEL and unit.text[-1] not in ".!?"
-    return is_label or (unit.text[-1] == ":" and unit.words <= LEAD)
 
 
 def _pieces(block: Block, start: int) -> Iterator[tuple[int, int]]:
@@ -186,20 +175,74 @@ def _capped(text: str, first: int, last: int, cap: int) -> Iterator[tuple[int, i
         yield first, last, len(starts) - begin
 
 
-def _place(chunk: _Chunk, document: Document) -> str:
-    units = chunk.units
-    first, last = min(u.first for u in units), max(u.last for u in units)
-    own = place(document.unit, first, last, units[0].block.part)
-    also = list(dict.fromkeys(where for unit in units for where in unit.block.also if where != own))
-    more = f" and {len(also) - _ALSO} more" if len(also) > _ALSO else ""
-    return f"{own}; also {', '.join(also[:_ALSO])}{more}" if also else own
+# ------------------------------------------------------------------------------------------------------------- titles
+MOST = 10_000_000  # characters that terms are looked for in; of a longer file, passages at equal distances
+OPENING = 60  # characters of a paragraph in which it may name its topic
+LONG = 4  # passages from which on a paragraph has a topic of its own
+_SURE, _WORDS = 0.7, 6  # confidence, and words at most, of a subject that titles a passage
+_GLUED = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])?\s*")
 
 
-def _titles(chunks: Sequence[_Chunk], fallback: str) -> list[str]:
-    """Return the path of headings of each chunk, and what it is about where that says too little."""
-    often = Counter(chunk.path for chunk in chunks)
-    needy = [i for i, chunk in enumerate(chunks) if not chunk.path or often[chunk.path] > MANY]
-    untitled = [Untitled(chunks[i].text, chunks[i].stretch) for i in needy]
-    own = dict(zip(needy, own_titles(untitled, [chunk.text for chunk in chunks]), strict=True))
-    names = ((*chunk.path, own.get(i, "")) for i, chunk in enumerate(chunks))
-    return [" > ".join(part for part in name if part) or fallback for name in names]
+def _topics(untitled: Sequence[_Chunk], chunks: Sequence[_Chunk]) -> list[str]:
+    """Return what each untitled passage is about, empty where nothing can be said; those of one file differ."""
+    if not untitled:
+        return []
+    step = 1 + sum(len(chunk.text) for chunk in chunks) // MOST
+    terms = find_terms(sentence for chunk in chunks[::step] for sentence in split_sentences(chunk.text))
+    bags = [Counter(term.text for _, _, term in terms.in_text(chunk.text)) for chunk in untitled]
+    spread = Counter(name for bag in bags for name in bag)
+
+    def topic_of(members: Sequence[int]) -> str:
+        """Return the term that most sets a long paragraph apart: in most of its passages, and in few others."""
+        within = Counter(name for i in members for name in bags[i])
+        opening = terms.in_text(untitled[members[0]].text[:OPENING])
+        named = opening[0][2].text if opening else ""  # texts begin with what they are about
+        weights = {}
+        for name, count in sorted(within.items()):
+            share, outside = count / len(members), (spread[name] - count + 3) / (len(untitled) - len(members) + 3)
+            if share > outside:
+                length = 1 + min(len(name.split()), 3)
+                weights[name] = share * log(share / outside) * length * (1.3 if name == named else 1.0)
+        return _capital(max(weights, key=lambda name: weights[name], default=""))
+
+    def subject_in(text: str) -> str:
+        """Return the subject of the first sentence where it is a name, or ends in a term, which then stands for it."""
+        begins = _GLUED.match(text)
+        found = subject_of(text[begins.end() if begins else 0 :])
+        if found is None or found.confidence < _SURE or len(found.name.split()) > _WORDS:
+            return ""
+        if fold(found.name).split()[-1] in FUNCTION_WORDS:  # `Note that you`
+            return ""
+        if inside := terms.in_text(found.name):
+            _, end, term = inside[-1]
+            return term.text if end == len(found.name) else ""
+        is_name = " " in found.name or len(untitled) == 1 or text.count(found.name) > 1
+        return found.name if is_name and found.name[:1].isupper() and len(found.name) > 2 else ""
+
+    stretches: dict[int, list[int]] = defaultdict(list)
+    for i, chunk in enumerate(untitled):
+        stretches[chunk.stretch].append(i)
+    long = {stretch: members for stretch, members in stretches.items() if len(members) >= LONG}
+    topics = {stretch: topic_of(members) for stretch, members in long.items()} if len(long) > 1 else {}
+    used: set[str] = set()
+    result = []
+    for chunk, bag in zip(untitled, bags, strict=True):
+        # A passage is about a term that is often here and seldom elsewhere; a long term says more.
+        weights = {
+            name: (1 + log(count)) * log(1 + len(bags) / (spread[name] + 5)) * (1 + min(len(name.split()), 3))
+            for name, count in bag.items()
+        }
+        topic, subject = topics.get(chunk.stretch, ""), subject_in(chunk.text)
+        names = [name for name in (subject, *sorted(bag, key=lambda name: (-weights[name], name))) if name]
+        names = [name for name in names if name.casefold() != topic.casefold()] or names[: bool(subject)]
+        names = list(dict.fromkeys(map(_capital, names)))
+        candidates = [" > ".join(part for part in (topic, name) if part) for name in names[:5]]
+        both = " > ".join(part for part in (topic, ", ".join(names[:2])) if part)
+        title = next((title for title in candidates if title.casefold() not in used), both)
+        used.add(title.casefold())
+        result.append(title)
+    return result
+
+
+def _capital(name: str) -> str:
+    return name[:1].upper() + name[1:]

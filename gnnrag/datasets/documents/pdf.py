@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from time import monotonic
@@ -30,11 +30,10 @@ _FAULTS = (
     *(TypeError, ValueError, struct.error, zlib.error),
 )
 _HEADINGS = 20_000  # of an outline
-_GAP, _WIDE = -140, -600  # thousandths of the font's size: what is a gap between words, and surely is one for pypdf
 
 
 def read_pdf(path: Path, progress: Progress = silent) -> Iterator[Document]:
-    """Yield a PDF, of a long one the first `PAGES` pages, with pages without text named.
+    """Yield a PDF, of a long one the first `PAGES` pages.
 
     Within a page only pypdf's limits and ours for unpacked streams hold. DataError: damaged, encrypted, or too slow
     (nothing is kept: a faster machine would read more); ModuleNotFoundError: pypdf is not installed.
@@ -53,23 +52,12 @@ def read_pdf(path: Path, progress: Progress = silent) -> Iterator[Document]:
             title = str(metadata.title or "").strip() if metadata else ""
             total = len(reader.pages)
             texts = [_repaired(text) for text in _pages(path, reader.pages, min(total, PAGES), progress)]
-            blank = [number for number, text in enumerate(texts) if not text.strip()]
-            scanned = [number + 1 for number in blank if _has_picture(reader.pages[number])]
             outline = _outline(reader, len(texts))
     except (pypdf.errors.PyPdfError, pypdf.errors.DependencyError, *_FAULTS) as error:
         raise DataError(path, f"is a damaged or unsupported PDF ({type(error).__name__}: {error})") from error
     pages = [[Line(line, number) for line in text.split("\n")] for number, text in enumerate(texts, start=1)]
-    blocks, dropped = blocks_of(pages, True, outline or None)
     cut = f"read {PAGES:,} of {total:,} pages" if total > PAGES else ""
-    notes = []
-    if scanned and len(blank) < len(texts):
-        notes.append(f"{_numbers(scanned)}: a picture without text, which needs OCR (ocrmypdf adds the text)")
-    yield Document(_repaired(title), blocks, "page", cut=cut, dropped=dropped, notes=notes)
-
-
-def _numbers(pages: Sequence[int]) -> str:
-    shown = ", ".join(map(str, pages[:10])) + (f" and {len(pages) - 10} more" if len(pages) > 10 else "")
-    return f"p. {shown}" if len(pages) == 1 else f"pp. {shown}"
+    yield Document(_repaired(title), blocks_of(pages, True, outline or None), "page", cut=cut)
 
 
 def _pages(path: Path, pages: Any, count: int, progress: Progress) -> Iterator[str]:
@@ -78,40 +66,12 @@ def _pages(path: Path, pages: Any, count: int, progress: Progress) -> Iterator[s
         read = f"read {number:,} of {count:,} pages; split it"
         if monotonic() - started > SECONDS:
             raise DataError(path, f"takes more than {SECONDS:g} s: {read}")
-        text = pages[number].extract_text(visitor_operand_before=_widen)
+        text = pages[number].extract_text()
         size += len(text)
         if size > CHARACTERS:
             raise DataError(path, f"has more than {CHARACTERS:,} characters: {read}")
         yield text
         progress(f"pages of {path.name}", 1, count)
-
-
-def _has_picture(page: Any) -> bool:
-    """Tell whether a page draws a picture; none of it is unpacked."""
-    try:
-        drawn = page["/Resources"]["/XObject"].values()
-        return any(thing.get_object().get("/Subtype") in ("/Image", "/Form") for thing in drawn)
-    except _FAULTS:
-        return False
-
-
-def _widen(operator: bytes, operands: Any, *_: object) -> None:
-    """Make gaps between words that pypdf would overlook.
-
-    Of fonts that declare no blank it takes too wide a one for granted, and runs the words of tight lines together. Each
-    gap becomes wide enough to be seen, and what was added is taken back after it, so that nothing moves.
-    """
-    if operator != b"TJ" or not operands or not isinstance(operands[0], list):
-        return
-    from pypdf.generic import FloatObject
-
-    shown = []
-    for value in operands[0]:
-        if isinstance(value, int | float) and _WIDE < value <= _GAP:
-            shown += [FloatObject(_WIDE), FloatObject(value - _WIDE)]
-        else:
-            shown.append(value)
-    operands[0][:] = shown
 
 
 def _outline(reader: Any, count: int) -> dict[int, list[tuple[int, str]]]:

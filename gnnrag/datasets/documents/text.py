@@ -21,60 +21,43 @@ _ENCODINGS = (
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
-def read_text(path: Path, limit: int | None = None) -> tuple[str, str]:
-    """Return the text of a file with line feeds as line ends, and a remark where its encoding is assumed, else empty.
+def read_text(path: Path) -> tuple[str, list[str]]:
+    """Return the text of a file with line feeds as line ends, and a note where its encoding is assumed.
 
     Raises DataError: unreadable, too large, or binary.
     """
-    return decoded(path, read_whole(path, limit or MAX_TEXT))
+    return decoded(path, read_whole(path, MAX_TEXT))
 
 
-def decoded(path: Path, raw: bytes, declared: str = "") -> tuple[str, str]:
+def decoded(path: Path, raw: bytes, declared: str = "") -> tuple[str, list[str]]:
     """Return bytes as text; `declared` is the encoding that a page names. As `read_text`."""
-    # Windows editors save UTF-16 with a byte-order mark, which leaves no doubt.
-    is_utf16 = raw.startswith((b"\xff\xfe", b"\xfe\xff")) and not raw.startswith(b"\xff\xfe\x00\x00")
-    remark = ""
+    notes: list[str] = []
     try:
+        # Windows editors save UTF-16 with a byte-order mark, which leaves no doubt.
+        is_utf16 = raw.startswith((b"\xff\xfe", b"\xfe\xff"))
         text = raw.decode("utf-16") if is_utf16 else decode_utf8(path, raw)
     except UnicodeDecodeError as error:
         raise DataError(path, "is broken UTF-16; save it again as UTF-8") from error
-    except DataError as error:
-        text, remark = _guessed(path, raw, declared, error)
-    if "\x00" in text or len(_CONTROLS.findall(text[:_SAMPLE])) > 0.01 * len(text[:_SAMPLE]):
+    except DataError:
+        try:
+            text = raw.decode(declared)
+        except (LookupError, UnicodeDecodeError):
+            name = _guessed(raw)
+            text = raw.decode(name, "replace")
+            notes = [f"is not UTF-8: read as {name}, which is assumed"]
+    broken = len(_CONTROLS.findall(text[:_SAMPLE])) + text[:_SAMPLE].count("\ufffd")
+    if "\x00" in text or broken > 0.01 * len(text[:_SAMPLE]):
         raise DataError(path, "holds NUL bytes or control characters: it is binary, not text")
-    return text.replace("\r\n", "\n").replace("\r", "\n"), remark
+    return text.replace("\r\n", "\n").replace("\r", "\n"), notes
 
 
-def _guessed(path: Path, raw: bytes, declared: str, error: DataError) -> tuple[str, str]:
+def _guessed(raw: bytes) -> str:
     from charset_normalizer import from_bytes
 
-    if b"\x00" in raw[:_SAMPLE] and not declared:  # UTF-16 without its mark, or no text at all
-        raise DataError(path, "holds NUL bytes: it is binary, or UTF-16 without its mark, not text") from error
-    if declared:
-        try:
-            return raw.decode(declared), ""
-        except (LookupError, UnicodeDecodeError):
-            pass
-    found = from_bytes(raw[:_SAMPLE], cp_isolation=list(_ENCODINGS), enable_fallback=False).best()
+    best = from_bytes(raw[:_SAMPLE], cp_isolation=list(_ENCODINGS), enable_fallback=False).best()
     # Of a few bytes any code page makes sense; the one of Western Europe is by far the most used.
-    is_western = found is None or len(raw) <= 200 or "cp1252" in found.could_be_from_charset
-    name = "cp1252" if found is None or is_western else found.encoding
-    try:
-        return raw.decode(name), f"is not UTF-8: read as {name}, which is assumed"
-    except UnicodeDecodeError:
-        text = raw.decode(name, "replace")
-        broken = text.count("\ufffd")
-        if broken > 0.01 * len(text):
-            raise error from None
-        return text, f"is not UTF-8: read as {name}, which is assumed; {broken:,} characters are broken"
-
-
-def read_plain(path: Path, progress: Progress = silent) -> Iterator[Document]:
-    """Yield plain text or reStructuredText; form feeds part it into pages."""
-    text, remark = read_text(path)
-    if path.suffix.lower() == ".rst":
-        text = _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)  # so that places stay
-    yield _document(text, remark)
+    is_western = best is None or len(raw) <= 200 or "cp1252" in best.could_be_from_charset
+    return "cp1252" if best is None or is_western else best.encoding
 
 
 # Labels, comments and tables of contents of reStructuredText, with what is indented below.
@@ -83,14 +66,16 @@ _DIRECTIVE = re.compile(
 )
 
 
-def _document(text: str, remark: str = "") -> Document:
-    pages = [_lines(page, 0) for page in text.split("\f")] if "\f" in text.strip("\f") else []
-    for number, page in enumerate(pages, start=1):
-        for line in page:
-            line.at = number
-    blocks, dropped = blocks_of(pages or [_lines(text, 1)])
-    notes = [remark] if remark else []
-    return Document("", blocks, "page" if pages else "character", dropped=dropped, notes=notes)
+def read_plain(path: Path, progress: Progress = silent) -> Iterator[Document]:
+    """Yield plain text or reStructuredText; form feeds part it into pages."""
+    text, notes = read_text(path)
+    if path.suffix.lower() == ".rst":
+        text = _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)  # so that places stay
+    if "\f" not in text.strip("\f"):
+        yield Document("", blocks_of([_lines(text, 1)]), "character", notes=notes)
+        return
+    pages = [[Line(line, number) for line in page.split("\n")] for number, page in enumerate(text.split("\f"), start=1)]
+    yield Document("", blocks_of(pages), "page", notes=notes)
 
 
 def _lines(text: str, start: int) -> Page:
@@ -113,8 +98,8 @@ def read_records(path: Path, progress: Progress = silent) -> Iterator[Document]:
         if key in keys:
             raise DataError(path, f"id {key!r} is already used on line {keys[key]}; ids must be unique", number)
         keys[key] = number
-        blocks, dropped = blocks_of([[Line(line, number) for line in text.split("\n")]], outline={})
-        yield Document(title, blocks, "line", key, dropped=dropped)
+        blocks = blocks_of([[Line(line, number) for line in text.split("\n")]], outline={})
+        yield Document(title, blocks, "line", key)
 
 
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]")
@@ -125,7 +110,7 @@ _FRONT_MATTER = re.compile(r"---\n[\w-]+:.*?\n---(?:\n|$)", re.DOTALL)  # a rule
 
 def read_markdown(path: Path, progress: Progress = silent) -> Iterator[Document]:
     """Yield a Markdown file; the first heading, or the front matter, names it."""
-    text, remark = read_text(path)
+    text, notes = read_text(path)
     title, body = _front(text)
     lines = []
     named = ""
@@ -135,9 +120,7 @@ def read_markdown(path: Path, progress: Progress = silent) -> Iterator[Document]
         elif level and heading != (title or named):
             lines.append(Line(heading, found[0].at if found else 0, level))
         lines += found
-    notes = [remark] if remark else []
-    blocks, dropped = blocks_of([lines], outline={})
-    yield Document(title or named, blocks, "character", dropped=dropped, notes=notes)
+    yield Document(title or named, blocks_of([lines], outline={}), "character", notes=notes)
 
 
 def markdown_sections(path: Path) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import Edges, gathered
 

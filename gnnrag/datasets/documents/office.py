@@ -1,56 +1,126 @@
-"""Read tables (.csv, .xlsx) and slides (.pptx): rows as lines of Markdown below their head, slides by their titles."""
+"""Read tables (.csv, .xlsx) and slides (.pptx); open documents that are ZIP files (.docx, .pptx, .xlsx, .epub).
+
+Documents come from strangers: nothing is unpacked before its size is known, and XML that declares entities is refused.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import date, datetime
-from itertools import chain
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, BinaryIO
 
-from gnnrag.datasets.documents.archive import members, open_archive
 from gnnrag.datasets.documents.blocks import Block, Document, Progress, silent, table
-from gnnrag.datasets.documents.needs import needed
 from gnnrag.datasets.documents.text import read_text
+from gnnrag.datasets.jsonl import read_whole
 from gnnrag.errors import DataError
 
+
+class MissingLibraryError(DataError):
+    """A file needs a library that is not installed."""
+
+
+def needed(module: str, path: Path) -> Any:
+    """Return a library; MissingLibraryError: it is not installed, with the command that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        fix = "pip install 'gnnrag[documents]' (in a clone: pip install -e '.[documents]')"
+        raise MissingLibraryError(path, f"needs {module}, which is not installed: {fix}") from error
+
+
+MAX_FILE = 200_000_000  # bytes, packed
+MAX_MEMBERS = 20_000
+MAX_XML = 50_000_000  # bytes that one member with text unpacks to
+MAX_UNPACKED = 500_000_000  # and all of them, pictures included
+_TEXT = (".xml", ".rels", ".xhtml", ".html", ".htm", ".opf", ".ncx", ".vml")
+_MEDIA = (
+    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".emf", ".wmf", ".ico", ".svg"),
+    *(".mp3", ".mp4", ".m4a", ".wav", ".avi", ".mov", ".wmv", ".ttf", ".otf", ".woff", ".woff2", ".odttf", ".fntdata"),
+)
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+    """Open a document that is a ZIP file, read whole, so that what is checked is what is read; DataError: damaged."""
+    file = io.BytesIO(read_whole(path, MAX_FILE))
+    try:
+        with zipfile.ZipFile(file) as archive:
+            yield file, archive
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        problem = f"is a damaged or encrypted {path.suffix.lower()} ({type(error).__name__}: {error})"
+        raise DataError(path, problem) from error
+
+
+def members(path: Path, archive: zipfile.ZipFile, needs: str) -> frozenset[str]:
+    """Return the names in an archive after checking them; DataError: too large, or `needs` is not among them.
+
+    Every XML, whatever its name ends in, is read once: what its header says of its size may be a lie, which the reading
+    finds out.
+    """
+    infos = archive.infolist()
+    total = sum(info.file_size for info in infos)
+    if len(infos) > MAX_MEMBERS or total > MAX_UNPACKED:
+        limit = f"the limits are {MAX_MEMBERS:,} members and {MAX_UNPACKED:,} bytes"
+        raise DataError(path, f"holds {len(infos):,} members that unpack to {total:,} bytes; {limit}")
+    for info in infos:
+        if info.filename.lower().endswith(_MEDIA):
+            continue
+        with archive.open(info) as member:
+            begins = member.read(100).lstrip(b"\xef\xbb\xbf \t\r\n")
+        is_text = info.filename.lower().endswith(_TEXT) or begins[:1] == b"<"
+        if not is_text:
+            continue
+        if info.file_size > MAX_XML:
+            problem = f"{info.filename} unpacks to {info.file_size:,} bytes, the limit is {MAX_XML:,}; split it"
+            raise DataError(path, problem)
+        raw = archive.read(info)  # never more than the header says, else it is damaged
+        if b"<!ENTITY" in raw or raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in raw[:100]:
+            raise DataError(path, f"{info.filename} declares entities or is no UTF-8; save it again")
+    names = frozenset(info.filename for info in infos)
+    if needs not in names:
+        raise DataError(path, f"is a damaged {path.suffix.lower()}: it holds no {needs}")
+    return names
+
+
+def xml_root(path: Path, archive: zipfile.ZipFile, name: str) -> Any:
+    """Return the root of an XML in an archive; DataError: it is not well-formed."""
+    from lxml import etree
+
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+    try:
+        return etree.fromstring(archive.read(name), parser)
+    except etree.XMLSyntaxError as error:
+        raise DataError(path, f"{name} is no well-formed XML ({error})") from error
+
+
 SECONDS, MAX_CELLS = 120.0, 5_000_000  # of one file
-_END = "\x00"  # no text has it
 _FAULTS = (ArithmeticError, AttributeError, AssertionError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def read_csv(path: Path, progress: Progress = silent) -> Iterator[Document]:
     """Yield a table of values between commas, semicolons, tabs or bars; the first row is its head."""
-    text, remark = read_text(path)
+    text, notes = read_text(path)
     try:
         dialect: Any = csv.Sniffer().sniff(text[:20_000], delimiters=",;\t|")
         dialect.doublequote = True  # the sample may have none; a quotation mark in a cell is written twice all the same
     except csv.Error:
         dialect = csv.excel
-    # A line of its own after the last one: a quotation mark that nobody has closed takes it into its cell.
-    rows = csv.reader(chain(io.StringIO(text, newline=""), [_END]), dialect)
-    document = Document(path.stem, unit="row", notes=[remark] if remark else [])
+    rows = csv.reader(io.StringIO(text, newline=""), dialect)
+    document = Document(path.stem, unit="row", notes=notes)
     try:
-        document.blocks = list(_tables(path, _closed(path, rows)))
+        document.blocks = list(_tables(path, enumerate(rows, start=1)))
     except csv.Error as error:
         why = f"row {rows.line_num}: {error}; split the cell, or close a quotation mark that is open there"
         raise DataError(path, why) from error
     yield document
-
-
-def _closed(path: Path, rows: Any) -> Iterator[tuple[int, list[str]]]:
-    """Yield numbered rows up to the end mark; DataError: the mark is within a cell, whose row is told by its line."""
-    line = 1
-    for number, row in enumerate(rows, start=1):
-        if row == [_END]:
-            return
-        if row and row[-1].endswith(_END):
-            raise DataError(path, f"line {line:,}: a quotation mark that is open there is never closed; close it")
-        yield number, row
-        line = rows.line_num + 1
 
 
 def read_xlsx(path: Path, progress: Progress = silent) -> Iterator[Document]:
@@ -63,7 +133,8 @@ def read_xlsx(path: Path, progress: Progress = silent) -> Iterator[Document]:
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
             for sheet in book.worksheets:
                 sheet.reset_dimensions()  # what a file says of its size may be a lie
-                rows = ((number, [_cell(value) for value in row]) for number, row in _numbered(sheet))
+                values = enumerate(sheet.iter_rows(values_only=True), start=1)
+                rows = ((number, [_cell(value) for value in row]) for number, row in values)
                 document.blocks += [Block("heading", sheet.title, [(0, 1)], 1, sheet.title)]
                 document.blocks += _tables(path, rows, sheet.title)
             book.close()
@@ -72,10 +143,6 @@ def read_xlsx(path: Path, progress: Progress = silent) -> Iterator[Document]:
         except (KeyError, *_FAULTS, SyntaxError) as error:  # what its XML leads it to; ElementTree's is a SyntaxError
             raise DataError(path, f"is a damaged or unsupported .xlsx ({type(error).__name__}: {error})") from error
     yield document
-
-
-def _numbered(sheet: Any) -> Iterator[tuple[int, Any]]:
-    return enumerate(sheet.iter_rows(values_only=True), start=1)
 
 
 def _cell(value: Any) -> str:
