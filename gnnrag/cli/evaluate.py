@@ -48,9 +48,8 @@ def evaluate(settings: Settings = []) -> int:  # noqa: B006 - typer's default
     gnnrag evaluate CONFIG shard=3/16      the third of 16 shards, on any machine
     gnnrag evaluate CONFIG shard=merge     all shards together
 
-    The same command again continues an interrupted run. The last line printed is the run directory. data.limit=200
-    takes the first questions, data.sample=200 draws as many in proportion to their types. The exit code is 1 where
-    every question failed, or more of a role's replies are bad than run.max_bad_replies.
+    The same command again continues an interrupted run. The last line printed is the run directory. The exit code is 1
+    where every question failed, or more of a role's replies are bad than run.max_bad_replies.
     """
     source, overrides = split(settings)
     if source is None and not is_given("data.path", None, overrides):
@@ -108,8 +107,7 @@ def cross_validate(settings: Settings) -> int:
     gnnrag cross-validate configs/evaluate/2wiki.yaml gnn=RUN retriever=gfm
 
     RUN is a training of that part (gnn, verifier, thoughts, reader) with a checkpoint for each fold (cross=true) or
-    one. The questions that a fold reported on are answered with its checkpoint, and all are scored together as one run,
-    which gnnrag compare holds against others.
+    one. data.sample=200 draws some of the questions.
     """
     trained, rest = cross.split_trained(settings)
     if not trained:
@@ -127,7 +125,6 @@ def cross_validate(settings: Settings) -> int:
     return int(has_bad)
 
 
-# ---------------------------------------------------------------------------------------------------------------- audit
 COSTS = {"seconds": "seconds_per_question", "LLM calls": "llm_calls", "tokens": "tokens", "USD": "usd"}
 
 
@@ -162,7 +159,6 @@ def audit(settings: Settings = []) -> None:  # noqa: B006
     print(path)
 
 
-# ---------------------------------------------------------------------------------------------------------------- judge
 def judge(settings: Settings, as_json: AsJson = False) -> int:
     """Let a language model judge the answers of finished runs.
 
@@ -172,8 +168,8 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 
     scores: six qualities from 0 to 10; three beside the golden answer make the A-Score, three beside the golden
     evidence the E-Score. pairwise: the first run against each of the others, in both orders, in five dimensions.
-    Settings: gnnrag/judge/__init__.py. Judgements go to RUN/judgements/KIND; the same command again continues. --json
-    also has each quality and the differences. The exit code is 1 where no reply of a judgement could be read.
+    Settings: gnnrag/judge/__init__.py. Judgements go to RUN/judgements/KIND; the same command again continues. The exit
+    code is 1 where no reply of a judgement could be read.
     """
     judged = run_judge(load_config(JudgeConfig, *split(settings)), note)
     reports = judged["judgements"]

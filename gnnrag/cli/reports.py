@@ -25,7 +25,7 @@ from gnnrag.cli.console import (
 from gnnrag.config import shipped
 from gnnrag.errors import GnnragError
 from gnnrag.io import write_atomic
-from gnnrag.metrics.comparison import Comparison, Run, load_runs, overlap
+from gnnrag.metrics.comparison import Run, differences, load_runs, main_metrics, overlap
 from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.replies import is_error
 from gnnrag.metrics.traces import DEPTH
@@ -58,28 +58,22 @@ def compare(
     Runs must have answered the same questions. --json also has how often both are right, one, or none.
     """
     loaded = load_runs(runs)
-    comparison = Comparison(loaded)
-    metrics = metric or comparison.main_metrics()
-    rows = comparison.differences(metrics)
+    metrics = metric or main_metrics(loaded)
+    rows = differences(loaded, metrics)
     if html:
         write_atomic(html, comparison_page(runs, loaded, data))
     scored = [m for m in metrics if not m.startswith(TEXT)]  # by texts no answer is right or wrong
     shares = [{"run": r.name, "metric": m, **overlap(loaded[0], r, m)} for r in loaded[1:] for m in scored]
-    by_type = comparison.by_type(metrics) if by == "type" else []
     if as_json:
         content = {"runs": {r.name: r.metrics for r in loaded}, "differences": rows, "overlap": shares}
-        content |= {"differences_by_type": by_type} if by_type else {}
         print(json.dumps(content, ensure_ascii=False, indent=2))
         return
-    base = loaded[0].name
     print(metrics_table([(r.name, r.metrics) for r in loaded]))
     if rows:
-        print(_differences(rows, f"against {base}"))
+        print(_differences(rows, f"against {loaded[0].name}"))
         print(f"p: {', else '.join(TESTS[test] for test in TESTS if test in {r['test'] for r in rows})}; *: below 0.05")
     if by:
         print(_groups(loaded, by, metrics))
-    for name in dict.fromkeys(row["type"] for row in by_type):
-        print(_differences([row for row in by_type if row["type"] == name], f"against {base}: {name}"))
     if html:
         print(f"{html} ({html.stat().st_size / 1e6:.1f} MB)")
 

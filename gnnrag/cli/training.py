@@ -21,7 +21,7 @@ from gnnrag.run.rundir import run_label
 from gnnrag.run.stopping import StoppedError, stop_flag
 
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
-PLACES = ("path", "root", "cache", "notes", "measured", "name")  # settings that only say where things lie
+PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie
 
 
 def train(
@@ -38,7 +38,7 @@ def train(
     The same command continues a run that was cut off. The last line printed is the run directory: give it as
     roles.verifier.path=DIR roles.verifier=tuned, or gnn.checkpoint=DIR.
     """
-    from gnnrag.training.base import TRAININGS  # with torch
+    from gnnrag.training import TRAININGS
 
     script = f"train_{part}.py"
     if script not in TRAININGS:
@@ -52,16 +52,15 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
 
     Raises StoppedError where `stop()` became true: the state is saved.
     """
-    from gnnrag.training.base import TRAININGS, chosen_training, shut_down
+    from gnnrag.training import TRAININGS
+    from gnnrag.training.base import chosen_training, shut_down
     from gnnrag.training.base import train as train_fold
-    from gnnrag.training.config import check_fit
     from gnnrag.training.report import Report, write_report
     from gnnrag.training.rundir import draw_curves, refuse_other_layout
 
     source, overrides = split(settings)
     kind = chosen_training(TRAININGS[script], source, overrides)
     config = kind.load(source, overrides)
-    check_fit(config.fit)
     context = run_context(config.fit, script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)
@@ -99,13 +98,12 @@ def run_context(fit: Any, script: str, source: str | None, overrides: Sequence[s
     from gnnrag.training.base import RunContext
 
     has_gpu = torch.cuda.is_available()
-    if fit.precision == "fp16" and not has_gpu:
-        raise ConfigError("fit.precision=fp16 needs a GPU; give bf16 or no")
     handlers: list[Any] = [
         DistributedDataParallelKwargs(find_unused_parameters=True),  # not every part is used with every setting
         InitProcessGroupKwargs(timeout=PATIENCE),
     ]
-    accelerator = Accelerator(mixed_precision=fit.precision, cpu=not has_gpu, kwargs_handlers=handlers)
+    precision = "no" if fit.precision == "float32" else fit.precision
+    accelerator = Accelerator(mixed_precision=precision, cpu=not has_gpu, kwargs_handlers=handlers)
     lasting = [item for item in overrides if item.split("=")[0].rsplit(".", 1)[-1] not in PLACES]
     command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *lasting])
     return RunContext(accelerator, stop, note, command)
@@ -122,7 +120,6 @@ def report_table(metrics: Mapping[str, Any], columns: Sequence[str]) -> str:
     return plain_table(["set", "questions", *names], rows)
 
 
-# ------------------------------------------------------------------------------------------------------ training rows
 def collect_traces(settings: Settings) -> None:
     """Record a teacher's decisions as training rows: verifier.jsonl, thoughts.jsonl, a data card.
 
@@ -131,26 +128,24 @@ def collect_traces(settings: Settings) -> None:
     gnnrag collect-traces join DIR1 DIR2 out=DIR            several folders as one
     gnnrag collect-traces import verifier.jsonl out=DIR     rows recorded elsewhere (data/README.md)
 
-    Any method that asks `thoughts` or `verifier`, any teacher. Own settings (gnnrag/training/rows.py) stand beside
-    those of the run: keep.helped=false mine=[bm25,dense] without=RUN folds.count=5. The same command continues.
+    Any method that asks `thoughts` or `verifier`, any teacher. Own settings (gnnrag/training/traces.py) stand beside
+    those of the run: keep.helped=false mine=[bm25,dense] folds.count=5. The same command continues.
     """
-    from gnnrag.training.collect import collect, join, recorded_roles, take_in
-    from gnnrag.training.rows import TracesConfig, check_traces
+    from gnnrag.training.traces import TracesConfig, check_out, collect, import_rows, join, recorded_roles
 
     known = {field.name for field in fields(TracesConfig)}
     own = [item for item in settings if item.partition("=")[0].partition(".")[0] in known and "=" in item]
     config = load_config(TracesConfig, None, own)
-    check_traces(config)
+    check_out(config)
     rest = [item for item in settings if item not in own]
     if rest[:1] == ["join"]:
         meta = join([Path(item) for item in rest[1:]], config)
     elif rest[:1] == ["import"]:
         if len(rest) != 2:
             raise ConfigError(f"import takes one file, got {', '.join(rest[1:]) or 'none'}")
-        meta = take_in(Path(rest[1]), config)
+        meta = import_rows(Path(rest[1]), config)
     else:
-        source, overrides = split(rest)
-        run = load_config(EvaluateConfig, source, overrides)
+        run = load_config(EvaluateConfig, *split(rest))
         recorded_roles(run)  # a method without them is refused before the data is read
         with progress_bar() as advance:
             questions, label = [0], run_label(run)
@@ -167,20 +162,6 @@ def collect_traces(settings: Settings) -> None:
     print("\n".join(str(Path(config.out) / name) for name in meta["files"]))
 
 
-def _write_rows(out: str, rows: Sequence[Any], sets: Sequence[str], lacking: str) -> None:
-    """Write training rows, and print how many each set and part has. Raises DataError where there are none."""
-    from gnnrag.training.rows import plain_rows
-
-    if not rows:
-        raise DataError(", ".join(sets), lacking)
-    path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_jsonl(path, plain_rows(rows))
-    for (name, part), count in sorted(Counter((row.set, row.part) for row in rows).items()):
-        print(f"{name}, {part}: {count} rows")
-    print(path)
-
-
 def reader_rows(settings: Settings) -> None:
     """Write the rows that a causal reader is trained on, from questions with gold passages and answers.
 
@@ -188,47 +169,57 @@ def reader_rows(settings: Settings) -> None:
     gnnrag reader-rows out=traces/reader/rows.jsonl sets.squad.path=data/squad sets.squad.split=train
 
     A row shows the gold passages among others, or, `unanswerable` of the rows, only others. Settings:
-    gnnrag/training/language/reader_rows.py.
+    gnnrag/training/made_rows.py.
     """
-    from gnnrag.training.language import reader_rows as making
+    from gnnrag.training import made_rows
 
-    config = load_config(making.ReaderRowsConfig, *split(settings))
-    making.check_reader_rows(config)
-    _write_rows(
-        config.out, list(making.reader_rows(config)), [*config.sets], "no question has answers and gold passages"
-    )
+    config = load_config(made_rows.ReaderRowsConfig, *split(settings))
+    rows = list(made_rows.reader_rows(config))
+    _write_rows(config.out, rows, [*config.sets], "no question has answers and gold passages")
 
 
 def sub_question_rows(settings: Settings) -> None:
-    """Write the rows that a thought generator is trained on, from questions that come with sub-questions.
+    """Write the rows that a thought generator is trained on: a row for each hop of questions with sub-questions.
 
     \b
     gnnrag sub-question-rows out=traces/thoughts.jsonl sets.2wiki.path=data/2wiki-train sets.2wiki.split=train
 
     Each hop gives a row: the passages of the hops before it, and what to ask next. Settings:
-    gnnrag/training/sub_questions.py.
+    gnnrag/training/made_rows.py.
     """
-    from gnnrag.training import sub_questions as making
+    from gnnrag.training import made_rows
 
-    config = load_config(making.SubQuestionsConfig, *split(settings))
-    making.check_sub_questions(config)
+    config = load_config(made_rows.SubQuestionsConfig, *split(settings))
     dropped: Counter[str] = Counter()
-    rows = list(making.sub_question_rows(config, dropped))
+    rows = list(made_rows.sub_question_rows(config, dropped))
     _write_rows(config.out, rows, [*config.sets], "no question has sub-questions, one for each of its evidence triples")
     for reason, count in sorted(dropped.items()):
         note(f"left out, {reason}: {count}")
 
 
+def _write_rows(out: str, rows: Sequence[Any], sets: Sequence[str], lacking: str) -> None:
+    """Write training rows, and print how many each set and part has. Raises DataError where there are none."""
+    from gnnrag.training.rows import plain_rows
+
+    if not rows:
+        raise DataError(", ".join(sets), lacking)
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    write_jsonl(Path(out), plain_rows(rows))
+    for (name, part), count in sorted(Counter((row.set, row.part) for row in rows).items()):
+        print(f"{name}, {part}: {count} rows")
+    print(out)
+
+
 def compose_questions(settings: Settings) -> None:
-    """Join sets into one corpus, with questions of two and three hops composed of their single ones.
+    """Join sets into one corpus, with questions of two and three hops composed of their single ones, as in MuSiQue.
 
     \b
     gnnrag compose-questions out=runs/joined sets=[data/squad,data/2wiki-train]
 
     A name in one question gives way to another question whose answer it is, as in MuSiQue. The folder is a set like any
-    other (data.path=runs/joined data.split=train). Settings: gnnrag/training/joining.py.
+    other (data.path=runs/joined data.split=train). Settings: gnnrag/training/composing.py.
     """
-    from gnnrag.training.joining import JoinConfig, join_sets
+    from gnnrag.training.composing import JoinConfig, join_sets
 
     config = load_config(JoinConfig, *split(settings))
     print(", ".join(f"{number} {name}" for name, number in join_sets(config).items()))

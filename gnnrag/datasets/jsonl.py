@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 
@@ -94,7 +94,7 @@ def decode_utf8(path: Path, raw: bytes, line: int | None = None) -> str:
 def parse_row(model: type[T], path: Path, row: Mapping[str, Any], where: str = "", line: int | None = None) -> T:
     """Return a row as a pydantic model or dataclass. Raises DataError naming the field, its value, and `where`."""
     try:
-        return cast(T, _adapter(cast(Any, model)).validate_python(row))
+        return _adapter(model).validate_python(row)  # type: ignore[arg-type]
     except ValidationError as error:
         problem = error.errors()[0]
         name = ".".join(str(part) for part in problem["loc"])

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from annotated_types import Ge
 
 # Index stages that the networks of each mode read.
 NODE_STAGES = (
     "hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "entity_vectors", "relation_vectors",
 )  # fmt: skip
 ENTITY_STAGES = ("message_graph", "relation_vectors")
-FALLBACKS = ("dense", "none")  # what ranks passages for a question without a start in mode `entity`
 
 
 @dataclass
 class GNNConfig:
     """The network: GFM-RAG's with the defaults of `official()`, ours with those below."""
 
-    mode: str = "node"  # node: passages are nodes and are scored (G-reasoner); entity: a ranker maps entities to them
-    dim: int = 64  # width of every state
-    layers: int = 4
-    message: str = "distmult"  # distmult, transe, rotate
-    aggregate: str = "sum"  # sum, mean, max, min, pna
-    inverse: str = "text"  # vectors of inverse relations; text: of `inverse_` + name; negative: minus those of the base
+    # node: passages are nodes and are scored (G-reasoner); entity: a ranker maps entities to them
+    mode: Literal["node", "entity"] = "node"
+    dim: Annotated[int, Ge(1)] = 64  # width of every state
+    layers: Annotated[int, Ge(0)] = 4
+    message: Literal["distmult", "transe", "rotate"] = "distmult"
+    aggregate: Literal["sum", "mean", "max", "min", "pna"] = "sum"
+    # vectors of inverse relations; text: of `inverse_` + name; negative: minus those of the base
+    inverse: Literal["text", "negative"] = "text"
     norm: bool = True  # LayerNorm in each layer
     shortcut: bool = True  # residual connections
     concat_hidden: bool = False  # the head reads the states of all layers
-    fusion: str = "both"  # where node text and features enter: none, early, late, both
+    fusion: Literal["none", "early", "late", "both"] = "both"  # where node text and features enter
     question_text: bool = True  # the question's vector takes part; false: it is known by seeds and features alone
     node_text: bool = True  # vectors of the nodes' texts take part, where the graph has them
     features: list[str] = field(
@@ -41,10 +45,10 @@ class GNNConfig:
 
 @dataclass
 class RankerConfig:
-    """How scores of entities become scores of passages (mode `entity`); `learned` needs `losses.passages` above 0."""
+    """How scores of entities become scores of passages (mode `entity`); see `gnnrag.gnn.model.rank_passages`."""
 
-    name: str = "idf_topk"  # simple, idf, topk, idf_topk, learned
-    top_k: int = 20
+    name: Literal["simple", "idf", "topk", "idf_topk"] = "idf_topk"
+    top_k: Annotated[int, Ge(1)] = 20
     tie_break: float = 1e-6  # weight of the summed scores that break ties; 0: as released
 
 
@@ -66,6 +70,5 @@ class LossConfig:
     bce: float = 0.3  # binary cross-entropy, hard negatives weighing more
     listwise: float = 0.7  # each target against the sum of all
     softmax: float = 0.0  # each target against all by the softmax of the logits, which tells apart also low ones
-    passages: float = 0.0  # mode entity: each gold passage against the sum of all, by the ranker's scores
     distillation: float = 0.0  # squared distance to the embedder's cosine (G-reasoner: 1.0)
     temperature: float = 0.2  # of the softmax that weighs negatives; 0: all weigh the same

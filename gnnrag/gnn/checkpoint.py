@@ -9,23 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from gnnrag.common.files import file_digest, open_regular, read_json, write_json
-from gnnrag.common.records import (
-    LARGEST,
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.gnn import GNNConfig, RankerConfig
+from gnnrag.gnn.model import QueryGNN
+from gnnrag.io import (
     WEIGHTS,
-    check_shapes,
     difference,
     fill,
     load_tensors,
+    read_object,
     read_record,
     read_settings,
     save_tensors,
+    write_json,
 )
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.gnn import GNNConfig, RankerConfig
-from gnnrag.gnn.model import QueryGNN, Ranker
 
 # Their names (without the prefix `entity_model.`) and ours.
 _RENAMED = {
@@ -47,10 +46,7 @@ def load_released(path: Path, aggregate: str = "sum", shortcut: bool = True) -> 
     against edges. ArtefactError for no file, or no state dict of these models; names the first tensor that differs.
     """
     try:
-        with open_regular(path) as file:
-            held = torch.load(file, map_location="cpu", weights_only=True)
-    except GnnragError:
-        raise
+        held = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the reader raises several unrelated types
         raise ArtefactError(
             f"{path} cannot be read as released weights ({str(error).strip().splitlines()[:1]})"
@@ -103,7 +99,6 @@ def import_released(state: Mapping[str, Tensor], path: Path, aggregate: str = "s
 
 
 RECORD = "config.json"
-_FORMAT = 1
 _PLAIN = {"revision": None, "query_prefix": "", "document_prefix": ""}  # of encoders, where a record does not say it
 
 
@@ -112,156 +107,80 @@ class Checkpoint:
     """A network with what it was trained for; with text vectors of another `encoder` it runs, and ranks at random."""
 
     model: QueryGNN
-    ranker: Ranker | None = None  # of networks over entities
+    ranker: RankerConfig | None = None  # of networks over entities
     encoder: dict[str, Any] = field(default_factory=dict)  # name, weights, normalised, query and document prefixes
     facts: dict[str, Any] = field(default_factory=dict)  # fingerprints of training graphs, threshold, steps, scores
 
-    @property
-    def record(self) -> dict[str, Any]:
-        """What the JSON file says, the digest of the weights left out."""
-        return {
-            "format": _FORMAT,
-            "network": asdict(self.model.config),
-            "ranker": asdict(self.ranker.config) if self.ranker else None,
-            "encoder": {**self.encoder, "size": self.model.text_size},
-            "facts": self.facts,
-        }
-
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint. The record, which names the digest of the weights, comes last: a kill leaves no half."""
-    tensors = _tensors(checkpoint.model, checkpoint.ranker)
-    save_tensors(folder / WEIGHTS, tensors)
-    write_json(folder / RECORD, {**checkpoint.record, "weights_sha256": file_digest(folder / WEIGHTS)})
+    """Write weights, then the record."""
+    save_tensors(folder / WEIGHTS, checkpoint.model.state_dict())
+    record = {
+        "network": asdict(checkpoint.model.config),
+        "ranker": asdict(checkpoint.ranker) if checkpoint.ranker else None,
+        "encoder": {**checkpoint.encoder, "size": checkpoint.model.text_size},
+        "facts": checkpoint.facts,
+    }
+    write_json(folder / RECORD, record)
 
 
 def load_checkpoint(folder: Path, expected: Mapping[str, Any] | None = None) -> Checkpoint:
     """Read a checkpoint; `expected` is the part of the record that must agree, such as `{"encoder": {...}}`.
 
-    Raises ArtefactError that names the first difference: files missing, cut short or damaged, another record than
-    expected, or weights that are not those of the record.
+    Raises ArtefactError that names the first difference: files missing or damaged, another record than expected, or
+    weights of another network.
     """
-    record = _read_record(folder)
+    kinds = {"network": dict, "encoder": dict, "facts": dict, "ranker": (dict, type(None))}
+    path = folder / RECORD
+    record = read_record(path, kinds, "gnn.checkpoint must name a folder that training wrote")
     if problem := difference({**record, "encoder": {**_PLAIN, **record["encoder"]}}, expected or {}):
-        raise ArtefactError(f"{folder / RECORD}: {problem}; use a checkpoint trained with these settings, or train one")
-    path = folder / WEIGHTS
-    if not path.is_file() or file_digest(path) != record["weights_sha256"]:
-        state = "is cut short or was changed since it was saved" if path.is_file() else "is missing"
-        raise ArtefactError(f"{path} {state}; copy the checkpoint again")
-    tensors = load_tensors(path)
+        raise ArtefactError(f"{path}: {problem}; use a checkpoint trained with these settings, or train one")
+    ranker = read_settings(RankerConfig, record["ranker"], path) if record["ranker"] else None
     try:
-        network = read_settings(GNNConfig, record["network"], folder / RECORD)
-        ranking = read_settings(RankerConfig, record["ranker"], folder / RECORD) if record["ranker"] else None
-        if network.layers > len(tensors):
-            raise ConfigError(f"network.layers={network.layers}: there are {len(tensors)} tensors")
-        with torch.device("meta"):  # the shapes alone: they decide how much memory the network takes
-            check_shapes(_tensors(*_build(network, ranking, record)), tensors, path)
-        model, ranker = _build(network, ranking, record)
+        model = QueryGNN(read_settings(GNNConfig, record["network"], path), record["encoder"]["size"])
     except ConfigError as error:
-        raise ArtefactError(f"{folder / RECORD}: {error}") from error
-    fill(_tensors(model, ranker), tensors, path)
+        raise ArtefactError(f"{path}: {error}") from error
+    fill(model.state_dict(), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     encoder = {name: value for name, value in record["encoder"].items() if name != "size"}
     return Checkpoint(model.eval(), ranker, encoder, record["facts"])
-
-
-def _build(
-    network: GNNConfig, ranking: RankerConfig | None, record: Mapping[str, Any]
-) -> tuple[QueryGNN, Ranker | None]:
-    return QueryGNN(network, record["encoder"]["size"]), Ranker(ranking) if ranking else None
-
-
-def _tensors(model: nn.Module, ranker: nn.Module | None) -> dict[str, Tensor]:
-    named = dict(model.state_dict())
-    return named | ({f"ranker.{k}": v for k, v in ranker.state_dict().items()} if ranker else {})
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and 0 < value <= LARGEST
-
-
-def _read_record(folder: Path) -> dict[str, Any]:
-    path = folder / RECORD
-    kinds = {"network": dict, "encoder": dict, "facts": dict, "weights_sha256": str, "ranker": (dict, type(None))}
-    record = read_record(path, kinds, "gnn.checkpoint must name a folder that training wrote")
-    if record.get("format") != _FORMAT or not _is_size(record["encoder"].get("size")):
-        raise ArtefactError(f"{path}: format {record.get('format')!r} or encoder size cannot be read; train again")
-    return record
 
 
 RELEASED = "model.pth"
 
 
 def start_from(model: QueryGNN, folder: Path, encoder: Mapping[str, Any], embedder: str) -> None:
-    """Give a network the weights of a checkpoint; its ranker only those of the same ranker.
+    """Give a network the weights of a checkpoint.
 
     `folder` is what `save_checkpoint` wrote, or holds the `model.pth` and `config.json` of gfm-rag. `encoder` is the
     `encoder_record` of the embedder in use, and `embedder` its name or folder, all that gfm-rag's record says of its
     own. Raises ArtefactError for damage, or another architecture or embedder; names the first difference.
     """
+    path = folder / RECORD
     if (folder / RELEASED).is_file():
-        _start_from_released(model, folder, embedder)
-        return
-    found = load_checkpoint(folder, {"encoder": encoder})
-    _same_network(model, found.model, folder / RECORD)
-    weights = dict(found.model.state_dict())
-    ranker = getattr(model, "ranker", None)
-    if ranker is not None and found.ranker is not None and found.ranker.config == ranker.config:
-        weights |= {f"ranker.{name}": value for name, value in found.ranker.state_dict().items()}
-    model.load_state_dict(weights, strict=False)
-
-
-def _same_network(model: QueryGNN, other: QueryGNN, path: Path) -> None:
-    """Compare what decides the weights; where questions start is free."""
-    free = {"link_vectors": model.config.link_vectors}
-    problem = difference({**asdict(other.config), **free}, asdict(model.config), "gnn")
-    if problem:
+        # What the tensors cannot tell, the record may.
+        record = read_object(path)
+        section = record.get("model_config") or {}
+        stated = section.get("entity_model", section)
+        for theirs, ours in (("aggregate_func", "aggregate"), ("short_cut", "shortcut")):
+            have = getattr(model.config, ours)
+            if stated.get(theirs, have) not in (have, str(have).lower()):
+                raise ArtefactError(f"{path}: {theirs} is {stated[theirs]!r}; give gnn.{ours}={stated[theirs]}")
+        section = record.get("text_emb_model_config") or {}
+        named = _last(str(section.get("text_emb_model_name") or section.get("model_name_or_path") or ""))
+        if named and named != _last(embedder):
+            raise ArtefactError(
+                f"{path}: trained with the embedder {named!r}, the index has {embedder!r}; give a folder or model of "
+                "that name as index.embedder.model"
+            )
+        start = load_released(folder / RELEASED, model.config.aggregate, model.config.shortcut)
+    else:
+        start = load_checkpoint(folder, {"encoder": encoder}).model
+    free = {"link_vectors": model.config.link_vectors}  # where questions start does not decide the weights
+    if problem := difference({**asdict(start.config), **free}, asdict(model.config), "gnn"):
         raise ArtefactError(f"{path}: {problem}; give the settings of the checkpoint that start= names")
-    if other.text_size != model.text_size:
-        raise ArtefactError(
-            f"{path}: text vectors of length {other.text_size}, the index has {model.text_size}; use its embedder"
-        )
-
-
-def _start_from_released(model: QueryGNN, folder: Path, embedder: str) -> None:
-    record = _released_record(folder / RECORD)
-    _same_as_stated(model, record, folder / RECORD)
-    released = load_released(folder / RELEASED, model.config.aggregate, model.config.shortcut)
-    _same_network(model, released, folder / RELEASED)
-    if (named := _released_encoder(record)) and named != _last(embedder):
-        raise ArtefactError(
-            f"{folder / RECORD}: trained with the embedder {named!r}, the index has {embedder!r}; give "
-            "a folder or model of that name as index.embedder.model"
-        )
-    model.load_state_dict(released.state_dict(), strict=False)
-
-
-def _released_record(path: Path) -> Mapping[str, Any]:
-    """Return gfm-rag's record; nothing where it has none."""
-    try:
-        record = read_json(path)
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise ArtefactError(f"{path} is no JSON ({error}); copy the checkpoint again") from error
-    return record if isinstance(record, dict) else {}
-
-
-def _same_as_stated(model: QueryGNN, record: Mapping[str, Any], path: Path) -> None:
-    """Compare with what the record says of settings that the tensors cannot tell."""
-    section = record.get("model_config")
-    inner = section.get("entity_model", section) if isinstance(section, dict) else None
-    stated = inner if isinstance(inner, dict) else {}
-    for theirs, ours in (("aggregate_func", "aggregate"), ("short_cut", "shortcut")):
-        have = getattr(model.config, ours)
-        if theirs in stated and stated[theirs] not in (have, str(have).lower()):
-            raise ArtefactError(f"{path}: {theirs} is {stated[theirs]!r}; give gnn.{ours}={stated[theirs]}")
-
-
-def _released_encoder(record: Mapping[str, Any]) -> str:
-    """Return the last part of the embedder's name in gfm-rag's record, or nothing where it has none."""
-    section = record.get("text_emb_model_config")
-    name = section.get("text_emb_model_name") or section.get("model_name_or_path") if isinstance(section, dict) else ""
-    return _last(str(name or ""))
+    if start.text_size != model.text_size:
+        raise ArtefactError(f"{path}: text vectors of length {start.text_size}, the index has {model.text_size}")
+    model.load_state_dict(start.state_dict())
 
 
 def _last(name: str) -> str:

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from gnnrag.common.tables import Lists
+from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
+from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.features import (
     EDGE_FEATURES,
     NODE_FEATURES,
@@ -34,8 +35,7 @@ from gnnrag.gnn.features import (
     pick,
     seed_weight,
 )
-from gnnrag.gnn.model import with_index
-from gnnrag.gnn.subgraph import GraphBatch, PruneConfig, Subgraph, TextGraph, with_inverses
+from gnnrag.gnn.subgraph import PruneConfig, Subgraph, TextGraph, with_inverses
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.messages import REFERS, SIMILAR, STRUCTURE
 from gnnrag.graphs.rendering import gathered
@@ -179,7 +179,7 @@ class EntityQuestions:
         count, size = self.graph.num_entities, self.relation_vectors.shape[1]
         vectors = torch.from_numpy(np.ascontiguousarray(self.relation_vectors, dtype=np.float32))
         nothing = torch.zeros((count, 0)), torch.zeros((0, size))
-        return with_index(GraphBatch(source, relation, target, count, vectors, nothing[1], nothing[0]))
+        return GraphBatch(source, relation, target, count, vectors, nothing[1], nothing[0]).sorted()
 
     def find(self, text: str) -> EntityQuestion:
         """Return where a question starts (specification 3.4) and the text to embed."""

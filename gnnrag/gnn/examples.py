@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -14,11 +13,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from gnnrag.common.files import digest, exclusive_lock, open_regular, write_atomic
 from gnnrag.errors import ArtefactError
+from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
-from gnnrag.gnn.model import Incidence, Places
+from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
 from gnnrag.gnn.subgraph import Subgraph, join
+from gnnrag.io import digest, write_atomic
 from gnnrag.metrics.retrieval import mrr, node_scores, recall_at
 from gnnrag.types import Question
 
@@ -63,8 +63,6 @@ VERSION = 2  # of the files
 _SMALL = {"source": np.int32, "relation": np.int32, "target": np.int32, "nodes": np.int32, "passages": np.int32}
 _HALF = ("features", "edge_features")
 _LEFT_OUT = ("node_vectors", "prior")  # gathered again from the index's tables; not needed to train
-WAIT_S = 12 * 3600.0  # for another process that makes subgraphs in the same folder
-_MEMORY = 1500  # subgraphs kept in memory at once
 
 
 class Preparer(Protocol):
@@ -88,7 +86,6 @@ class Example:
     candidates: np.ndarray  # (n,) bool, the nodes that are ranked
     targets: np.ndarray  # (n,) bool, those that are right
     lost: int  # right ones that pruning left out of the subgraph
-    places: Places | None = None  # mode entity on a corpus: maps nodes to passages
 
 
 class ExampleSet:
@@ -109,8 +106,7 @@ class ExampleSet:
     ) -> None:
         self.questions, self._gold, self._preparer = list(questions), list(gold), preparer
         self._files = [folder / f"{digest([VERSION, key, q.text])[:24]}.npz" for q in self.questions]
-        self._memory: OrderedDict[int, Subgraph] = OrderedDict()
-        self._prepare(progress)
+        self._make(progress)
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -130,13 +126,6 @@ class ExampleSet:
         """Rank the passages of some questions; see `rank_examples`."""
         return rank_examples(model, (self[i] for i in items), device)
 
-    def _prepare(self, progress: Callable[[int], None]) -> None:
-        """Make what is missing, one process at a time: the others wait, and then find it."""
-        if all(file.exists() for file in self._files):
-            return
-        with exclusive_lock(self._files[0].parent / ".lock", f"cache of subgraphs {self._files[0].parent}", WAIT_S):
-            self._make(progress)
-
     def _make(self, progress: Callable[[int], None], block: int = 16) -> None:
         missing = [i for i, file in enumerate(self._files) if not file.exists()]
         for start in range(0, len(missing), block):
@@ -147,14 +136,8 @@ class ExampleSet:
             progress(len(rows))
 
     def _subgraph(self, i: int) -> Subgraph:
-        if i in self._memory:
-            self._memory.move_to_end(i)
-            found = self._memory[i]
-        else:
-            found = self._memory[i] = read_subgraph(self._files[i])
-            if len(self._memory) > _MEMORY:
-                self._memory.popitem(last=False)
-        return replace(found, node_vectors=self._preparer().node_vectors(found.nodes))
+        subgraph = read_subgraph(self._files[i])
+        return replace(subgraph, node_vectors=self._preparer().node_vectors(subgraph.nodes))
 
 
 def write_subgraph(path: Path, subgraph: Subgraph) -> None:
@@ -170,7 +153,7 @@ def write_subgraph(path: Path, subgraph: Subgraph) -> None:
 def read_subgraph(path: Path) -> Subgraph:
     """Read a subgraph. Raises ArtefactError where the file is damaged."""
     try:
-        with open_regular(path) as held, np.load(held, allow_pickle=False) as stored:
+        with np.load(path, allow_pickle=False) as stored:
             arrays: dict[str, Any] = dict(stored)
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise ArtefactError(f"{path} is damaged ({error}); delete it, and it is made again") from error
@@ -254,19 +237,27 @@ class EntitySet:
 
 
 class SupportSet(EntitySet):
-    """Questions about a corpus, with `gold` or as `path_questions` makes them; passages are ranked.
+    """Questions about a corpus, with `gold`; passages are ranked.
 
     Targets are the entities of gold passages (GFM-RAG). Without a start, dense search ranks, as at inference.
     """
 
+    def __init__(
+        self,
+        questions: Sequence[Question],
+        source: EntityQuestions,
+        config: NeighbourhoodConfig | None = None,
+        ranker: RankerConfig | None = None,
+    ) -> None:
+        super().__init__(questions, source, config)
+        self.ranker = ranker or RankerConfig()
+
     def __getitem__(self, i: int) -> Example:
         found = self._found(i)
         subgraph = self.near.cut(found, self._vector(found.text))
-        targets = np.isin(subgraph.nodes, self._support(i))
-        places = Places(subgraph.nodes, self.source.graph.num_entities, self.incidence, self._is_gold(i))
-        every = np.ones(len(subgraph.nodes), dtype=bool)
-        lost = len(self._support(i)) - int(targets.sum())
-        return Example(self.questions[i].id, subgraph, every, targets, lost, places if found.seeds else None)
+        support = self._support(i)
+        targets, every = np.isin(subgraph.nodes, support), np.ones(len(subgraph.nodes), dtype=bool)
+        return Example(self.questions[i].id, subgraph, every, targets, len(support) - int(targets.sum()))
 
     @cached_property
     def incidence(self) -> Incidence:
@@ -281,18 +272,21 @@ class SupportSet(EntitySet):
 
     def _support(self, i: int) -> np.ndarray:
         """Return the entities of the gold passages, and those that the question names as answers, ascending."""
-        inside = np.repeat(self._is_gold(i), self.incidence.sizes.numpy())
-        return np.union1d(self.incidence.entities.numpy()[inside], np.array(self._gold(i)[0], dtype=np.int64))
+        lists = self.source.graph.entity_passages
+        stated = np.repeat(np.arange(len(lists)), lists.sizes)[self._is_gold(i)[lists.values]]
+        return np.union1d(stated, np.array(self._gold(i)[0], dtype=np.int64))
 
     def _row(self, model: Any, i: int, device: torch.device, keep: int) -> dict[str, Any]:
-        example = self[i]
-        if example.places is None:
+        example, has_start = self[i], self.teaches(i)
+        if has_start:
+            nodes, count = example.subgraph.nodes, self.source.graph.num_entities
+            with torch.inference_mode():
+                inside = model(join([example.subgraph]).to(device)).cpu()
+                scores = rank_passages(self.ranker, whole_logits(inside, nodes, count), self.incidence)[:, 0]
+            scores = scores.double().numpy()
+        else:
             vector = self.source.index.embedder.encode([self.questions[i].text], is_query=True)[0]
             scores = (self.source.index.passage_vectors @ vector).astype(np.float64)
-        else:
-            with torch.inference_mode():
-                (found,) = model(join([example.subgraph]).to(device), places=[example.places])[1]
-            scores = found.double().cpu().numpy()
         order = np.argsort(-scores, kind="stable")
         is_gold = self._is_gold(i)
         return {
@@ -300,7 +294,7 @@ class SupportSet(EntitySet):
             "ranking": order[:keep].tolist(),
             "scores": [round(float(x), 6) for x in scores[order[:keep]]],
             "metrics": ranking_metrics(is_gold[order], 0),
-            "has_start": example.places is not None,
+            "has_start": has_start,
         }
 
 

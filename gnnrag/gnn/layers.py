@@ -9,69 +9,45 @@ products, so they take the same path. States are (N, B, d), relation vectors and
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn import GNNConfig
-from gnnrag.gnn.subgraph import EdgeOrder, RelationalIndex, RowBlock
+from gnnrag.gnn.edges import EdgeOrder, RelationalIndex, RowBlock
 
-MESSAGES = ("distmult", "transe", "rotate")
-BACKENDS = ("auto", "naive", "bag")
 # Bytes of pair sums worked on at a time: on a CPU what a core's cache holds, on a GPU enough to fill it.
 BLOCK_BYTES = {"cpu": 4 * 2**20, "cuda": 256 * 2**20}
 
 
 def relational_sum(
-    x: Tensor,
-    rel: Tensor,
-    index: RelationalIndex,
-    weights: Tensor | None = None,
-    message: str = "distmult",
-    backend: str = "auto",
+    x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None = None, message: str = "distmult"
 ) -> Tensor:
     """Add up the messages that every node receives. Shape (N, B, d).
 
     Half-precision states are summed in float32, and the result then is float32: a hub of thousands of edges overflows
     half precision or loses its small messages. `weights` are (E,) factors of the messages, with or without gradient; 0
-    removes an edge, None is 1 for all. Back ends: naive materialises the messages, bag, which is auto, does not.
-
-    Raises ConfigError for an unknown message or back end, or RotatE with an odd width.
+    removes an edge, None is 1 for all.
     """
-    if backend not in BACKENDS:
-        raise ConfigError(f"backend={backend!r}: {nearest(backend, BACKENDS)}")
-    if message not in MESSAGES:
-        raise ConfigError(f"gnn.message={message!r}: {nearest(message, MESSAGES)}")
     if x.dtype in (torch.float16, torch.bfloat16) or rel.dtype in (torch.float16, torch.bfloat16):
         x, rel = x.float(), rel.float()
     if weights is not None:
         weights = weights.to(x.dtype)
     with torch.autocast(x.device.type, enabled=False):
-        if backend == "naive":
-            return _naive_sum(x, rel, index, weights, message)
         if message == "distmult":
             return _bag_sum(x, rel, weights, index)
         if message == "transe":  # the sum of x * 1 and 1 * rel
             one = torch.ones((index.num_nodes, 1, x.shape[2]), dtype=x.dtype, device=x.device)
             states = _bag_sum(x, torch.ones_like(rel), weights, index)
             return states + _bag_sum(one, rel, weights, index)
-        real, imaginary = halves(rel)
-        x_real, x_imaginary = halves(x)
+        real, imaginary = rel.chunk(2, dim=-1)
+        x_real, x_imaginary = x.chunk(2, dim=-1)
         turned = torch.cat([-x_imaginary, x_real], dim=-1)  # i x
         states = _bag_sum(x, torch.cat([real, real], dim=-1), weights, index)
         return states + _bag_sum(turned, torch.cat([imaginary, imaginary], dim=-1), weights, index)
-
-
-def halves(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Split the last dimension into real and imaginary parts. Raises ConfigError where it is odd."""
-    if x.shape[-1] % 2:
-        raise ConfigError(f"gnn.dim={x.shape[-1]} with gnn.message=rotate: must be even")
-    first, second = x.chunk(2, dim=-1)
-    return first, second
 
 
 def messages(x: Tensor, rel: Tensor, kind: str) -> Tensor:
@@ -81,17 +57,8 @@ def messages(x: Tensor, rel: Tensor, kind: str) -> Tensor:
         return x * rel
     if kind == "transe":
         return x + rel
-    (real, imaginary), (x_real, x_imaginary) = halves(rel), halves(x)
+    (real, imaginary), (x_real, x_imaginary) = rel.chunk(2, dim=-1), x.chunk(2, dim=-1)
     return torch.cat([x_real * real - x_imaginary * imaginary, x_real * imaginary + x_imaginary * real], dim=-1)
-
-
-def _naive_sum(x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None, message: str) -> Tensor:
-    """Gather, multiply, scatter: what the other back ends must equal."""
-    order = index.by_target
-    sent = messages(x.index_select(0, order.columns), rel.index_select(0, order.relations), message)
-    if weights is not None:
-        sent = sent * weights[order.edges, None, None]
-    return torch.zeros_like(x).index_add(0, order.rows, sent)
 
 
 def _bag_sum(x: Tensor, rel: Tensor, weights: Tensor | None, index: RelationalIndex) -> Tensor:
@@ -170,104 +137,30 @@ class _BagSum(torch.autograd.Function):
         return grad_x, grad_rel, grad_weights, None
 
 
-STATISTICS = ("sum", "square", "max", "min")
-_EMPTY = {"sum": 0.0, "square": 0.0, "max": float("-inf"), "min": float("inf")}
-_BLOCK_EDGES = 2048
-
-
-class Wanted(NamedTuple):
-    """What is computed: names out of `STATISTICS`, and the kind of message."""
-
-    statistics: tuple[str, ...]
-    message: str = "distmult"
-
-
 def message_statistics(
-    x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None, wanted: Wanted, block_edges: int = 0
+    x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None, names: tuple[str, ...], message: str
 ) -> Tensor:
-    """Return statistics over the messages that every node receives, as `wanted` orders them. Shape (S, N, B, d).
+    """Return statistics (sum, square, max, min) over the messages that every node receives. Shape (S, N, B, d).
 
-    States are float32 or float64. An edge of weight 0 is no edge: it takes part in no maximum. A node without edges has
-    -inf as maximum and inf as minimum; the boundary, which every node has, replaces them. `block_edges` 0 is the
-    default size; negative materialises all messages in plain autograd.
+    All messages are held at once, (E, B, d). An edge of weight 0 is no edge: it takes part in no maximum. A node
+    without edges has -inf as maximum and inf as minimum; the boundary, which every node has, replaces them.
     """
-    if block_edges < 0:
-        order = index.by_target
-        chosen = None if weights is None else weights[order.edges]
-        return _reduce(x[order.columns], rel[order.relations], chosen, order.rows, index.num_nodes, wanted)
-    return cast(Tensor, _InBlocks.apply(x, rel, weights, index.by_target, wanted, block_edges or _BLOCK_EDGES))
-
-
-def _reduce(x: Tensor, rel: Tensor, weights: Tensor | None, rows: Tensor, num_rows: int, wanted: Wanted) -> Tensor:
-    """Reduce the messages of some edges; x is (E_b, B, d), rel (E_b, d), weights and rows (E_b,)."""
-    sent = messages(x, rel, wanted.message)
+    sent = messages(x[index.source], rel[index.relation], message)
     if weights is not None:
         sent = sent * weights[:, None, None]
-    target = rows[:, None, None].expand_as(sent)
+    target = index.target[:, None, None].expand_as(sent)
     out = []
-    for name in wanted.statistics:
-        empty = torch.full((num_rows, *sent.shape[1:]), _EMPTY[name], dtype=sent.dtype, device=sent.device)
-        if name == "sum":
-            out.append(empty.index_add(0, rows, sent))
-        elif name == "square":
-            out.append(empty.index_add(0, rows, sent * sent))
+    for name in names:
+        fill = {"max": float("-inf"), "min": float("inf")}.get(name, 0.0)
+        empty = torch.full((index.num_nodes, *sent.shape[1:]), fill, dtype=sent.dtype, device=sent.device)
+        if name in ("sum", "square"):
+            out.append(empty.index_add(0, index.target, sent if name == "sum" else sent * sent))
         else:
-            removed = sent if weights is None else sent.masked_fill((weights == 0)[:, None, None], _EMPTY[name])
-            out.append(empty.scatter_reduce(0, target, removed, "amax" if name == "max" else "amin"))
+            kept = sent if weights is None else sent.masked_fill((weights == 0)[:, None, None], fill)
+            out.append(empty.scatter_reduce(0, target, kept, "amax" if name == "max" else "amin"))
     return torch.stack(out)
 
 
-class _InBlocks(torch.autograd.Function):
-    """Reduces block by block, and computes a block's messages again in the backward pass instead of keeping them."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, rel: Tensor, weights: Tensor | None, order: EdgeOrder, wanted: Wanted, size: int
-    ) -> Tensor:
-        ctx.order, ctx.wanted, ctx.size = order, wanted, size
-        ctx.save_for_backward(x, rel, weights)
-        out = torch.empty((len(wanted.statistics), *x.shape), dtype=x.dtype, device=x.device)
-        for block in order.blocks(size):
-            first, last = block.rows
-            parts = _inputs(x, rel, weights, block)
-            out[:, first:last] = _reduce(*parts, _rows(block), last - first, wanted)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, rel, weights = ctx.saved_tensors
-        totals = [None if t is None else torch.zeros_like(t) for t in (x, rel, weights)]
-        for block in ctx.order.blocks(ctx.size):
-            if not len(block.edges):
-                continue
-            first, last = block.rows
-            own, scale, factor = _inputs(x, rel, weights, block)
-            present = [t.requires_grad_() for t in (own, scale, factor) if t is not None]
-            with torch.enable_grad():
-                out = _reduce(own, scale, factor, _rows(block), last - first, ctx.wanted)
-            grads = iter(torch.autograd.grad(out, present, grad[:, first:last]))
-            for total, ids in zip(totals, (block.columns, _relations(block), block.edges), strict=True):
-                if total is not None:
-                    total.index_add_(0, ids, next(grads))
-        return (*totals, None, None, None)
-
-
-def _relations(block: Any) -> Tensor:
-    return block.pair_relation[block.pair_of_edge]
-
-
-def _rows(block: Any) -> Tensor:
-    """Row of each edge of a block, counted within the block."""
-    return block.pair_row[block.pair_of_edge] - block.rows[0]
-
-
-def _inputs(x: Tensor, rel: Tensor, weights: Tensor | None, block: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-    chosen = None if weights is None else weights[block.edges]
-    return x[block.columns], rel[_relations(block)], chosen
-
-
-AGGREGATES = ("sum", "mean", "max", "min", "pna")
 _PNA_WIDTH = 12  # mean, max, min and deviation, each under three scalers
 
 
@@ -291,23 +184,20 @@ class RelationalLayer(nn.Module):
     """Sum (or other statistic) of messages, boundary included, then linear, norm, ReLU and residual.
 
     Equations of GFM-RAG, section 3.2: `a_v = AGG(boundary_v, {w_e * h_u (*) g_l(r)})`, `h_v' = ReLU(LN(U [h_v || a_v] +
-    b)) + h_v`, where g_l is a two-layer perceptron of the relation's vector, with its own weights in each layer. Raises
-    ConfigError for an unknown aggregate.
+    b)) + h_v`, where g_l is a two-layer perceptron of the relation's vector, with its own weights in each layer.
     """
 
     def __init__(self, config: GNNConfig) -> None:
         super().__init__()
-        if config.aggregate not in AGGREGATES:
-            raise ConfigError(f"gnn.aggregate={config.aggregate!r}: {nearest(config.aggregate, AGGREGATES)}")
         d = config.dim
         self.message, self.aggregate, self.shortcut = config.message, config.aggregate, config.shortcut
         self.relation_projection = nn.Sequential(nn.Linear(d, d), nn.ReLU(), nn.Linear(d, d))
         self.linear = SplitLinear([d, d * _PNA_WIDTH if config.aggregate == "pna" else d], d)
         self.layer_norm = nn.LayerNorm(d) if config.norm else nn.Identity()
 
-    def forward(self, x: Tensor, rel: Tensor, boundary: Tensor, edges: EdgeInputs, backend: str = "auto") -> Tensor:
+    def forward(self, x: Tensor, rel: Tensor, boundary: Tensor, edges: EdgeInputs) -> Tensor:
         """Return the next states, (N, B, d); `rel` is from `relation_projection`; the boundary broadcasts."""
-        received = aggregate(x, rel, boundary, edges, (self.aggregate, self.message), backend)
+        received = aggregate(x, rel, boundary, edges, self.aggregate, self.message)
         width = x.shape[2]
         own = functional.linear(x, self.linear.weight[:, :width], self.linear.bias)
         out = own.add_(self.linear.part(1, received))
@@ -343,26 +233,22 @@ class EdgeInputs:
         return logs / (totals / sizes)[self.owner][:, None, None]
 
 
-def aggregate(
-    x: Tensor, rel: Tensor, boundary: Tensor, edges: EdgeInputs, kind: tuple[str, str], backend: str = "auto"
-) -> Tensor:
-    """Aggregate what every node receives, the boundary being one message more; `kind` is aggregate and message.
+def aggregate(x: Tensor, rel: Tensor, boundary: Tensor, edges: EdgeInputs, name: str, message: str) -> Tensor:
+    """Aggregate what every node receives, the boundary being one message more.
 
     Shape (N, B, d); (N, B, 12 d) for pna, dimension outermost, then mean, max, min and deviation, then the scalers 1, s
-    and 1 / s, with s the log degree over its mean. `naive` also materialises the messages of max, min and pna.
+    and 1 / s, with s the log degree over its mean.
     """
-    name, message = kind
     if name in ("sum", "mean"):
-        total = relational_sum(x, rel, edges.index, edges.weights, message, backend) + boundary
+        total = relational_sum(x, rel, edges.index, edges.weights, message) + boundary
         return total if name == "sum" else total / edges.degrees(total.dtype)
-    block = -1 if backend == "naive" else 0
     x, rel = (t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (x, rel))
     with torch.autocast(x.device.type, enabled=False):
         if name in ("max", "min"):
-            best = message_statistics(x, rel, edges.index, edges.weights, Wanted((name,), message), block)[0]
+            best = message_statistics(x, rel, edges.index, edges.weights, (name,), message)[0]
             return torch.maximum(best, boundary) if name == "max" else torch.minimum(best, boundary)
-        wanted = Wanted(("sum", "square", "max", "min"), message)
-        total, square, largest, least = message_statistics(x, rel, edges.index, edges.weights, wanted, block)
+        names = ("sum", "square", "max", "min")
+        total, square, largest, least = message_statistics(x, rel, edges.index, edges.weights, names, message)
         degree, s = edges.degrees(x.dtype), edges.scale(x.dtype)
         mean = (total + boundary) / degree
         variance = (square + boundary * boundary) / degree - mean * mean

@@ -8,20 +8,19 @@ Ours adds features of (question, node) at the same two places, and gates message
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
-from gnnrag.common.tables import Lists
-from gnnrag.errors import ConfigError, nearest
+from gnnrag.arrays import Lists
+from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig, RankerConfig
-from gnnrag.gnn.layers import MESSAGES, EdgeInputs, RelationalLayer, SplitLinear
-from gnnrag.gnn.subgraph import GraphBatch, RelationalIndex
+from gnnrag.gnn.edges import GraphBatch
+from gnnrag.gnn.layers import EdgeInputs, RelationalLayer, SplitLinear
 
 
 @dataclass(frozen=True)
@@ -46,69 +45,40 @@ class Incidence:
         """Return the incidence on a device."""
         return Incidence(self.entities.to(device), self.starts.to(device), self.frequency.to(device))
 
-    @property
-    def sizes(self) -> Tensor:
-        """Entities of each passage. Shape (D,), int64."""
-        ends = torch.cat([self.starts[1:], torch.tensor([len(self.entities)], device=self.starts.device)])
-        return ends - self.starts
-
     def spread(self, values: Tensor) -> Tensor:
         """Sum (N, B) values of entities over each passage. Shape (D, B)."""
         return functional.embedding_bag(self.entities, values, self.starts, mode="sum")
 
 
-def inverse_frequency(frequency: Tensor, unseen: float = 0.0) -> Tensor:
-    """Return 1 / frequency, and `unseen` for entities that stand in no passage."""
-    # Rankers use 0. As weight of a seed, GFM-RAG uses 0 too, which silently drops the seed; ours is 1.
-    return torch.where(frequency > 0, 1 / frequency.clamp(min=1), unseen)
-
-
-class Ranker(nn.Module):
-    """Maps logits of entities to scores of passages.
+def rank_passages(config: RankerConfig, logits: Tensor, incidence: Incidence) -> Tensor:
+    """Return the (D, B) scores of passages from (N, B) logits of entities.
 
     - simple: sum of the logits of a passage's entities; idf: each logit times 1 / frequency first;
-    - topk: how many of the best `top_k` entities stand in the passage; idf_topk: these weigh 1 / frequency;
-    - learned: sum of `frequency^-a sigmoid(b s + c)` over the entities, divided by `size^e`; a, b, c and e are trained.
+    - topk: how many of the best `top_k` entities stand in the passage; idf_topk: these weigh 1 / frequency.
 
     Ties are common in top-k scores, sums of few reciprocals: `tie_break` adds that share of `sigmoid(s) / frequency` of
-    the chosen entities. Raises ConfigError for an unknown name, or a `top_k` below 1.
+    the chosen entities; of equal entities the first ones are chosen.
     """
+    frequency = incidence.frequency.to(logits.dtype)[:, None]
+    rarity = torch.where(frequency > 0, 1 / frequency.clamp(min=1), 0.0)
+    if config.name in ("simple", "idf"):
+        return incidence.spread(logits if config.name == "simple" else logits * rarity)
+    best = torch.sort(logits, dim=0, descending=True, stable=True).indices[: config.top_k]
+    chosen = torch.zeros_like(logits).scatter(0, best, 1.0)
+    values = chosen if config.name == "topk" else chosen * rarity
+    if config.tie_break:
+        values = values + config.tie_break * chosen * rarity * logits.sigmoid()
+    return incidence.spread(values)
 
-    NAMES = ("simple", "idf", "topk", "idf_topk", "learned")
 
-    def __init__(self, config: RankerConfig) -> None:
-        super().__init__()
-        if config.name not in self.NAMES:
-            raise ConfigError(f"gnn.ranker.name={config.name!r}: {nearest(config.name, self.NAMES)}")
-        if config.top_k < 1:
-            raise ConfigError(f"gnn.ranker.top_k={config.top_k}: must be at least 1")
-        self.config = config
-        if config.name == "learned":
-            self.rarity, self.scale = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.tensor(1.0))
-            self.shift, self.length = nn.Parameter(torch.tensor(0.0)), nn.Parameter(torch.tensor(0.0))
+OUTSIDE = -10.0  # logit, at most, of an entity outside of the neighbourhood
 
-    def forward(self, logits: Tensor, incidence: Incidence) -> Tensor:
-        """Return the (D, B) scores of passages from (N, B) logits of entities."""
-        name, frequency = self.config.name, incidence.frequency.to(logits.dtype)[:, None]
-        if name == "simple":
-            return incidence.spread(logits)
-        if name == "learned":
-            share = torch.sigmoid(self.scale * logits + self.shift) * frequency.clamp(min=1) ** -self.rarity
-            size = incidence.sizes.clamp(min=1).to(logits.dtype)[:, None]
-            return incidence.spread(share) / size**self.length
-        rarity = inverse_frequency(frequency)
-        if name == "idf":
-            return incidence.spread(logits * rarity)
-        chosen = self._best(logits)
-        values = chosen if name == "topk" else chosen * rarity
-        if self.config.tie_break:
-            values = values + self.config.tie_break * chosen * rarity * logits.sigmoid()
-        return incidence.spread(values)
 
-    def _best(self, logits: Tensor) -> Tensor:
-        """Mark the best `top_k` entities of each column by 1; of equals the first ones. Shape (N, B)."""
-        best = torch.sort(logits, dim=0, descending=True, stable=True).indices[: self.config.top_k]
-        return torch.zeros_like(logits).scatter(0, best, 1.0)
+def whole_logits(inside: Tensor, nodes: np.ndarray, num_entities: int) -> Tensor:
+    """Return (N, 1) logits of all entities from the (n, 1) of a neighbourhood: all others rank after them."""
+    below = min(float(inside.min()) - 1, OUTSIDE)
+    rows = torch.from_numpy(nodes).to(inside.device)
+    return inside.new_full((num_entities, 1), below).index_copy(0, rows, inside)
 
 
 # -------------------------------------------------------------------------------------------------------- the network
@@ -116,28 +86,21 @@ _GATE_WIDTH = 16
 _RESIDUAL = {"walk": 1.0, "dense": 2.0, "follow": 1.5, "open": 0.5}  # features that scores start from, trained weights
 _NEEDED = ("walk", "dense")  # of these; the others take part where the network reads them
 _FLOOR = 1e-3  # of the walk's share, before its logarithm
-_CHOICES = {
-    "mode": ("node", "entity"),
-    "message": MESSAGES,
-    "fusion": ("none", "early", "late", "both"),
-    "inverse": ("text", "negative"),
-}
 
 
 class QueryGNN(nn.Module):
-    """Scores every node of a graph for every question; `text_size` is F, `backend` as in `relational_sum`.
+    """Scores every node of a graph for every question; `text_size` is F.
 
     Boundary (section 3.2 of GFM-RAG): `h_v = seed_v * W_q question`, or with early fusion `MLP([seed_v * W_q question
     || W_e text_v || features_v])`; layers as in `RelationalLayer`; head `MLP([h_v || W_q question])`, with late fusion
     `MLP([h_v || W_q question || W_e text_v || features_v])`. With `layers=0` only texts and features score: the
-    ablation without message passing. `checkpointing` computes each layer again in the backward pass. Raises ConfigError
-    if a setting is unknown, or contradicts another.
+    ablation without message passing. Raises ConfigError where settings contradict each other.
     """
 
-    def __init__(self, config: GNNConfig, text_size: int, backend: str = "auto", checkpointing: bool = False) -> None:
+    def __init__(self, config: GNNConfig, text_size: int) -> None:
         super().__init__()
         check_config(config)
-        self.config, self.text_size, self.backend, self.checkpointing = config, text_size, backend, checkpointing
+        self.config, self.text_size = config, text_size
         d, late = config.dim, config.fusion in ("late", "both")
         extra = ([d] if config.node_text else []) + ([len(config.features)] if config.features else [])
         if config.layers:
@@ -190,9 +153,7 @@ class QueryGNN(nn.Module):
         """Return each layer's (R2, d) relation vectors from (R2, F); at inference, once for a model and a graph."""
         if not self.layers:
             return []
-        if (
-            self.config.upstream_direction
-        ):  # turning every edge round is the same as swapping a relation and its inverse
+        if self.config.upstream_direction:  # turning every edge round swaps each relation and its inverse
             vectors = vectors.roll(len(vectors) // 2, 0)
         start = self.rel_mlp(vectors)
         return [cast(RelationalLayer, layer).relation_projection(start) for layer in self.layers]
@@ -245,17 +206,14 @@ class QueryGNN(nn.Module):
         self, batch: GraphBatch, boundary: Tensor, rels: Sequence[Tensor], layer_weights: Sequence[Tensor] | None
     ) -> list[Tensor]:
         """Return the states after each layer, or those that the head reads alone."""
-        index = batch.index or RelationalIndex(batch.source, batch.relation, batch.target, batch.num_nodes)
+        index = batch.sorted().index
+        assert index is not None
         x, hidden = boundary, []
         for i, (layer, weights) in enumerate(zip(self.layers, self._gates(batch, layer_weights), strict=True)):
             near = index
             if i == 0 and not self.has_early and self.config.aggregate == "sum" and self.config.message != "transe":
                 near = index.leaving((batch.seeds != 0).any(1))  # all other states are zero, and so are their messages
-            edges = EdgeInputs(near, weights, batch.owner)
-            if self.checkpointing and torch.is_grad_enabled():
-                x = checkpoint(layer, x, rels[i], boundary, edges, self.backend, use_reentrant=False)
-            else:
-                x = layer(x, rels[i], boundary, edges, self.backend)
+            x = layer(x, rels[i], boundary, EdgeInputs(near, weights, batch.owner))
             if self.config.concat_hidden:
                 hidden.append(x)
         return hidden or [x]
@@ -300,11 +258,6 @@ def _times(weights: Tensor | None, factor: Tensor) -> Tensor:
 
 def check_config(config: GNNConfig) -> None:
     """Refuse settings that contradict each other. Raises ConfigError naming the first."""
-    for name, allowed in _CHOICES.items():
-        if (value := getattr(config, name)) not in allowed:
-            raise ConfigError(f"gnn.{name}={value!r}: {nearest(value, allowed)}")
-    if config.dim < 1 or config.layers < 0:
-        raise ConfigError(f"gnn.dim={config.dim}, gnn.layers={config.layers}: at least 1 and 0")
     if config.features and config.fusion == "none":
         raise ConfigError("gnn.fusion=none leaves gnn.features unread: clear gnn.features, or use early, late or both")
     if config.mode == "entity" and config.fusion != "none" and (config.node_text or config.features):
@@ -317,69 +270,3 @@ def check_config(config: GNNConfig) -> None:
         raise ConfigError(f"gnn.residual=true needs the feature {missing[0]!r}: add it to gnn.features")
     if config.message == "rotate" and config.dim % 2:
         raise ConfigError(f"gnn.dim={config.dim} with gnn.message=rotate: must be even")
-
-
-def with_index(batch: GraphBatch) -> GraphBatch:
-    """Return the batch with its edges sorted; keep it where many batches share a graph (`replace` keeps the index)."""
-    if batch.index is not None:
-        return batch
-    return replace(batch, index=RelationalIndex(batch.source, batch.relation, batch.target, batch.num_nodes))
-
-
-OUTSIDE = -10.0  # logit, at most, of an entity outside of the neighbourhood
-
-
-@dataclass(frozen=True)
-class Places:
-    """Positions of a question's entities in the whole graph, and the passages that answer it."""
-
-    nodes: np.ndarray  # (n,) int64 ids of the block's nodes
-    num_entities: int  # of the whole graph
-    incidence: Incidence
-    gold: np.ndarray  # (D,) bool, the passages to find
-
-
-class EntityGNN(QueryGNN):
-    """`QueryGNN` over entities, and the ranker that maps its logits to passages; both are trained together."""
-
-    def __init__(
-        self, config: GNNConfig, text_size: int, ranker: RankerConfig | None = None, checkpointing: bool = False
-    ) -> None:
-        super().__init__(config, text_size, checkpointing=checkpointing)
-        self.ranker = Ranker(ranker or RankerConfig())
-
-    def forward(  # type: ignore[override]  # the passages' scores are part of the pass that processes synchronise
-        self,
-        batch: GraphBatch,
-        relations: Sequence[Tensor] | None = None,
-        query: Tensor | None = None,
-        layer_weights: Sequence[Tensor] | None = None,
-        places: Sequence[Places | None] | None = None,
-    ) -> Tensor | tuple[Tensor, list[Tensor | None]]:
-        """Return the logits of all nodes; with `places` of each block, also (D,) passage scores or None."""
-        logits = super().forward(batch, relations, query, layer_weights)
-        if places is None:
-            return logits
-        assert batch.owner is not None
-        blocks = logits.split(torch.bincount(batch.owner, minlength=len(places)).tolist())
-        found = [
-            passage_scores(self.ranker, block, place.nodes, place.num_entities, place.incidence)
-            if place is not None and len(block)
-            else None
-            for block, place in zip(blocks, places, strict=True)
-        ]
-        return logits, found
-
-
-def whole_logits(inside: Tensor, nodes: np.ndarray, num_entities: int) -> Tensor:
-    """Return (N, 1) logits of all entities from the (n, 1) of a neighbourhood: all others rank after them."""
-    below = min(float(inside.detach().min()) - 1, OUTSIDE)
-    rows = torch.from_numpy(nodes).to(inside.device)
-    return inside.new_full((num_entities, 1), below).index_copy(0, rows, inside)
-
-
-def passage_scores(
-    ranker: Ranker, inside: Tensor, nodes: np.ndarray, num_entities: int, incidence: Incidence
-) -> Tensor:
-    """Return the scores of all passages from the logits of a neighbourhood; see `whole_logits`. Shape (D,)."""
-    return ranker(whole_logits(inside, nodes, num_entities), incidence.to(inside.device))[:, 0]

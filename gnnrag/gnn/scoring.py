@@ -16,9 +16,10 @@ import torch
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
+from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods, QuestionGraphs
-from gnnrag.gnn.model import Incidence, QueryGNN, Ranker, whole_logits
-from gnnrag.gnn.subgraph import GraphBatch, PruneConfig, Subgraph, join
+from gnnrag.gnn.model import Incidence, QueryGNN, rank_passages, whole_logits
+from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
 from gnnrag.index.index import Index
 
 
@@ -198,7 +199,7 @@ class EntityScorer:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
         self.links = links or Links(checkpoint.model.config.link_vectors, checkpoint.facts.get("fallback", "none"))
         self.questions = EntityQuestions(index, replace(checkpoint.model.config, link_vectors=self.links.by_vector))
-        self.ranker = checkpoint.ranker or Ranker(RankerConfig())  # on the CPU, where the scores of entities end
+        self.ranker = checkpoint.ranker or RankerConfig()
         threshold = checkpoint.facts.get("threshold")
         self.threshold = 0.5 if threshold is None else float(threshold)
         sizes = NeighbourhoodConfig(**(checkpoint.facts.get("neighbourhood") or {"hops": None}))
@@ -263,7 +264,7 @@ class EntityScorer:
             about, first = self._articles
             return np.where(about >= 0, chances[about], 0.0) - ~first
         with torch.no_grad():
-            return self.ranker(logits[:, None], self._incidence)[:, 0].double().numpy()
+            return rank_passages(self.ranker, logits[:, None], self._incidence)[:, 0].double().numpy()
 
     def best_entity(self, text: str, passage: int) -> int:
         """Return the best entity of a passage for a question, -1 where the passage has none."""

@@ -8,22 +8,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 from torch.nn import functional
 
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import LossConfig
+from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.examples import Example
-from gnnrag.gnn.model import Places, QueryGNN, with_index
-from gnnrag.gnn.sampling import Draws, TripleQuery, TripleTable
-from gnnrag.gnn.subgraph import GraphBatch, join
+from gnnrag.gnn.model import QueryGNN
+from gnnrag.gnn.subgraph import join
 from gnnrag.graphs.messages import MessageGraph
 
 _EPSILON = 1e-5
+HITS = (1, 3, 10)
+
+
+class Batches(Protocol):
+    """Set and item of each place of a step's batch; see `gnnrag.training.base.Draws`."""
+
+    def __getitem__(self, step: int) -> list[tuple[str, int]]: ...
 
 
 @dataclass(frozen=True)
@@ -150,26 +158,63 @@ def distillation_loss(candidates: Candidates, cosine: Tensor) -> Tensor:
     return candidates.mean(rows, count > 0)
 
 
-def passage_loss(scores: Tensor, gold: Tensor, are_sums: bool) -> Tensor:
-    """Return cross-entropy of gold passages' shares of (D,) scores, 0 without gold; `are_sums`: they are no logits."""
-    values = scores if are_sums else scores.sigmoid()
-    share = values / (values.sum() + _EPSILON)
-    return -torch.where(gold, (share + _EPSILON).log(), 0).sum() / gold.sum().clamp(min=1)
-
-
 # ------------------------------------------------------------------------------------------------ stage 1: completion
-QUERIES, HITS = ("question", "relation"), (1, 3, 10)
-
-
 @dataclass
 class CompletionConfig:
     """Stage 1: completing triples, GFM-RAG's unsupervised pre-training."""
 
-    negatives: int = 64  # of each triple
-    temperature: float = 1.0  # of the softmax that weighs them; 0: all weigh the same
-    query: str = "question"  # which map reads the relation's text: question, or relation as in the first release
-    one_hop: bool = False  # hide every edge between the two ends, not only the triple's
-    triples: int = 500  # of each graph that are evaluated, both directions, against all nodes
+    negatives: Annotated[int, Ge(1)] = 64  # of each triple
+    temperature: Annotated[float, Ge(0)] = 1.0  # of the softmax that weighs them; 0: all weigh the same
+    # which map reads the relation's text: question, or relation as in the first release
+    query: Literal["question", "relation"] = "question"
+    triples: Annotated[int, Ge(0)] = 500  # of each graph that are evaluated, both directions, against all nodes
+
+
+@dataclass(frozen=True)
+class TripleQuery:
+    """An incomplete triple (head, relation, ?) in tail form: a lost head is the tail of the inverse relation."""
+
+    triple: int  # row in the graph's `triples`
+    head: int
+    relation: int  # inverses are offset by the number of relations
+    tail: int
+    negatives: np.ndarray  # (n,) int64 nodes that no known triple makes an answer
+
+
+class TripleTable:
+    """The triples of a graph, without duplicates, with known answers, negatives, and edges that give answers away."""
+
+    def __init__(self, graph: MessageGraph) -> None:
+        self.graph = graph
+        source, relation, target = graph.edges
+        self._keys = source * (2 * graph.num_relations) + relation
+        self._order = np.lexsort((target, self._keys))
+        self._keys, self._tails = self._keys[self._order], target[self._order]
+
+    def tails(self, head: int, relation: int) -> np.ndarray:
+        """Return the known answers of (head, relation, ?), ascending and distinct."""
+        key = head * (2 * self.graph.num_relations) + relation
+        low, high = np.searchsorted(self._keys, [key, key + 1])
+        return np.unique(self._tails[low:high])
+
+    def complete(self, triple: int, lost_head: bool, count: int, rng: np.random.Generator) -> TripleQuery | None:
+        """Make a query of a triple, negatives drawn with replacement; None where every node is an answer."""
+        head, relation, tail = self.graph.triples[triple].astype(np.int64).tolist()
+        if lost_head:
+            head, relation, tail = tail, relation + self.graph.num_relations, head
+        known = self.tails(head, relation)
+        left = self.graph.num_nodes - len(known)
+        if left <= 0:
+            return None
+        # The k-th node that is not known: k plus the known ones at or before it.
+        ranks = np.floor(rng.random(count) * left).astype(np.int64)
+        negatives = ranks + np.searchsorted(known - np.arange(len(known)), ranks, side="right")
+        return TripleQuery(triple, head, relation, tail, negatives)
+
+    def hidden(self, queries: Sequence[TripleQuery]) -> np.ndarray:
+        """Return ascending positions in `graph.edges` of the triples, both ways."""
+        number = len(self.graph.triples)
+        return np.unique(np.array([row for q in queries for row in (q.triple, q.triple + number)], dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -185,7 +230,7 @@ class CompletionTask:
     """Trains on incomplete triples of several graphs; a batch comes from one of them (`Draws(together=True)`).
 
     Evaluation is filtered and against all nodes; only the triples of the batch that is asked are hidden. `bases` are
-    made by `whole_graph`; `seed` draws negatives and evaluated triples. ConfigError for an unknown query map.
+    made by `whole_graph`; `seed` draws negatives and evaluated triples.
     """
 
     metric = "mrr"
@@ -195,12 +240,10 @@ class CompletionTask:
         graphs: Mapping[str, MessageGraph],
         bases: Mapping[str, GraphBatch],
         config: CompletionConfig,
-        draws: Draws,
+        draws: Batches,
         save: Callable[[nn.Module, Path, Mapping[str, Any]], None],
         seed: int = 0,
     ) -> None:
-        if config.query not in QUERIES:
-            raise ConfigError(f"completion.query={config.query!r}: allowed are {', '.join(QUERIES)}")
         self.tables = {name: TripleTable(graph) for name, graph in graphs.items()}
         self.bases, self.config, self.draws, self.save, self.seed = dict(bases), config, draws, save, seed
 
@@ -210,7 +253,7 @@ class CompletionTask:
         places = self.draws[step]
         name = places[0][0]
         queries = [self._query(name, i, 2 * n >= len(places), rng) for n, (_, i) in enumerate(places)]
-        hidden = self.tables[name].hidden(queries, self.config.one_hop)
+        hidden = self.tables[name].hidden(queries)
         return [Item(name, query, hidden) for query in queries]
 
     def _query(self, name: str, triple: int, lost_head: bool, rng: np.random.Generator) -> TripleQuery:
@@ -270,7 +313,7 @@ class CompletionTask:
             queries = [query for query in found if query is not None]
             for start in range(0, len(queries), size):
                 mine = queries[start : start + size]
-                hidden = table.hidden(mine, self.config.one_hop)
+                hidden = table.hidden(mine)
                 batches.append([Item(name, query, hidden) for query in mine])
         return batches
 
@@ -288,19 +331,17 @@ def whole_graph(graph: MessageGraph, relation_vectors: np.ndarray, model: QueryG
     source, relation, target = (torch.from_numpy(part) for part in graph.edges)
     vectors = torch.from_numpy(np.ascontiguousarray(relation_vectors, dtype=np.float32))
     nodes, edges = len(model.config.features), len(model.config.edge_features)
-    return with_index(
-        GraphBatch(
-            source,
-            relation,
-            target,
-            graph.num_nodes,
-            vectors,
-            questions=torch.zeros(0, vectors.shape[1]),
-            seeds=torch.zeros(graph.num_nodes, 1),
-            features=torch.zeros(graph.num_nodes, 1, nodes) if nodes else None,
-            edge_features=torch.zeros(len(source), edges) if edges else None,
-        )
-    )
+    return GraphBatch(
+        source,
+        relation,
+        target,
+        graph.num_nodes,
+        vectors,
+        questions=torch.zeros(0, vectors.shape[1]),
+        seeds=torch.zeros(graph.num_nodes, 1),
+        features=torch.zeros(graph.num_nodes, 1, nodes) if nodes else None,
+        edge_features=torch.zeros(len(source), edges) if edges else None,
+    ).sorted()
 
 
 # ------------------------------------------------------------------------------------------------- stage 2: retrieval
@@ -349,7 +390,7 @@ class RetrievalTask:
     """Trains on the questions of one pool; those of another choose the weights by `metric` (`recall@5`, `mrr`)."""
 
     def __init__(
-        self, train: Pool, validation: Pool, losses: LossConfig, draws: Draws, save: Saver, metric: str = "recall@5"
+        self, train: Pool, validation: Pool, losses: LossConfig, draws: Batches, save: Saver, metric: str = "recall@5"
     ) -> None:
         self.train, self.validation, self.losses, self.draws = train, validation, losses, draws
         self.save, self.metric = save, metric
@@ -366,31 +407,12 @@ class RetrievalTask:
             np.concatenate(rows) for rows in zip(*((e.targets, e.candidates) for e in examples), strict=True)
         )
         targets, among = (torch.from_numpy(rows).to(device)[:, None] for rows in (right, ranked))
-        logits, found = self._forward(model, batch, [example.places for example in examples])
+        logits = model(batch)
         cosine = None
         if self.losses.distillation and batch.node_vectors is not None and batch.owner is not None:
             cosine = (batch.node_vectors * batch.questions[batch.owner]).sum(1, keepdim=True)
         candidates = Candidates.of(logits, targets, batch.owner, among, reduce=False, questions=len(examples))
-        loss = retrieval_loss(candidates, self.losses, cosine)
-        return loss if found is None else loss + self.losses.passages * found
-
-    def _forward(
-        self, model: nn.Module, batch: GraphBatch, places: Sequence[Places | None]
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the logits, and where scores of passages are trained, their loss of each question."""
-        if not self.losses.passages or not any(places):
-            return model(batch), None
-        logits, scores = model(batch, places=places)
-        bare: Any = getattr(model, "module", model)
-        are_sums = bare.ranker.config.name == "learned"
-        rows = []
-        for score, place in zip(scores, places, strict=True):
-            if score is None or place is None:
-                rows.append(logits.new_zeros(()))
-            else:
-                gold = torch.from_numpy(place.gold).to(logits.device)
-                rows.append(passage_loss(score.float(), gold, are_sums))
-        return logits, torch.stack(rows)
+        return retrieval_loss(candidates, self.losses, cosine)
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> dict[str, dict[str, float]]:
         """Return the metrics of the validation questions."""

@@ -101,58 +101,43 @@ def _why_no_run(path: Path) -> str:
     return f"{path} is no run: give a folder that gnnrag evaluate printed{hint}"
 
 
-class Comparison:
-    """Differences between the first run and each of the others."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self.runs = runs
-
-    def main_metrics(self) -> list[str]:
-        """Return what to compare where nobody says: recall, EM and F1, as far as the questions have them, and texts."""
-        texts = [name for name in self.runs[0].scores if name.startswith(TEXT) and not name.endswith("words")]
-        return [name for name in (*MAIN, *texts) if all(name in _defined(run) for run in self.runs)]
-
-    def by_type(self, metrics: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the rows of `differences` for each type of question that has them, with the `type`."""
-        differences = []
-        for type_ in np.unique(self.runs[0].types).tolist():
-            rows = self.runs[0].types == type_
-            runs = [replace(r, scores={k: v[rows] for k, v in r.scores.items()}) for r in self.runs]
-            known = [metric for metric in metrics if all(metric in _defined(run) for run in runs)]
-            differences += [{"type": type_, **row} for row in Comparison(runs).differences(known)]
-        return differences
-
-    def differences(self, metrics: Sequence[str]) -> list[dict[str, Any]]:
-        """Return one row per run and metric: mean difference, its bootstrap interval, p, and who was better where.
-
-        `at` is the run's place, from 0. p is McNemar's for right-or-wrong metrics, else the paired bootstrap's;
-        `p_floor` is the smallest it can be (0 for McNemar's). `questions` are those for which both runs have a figure.
-        Raises GnnragError for an unknown metric, and one that no question has.
-        """
-        first = self.runs[0]
-        return [
-            {"run": run.name, "at": at, **_difference(first, run, metric)}
-            for at, run in enumerate(self.runs[1:], start=1)
-            for metric in metrics
-        ]
+def main_metrics(runs: Sequence[Run]) -> list[str]:
+    """Return what to compare where nobody says: recall, EM and F1, as far as the questions have them, and texts."""
+    texts = [name for name in runs[0].scores if name.startswith(TEXT) and not name.endswith("words")]
+    return [name for name in (*MAIN, *texts) if all(name in _defined(run) for run in runs)]
 
 
-def _difference(base: Run, run: Run, metric: str) -> dict[str, Any]:
-    a, b = _both(base, run, metric)
-    test = paired_difference(a, b)
-    is_binary = np.isin(np.concatenate([a, b]), (0.0, 1.0)).all()
-    return {
-        "metric": metric,
-        "questions": len(a),
-        "difference": round(test.difference, 6),
-        "interval": [round(test.low, 6), round(test.high, 6)],
-        "p": round(mcnemar(a, b).p_value if is_binary else test.p_value, 6),
-        "p_floor": 0.0 if is_binary else round(test.p_floor, 6),
-        "test": "mcnemar" if is_binary else "paired bootstrap",
-        "better": int((b > a).sum()),
-        "worse": int((b < a).sum()),
-        "same": int((b == a).sum()),
-    }
+def differences(runs: Sequence[Run], metrics: Sequence[str]) -> list[dict[str, Any]]:
+    """Compare the first run with each of the others: one row per run and metric.
+
+    A row has the mean difference, its bootstrap interval, p, and who was better where. `at` is the run's place, from 0.
+    p is McNemar's for right-or-wrong metrics, else the paired bootstrap's; `p_floor` is the smallest it can be (0 for
+    McNemar's). `questions` are those for which both runs have a figure. Raises GnnragError for an unknown metric, and
+    one that no question has.
+    """
+    rows = []
+    for at, run in enumerate(runs[1:], start=1):
+        for metric in metrics:
+            a, b = _both(runs[0], run, metric)
+            test = paired_difference(a, b)
+            is_binary = np.isin(np.concatenate([a, b]), (0.0, 1.0)).all()
+            rows.append(
+                {
+                    "run": run.name,
+                    "at": at,
+                    "metric": metric,
+                    "questions": len(a),
+                    "difference": round(test.difference, 6),
+                    "interval": [round(test.low, 6), round(test.high, 6)],
+                    "p": round(mcnemar(a, b).p_value if is_binary else test.p_value, 6),
+                    "p_floor": 0.0 if is_binary else round(test.p_floor, 6),
+                    "test": "mcnemar" if is_binary else "paired bootstrap",
+                    "better": int((b > a).sum()),
+                    "worse": int((b < a).sum()),
+                    "same": int((b == a).sum()),
+                }
+            )
+    return rows
 
 
 def _defined(run: Run) -> list[str]:

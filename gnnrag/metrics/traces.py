@@ -6,12 +6,12 @@ what the pool held. Questions that stop early keep their last value: each round 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gnnrag.io import read_lines
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.metrics.retrieval import recall_at
 from gnnrag.types import Question
@@ -31,12 +31,10 @@ def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[st
     Empty, with a note, where only some questions have a trace.
     """
     traces = []
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
-            # The messages of language models are nearly all of a large trace: dropped row by row.
-            events = [event for event in row["events"] if event["event"] in _EVENTS]
-            traces.append({"question_id": row["question_id"], "events": events})
+    for row, _ in read_lines(path):
+        # The messages of language models are nearly all of a large trace: dropped row by row.
+        events = [event for event in row["events"] if event["event"] in _EVENTS]
+        traces.append({"question_id": row["question_id"], "events": events})
     if lacking := {q.id for q in questions} - {trace["question_id"] for trace in traces}:
         on_note(
             f"{path.parent}: {len(lacking)} of {len(questions)} questions have no trace (run.traces=false), so there "
@@ -191,13 +189,11 @@ def path_patterns(traces: Iterable[Trace], questions: Sequence[Question]) -> dic
 
     The gold pattern is `extra["relations"]`, from the question's start to its answers, "~" before reversed ones.
     `accuracy` is the mean over questions of the share of complete paths that follow it (0 without any), `found` the
-    share of questions with at least one that does, `with_paths` the questions that have complete paths, `paths` their
-    mean number over all `questions`; the same by type in `by_type`. Empty where no question says its relations, no
-    trace tells of paths, or the graph was read from text and states none of these relations by name.
+    share of questions with at least one that does, `with_paths` the questions that have complete paths. Empty where no
+    question says its relations, no trace tells of paths, or the graph was read from text and has no such relations.
     """
     gold = {question.id: tuple(question.extra.get("relations", ())) for question in questions}
-    types = {question.id: question.type for question in questions}
-    rows: dict[str, list[tuple[int, int]]] = {}
+    counts: list[tuple[int, int]] = []  # complete paths that follow the pattern, and all, by question
     predicates: set[str] = set()
     for trace in traces:
         if pattern := gold.get(trace["question_id"]):
@@ -205,22 +201,15 @@ def path_patterns(traces: Iterable[Trace], questions: Sequence[Question]) -> dic
             predicates |= {_relation_name(name) for event in events for name in event["predicates"]}
             paths = [path for event in events for path in event["complete"]]
             right = sum(path["paths"] for path in paths if follows(path["pattern"], pattern))
-            rows.setdefault(types[trace["question_id"]], []).append((right, sum(path["paths"] for path in paths)))
+            counts.append((right, sum(path["paths"] for path in paths)))
     asked = {_relation_name(name.removeprefix("~")) for pattern in gold.values() for name in pattern}
     if not asked & predicates:
         return {}
-    overall = [row for type_ in rows.values() for row in type_]
-    return _pattern_means(overall) | {"by_type": {type_: _pattern_means(rows[type_]) for type_ in sorted(rows)}}
-
-
-def _pattern_means(rows: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    count = len(rows)
     return {
-        "questions": count,
-        "with_paths": sum(paths > 0 for _, paths in rows),
-        "paths": round(sum(paths for _, paths in rows) / count, 4),
-        "accuracy": round(sum(right / paths for right, paths in rows if paths) / count, 4),
-        "found": round(sum(right > 0 for right, _ in rows) / count, 4),
+        "questions": len(counts),
+        "with_paths": sum(paths > 0 for _, paths in counts),
+        "accuracy": round(sum(right / paths for right, paths in counts if paths) / len(counts), 4),
+        "found": round(sum(right > 0 for right, _ in counts) / len(counts), 4),
     }
 
 

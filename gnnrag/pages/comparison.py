@@ -21,7 +21,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.io import interpreting, read_lines, read_object
-from gnnrag.metrics.comparison import Comparison, Run
+from gnnrag.metrics.comparison import Run, differences
 from gnnrag.metrics.replies import described
 from gnnrag.pages import fill, inert
 from gnnrag.pages.story import SHOWN, Passages, Story, clipped
@@ -109,7 +109,7 @@ def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = N
         "split": str(configs[0]["data"].get("split", "")), "count": len(asked), "notes": notes,
         "has_texts": corpus is not None, "measures": [vars(m) for m in measures],
         "runs": describe_runs(paths, runs, configs),
-        "differences": Comparison(runs).differences([m.key for m in measures]),
+        "differences": differences(runs, [m.key for m in measures]),
     }  # fmt: skip
     questions = [_question(question, texts.get(question.id, ""), passages) for question in asked]
     for run, rows in zip(runs, stories, strict=True):

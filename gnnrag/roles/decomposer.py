@@ -51,7 +51,7 @@ class PromptedDecomposer(PromptedPart[DecomposeTask, Decomposition]):
                 return released_parts(text, task.form), 0
             return (parse_linked(text), 0) if task.form == "linked" else parse_triple_parts(text)
 
-        values = {"question": inline(task.question.text)}
+        values: dict[str, str] = {"question": inline(task.question.text)}
         values |= {"count": str(task.max_parts)} if task.form == "plain" else {}
         outcome = await self.by_form[task.form].ask(session, values, parse)
         if outcome.value is None:

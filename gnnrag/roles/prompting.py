@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.io import well_formed
@@ -199,7 +199,7 @@ class Prompter:
 class PromptedPart(Role[TaskT, ResultT]):
     """Base of prompted roles: a role adds values, parser and fallback."""
 
-    prompt_name: ClassVar[str] = ""  # of its packaged prompt; empty: that of the role
+    prompt_name = ""  # of its packaged prompt; empty: that of the role
 
     prompt: str = ""  # a packaged prompt by name, or the path of a .yaml file, in place of the role's own
     temperature: float | None = None  # null: the backend's, like seed

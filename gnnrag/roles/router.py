@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -31,12 +32,12 @@ class PromptedRouter(PromptedPart[RouterTask, Routing]):
     max_tokens: int = 64
 
     async def __call__(self, task: RouterTask, session: Session) -> Routing:
-        outcome = await self.ask(session, {"question": inline(task.question.text)}, parse_routing)
+        outcome = await self.ask(session, {"question": inline(task.question.text)}, partial(read_as, RoutingReply))
         if outcome.value is None:
             return Routing({"passage_local": 1.0}, flags=("router_failed",))
-        chosen, confidence = outcome.value
-        rest = (1.0 - confidence) / (len(QUERY_CLASSES) - 1)
-        return Routing({name: confidence if name == chosen else rest for name in QUERY_CLASSES})
+        reply = outcome.value
+        rest = (1.0 - reply.confidence) / (len(QUERY_CLASSES) - 1)
+        return Routing({name: reply.confidence if name == reply.chosen else rest for name in QUERY_CLASSES})
 
 
 def _spelt(value: Any) -> Any:
@@ -53,12 +54,6 @@ def _share(value: Any) -> float:
 class RoutingReply(ReplyModel):
     chosen: Annotated[Literal["passage_local", "multi_hop", "thematic"], BeforeValidator(_spelt)] = Field(alias="class")
     confidence: Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
-
-
-def parse_routing(text: str) -> tuple[str, float]:
-    """Return class and confidence of a reply. MalformedError: it is no `RoutingReply`."""
-    reply = read_as(RoutingReply, text)
-    return reply.chosen, reply.confidence
 
 
 MASK = "Ꞩ"  # a letter that no question has

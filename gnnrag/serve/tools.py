@@ -51,7 +51,7 @@ def make_tools(desk: Desk, caller: Callable[[], Caller]) -> MCPServer:
         """Return the passages that fit a query best, with their ids and texts."""
         with _problems():
             passages = [hit.passage for hit in await desk.search(find(index), query, k)]
-            return {"passages": [{"id": one.id, "title": one.title, "text": one.text} for one in passages]}
+            return {"passages": [{"id": p.id, "title": p.title, "text": p.text} for p in passages]}
 
     @tool
     async def ask(

@@ -12,26 +12,24 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
 
-from gnnrag.common.files import digest, write_atomic
-from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import load_config, read_yaml, to_plain
-from gnnrag.errors import ConfigError, nearest
-from gnnrag.gnn.sampling import Draws
+from gnnrag.errors import ConfigError, DataError, nearest
+from gnnrag.io import digest, write_atomic
 from gnnrag.run.rundir import commit
 from gnnrag.run.tracking import Tracker
 from gnnrag.run.trained import seen_hash, seen_in, write_seen
 from gnnrag.training.config import Parts
 from gnnrag.training.loop import Rows, Task, Trainer, means
-from gnnrag.training.report import Card, Report, score_rows, told, write_report
+from gnnrag.training.report import Card, Report, progress_line, score_rows, write_report
 from gnnrag.training.rundir import TrainingRun
 
 T = TypeVar("T")
 OnIndex = Callable[[str, int, int], None]
-SETTLED_S = 0.2
 
 
 @dataclass
@@ -54,14 +52,9 @@ class RunContext:
         return sorted(rows, key=lambda row: (row["set"], row["id"]))
 
     def in_turn(self, make: Callable[[], T]) -> T:
-        """Call `make` in the first process, then in each node's first, then in the others, which find it on disk."""
-        first, first_of_node = self.accelerator.is_main_process, self.accelerator.is_local_main_process
-        made: list[T] = []
-        for mine in (first, first_of_node and not first, not first_of_node and not first):
-            if mine:
-                made.append(make())
-            self.accelerator.wait_for_everyone()
-        return made[0]
+        """Call `make` in each node's first process, then in the others, which find what it made on disk."""
+        with self.accelerator.local_main_process_first():
+            return make()
 
 
 def shut_down(accelerator: Accelerator) -> None:
@@ -70,8 +63,45 @@ def shut_down(accelerator: Accelerator) -> None:
     # kills the process (SIGABRT, one in ten with torch 2.13).
     if accelerator.num_processes > 1:
         accelerator.wait_for_everyone()
-        time.sleep(SETTLED_S)  # without Python's lock, which they wait for
+        time.sleep(0.2)  # without Python's lock, which they wait for
     accelerator.end_training()
+
+
+class Draws:
+    """Items that each place of each batch takes: several sets by the square root of their size, each without repeats.
+
+    A set used up is shuffled anew. A step's batch is a pure function of seed and step: the same for a resumed run and
+    in every process. `shares` are factors of the sets' probabilities, 1 if missing; `together`: one set a batch.
+    """
+
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        batch_size: int,
+        steps: int,
+        seed: int,
+        shares: Mapping[str, float] | None = None,
+        together: bool = False,
+    ) -> None:
+        self._names = [name for name, size in sizes.items() if size > 0]
+        if not self._names:
+            raise DataError("training data", f"there is nothing to train on in {', '.join(sizes) or 'no sets at all'}")
+        weights = np.sqrt([sizes[name] for name in self._names]) * [(shares or {}).get(n, 1.0) for n in self._names]
+        rng = np.random.default_rng(seed)
+        shape = (steps, 1) if together else (steps, batch_size)
+        chosen = np.broadcast_to(rng.choice(len(weights), size=shape, p=weights / weights.sum()), (steps, batch_size))
+        self._chosen = chosen
+        self._items = np.zeros(chosen.shape, dtype=np.int64)
+        for number, name in enumerate(self._names):
+            places = np.flatnonzero(chosen.ravel() == number)
+            rounds = -(-len(places) // sizes[name])
+            order = [np.random.default_rng([seed, number, i]).permutation(sizes[name]) for i in range(rounds)]
+            self._items.reshape(-1)[places] = np.concatenate(order)[: len(places)] if order else 0
+
+    def __getitem__(self, step: int) -> list[tuple[str, int]]:
+        """Return set and item of each place of a batch."""
+        rows = zip(self._chosen[step].tolist(), self._items[step].tolist(), strict=True)
+        return [(self._names[number], item) for number, item in rows]
 
 
 class Training(ABC):
@@ -152,46 +182,30 @@ class Training(ABC):
         """Return what writes further folders of the run beside `best`, by their names."""
         return {}
 
-    def sizes(self) -> list[dict[str, Any]]:
-        """Return how many questions of each set are in each part, for the card."""
+    def sizes(self, **more: Callable[[str], Any]) -> list[dict[str, Any]]:
+        """Return how many questions of each set are in each part, for the card; `more` give further columns."""
         plain = {name: parts.plain() for name, parts in self.parts.items()}
-        return [{"set": name, **{part: len(ids) for part, ids in parts.items()}} for name, parts in plain.items()]
+        return [
+            {"set": name, **{part: len(ids) for part, ids in parts.items()}, **{k: of(name) for k, of in more.items()}}
+            for name, parts in plain.items()
+        ]
 
     def write_card(self, folder: Path, card: Card, record: Mapping[str, Any]) -> None:
         """Write a model card, completed by the command, the scores of the checkpoint's record, and the licence."""
         made = {"made by": f"`{self.context.command}`"} if self.context.command else {}
-        scores = (*card.scores, *score_rows(record))
-        whole = replace(card, facts={**card.facts, **made}, scores=scores, licence=self.run.licence)
+        facts = {**card.facts, "steps": record["step"], "commit": commit(), **made}
+        notes = [*card.notes, *self.run.notes]
+        whole = replace(card, facts=facts, scores=score_rows(record), notes=notes, licence=self.run.licence)
         write_atomic(folder / "README.md", whole.render())
-
-
-# Script in training/: the kinds of model that it trains; the first one is that of a config that names none.
-TRAININGS: dict[str, dict[str, str]] = {
-    "train_gnn.py": {"gnn": "gnnrag.training.gnn:GNNTraining"},
-    "train_verifier.py": {
-        "cross_encoder": "gnnrag.training.verifier:VerifierTraining",
-        "chain": "gnnrag.training.chain_verifier:ChainTraining",
-        "causal": "gnnrag.training.language.train:VerifierLanguageTraining",
-    },
-    "train_thoughts.py": {
-        "causal": "gnnrag.training.language.train:ThoughtsCausalTraining",
-        "seq2seq": "gnnrag.training.language.train:ThoughtsSeq2SeqTraining",
-    },
-    "train_reader.py": {
-        "span": "gnnrag.training.reader:ReaderTraining",
-        "causal": "gnnrag.training.language.train:ReaderLanguageTraining",
-    },
-    "train_encoder.py": {"encoder": "gnnrag.training.encoder:EncoderTraining"},
-}
 
 
 def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Sequence[str]) -> type[Training]:
     """Return the training that `kind` names (default: `kinds`' first). Raises ConfigError: unknown kind, or no file."""
-    default = next(iter(kinds))
-    name = str(read_yaml(source, "those of configs/train").get("kind") or default) if source else default
+    name = str(read_yaml(source, "those of configs/train").get("kind") or "") if source else ""
     for item in overrides:
         key, _, value = item.partition("=")
         name = value if key == "kind" else name
+    name = name or next(iter(kinds))
     if name not in kinds:
         raise ConfigError(f"kind={name!r} is unknown. {nearest(name, kinds)}")
     module, _, attribute = kinds[name].partition(":")
@@ -203,16 +217,21 @@ def train(path: Path, training: Training) -> Report | None:
     context, fit = training.context, training.config.fit
     accelerator = context.accelerator
     _refuse_seen(training)
-    run = _open_run(path, training)
-    run.on_row = lambda row: context.on_note(f"{path}, {told(row, fit.steps)}")
+    run: Any = None
+    if accelerator.is_main_process:
+        run = TrainingRun(path, training.settings, training.inputs, training.run.fresh)
+    accelerator.wait_for_everyone()
+    run = run or TrainingRun(path, training.settings, training.inputs, is_main=False)
+    run.on_row = lambda row: context.on_note(f"{path}, {progress_line(row, fit.steps)}")
     run.write("folds.json", {name: parts.plain() for name, parts in training.parts.items()})
-    tracker = _open_tracker(path, training) if accelerator.is_main_process else None
+    shown = {**training.settings, "commit": commit(), "inputs": training.inputs}
+    whole = path.parent if path.name.startswith("fold") else None
+    tracker = Tracker(training.run, path, "train", shown, whole) if accelerator.is_main_process else None
     try:
         task, model = training.build()
         trainer = Trainer(task, model, fit, run, accelerator, tracker, context.stop, training.summarise)
-        if trainer.progress.step == 0:
-            for row in training.prepared:
-                run.log(row)
+        for row in training.prepared if trainer.progress.step == 0 else ():
+            run.log(row)
         state = trainer.fit()
         if not state.is_done:
             return None
@@ -230,13 +249,8 @@ def train(path: Path, training: Training) -> Report | None:
         return rows
     finally:
         if tracker:
-            tracker.finish(code=1)  # stopped or failed
+            tracker.close()  # stopped or failed
         run.close()
-
-
-def _open_tracker(path: Path, training: Training) -> Tracker:
-    shown = {**without_credentials(training.settings), "commit": commit(), "inputs": training.inputs}
-    return Tracker(training.run, path, "train", shown, path.parent if path.name.startswith("fold") else None)
 
 
 def _save(write: Callable[[Path], None], seen: frozenset[str], folder: Path) -> None:
@@ -254,11 +268,3 @@ def _refuse_seen(training: Training) -> None:
                 "checkpoint that `start` names, or do so under another set; start from one with the same folds and "
                 "folds.report, or give folds.report=null"
             )
-
-
-def _open_run(path: Path, training: Training) -> TrainingRun:
-    """Open the run in the first process, then in the others."""
-    accelerator, settings, inputs = training.context.accelerator, training.settings, training.inputs
-    run = TrainingRun(path, settings, inputs, training.run.fresh) if accelerator.is_main_process else None
-    accelerator.wait_for_everyone()
-    return run or TrainingRun(path, settings, inputs, is_main=False)

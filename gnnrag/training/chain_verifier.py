@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 
-from gnnrag.config import to_plain
-from gnnrag.roles.tuned.chain_verifier import ChainScorer, expansion_features, save_chain, search
+from gnnrag.config import Share
+from gnnrag.roles.tuned.chain_features import ChainReading
+from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, save_chain, search
 from gnnrag.roles.tuned.checkpoint import round_weights
 from gnnrag.roles.tuned.encoder import encoder_folder
 from gnnrag.run.rundir import commit
 from gnnrag.run.trained import read_seen
 from gnnrag.training.base import OnIndex, RunContext, Training
-from gnnrag.training.chain_data import (
-    ChainExample,
-    ChainSet,
-    TrainChainConfig,
-    check_chains,
-    draw_chain,
-    feature_scale,
-    open_chain_set,
-)
-from gnnrag.training.config import Parts, divide
-from gnnrag.training.loop import Rows, Trainer, means
+from gnnrag.training.config import Count, FitConfig, FoldConfig, Parts, TrainingRunConfig, check_sets, divide, draw
+from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.report import Card, Report, promotion_metrics
+from gnnrag.training.rows import VerifierRow
+from gnnrag.training.verifier_rows import RowsConfig, RowSet, read_set, shown_of
 
 TOP = 5  # passages that recall is taken of
 SUMMARY = (
@@ -40,12 +35,62 @@ SUMMARY = (
 )
 
 
+@dataclass
+class ChainRowsConfig(RowsConfig):
+    """Recorded decisions on the questions of a set."""
+
+    untitled: Share = 0.0  # share of the rows whose passages lose their titles: some corpora have none
+
+
+@dataclass
+class ChainsConfig:
+    """Chains that a step learns to go on from: some of the gold passages, and some that are none."""
+
+    empty: Share = 0.25  # share of lists that start a chain
+    wrong: Share = 0.5  # share of the other lists whose chain has passages that are not gold
+    most_wrong: Count = 3  # at most so many
+    depth: Count = 15  # they are among the first so many of the pool
+
+
+@dataclass
+class TrainChainConfig:
+    """Everything that training of a chain verifier reads."""
+
+    kind: str = "chain"
+    sets: dict[str, ChainRowsConfig] = field(default_factory=dict)  # by name
+    network: ChainConfig = field(default_factory=ChainConfig)
+    chains: ChainsConfig = field(default_factory=ChainsConfig)
+    # weight that the next-hop encoder which ships is given in use; its scores teach nothing
+    next_hop: Annotated[float, Ge(0)] = 0.0
+    metric: str = "recall@5"  # of validation, that decides which weights are kept
+    folds: FoldConfig = field(default_factory=FoldConfig)
+    cross: bool = False  # train once for each fold and report on all questions together
+    fit: FitConfig = field(default_factory=FitConfig)
+    run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class ChainExample:
+    """A decision of a set."""
+
+    set: str
+    question_id: str
+    reading: ChainReading
+    labels: np.ndarray  # (passages,) bool: gold
+
+
 @dataclass(frozen=True, eq=False)
 class DrawnChain:
     """A chain to go on from: each gold passage that it lacks is right."""
 
     example: ChainExample
     chain: tuple[int, ...]
+
+    @property
+    def features(self) -> np.ndarray:
+        """Features of all passages as the next one. Shape (passages, features)."""
+        return expansion_features(self.example.reading, self.chain)
 
 
 class ChainTraining(Training):
@@ -56,17 +101,21 @@ class ChainTraining(Training):
     config: TrainChainConfig
 
     def __init__(self, config: TrainChainConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, ChainSet] = data
+        self.sets: Mapping[str, RowSet[ChainExample]] = data
         super().__init__(config, data, fold, context)
         self.metric = config.metric
         self.inputs = {name: one.fingerprint for name, one in self.sets.items()}
-        self._now = (0, 0)  # step, and parts of its batch so far
 
     @classmethod
     def open(cls, config: TrainChainConfig, context: RunContext, on_index: OnIndex) -> Any:
         """Read all rows."""
-        check_chains(config)
-        return {name: open_chain_set(name, config) for name in config.sets}
+        check_sets(config.sets, config.cross, config.folds)
+        sets = {}
+        for name, given in config.sets.items():
+            rows, questions, fingerprint = read_set(name, given)
+            examples = tuple(chain_example(name, row, given.untitled) for row in rows)
+            sets[name] = RowSet(given, examples, questions, fingerprint)
+        return sets
 
     def divide(self) -> dict[str, Parts]:
         """Divide all questions of the sets."""
@@ -88,29 +137,23 @@ class ChainTraining(Training):
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[ChainTraining, ChainScorer]:
         """Return the network, whose weights follow from the seed, and its features' scale from the training data."""
-        with torch.random.fork_rng(devices=[]):
-            torch.random.default_generator.manual_seed(self.config.seed)
-            model = ChainScorer(self.config.network)
+        torch.manual_seed(self.config.seed)
+        model = ChainScorer(self.config.network)
         self.train = {name: [e for e in rows if not e.labels.all()] for name, rows in self.examples("train").items()}
         self.places = self.draws(self.train)
         self.validation = self.examples("validation")
         rows = [e for name in sorted(self.train) for e in self.train[name]]
-        chains = [self._draw(e, [self.config.seed, 0, i]) for i, e in enumerate(rows)]
-        mean, deviation = feature_scale([self._features(one) for one in chains])
+        features = np.concatenate([self._draw(e, [self.config.seed, 0, i]).features for i, e in enumerate(rows)])
         with torch.no_grad():
-            model.mean.copy_(torch.from_numpy(mean))
-            model.deviation.copy_(torch.from_numpy(deviation))
+            model.mean.copy_(torch.from_numpy(features.mean(0)))
+            model.deviation.copy_(torch.from_numpy(np.maximum(features.std(0), 0.01)))
         return self, model
 
     def _draw(self, example: ChainExample, seed: Sequence[int]) -> DrawnChain:
         return DrawnChain(example, draw_chain(example.labels, self.config.chains, np.random.default_rng(seed)))
 
-    def _features(self, one: DrawnChain) -> np.ndarray:
-        return expansion_features(one.example.reading, one.chain, self.config.network)
-
     def batch(self, step: int) -> list[DrawnChain]:
         """Return the chains of a step."""
-        self._now = (step, 0)
         drawn = enumerate(self.places[step])
         return [
             self._draw(self.train[name][item], [self.config.seed, step + 1, place]) for place, (name, item) in drawn
@@ -118,15 +161,7 @@ class ChainTraining(Training):
 
     def loss(self, model: nn.Module, items: Sequence[DrawnChain], device: torch.device) -> Tensor:
         """Return minus the log of the chance that a right passage comes next. Shape (len(items),)."""
-        features = torch.from_numpy(np.concatenate([self._features(one) for one in items])).to(device)
-        step, part = self._now
-        self._now = (step, part + 1)
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):  # dropout follows from the step, too
-            seed = int(np.random.SeedSequence([self.config.seed, step, part]).generate_state(1)[0])
-            torch.random.default_generator.manual_seed(seed)
-            if device.type == "cuda":
-                torch.cuda.manual_seed(seed)
-            scores = model(features).float()
+        scores = model(torch.from_numpy(np.concatenate([one.features for one in items])).to(device)).float()
         losses = []
         for values, one in zip(scores.split([len(one.example.labels) for one in items]), items, strict=True):
             labels = torch.from_numpy(one.example.labels).to(device)
@@ -138,54 +173,61 @@ class ChainTraining(Training):
     # ------------------------------------------------------------------------------------------ validation and report
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
         """Return the metrics of a share of the validation questions."""
-        return {id_: row for id_, _, row in self._measured(model, self.validation, part)}
+        return {f"{row['set']}/{row['id']}": row["metrics"] for row in self._measured(model, self.validation, part)}
 
     def summarise(self, rows: Rows) -> dict[str, float]:
-        """Return the means over sets of the metrics' means over questions: no set counts for its size."""
-        by_set: dict[str, Rows] = {}
-        for id_ in sorted(rows):
-            by_set.setdefault(id_.partition("/")[0], {})[id_] = rows[id_]
-        every = [means(mine) for mine in by_set.values()]
-        return {name: math.fsum(one[name] for one in every) / len(every) for name in (every[0] if every else ())}
+        """No set counts for its size."""
+        return means_of_sets(rows)
 
-    def _measured(
-        self, model: nn.Module, examples: Mapping[str, Sequence[ChainExample]], part: slice
-    ) -> list[tuple[str, ChainExample, dict[str, float]]]:
-        """Return a question's metrics by `SET/ID`, the means over its decisions, with one of these."""
-        assert isinstance(model, ChainScorer)
-        groups: dict[str, list[ChainExample]] = {}
-        for name, rows in examples.items():
-            for example in rows:
-                groups.setdefault(f"{name}/{example.question_id}", []).append(example)
-        network, found = self.config.network, []
-        for id_ in sorted(groups)[part]:
+    def _measured(self, model: Any, examples: Mapping[str, Sequence[ChainExample]], part: slice) -> Report:
+        """Return each question's metrics: the means over its decisions."""
+        groups: dict[tuple[str, str], list[ChainExample]] = {}
+        for example in (e for rows in examples.values() for e in rows):
+            groups.setdefault((example.set, example.question_id), []).append(example)
+        network, report = self.config.network, []
+        for key in sorted(groups)[part]:
             measured = []
-            for example in groups[id_]:
+            for example in groups[key]:
                 places = search(model.eval(), example.reading, network.beam, network.length)[0][0]
                 row = promotion_metrics(example.labels, places, TOP)
                 measured.append(row | {f"all@{TOP}": float(row[f"recall@{TOP}"] == 1.0)})
-            mean = {key: math.fsum(row[key] for row in measured) / len(measured) for key in measured[0]}
-            found.append((id_, groups[id_][0], mean))
-        return found
+            mean = {name: math.fsum(row[name] for row in measured) / len(measured) for name in measured[0]}
+            report.append({"set": key[0], "id": key[1], "metrics": mean})
+        return report
 
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
         """Measure the questions to report on, with weights as they are saved."""
-        assert isinstance(trainer.bare, ChainScorer)
-        round_weights(trainer.bare.eval(), "fp16")
-        measured = self._measured(trainer.bare, self.examples("report"), self.context.share)
-        rows = [{"set": one.set, "id": one.question_id, "metrics": metrics} for _, one, metrics in measured]
+        round_weights(trainer.bare.eval())
+        rows = self._measured(trainer.bare, self.examples("report"), self.context.share)
         return self.context.gather(rows), {"next_hop": self.config.next_hop}
 
-    def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
+    def save(self, model: Any, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""
-        assert isinstance(model, ChainScorer)
-        facts = {**record, "inputs": self.inputs, "commit": commit(), "seed": self.config.seed}
-        save_chain(folder, model, to_plain(self.config.network), facts)
+        save_chain(folder, model, {**record, "inputs": self.inputs, "commit": commit(), "seed": self.config.seed})
         number = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        known = {"encoder": "none", "trained parameters": number, "beam": self.config.network.beam}
-        known |= {"passages of a chain": self.config.network.length, "steps": facts["step"], "commit": facts["commit"]}
-        data = []
-        for row in self.sizes():
-            one = self.sets[row["set"]]
-            data.append({**row, "decisions": len(one.examples), "licence": one.config.licence})
-        self.write_card(folder, Card("Verifier of chains", SUMMARY, known, data, notes=self.run.notes), facts)
+        known = {"encoder": "none", "trained parameters": number, **vars(self.config.network)}
+        data = self.sizes(
+            decisions=lambda name: len(self.sets[name].examples), licence=lambda name: self.sets[name].config.licence
+        )
+        self.write_card(folder, Card("Verifier of chains", SUMMARY, known, data), record)
+
+
+def chain_example(name: str, row: VerifierRow, untitled: float) -> ChainExample:
+    """Return a row as an example, of the passages that the verifier saw; which rows lose titles follows from ids."""
+    seen = [p for p in row.passages if p.score is not None] or list(row.passages)
+    passages = [p.passage for p in seen]
+    if draw(row.id, "untitled") < untitled:
+        passages = [replace(p, title="") for p in passages]
+    labels = np.array([p.id in row.gold for p in seen], dtype=bool)
+    return ChainExample(name, row.question_id, ChainReading(shown_of(row, seen, passages)), labels)
+
+
+def draw_chain(labels: np.ndarray, config: ChainsConfig, rng: np.random.Generator) -> tuple[int, ...]:
+    """Return a chain that lacks at least one gold passage, as places; gold in any order, wrong ones from the top."""
+    gold, chain = rng.permutation(np.flatnonzero(labels)), list[int]()
+    if rng.random() >= config.empty:
+        chain = gold[: rng.integers(len(gold))].tolist()
+        wrong = np.flatnonzero(~labels[: config.depth])
+        if rng.random() < config.wrong or not chain:
+            chain += rng.permutation(wrong)[: rng.integers(1, config.most_wrong + 1)].tolist()
+    return tuple(sorted(chain))

@@ -9,10 +9,16 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge
 
+from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.errors import ConfigError
+from gnnrag.io import write_json, write_jsonl
 from gnnrag.types import Passage, Question
 
 _LONGEST = 5  # words of a name that is replaced
@@ -38,9 +44,10 @@ _WORDINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 class ComposeConfig:
     """How often what is composed may repeat itself; each second question is used once."""
 
-    per_answer: int = 20  # questions about one name
-    per_fact: int = 4  # questions that lean on one first question or triple
-    share: float = 1.0  # factor of the probability that a batch takes a composed question; 0: none are made
+    per_answer: Annotated[int, Ge(1)] = 20  # questions about one name
+    per_fact: Annotated[int, Ge(1)] = 4  # questions that lean on one first question or triple
+    # factor of the probability that a batch takes a composed question; 0: none are made
+    share: Annotated[float, Ge(0)] = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,15 +58,6 @@ class Fact:
     name: str  # the answer
     passage: str  # id
     question_id: str
-
-
-@dataclass(frozen=True)
-class Composed:
-    """A question of two hops, with what it was made of."""
-
-    text: str
-    passages: tuple[str, str]  # ids, in the order of the hops
-    sources: tuple[str, str]  # ids of the questions
 
 
 def worded(question: str) -> str | None:
@@ -75,14 +73,15 @@ def facts_of(question: Question, passages: Mapping[str, Passage]) -> list[Fact]:
     """Return the first hops in a question: itself, where it has one gold passage, else its evidence triples."""
     if len(question.gold) == 1 and question.answers:
         name, phrase = _ARTICLE.sub("", question.answers[0].strip()).strip(" .,\"'"), worded(question.text)
-        is_told = name.lower() in question.text.lower()
-        return [Fact(phrase, name, question.gold[0], question.id)] if phrase and _is_name(name) and not is_told else []
-    found = []
+        if not phrase or not _is_name(name) or name.lower() in question.text.lower():
+            return []
+        return [Fact(phrase, name, question.gold[0], question.id)]
+    facts = []
     for head, relation, tail in question.evidence:
         gold = [id_ for id_ in question.gold if bare_title(passages[id_].title) == bare_title(head)]
         if len(gold) == 1 and "date" not in relation and _is_name(tail):
-            found.append(Fact(f"the {relation} of {head}", tail, gold[0], question.id))
-    return found
+            facts.append(Fact(f"the {relation} of {head}", tail, gold[0], question.id))
+    return facts
 
 
 def bare_title(title: str) -> str:
@@ -94,41 +93,101 @@ def _is_name(text: str) -> bool:
     return len(text) > 3 and text[0].isupper() and len(text.split()) <= _LONGEST
 
 
-def compose(facts: Sequence[Fact], questions: Sequence[Question], config: ComposeConfig, seed: int) -> list[Composed]:
+def compose(facts: Sequence[Fact], questions: Sequence[Question], config: ComposeConfig, seed: int) -> list[Question]:
     """Return questions with a name replaced by what a fact says of it, drawn by the seed within `config`'s limits.
 
-    The fact comes from another passage than the question's, and the question does not ask for the name itself.
+    The fact comes from another passage than the question's, and the question does not ask for the name itself. Gold
+    are the two passages in the order of the hops; `extra["sources"]` are the ids of the two questions.
     """
-    holders: dict[str, set[int]] = defaultdict(set)
+    holders: dict[str, set[int]] = defaultdict(set)  # questions by their words
     for number, question in enumerate(questions):
         for word in _WORDS.findall(question.text):
             holders[word].add(number)
-    pairs = [(f, n) for f, fact in enumerate(facts) for n in sorted(_mentioned(fact.name, holders))]
-    order = np.random.default_rng([seed, 7]).permutation(len(pairs)).tolist()
-    names, leaned, used = Counter[str](), Counter[int](), set[int]()
-    found = []
-    for fact_number, number in (pairs[i] for i in order):
+    pairs = []
+    for fact_number, fact in enumerate(facts):
+        words = _WORDS.findall(fact.name)
+        mentioned = set.intersection(*(holders.get(word, set()) for word in words)) if words else set()
+        pairs += [(fact_number, number) for number in sorted(mentioned)]
+    of_name, of_fact, used = Counter[str](), Counter[int](), set[int]()
+    composed = []
+    for i in np.random.default_rng([seed, 7]).permutation(len(pairs)).tolist():
+        fact_number, number = pairs[i]
         fact, question = facts[fact_number], questions[number]
-        is_spent = names[fact.name] >= config.per_answer or leaned[fact_number] >= config.per_fact or number in used
-        if is_spent or len(question.gold) != 1 or fact.passage in question.gold or fact.name in question.answers:
+        if of_name[fact.name] >= config.per_answer or of_fact[fact_number] >= config.per_fact or number in used:
             continue
-        if (text := _replaced(question.text, fact)) is None:
+        if len(question.gold) != 1 or fact.passage in question.gold or fact.name in question.answers:
             continue
-        names[fact.name] += 1
-        leaned[fact_number] += 1
+        name = re.search(rf"(?:\b[Tt]he\s+)?(?<!\w){re.escape(fact.name)}(?!\w)(?!\s+[A-Z])", question.text)
+        if name is None:  # it is not there as such, or is a part of a longer name
+            continue
+        of_name[fact.name] += 1
+        of_fact[fact_number] += 1
         used.add(number)
-        found.append(Composed(text, (fact.passage, question.gold[0]), (fact.question_id, question.id)))
-    return found
+        text = question.text[: name.start()] + fact.wording + question.text[name.end() :]
+        sources, gold = (fact.question_id, question.id), (fact.passage, question.gold[0])
+        composed.append(Question("+".join(sources), text, question.answers, "2hop", gold, extra={"sources": sources}))
+    return composed
 
 
-def _mentioned(name: str, holders: Mapping[str, set[int]]) -> set[int]:
-    """Return the numbers of the questions that have all words of a name."""
-    words = _WORDS.findall(name)
-    return set.intersection(*(holders.get(word, set()) for word in words)) if words else set()
+# ------------------------------------------------------------------------------------------------------------- a set
+@dataclass
+class JoinConfig:
+    """Which sets are joined, and what is made of their questions."""
+
+    sets: list[str] = field(default_factory=list)  # folders of canonical sets; the passages of all are the corpus
+    split: str = "train"  # of their questions
+    out: str = ""  # folder that is written
+    two: Annotated[int, Ge(0)] = 800  # composed questions of two hops, at most; 0: none
+    three: Annotated[int, Ge(0)] = 250  # of three hops, at most: a composed question is the first of another
+    keep: bool = False  # the sets' own questions are written, too
+    compose: ComposeConfig = field(default_factory=ComposeConfig)
+    seed: int = 0
 
 
-def _replaced(text: str, fact: Fact) -> str | None:
-    """Return a question with the name replaced; None where it is not there, or is part of a longer name."""
-    pattern = rf"(?:\b[Tt]he\s+)?(?<!\w){re.escape(fact.name)}(?!\w)(?!\s+[A-Z])"
-    found = re.search(pattern, text)
-    return text[: found.start()] + fact.wording + text[found.end() :] if found else None
+def join_sets(config: JoinConfig) -> dict[str, Any]:
+    """Write corpus.jsonl, questions.SPLIT.jsonl and SOURCE.json; returns the numbers of what was written.
+
+    Raises ConfigError: a setting is missing, or two sets have passages of one id.
+    """
+    if not config.sets or not config.out:
+        raise ConfigError("sets=[FOLDER,...] out=DIR: name the sets that are joined, and the folder that is written")
+    if Path(config.out).resolve() in {Path(path).resolve() for path in config.sets}:
+        raise ConfigError(f"out={config.out} is one of the sets; give another folder")
+    sets = [load_dataset(path, config.split) for path in config.sets]
+    passages = {p.id: p for one in sets for p in one.passages}
+    if len(passages) < sum(len(one.passages) for one in sets):
+        raise ConfigError("sets: two of them have passages of the same id; name each set once")
+    made = composed_questions(sets, passages, config)
+    questions = [*(q for one in sets for q in one.questions if config.keep), *made]
+    out = Path(config.out)
+    write_jsonl(out / "corpus.jsonl", [{"id": p.id, "title": p.title, "text": p.text} for p in passages.values()])
+    rows = [
+        {"id": q.id, "question": q.text, "answers": list(q.answers), "type": q.type, "gold": list(q.gold)}
+        for q in questions
+    ]
+    write_jsonl(out / f"questions.{config.split}.jsonl", rows)
+    counts = {"passages": len(passages), "questions": len(questions), "composed": len(made)}
+    write_json(out / "SOURCE.json", {**counts, "joined": config.sets, "split": config.split, "seed": config.seed})
+    return counts
+
+
+def composed_questions(sets: Sequence[Dataset], passages: dict[str, Passage], config: JoinConfig) -> list[Question]:
+    """Return composed questions with all their gold passages, in the order of the hops."""
+    single = [q for one in sets for q in one.questions if len(q.gold) == 1 and q.answers]
+    facts = [fact for one in sets for q in one.questions for fact in facts_of(q, passages)]
+    two = [_capital(q) for q in compose(facts, single, config.compose, config.seed)]
+    # A composed question leads on like a single one: to facts it is a question of its last passage.
+    first = {q.id: q for q in two}
+    further = [fact for q in two for fact in facts_of(replace(q, gold=q.gold[-1:]), passages)]
+    three = []
+    for made in compose(further, single, config.compose, config.seed + 1):
+        gold = first[made.extra["sources"][0]].gold
+        if made.gold[1] not in gold:
+            three.append(replace(_capital(made), type="3hop", gold=(*gold, made.gold[1])))
+    rng = np.random.default_rng(config.seed)
+    drawn = [(two, config.two), (three, config.three)]
+    return [made[i] for made, most in drawn for i in sorted(rng.permutation(len(made))[:most].tolist())]
+
+
+def _capital(question: Question) -> Question:
+    return replace(question, text=question.text[:1].upper() + question.text[1:])

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnrag.common.files import digest
 from gnnrag.errors import DataError
+from gnnrag.io import digest
 from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
 from gnnrag.roles.tuned.checkpoint import base_record, round_weights, trained
 from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, RowMaker, save_next_hop
@@ -98,9 +98,8 @@ class EncoderTraining(Training):
 
     def build_network(self) -> NextHopEncoder:
         """Return the network before its first step."""
-        with torch.random.fork_rng(devices=[]):
-            torch.random.default_generator.manual_seed(self.config.seed)
-            return NextHopEncoder(self.config.network)
+        torch.manual_seed(self.config.seed)
+        return NextHopEncoder(self.config.network)
 
     def batch(self, step: int) -> list[Drawn]:
         """Return the questions of a step, with the chains that they are read with."""
@@ -153,7 +152,7 @@ class EncoderTraining(Training):
         """Search for the questions of the report, with the network, with what it was before training, and without."""
         model = trainer.bare
         assert isinstance(model, NextHopEncoder)
-        round_weights(model.eval(), self.config.network.store)
+        round_weights(model.eval())
         untrained = self.build_network().eval()
         rows = []
         for name, parts in self.parts.items():
@@ -161,8 +160,10 @@ class EncoderTraining(Training):
             hops = self.config.search.hops
             ways = [self.search(one, name, asked, n) for one, n in ((model, hops), (untrained, hops), (untrained, 1))]
             for question, own, before, dense in zip(asked, *ways, strict=True):
-                more = {f"{key}@5": recalls(question, ids)["recall@5"] for key, ids in _beside(before, dense)}
-                rows.append({"set": name, "id": question.id, "metrics": {**recalls(question, own), **more}})
+                metrics = recalls(question, own)
+                for key, ids in (("untrained", before), ("dense", dense)):
+                    metrics[f"{key}@5"] = recalls(question, ids)["recall@5"]
+                rows.append({"set": name, "id": question.id, "metrics": metrics})
         return self.context.gather(rows), {"keep": model.keep.item(), "away": model.away.item()}
 
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
@@ -171,15 +172,11 @@ class EncoderTraining(Training):
         digests = {name: digest(one.inputs) for name, one in self.sets.items()}
         facts = {**record, "sets": digests, "commit": commit(), "seed": self.config.seed}
         save_next_hop(folder, model, facts)
-        known: dict[str, Any] = {"encoder": self.config.network.base, "steps": record["step"], "commit": commit()}
+        known: dict[str, Any] = {"encoder": self.config.network.base}
         known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}
         known |= {"composed questions": len(self.train.get(COMPOSED, ()))}
-        data = [{**row, "licence": self.sets[row["set"]].config.licence} for row in self.sizes()]
-        self.write_card(folder, Card("Next-hop encoder", SUMMARY, known, data, notes=self.run.notes), record)
-
-
-def _beside(before: Sequence[str], dense: Sequence[str]) -> tuple[tuple[str, Sequence[str]], ...]:
-    return ("untrained", before), ("dense", dense)
+        data = self.sizes(licence=lambda name: self.sets[name].config.licence)
+        self.write_card(folder, Card("Next-hop encoder", SUMMARY, known, data), record)
 
 
 def recalls(question: Question, ids: Sequence[str]) -> dict[str, float]:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Gt
 
-from gnnrag.config import DataConfig, IndexConfig
+from gnnrag.config import DataConfig, IndexConfig, Share
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import best_positions
-from gnnrag.roles.tuned.encoder import NextHopConfig, check_next_hop
+from gnnrag.roles.tuned.encoder import NextHopConfig
 from gnnrag.run.pipeline import data_source, index_path
 from gnnrag.training.composing import ComposeConfig, bare_title, compose, facts_of
-from gnnrag.training.config import USES, FitConfig, FoldConfig, TrainingRunConfig, check_sets, check_values
+from gnnrag.training.config import Count, FitConfig, FoldConfig, SetShare, TrainingRunConfig, Use, check_sets
 from gnnrag.types import Question
 
 STAGES = ("embeddings",)
@@ -32,8 +33,8 @@ class EncoderSetConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
-    use: str = USES[0]  # folds: each question trains, validates or reports; train: none reports; report: all do
-    share: float = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
+    use: Use = "folds"
+    share: SetShare = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
     first_of: str | None = None  # its questions and triples are first hops of composed questions about this set's names
     leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
     licence: str = ""  # for the model card
@@ -43,18 +44,18 @@ class EncoderSetConfig:
 class PrefixConfig:
     """Which chains a step's questions are read with."""
 
-    none: float = 0.3  # probability of no passages: the first hop
-    wrong: float = 0.2  # of one high-ranked passage that is not gold, as a search may have found it
-    unordered: float = 0.2  # of the others: gold passages in any order, in place of the first ones
-    spoilt: float = 0.2  # of chains of two or more: one of them is replaced by a wrong one
+    none: Share = 0.3  # probability of no passages: the first hop
+    wrong: Share = 0.2  # of one high-ranked passage that is not gold, as a search may have found it
+    unordered: Share = 0.2  # of the others: gold passages in any order, in place of the first ones
+    spoilt: Share = 0.2  # of chains of two or more: one of them is replaced by a wrong one
 
 
 @dataclass
 class SearchConfig:
     """The beam search by which validation and report judge."""
 
-    hops: int = 2
-    beam: int = 4
+    hops: Count = 2
+    beam: Count = 4
 
 
 @dataclass
@@ -67,7 +68,7 @@ class TrainEncoderConfig:
     network: NextHopConfig = field(default_factory=NextHopConfig)
     chains: PrefixConfig = field(default_factory=PrefixConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
-    temperature: float = 0.05  # of the softmax over all passages
+    temperature: Annotated[float, Gt(0)] = 0.05  # of the softmax over all passages
     metric: str = "recall@5"  # of validation, that decides which weights are kept
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
@@ -86,16 +87,8 @@ def check_encoder(config: TrainEncoderConfig) -> None:
         other = config.sets.get(one.first_of or name)
         if other is None or (one.first_of and "report" in (one.use, other.use)):
             raise ConfigError(f"sets.{name}.first_of={one.first_of!r}: name one of the sets that train")
-    least = {"compose.per_answer": 1, "compose.per_fact": 1, "search.hops": 1, "search.beam": 1}
-    check_values(config, least=least)
-    chances = vars(config.chains)
-    if any(not 0 <= value <= 1 for value in chances.values()) or config.chains.none + config.chains.wrong > 1:
-        raise ConfigError(f"chains={chances}: give probabilities; none and wrong together are at most 1")
-    if config.temperature <= 0 or config.compose.share < 0:
-        raise ConfigError(
-            f"temperature={config.temperature} must be above 0, compose.share={config.compose.share} at least 0"
-        )
-    check_next_hop(config.network)
+    if config.chains.none + config.chains.wrong > 1:
+        raise ConfigError(f"chains.none={config.chains.none}, chains.wrong={config.chains.wrong}: together at most 1")
     check_sets(config.sets, config.cross, config.folds)
 
 
@@ -195,7 +188,7 @@ class Corpus:
             facts = [f for q in one.questions.values() if q.id in ids[name] for f in facts_of(q, passages)]
             questions = [q for q in self.sets[second].questions.values() if q.id in ids[second]]
             for made in compose(facts, questions, config, seed + number):
-                first, last = made.passages
+                first, last = made.gold
                 found.append(Asked(made.text, (self._place[name, first], self._place[second, last]), True))
         return found
 

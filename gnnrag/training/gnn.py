@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnrag.common.files import digest
-from gnnrag.common.records import difference
 from gnnrag.config import load_config, read_yaml, to_plain
-from gnnrag.errors import ConfigError, nearest
+from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig, official
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
 from gnnrag.gnn.examples import best_threshold, node_f1
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
-from gnnrag.gnn.model import EntityGNN, QueryGNN
+from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.stages import CompletionTask, RetrievalTask, whole_graph
+from gnnrag.io import difference, digest
 from gnnrag.parts import layered
 from gnnrag.run.rundir import commit
 from gnnrag.run.trained import read_seen, seen_in
@@ -27,10 +26,9 @@ from gnnrag.training.base import OnIndex, Report, RunContext, Training
 from gnnrag.training.config import Parts, divide
 from gnnrag.training.gnn_data import Corpus, TrainGNNConfig, check_training, limited, open_corpus, pools
 from gnnrag.training.loop import Task, Trainer
-from gnnrag.training.report import Card, measured_rows
+from gnnrag.training.report import Card
 
 PRESETS = {"own": GNNConfig, "official": official}
-SAME = ("gnn", "prune", "neighbourhood", "losses", "fit")  # settings that a run has in common with one that measured it
 SUMMARY = (
     "A query-conditioned graph network of gnnrag: it reads a question and the part of a corpus's message graph around "
     "it (passages, sentences, names), and scores passages. Use it with `retriever=gfm gnn.checkpoint=THIS_FOLDER`."
@@ -54,8 +52,6 @@ class GNNTraining(Training):
     def load(cls, source: str | Path | None, overrides: Sequence[str] = ()) -> TrainGNNConfig:
         """Return the settings, the network's on top of its preset. Raises ConfigError, also for an unknown preset."""
         preset = load_config(TrainGNNConfig, source, overrides).gnn.preset
-        if preset not in PRESETS:
-            raise ConfigError(f"gnn.preset={preset!r} is unknown. {nearest(preset, PRESETS)}")
         whole = layered({"gnn": to_plain(PRESETS[preset]())}, read_yaml(source) if source else {})
         return cls.settle(load_config(TrainGNNConfig, whole, overrides))
 
@@ -94,8 +90,7 @@ class GNNTraining(Training):
             part = divide(texts, self.config.folds, self.fold, corpus.config.use)
             held = {*part.validation, *part.report}
             composed = (q for q in corpus.composed if held.isdisjoint(q.extra["sources"]))
-            made = tuple(question.id for question in (*corpus.synthetic, *composed))
-            parts[name] = replace(part, train=(*limited(part.train, corpus), *made))
+            parts[name] = replace(part, train=(*limited(part.train, corpus), *(q.id for q in composed)))
         return parts
 
     @property
@@ -104,15 +99,16 @@ class GNNTraining(Training):
         before = read_seen(Path(self.config.start)) if self.config.start else None
         if self.config.stage != "retrieval":
             return before or frozenset()
-        made_of = {name: {"train": _sources(corpus, self.parts[name])} for name, corpus in self.corpora.items()}
+        made_of = {}  # what the composed questions that train are made of is seen, too
+        for name, corpus in self.corpora.items():
+            train = set(self.parts[name].train)
+            made_of[name] = {"train": [id_ for q in corpus.composed if q.id in train for id_ in q.extra["sources"]]}
         return super().seen | seen_in(made_of) | (before or frozenset())
 
     def build(self) -> tuple[Task, nn.Module]:
         """Return stage 2 (retrieval) on the pools of the fold, or stage 1 (completion) on the graphs of all sets."""
         config, corpora = self.config, self.corpora
         model = make_model(config, corpora)
-        plain = to_plain(config)
-        self.measured = measured_rows(config.run.measured, {name: plain[name] for name in SAME})
         first = next(iter(corpora.values()))
         self.encoder = {**one_encoder(corpora), "model": first.config.index.embedder.model}
         if config.stage == "completion":
@@ -148,29 +144,21 @@ class GNNTraining(Training):
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""
         assert isinstance(model, QueryGNN)
-        corpora, plain = self.corpora, to_plain(self.config)
+        config, corpora = self.config, self.corpora
         graphs = {name: digest(corpus.inputs) for name, corpus in corpora.items()}
-        facts = {**record, "graphs": graphs, "commit": commit(), "seed": self.config.seed}
-        if isinstance(model, EntityGNN):
+        facts = {**record, "graphs": graphs, "commit": commit(), "seed": config.seed}
+        if model.config.mode == "entity":
             is_kb = all(corpus.is_kb for corpus in corpora.values())
-            facts |= {"neighbourhood": plain["neighbourhood"], "fallback": "none" if is_kb else "dense"}
+            facts |= {"neighbourhood": to_plain(config.neighbourhood), "fallback": "none" if is_kb else "dense"}
         else:
-            facts["prune"] = plain["prune"]
-        save_checkpoint(folder, Checkpoint(model, getattr(model, "ranker", None), self.encoder, facts))
-        number = sum(p.numel() for p in model.parameters())
-        known = {"encoder": self.encoder["model"], "parameters": number, "steps": record["step"], "commit": commit()}
-        data = []
-        for row in self.sizes():
-            corpus = corpora[row["set"]]
-            data.append({**row, "passages": len(corpus.data.passages), "licence": corpus.config.licence})
-        card = Card("Graph network", SUMMARY, known, data, self.measured, self.run.notes)
-        self.write_card(folder, card, record)
-
-
-def _sources(corpus: Corpus, parts: Parts) -> list[str]:
-    """Return the questions that the composed ones that train are made of: they are seen, too."""
-    train = set(parts.train)
-    return [id_ for question in corpus.composed if question.id in train for id_ in question.extra["sources"]]
+            facts["prune"] = to_plain(config.prune)
+        ranker = config.gnn.ranker if model.config.mode == "entity" else None
+        save_checkpoint(folder, Checkpoint(model, ranker, self.encoder, facts))
+        known = {"encoder": self.encoder["model"], "parameters": sum(p.numel() for p in model.parameters())}
+        data = self.sizes(
+            passages=lambda name: len(corpora[name].data.passages), licence=lambda name: corpora[name].config.licence
+        )
+        self.write_card(folder, Card("Graph network", SUMMARY, known, data), record)
 
 
 def make_model(config: TrainGNNConfig, corpora: Mapping[str, Corpus]) -> QueryGNN:
@@ -179,14 +167,8 @@ def make_model(config: TrainGNNConfig, corpora: Mapping[str, Corpus]) -> QueryGN
     Raises ConfigError where the sets' embedders differ, ArtefactError where `start` has another one or architecture.
     """
     encoder, size = one_encoder(corpora), next(iter(corpora.values())).index.embedder.dim
-    settings = config.gnn.architecture
-    with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(config.seed)
-        model: QueryGNN
-        if settings.mode == "entity":
-            model = EntityGNN(settings, size, config.gnn.ranker, config.gnn.checkpointing)
-        else:
-            model = QueryGNN(settings, size, checkpointing=config.gnn.checkpointing)
+    torch.manual_seed(config.seed)
+    model = QueryGNN(config.gnn.architecture, size)
     if config.start:
         embedder = next(iter(corpora.values())).config.index.embedder.model
         start_from(model, Path(config.start), encoder, embedder)

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 
 from gnnrag.config import DataConfig, IndexConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset, load_passages
@@ -17,7 +18,6 @@ from gnnrag.errors import ConfigError, DataError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages
 from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig, QuestionGraphs
 from gnnrag.gnn.examples import EntitySet, ExampleSet, Preparer, SupportSet
-from gnnrag.gnn.sampling import QuestionMaker, path_questions
 from gnnrag.gnn.stages import CompletionConfig, Pool
 from gnnrag.gnn.subgraph import PruneConfig, with_inverses
 from gnnrag.graphs.messages import MessageGraph
@@ -26,10 +26,8 @@ from gnnrag.index.index import Index
 from gnnrag.run.pipeline import data_source, index_path
 from gnnrag.training.base import OnIndex
 from gnnrag.training.composing import ComposeConfig, compose, facts_of
-from gnnrag.training.config import FitConfig, FoldConfig, Parts, TrainingRunConfig, check_sets, draw
+from gnnrag.training.config import FitConfig, FoldConfig, Parts, SetShare, TrainingRunConfig, Use, check_sets, draw
 from gnnrag.types import Passage, Question
-
-STAGES = ("retrieval", "completion")
 
 
 @dataclass
@@ -39,10 +37,9 @@ class SetConfig:
     data: DataConfig = field(default_factory=DataConfig)
     corpus: list[str] = field(default_factory=list)  # whose passages together are the corpus; []: the data's own
     index: IndexConfig = field(default_factory=IndexConfig)
-    use: str = "folds"  # folds: each question trains, validates or reports; train: none reports; report: all report
-    share: float = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
-    synthetic: int = 0  # further questions made from paths of the graph, which train
-    composed: int = 0  # further questions of two hops composed of the data's single ones, which train
+    use: Use = "folds"
+    share: SetShare = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
+    composed: Annotated[int, Ge(0)] = 0  # further questions of two hops composed of the data's single ones, which train
     train_limit: int | None = None  # at most so many questions train; of a knowledge base, of each number of hops
     licence: str = ""  # for the model card
 
@@ -51,10 +48,11 @@ class SetConfig:
 class NetworkConfig(GNNConfig):
     """The network, where its settings start from, and what belongs to its training alone."""
 
-    preset: str = "own"  # what all other settings of the network default to; official: GFM-RAG's architecture
+    # what all other settings of the network default to; official: GFM-RAG's architecture
+    preset: Literal["own", "official"] = "own"
     ranker: RankerConfig = field(default_factory=RankerConfig)  # mode entity: from entities to passages
-    checkpointing: bool = False  # compute layers again in the backward pass: less memory, a third more time
-    shrink: float = 1.0  # with residual: share that is kept of what the trained network adds; see `QueryGNN.shrink`
+    # with residual: share that is kept of what the trained network adds; see `QueryGNN.shrink`
+    shrink: Annotated[float, Gt(0), Le(1)] = 1.0
 
     @property
     def architecture(self) -> GNNConfig:
@@ -67,7 +65,8 @@ class TrainGNNConfig:
     """Everything that training of the graph network reads."""
 
     sets: dict[str, SetConfig] = field(default_factory=dict)  # by name
-    stage: str = "retrieval"  # retrieval: questions with gold passages; completion: triples of the graphs
+    # retrieval: questions with gold passages; completion: triples of the graphs
+    stage: Literal["retrieval", "completion"] = "retrieval"
     start: str | None = None  # checkpoint to start from: that of stage 1, or a folder that gfm-rag released
     gnn: NetworkConfig = field(default_factory=NetworkConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)  # mode node
@@ -84,36 +83,15 @@ class TrainGNNConfig:
 
 
 def check_training(config: TrainGNNConfig) -> None:
-    """Raise ConfigError where there is nothing to train on, or a setting is none of those allowed."""
-    if not config.sets:
-        raise ConfigError("sets: name at least one, as configs/train/gnn_2wiki.yaml does")
-    if config.stage not in STAGES:
-        raise ConfigError(f"stage={config.stage!r}: allowed are {', '.join(STAGES)}")
+    """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
+    check_sets(config.sets, config.cross, config.folds)
     if config.stage == "completion" and config.completion.query == "question" and not config.gnn.question_text:
         raise ConfigError(
             "completion.query=question with gnn.question_text=false: the network would not know the relation that is "
             "asked for; set completion.query=relation"
         )
-    if not 0 < config.gnn.shrink <= 1 or (config.gnn.shrink < 1 and not config.gnn.residual):
-        raise ConfigError(f"gnn.shrink={config.gnn.shrink}: above 0 and at most 1, where gnn.residual=false just 1")
-    _check_ranker(config)
-    for name, one in config.sets.items():
-        for setting, count in (("synthetic", one.synthetic), ("composed", one.composed)):
-            if count < 0:
-                raise ConfigError(f"sets.{name}.{setting}={count}: must be 0 or more")
-    check_sets(config.sets, config.cross, config.folds)
-
-
-def _check_ranker(config: TrainGNNConfig) -> None:
-    """Raise ConfigError where a ranker would not learn, or where one cannot."""
-    name, weight = config.gnn.ranker.name, config.losses.passages
-    if weight and (config.gnn.mode != "entity" or name in ("topk", "idf_topk")):
-        raise ConfigError(
-            f"losses.passages={weight} with gnn.mode={config.gnn.mode} gnn.ranker.name={name}: only networks of mode "
-            "entity with the rankers simple, idf and learned have scores of passages to learn from"
-        )
-    if config.stage == "retrieval" and config.gnn.mode == "entity" and name == "learned" and not weight:
-        raise ConfigError("gnn.ranker.name=learned with losses.passages=0: it would not learn; give losses.passages=1")
+    if config.gnn.shrink < 1 and not config.gnn.residual:
+        raise ConfigError(f"gnn.shrink={config.gnn.shrink}: only with gnn.residual=true")
 
 
 PARTS = ("train", "validation", "report")
@@ -145,17 +123,6 @@ class Corpus:
         return EntityQuestions(self.index, self.settings.gnn.architecture)
 
     @cached_property
-    def synthetic(self) -> list[Question]:
-        """Questions made from paths of the corpus."""
-        count = self.config.synthetic
-        if not count:
-            return []
-        if self.settings.gnn.mode == "entity":
-            return path_questions(self.facts.graph, count, seed=self.settings.seed)
-        maker = QuestionMaker(self.index.passages, self.index.hierarchy, self.index.titles)
-        return maker.make(count, self.settings.seed)
-
-    @cached_property
     def composed(self) -> list[Question]:
         """Questions of two hops made of all single ones of the data, whichever were drawn; `extra` names their two."""
         if not self.config.composed:
@@ -164,13 +131,7 @@ class Corpus:
         whole = load_dataset(d.path, d.split, d.questions)
         passages = {passage.id: passage for passage in whole.passages}
         facts = [fact for question in whole.questions for fact in facts_of(question, passages)]
-        found = compose(facts, whole.questions, ComposeConfig(), self.settings.seed)[: self.config.composed]
-        return [
-            Question(
-                "+".join(one.sources), one.text, type="composed", gold=one.passages, extra={"sources": one.sources}
-            )
-            for one in found
-        ]
+        return compose(facts, whole.questions, ComposeConfig(), self.settings.seed)[: self.config.composed]
 
     @property
     def message_graph(self) -> tuple[MessageGraph, np.ndarray]:
@@ -188,7 +149,7 @@ class Corpus:
 
     def examples(self, on_index: OnIndex) -> ExampleSet | EntitySet:
         """Return all examples of the set, its questions first, then those made."""
-        questions = [*self.data.questions, *self.synthetic, *self.composed]
+        questions = [*self.data.questions, *self.composed]
 
         def progress(count: int) -> None:
             on_index(f"{self.name}: subgraphs", count, len(questions))
@@ -196,18 +157,13 @@ class Corpus:
         if not self.is_kb:
             self._check_gold()
         if self.settings.gnn.mode == "entity":
-            kind = EntitySet if self.is_kb else SupportSet
-            return kind(questions, self.facts, self.settings.neighbourhood)
+            if self.is_kb:
+                return EntitySet(questions, self.facts, self.settings.neighbourhood)
+            return SupportSet(questions, self.facts, self.settings.neighbourhood, self.settings.gnn.ranker)
         gold = [[self.index.position[id_] for id_ in question.gold] for question in questions]
         s = self.settings
-        key = [
-            self.inputs["index"],
-            s.gnn.features,
-            s.gnn.edge_features,
-            s.gnn.seed_weight,
-            s.gnn.inverse,
-            to_plain(s.prune),
-        ]
+        g, index = s.gnn, self.inputs["index"]
+        key = [index, g.features, g.edge_features, g.seed_weight, g.inverse, to_plain(s.prune)]
         return ExampleSet(questions, gold, lambda: self.preparer, Path(s.cache) / self.name, key, progress)
 
     def _check_gold(self) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnrag.common.records import difference
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError
+from gnnrag.io import difference
 from gnnrag.metrics.answer import exact_match, f1
 from gnnrag.parts import ready
 from gnnrag.roles.offline_reader.candidates import FEATURES
@@ -34,7 +34,7 @@ from gnnrag.run.rundir import commit
 from gnnrag.run.trained import read_seen
 from gnnrag.training.base import OnIndex, RunContext, Training
 from gnnrag.training.config import Parts
-from gnnrag.training.loop import Rows, Trainer
+from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.reader_data import (
     Asked,
     Example,
@@ -108,7 +108,7 @@ class ReaderTraining(Training):
         for name, one in self.sets.items():
             train = self.parts[name].train
             self.asked[name] = [one.whole(id_) for id_ in train if one.by_id[id_].answers]
-            is_used = one.config.parts and (self.config.losses.rank_hops or not self.config.network.fixed)
+            is_used = one.config.parts and not self.config.network.fixed
             self.asked[f"{name}/hops"] = one.hops(train) if is_used else []
         self.places = self.draws(self.asked)
         return self, model
@@ -157,17 +157,13 @@ class ReaderTraining(Training):
         return rows
 
     def summarise(self, rows: Rows) -> dict[str, float]:
-        """Return the means over sets of the metrics, so that a large set does not decide alone."""
-        by_set: dict[str, list[dict[str, float]]] = {}
-        for id_ in sorted(rows):
-            by_set.setdefault(id_.partition("/")[0], []).append(rows[id_])
-        names = list(dict.fromkeys(name for row in rows.values() for name in row))
-        return {n: float(np.mean([np.mean([r[n] for r in mine]) for mine in by_set.values()])) for n in names}
+        """No set counts for its size."""
+        return means_of_sets(rows)
 
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
         """Learn the threshold on validation."""
         assert isinstance(trainer.bare, SpanReader)
-        round_weights(trainer.bare.eval(), self.config.network.store)
+        round_weights(trainer.bare.eval())
         threshold = learn_threshold(self._read(trainer, "validation"), self.config.threshold_loss)
         return self._read(trainer, "report"), {"threshold": threshold}
 
@@ -181,30 +177,29 @@ class ReaderTraining(Training):
         assert isinstance(model, SpanReader)
         config = self.config
         facts = {"threshold": 0.0, **record, "inputs": self.inputs, "commit": commit(), "seed": config.seed}
-        save_span_reader(folder, model, to_plain(config.network), facts)
+        save_span_reader(folder, model, facts)
         known: dict[str, Any] = {"encoder": config.network.base if config.network.text else "none"}
-        known |= {"trained parameters": sum(p.numel() for p in trained(model).values()), "steps": facts["step"]}
-        known |= {"threshold": round(facts["threshold"], 4), "commit": facts["commit"]}
+        known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}
+        known |= {"threshold": round(facts["threshold"], 4)}
         known |= {"started from": config.start} if config.start else {}
-        data = []
-        for row in self.sizes():
-            one = self.sets[row["set"]]
-            data.append({**row, "passages": len(one.data.passages), "licence": one.config.licence})
-        self.write_card(folder, Card("Span reader", SUMMARY, known, data, notes=config.run.notes), facts)
+        sets = self.sets
+        data = self.sizes(
+            passages=lambda name: len(sets[name].data.passages), licence=lambda name: sets[name].config.licence
+        )
+        self.write_card(folder, Card("Span reader", SUMMARY, known, data), facts)
 
 
 def make_model(config: TrainReaderConfig) -> SpanReader:
     """Return the network: new, from the seed, or that of `start`. Raises ArtefactError: it has another architecture."""
-    with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(config.seed)
-        model = SpanReader(config.network)
+    torch.manual_seed(config.seed)
+    model = SpanReader(config.network)
     if config.start:
         folder, record = tuned_folder(config.start), read_tuned(config.start, "reader", (SPAN,))
-        apart = ("features", "fixed", "vectors", "spans", "hidden", "precision", "gradient_checkpointing", "store")
+        apart = ("features", "fixed", "spans", "hidden", "precision")
         needed = {k: v for k, v in to_plain(config.network).items() if k not in apart}
         if problem := difference(record.settings, needed):
             raise ArtefactError(f"start={config.start}: network.{problem}; give the same settings, or train it again")
-        own, given = model.state_dict(), load_span_reader(folder, record, FEATURES, config.network.base).state_dict()
+        own, given = model.state_dict(), load_span_reader(folder, record, config.network.base).state_dict()
         # A ranking of another width, or of other features, begins anew; what reads the text is the same in any case.
         if record.settings["features"] != list(config.network.features):
             given = {n: w for n, w in given.items() if n.startswith(("encoder.", "span."))}
@@ -224,7 +219,7 @@ def losses_of(model: nn.Module, examples: Sequence[Example], config: TrainReader
         if read.tokens is not None:
             total = total + read.tokens.clamp(min=-50).sum() * 0.0
         right = example.right(read.item)
-        if (example.ranked or config.losses.rank_hops) and right.any():
+        if example.ranked and right.any():
             groups = torch.from_numpy(read.item.groups).to(read.scores.device)
             scores = group_scores(read.scores, groups, len(right))
             found = scores[torch.from_numpy(right).to(scores.device)]

@@ -6,33 +6,34 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge
 
-from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig, load_config
+from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig, Share, load_config
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.offline_reader.spans import clean
-from gnnrag.roles.tuned.reader import SpanReaderConfig, check_span_reader
+from gnnrag.roles.tuned.reader import SpanReaderConfig
 from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, places_of
 from gnnrag.run.pipeline import open_index, open_retriever
 from gnnrag.training.config import (
+    Count,
     FitConfig,
     FoldConfig,
     Parts,
+    SetShare,
     TrainingRunConfig,
+    Use,
     check_sets,
-    check_values,
     divide,
     draw,
 )
 from gnnrag.types import Passage, Query, Question
-
-METRICS = ("em", "f1", "gold_em", "gold_f1")
 
 
 @dataclass
@@ -41,10 +42,11 @@ class ReaderSetConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
-    use: str = "folds"  # folds: each question trains, validates or reports; train: none reports; report: all report
-    share: float = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
-    parts: float = 1.0  # the same for sub-questions and evidence triples of its questions; 0: none
-    held_out: int = 0  # articles (titles) all of whose questions report, with `use: train`; drawn by a hash
+    use: Use = "folds"
+    share: SetShare = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
+    parts: Annotated[float, Ge(0)] = 1.0  # the same for sub-questions and evidence triples of its questions; 0: none
+    # articles (titles) all of whose questions report, with `use: train`; drawn by a hash
+    held_out: Annotated[int, Ge(0)] = 0
     leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
     licence: str = ""  # for the model card
 
@@ -54,13 +56,14 @@ class ShownConfig:
     """Which passages a question is read with."""
 
     retriever: str = "chg"  # whose passages stand beside the gold ones
-    passages: int = 5  # read at validation and in the report: the best of the retriever
-    least: int = 2  # fewest passages in training
-    most: int = 6  # most passages in training
-    gold_only: float = 0.25  # how often only gold passages are shown
-    complete: float = 0.6  # how often missing gold passages are put in otherwise
-    variants: int = 3  # choices of passages for each question, used by turns; 0: another one at each step
-    drop: float = 0.2  # how often a passage that is not gold is left out
+    passages: Count = 5  # read at validation and in the report: the best of the retriever
+    least: Count = 2  # fewest passages in training
+    most: Count = 6  # most passages in training
+    gold_only: Share = 0.25  # how often only gold passages are shown
+    complete: Share = 0.6  # how often missing gold passages are put in otherwise
+    # choices of passages for each question, used by turns; 0: another one at each step
+    variants: Annotated[int, Ge(0)] = 3
+    drop: Share = 0.2  # how often a passage that is not gold is left out
 
 
 @dataclass
@@ -69,7 +72,6 @@ class ReaderLossConfig:
 
     rank: float = 1.0  # weight of choosing among the candidates of a whole question
     span: float = 0.5  # weight of finding where the answer begins and ends
-    rank_hops: bool = False  # choose among the candidates of single hops, too
 
 
 @dataclass
@@ -82,7 +84,7 @@ class TrainReaderConfig:
     network: SpanReaderConfig = field(default_factory=SpanReaderConfig)
     shown: ShownConfig = field(default_factory=ShownConfig)
     losses: ReaderLossConfig = field(default_factory=ReaderLossConfig)
-    metric: str = "f1"  # of validation, that decides which weights are kept
+    metric: Literal["em", "f1", "gold_em", "gold_f1"] = "f1"  # of validation, that decides which weights are kept
     threshold_loss: float = 0.01  # EM of validation that may be lost by withholding unsure answers
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
@@ -92,29 +94,12 @@ class TrainReaderConfig:
 
 
 def check_reader(config: TrainReaderConfig) -> None:
-    """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
-    if not config.sets:
-        raise ConfigError("sets: name at least one, as configs/train/reader.yaml does")
-    check_values(config, {"metric": METRICS})
-    for name, one in config.sets.items():
-        if one.parts < 0 or one.held_out < 0:
-            raise ConfigError(f"sets.{name}: parts={one.parts}, held_out={one.held_out}: must be 0 or more")
+    """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
     check_sets(config.sets, config.cross, config.folds)
-    _check_shown(config.shown)
-    check_span_reader(config.network)
+    if config.shown.least > config.shown.most:
+        raise ConfigError(f"shown.least={config.shown.least}: at most shown.most={config.shown.most}")
     if config.network.fixed and config.network.text and not config.start:
         raise ConfigError("network.fixed=true keeps what a training before it taught: give its checkpoint, start=DIR")
-
-
-def _check_shown(shown: ShownConfig) -> None:
-    if not 1 <= shown.least <= shown.most or shown.passages < 1:
-        given = f"least={shown.least}, most={shown.most}, passages={shown.passages}"
-        raise ConfigError(f"shown: {given}: 1 <= least <= most is needed, and at least 1 passage")
-    for key in ("gold_only", "complete", "drop"):
-        if not 0 <= getattr(shown, key) <= 1:
-            raise ConfigError(f"shown.{key}={getattr(shown, key)}: must be in [0, 1]")
-    if shown.variants < 0:
-        raise ConfigError(f"shown.variants={shown.variants}: must be 0 or more")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -275,7 +260,6 @@ def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> Reader
             raise DataError(d.path, f"question {question.id}: gold {lost[0]!r} is no passage")
     run = load_config(EvaluateConfig, {"method": "single", "retriever": config.shown.retriever, "roles": "offline"})
     index = open_index(replace(run, data=d, index=own.index), data.name, data.passages, progress)
-    choice = run.retriever
-    retriever = open_retriever(choice, index, None)
+    retriever = open_retriever(run.retriever, index, None)
     inputs: dict[str, Any] = {"data": data.fingerprints, "embedder": index.embedder.identity}
     return ReaderSet(name, own, data, index, retriever, inputs)

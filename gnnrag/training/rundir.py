@@ -1,8 +1,9 @@
-"""The directory of a training run: everything needed to trust it, to resume it, and to use what it made."""
+"""The directory of a training run: settings, metrics, curves, states to resume from, checkpoints."""
 
 from __future__ import annotations
 
 import json
+import logging
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -10,37 +11,39 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
+import yaml  # type: ignore[import-untyped]
 
 from gnnrag import __version__
-from gnnrag.common.files import (
+from gnnrag.errors import ConfigError
+from gnnrag.io import (
     Journal,
-    lock_run,
-    open_regular,
+    folds_of,
     read_journal,
-    read_json,
+    read_object,
+    remove,
     write_atomic,
     write_folder,
     write_json,
     write_jsonl,
 )
-from gnnrag.common.records import TRAINING, folds_of, interpreting, number, refuse_other, start_over
-from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.metrics.plotting import write_figure
-from gnnrag.run.rundir import commit, differences
+from gnnrag.run.rundir import commit, differences, lock_run
 
-# Settings that a resumed run may change: they decide where it lies and who is told, not what comes out.
-EXCLUDED_FIELDS = ("run",)
-STATE = "state.pt"
-_OVER = "run.fresh=true starts the run over"
+STATE, BEFORE = "state.pt", "state.before.pt"
+# Of each panel of the curves: its metrics, what the rows are counted by, and its label.
+PANELS = (
+    ("features/loss", "features/fitted", "loss of the features' head", "step, before the training"),
+    ("train/loss", "step", "training loss", "step"),
+    ("validation/", "step", "validation", "step"),
+)
+logger = logging.getLogger(__name__)
 
 
 class TrainingRun:
     """One training on disk: `config.yaml`, `meta.json`, `folds.json`, `metrics.jsonl`, `curves.png`, `best/`, ...
 
     Only the first process writes; the others read (`is_main=False`). Raises ConfigError where the run has other
-    settings or inputs, the folder holds something else, or `fresh` would delete more than a run; GnnragError while
-    another process writes it.
+    settings or inputs, GnnragError while another process writes it.
     """
 
     def __init__(
@@ -57,42 +60,27 @@ class TrainingRun:
         self._lock = ExitStack()
         if not is_main:
             return
-        config = config
-        kept = {name: value for name, value in config.items() if name not in EXCLUDED_FIELDS}
-        meta = json.loads(json.dumps({"settings": kept, "inputs": dict(inputs)}))
-        refuse_other(self.path, TRAINING)
-        self._lock = lock_run(self.path, "training run")
+        self._lock = lock_run(self.path)
         if fresh:
-            start_over(self.path, TRAINING, config)
-        self._check(meta)
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+            remove(self.path)
+        settings = {name: value for name, value in config.items() if name != "run"}
+        meta = json.loads(json.dumps({"settings": settings, "inputs": dict(inputs)}))
+        if any((self.path / name).exists() for name in (STATE, BEFORE)):
+            old = read_object(self.path / "meta.json")
+            if changed := sorted(differences({name: old.get(name) for name in meta}, meta)):
+                raise ConfigError(
+                    f"training run {self.path} exists with another value of {', '.join(changed[:5])}; "
+                    "give another run.name, or run.fresh=true to start it over"
+                )
+        write_atomic(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
         versions = {"gnnrag": __version__, "python": platform.python_version(), "torch": torch.__version__}
         write_json(self.path / "meta.json", {**meta, "commit": commit(), "versions": versions})
         self._rows = Journal(self.path / "metrics.jsonl")
 
-    def _check(self, meta: Mapping[str, Any]) -> None:
-        path = self.path / "meta.json"
-        if not path.exists() or not (self.path / STATE).exists():
-            return
-        with interpreting(path, _OVER):
-            old = read_json(path)
-            changed = sorted(differences({k: dict(old[k]) for k in meta}, meta))
-        if changed:
-            raise ConfigError(
-                f"training run {self.path} exists with another value of {', '.join(changed[:5])}; "
-                "give another run.name, or run.fresh=true to start it over"
-            )
-
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Rows of `metrics.jsonl`."""
-        path = self.path / "metrics.jsonl"
-        rows = read_journal(path)
-        with interpreting(path, _OVER):
-            for row in rows:
-                number(row["step"])
-        return rows
+        return read_journal(self.path / "metrics.jsonl")
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Append a row of metrics."""
@@ -102,11 +90,10 @@ class TrainingRun:
 
     def cut(self, step: int) -> None:
         """Forget the metrics of later steps: a resumed run makes them again."""
-        if self._rows is None:
-            return
-        self._rows.close()
-        write_jsonl(self.path / "metrics.jsonl", [row for row in self.rows if row["step"] <= step])
-        self._rows = Journal(self.path / "metrics.jsonl")
+        if self._rows is not None:
+            self._rows.close()
+            write_jsonl(self.path / "metrics.jsonl", [row for row in self.rows if row["step"] <= step])
+            self._rows = Journal(self.path / "metrics.jsonl")
 
     def write(self, name: str, data: Any) -> None:
         """Write a JSON file of the run."""
@@ -119,20 +106,21 @@ class TrainingRun:
             draw_curves({"": self.rows}, self.path / "curves.png", self.path.name)
 
     def save_state(self, state: Mapping[str, Any]) -> None:
-        """Save what training resumes from, so that a kill leaves the old state or the new one."""
+        """Save what training resumes from; the state before is kept beside it."""
         if self.is_main:
+            if (self.path / STATE).exists():
+                (self.path / STATE).replace(self.path / BEFORE)
             write_atomic(self.path / STATE, lambda out: torch.save(dict(state), out))
 
     def load_state(self) -> dict[str, Any] | None:
-        """Return the saved state, None where there is none. Raises ArtefactError where it is damaged."""
-        path = self.path / STATE
-        if not path.exists():
-            return None
-        try:
-            with open_regular(path) as held:
-                return torch.load(held, map_location="cpu", weights_only=True)
-        except Exception as error:  # the reader raises several unrelated types
-            raise ArtefactError(f"{path} is damaged ({error}); run.fresh=true starts the run over") from error
+        """Return the newest state that can be read; None where there is none."""
+        for path in (self.path / STATE, self.path / BEFORE):
+            if path.exists():
+                try:
+                    return torch.load(path, map_location="cpu", weights_only=True)
+                except Exception as error:  # noqa: BLE001 - the reader raises several unrelated types
+                    logger.warning("%s cannot be read (%s); an earlier state is taken, if there is one", path, error)
+        return None
 
     def save_folder(self, name: str, write: Callable[[Path], None]) -> None:
         """Write a folder of the run; one that was there is replaced when the new one is whole."""
@@ -147,26 +135,13 @@ class TrainingRun:
 
 
 def refuse_other_layout(path: Path, folds: Sequence[int] | None) -> None:
-    """Raise ConfigError where `path` holds no training, or one of other folds than `folds` (None: it has none)."""
-    refuse_other(path, TRAINING)
+    """Raise ConfigError where `path` holds a training of other folds than `folds` (None: it has none)."""
     known = {f"fold{number}" for number in folds or ()}
     others = [folder.name for folder in folds_of(path) if folder.name not in known]
     is_single = folds is not None and any((path / name).exists() for name in (STATE, "best"))
     if others or is_single:
         what = f"the folds of a training with cross=true ({', '.join(others)})" if others else "a single training"
-        raise ConfigError(
-            f"training run {path} holds {what}, and its report would be overwritten; give another run.name, or delete "
-            "the folder"
-        )
-
-
-Rows = Sequence[Mapping[str, Any]]
-# Of each panel: its metrics, what the rows are counted by, and its label.
-PANELS = (
-    ("features/loss", "features/fitted", "loss of the features' head", "step, before the training"),
-    ("train/loss", "step", "training loss", "step"),
-    ("validation/", "step", "validation", "step"),
-)
+        raise ConfigError(f"training run {path} holds {what}; give another run.name, or delete the folder")
 
 
 def draw_curves(runs: Mapping[str, Iterable[Mapping[str, Any]]], path: Path, title: str = "") -> None:
@@ -178,39 +153,27 @@ def draw_curves(runs: Mapping[str, Iterable[Mapping[str, Any]]], path: Path, tit
     if not shown:
         return
     figure = Figure(figsize=(8, 3.2 * len(shown)), layout="constrained")
-    shared: Any = None  # the axis of the steps: an only evaluation stands where it was made
     for position, (prefix, counter, label, below) in enumerate(shown, start=1):
-        axes = figure.add_subplot(len(shown), 1, position, sharex=shared if counter == "step" else None)
-        shared = axes if counter == "step" else shared
-        _draw(axes, {name: _series(rows, prefix, counter) for name, rows in every.items()})
-        axes.set_xlabel(below)
-        axes.set_ylabel(label)
+        axes: Any = figure.add_subplot(len(shown), 1, position)
+        series = [_series(rows, prefix, counter) for rows in every.values()]
+        for place, name in enumerate(sorted({name for of_run in series for name in of_run})):
+            for number, of_run in enumerate(series):
+                if points := of_run.get(name):
+                    text = "_" if number else name.partition("/")[2]  # one entry in the legend
+                    marker, alpha = "." if len(points) < 60 else None, 1.0 if len(series) == 1 else 0.6
+                    style: dict[str, Any] = {"color": f"C{place % 10}", "marker": marker, "alpha": alpha}
+                    axes.plot(*zip(*points, strict=True), label=text, **style)
+        axes.set(xlabel=below, ylabel=label)
         axes.grid(alpha=0.3)
-        if len(axes.get_legend_handles_labels()[1]) > 1:
-            axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.suptitle(title)
     write_figure(figure, path)
 
 
-def _draw(axes: Any, runs: Mapping[str, Mapping[str, list[tuple[int, float]]]]) -> None:
-    """Draw one colour for each metric, and of several runs thin lines of it."""
-    names = sorted({name for series in runs.values() for name in series})
-    for place, name in enumerate(names):
-        label = name.partition("/")[2]
-        label = f"{label}, {len(runs)} folds" if len(runs) > 1 else label
-        for series in runs.values():
-            points = series.get(name, [])
-            marker = "." if len(points) < 60 else None
-            style: dict[str, Any] = {"color": f"C{place % 10}", "marker": marker, "label": label}
-            if points:
-                axes.plot(*zip(*points, strict=True), **style, **({"alpha": 0.6, "lw": 1} if len(runs) > 1 else {}))
-                label = "_"  # one entry in the legend
-
-
-def _series(rows: Rows, prefix: str, counter: str) -> dict[str, list[tuple[int, float]]]:
-    found: dict[str, list[tuple[int, float]]] = {}
+def _series(rows: Iterable[Mapping[str, Any]], prefix: str, counter: str) -> dict[str, list[tuple[int, float]]]:
+    series: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         for name, value in row.items():
             if name.startswith(prefix) and counter in row:
-                found.setdefault(name, []).append((row[counter], value))
-    return found
+                series.setdefault(name, []).append((row[counter], value))
+    return series

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from gnnrag.cli.app import app, run
-from gnnrag.training.base import TRAININGS
+from gnnrag.training import TRAININGS
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY, environment
 
 COMMANDS = list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]

@@ -12,7 +12,6 @@ from gnnrag.errors import ConfigError
 from gnnrag.training.config import (
     FoldConfig,
     Parts,
-    fold_of,
     split_questions,
 )
 from gnnrag.training.gnn import GNNTraining
@@ -21,7 +20,7 @@ from gnnrag.training.reader import ReaderTraining
 from gnnrag.training.reader_data import ReaderSet
 from gnnrag.training.report import Card
 from gnnrag.training.verifier import VerifierTraining
-from gnnrag.training.verifier_data import RowsConfig, VerifierSet
+from gnnrag.training.verifier_rows import RowsConfig, RowSet
 from gnnrag.types import Question
 from tests.helpers.traces import verifier_row
 
@@ -42,7 +41,6 @@ def test_a_question_keeps_its_part_when_others_come() -> None:
     config = FoldConfig()
     few, many = split_questions(IDS[:50], config), split_questions(IDS, config)
     assert set(few.report) <= set(many.report) and set(few.validation) <= set(many.validation)
-    assert {fold_of(id_, config) for id_ in IDS} == {0, 1, 2, 3, 4}
     assert split_questions(IDS, FoldConfig(salt="other")).report != many.report
 
 
@@ -81,9 +79,9 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     folds = FoldConfig(report=0)
     data: Any = SimpleNamespace(questions=questions, passages=())
     own: Any = SimpleNamespace(use="folds", train_limit=None, held_out=0, leave_out=[])
-    corpus: Any = SimpleNamespace(data=data, config=own, synthetic=(), composed=())
+    corpus: Any = SimpleNamespace(data=data, config=own, composed=())
     settings: Any = SimpleNamespace(folds=folds, stage="questions", data=SimpleNamespace(divide="folds"))
-    verifier = VerifierSet("toy", RowsConfig(), (), {q.id: q.text for q in questions}, "")
+    verifier = RowSet(RowsConfig(), (), {q.id: q.text for q in questions}, "")
     reader = ReaderSet("toy", own, data, *[None, None, {}])  # type: ignore[arg-type]
     language: Any = SimpleNamespace(rows=rows)
     training: Any = partial(SimpleNamespace, config=settings, fold=0)
@@ -96,10 +94,9 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
         assert len(sides(parts, *pair)) == 1
 
 
-@pytest.mark.parametrize("wrong", [{"count": 1}, {"report": 5}, {"validation": 1.0}])
-def test_folds_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"folds\."):
-        split_questions(IDS, FoldConfig(**wrong))
+def test_a_fold_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"folds\.report=5"):
+        split_questions(IDS, FoldConfig(report=5))
 
 
 def test_the_card_says_what_it_is_given_and_the_licences_of_the_weights_and_of_each_set() -> None:

@@ -1,20 +1,10 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from gnnrag.training.report import (
-    Scored,
-    auc,
-    calibration_bins,
-    calibration_error,
-    draw_calibration,
-    learn_selection,
-    pooled_metrics,
-    promotion_metrics,
-)
+from gnnrag.training.report import auc, calibration_error, pooled_metrics, promotion_metrics
+from gnnrag.training.verifier import Scored, SelectingConfig, learn_selection
 
 
 def judged(logits: list[float], right: list[int], question: str = "q") -> Scored:
@@ -47,8 +37,7 @@ def test_the_threshold_is_the_one_that_serves_promotion() -> None:
     # Of 0.9: right; of 0.6: wrong, and promoting it pushes a right passage of the pool out of the first two.
     one = judged([3.0, 2.9, -3.0, 0.4], [0, 1], "a")
     two = judged([-4.0, -5.0, 3.2, 0.5], [0, 2], "b")
-    found = learn_selection([one, two], 2, 2, "none")
-    assert 1 / (1 + np.exp(-0.5)) < found.threshold < 1 / (1 + np.exp(-2.9))
+    found = learn_selection([one, two], SelectingConfig(2, 2))
     assert found.places(one.logits) == [0, 1] and found.places(two.logits) == [2]
     recalls = [promotion_metrics(o.labels, found.places(o.logits), 2)["recall@2"] for o in (one, two)]
     assert recalls == [1.0, 1.0]
@@ -57,44 +46,32 @@ def test_the_threshold_is_the_one_that_serves_promotion() -> None:
 
 
 def test_of_equal_thresholds_the_more_precise_one_is_taken() -> None:
-    found = learn_selection([judged([3.0, 1.0, -1.0], [0])], 3, 2, "none")
+    found = learn_selection([judged([3.0, 1.0, -1.0], [0])], SelectingConfig(3, 2))
     assert found.places([3.0, 1.0, -1.0]) == [0]
 
 
 def test_without_validation_the_best_are_selected() -> None:
-    found = learn_selection([], 4, 5, "platt")
+    found = learn_selection([], SelectingConfig(4, 5))
     assert found.places([0.1, 0.5, 0.2, 0.0, -9.0]) == [0, 1, 2, 3] and found.scale == 1.0
 
 
-@pytest.mark.parametrize("how", ["platt", "temperature"])
-def test_calibration_makes_scores_chances(how: str) -> None:
+def test_calibration_makes_scores_chances() -> None:
     rng = np.random.default_rng(1)
-    truth = rng.normal(-1.0 if how == "platt" else 0.0, 1.5, 4000)
+    truth = rng.normal(-1.0, 1.5, 4000)
     labels = rng.random(4000) < 1 / (1 + np.exp(-truth))
-    logits = (truth + (2.0 if how == "platt" else 0.0)) * 5.0  # far too sure
-    one = Scored("toy", "q", logits, labels)
-    found = learn_selection([one], 5, 5, how)
-    assert found.scale == pytest.approx(0.2, rel=0.15)
-    assert found.shift == pytest.approx(-2.0 if how == "platt" else 0.0, abs=0.3)
-    before = calibration_error(learn_selection([one], 5, 5, "none").chances(logits), labels)
+    logits = (truth + 2.0) * 5.0  # far too sure
+    found = learn_selection([Scored("toy", "q", logits, labels)], SelectingConfig())
+    assert found.scale == pytest.approx(0.2, rel=0.15) and found.shift == pytest.approx(-2.0, abs=0.3)
+    before = calibration_error(1 / (1 + np.exp(-logits)), labels)
     assert calibration_error(found.chances(logits), labels) < 0.02 < before
 
 
-def test_calibration_by_hand() -> None:
+def test_calibration_and_pooled_metrics_by_hand() -> None:
     chances, labels = np.array([0.05, 0.05, 0.95, 1.0]), np.array([False, True, True, True])
-    bins = calibration_bins(chances, labels)
-    assert [(b["chance"], b["share"], b["number"]) for b in bins] == [(0.05, 0.5, 2), (0.975, 1.0, 2)]
     assert calibration_error(chances, labels) == pytest.approx((0.45 * 2 + 0.025 * 2) / 4)
-
-
-def test_metrics_and_picture_of_a_report(tmp_path: Path) -> None:
     rows = [
         {"set": "a", "probabilities": [0.9, 0.1], "truths": [True, False]},
         {"set": "b", "probabilities": [0.2, 0.8], "truths": [True, False]},
     ]
     assert pooled_metrics(rows) == {"pooled_auc": 0.75, "calibration_error": pytest.approx(0.45)}
     assert pooled_metrics([{"set": "a"}]) == {} == pooled_metrics([])
-    draw_calibration(rows, tmp_path / "c.png")
-    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-    draw_calibration([], tmp_path / "none.png")
-    assert not (tmp_path / "none.png").exists()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +14,9 @@ from gnnrag.training.language.losses import (
     LanguageModel,
     Pair,
     batch_scores,
-    dpo_loss,
     preference_losses,
     preference_metrics,
     ranked_texts,
-    rewards,
     with_reference,
 )
 from gnnrag.training.language.validation import limits_of
@@ -28,40 +24,31 @@ from gnnrag.training.rows import Candidate
 from tests.helpers.language_rows import thoughts_row
 
 POLICY = torch.tensor([[-10.0, -12.0], [-3.0, -2.5]], dtype=torch.float64)
-REFERENCE = torch.tensor([[-11.0, -11.5], [-3.0, -2.0]], dtype=torch.float64)
 
 
 def test_the_loss_is_that_of_equation_7() -> None:
-    # Ratios of the first pair: chosen 1, rejected -0.5, so d = 0.1 * 1.5; of the second: 0 and -0.5, so d = 0.1 * 0.5.
-    expected = [-math.log(1 / (1 + math.exp(-0.15))), -math.log(1 / (1 + math.exp(-0.05)))]
-    assert dpo_loss(POLICY, REFERENCE, 0.1).tolist() == pytest.approx(expected, abs=1e-6)
-    assert dpo_loss(POLICY, REFERENCE, 0.1).tolist() == pytest.approx([0.6209572, 0.6684597], abs=1e-6)
-    d = 0.5 * 1.5  # smoothed labels mix both orders
-    smoothed = 0.9 * math.log(1 + math.exp(-d)) + 0.1 * math.log(1 + math.exp(d))
-    assert float(dpo_loss(POLICY, REFERENCE, 0.5, 0.1)[0]) == pytest.approx(smoothed, abs=1e-6)
-    assert rewards(POLICY, REFERENCE).tolist() == pytest.approx([1.5, 0.5])
+    # Ratios: chosen 1, rejected -0.5, so d = 0.1 * 1.5.
+    pair = Pair(thoughts_row(0), (1,), (2, 3, 4, 5), (6,), 0.5, (-11.0, -11.5))
+    config = PreferenceConfig(beta=0.1)
+    (loss,) = preference_losses(Fixed(), None, [pair], config, torch.device("cpu")).tolist()  # type: ignore[arg-type]
+    assert loss == pytest.approx(0.6209572, abs=1e-6)
 
 
-def test_pairs_differ_in_one_thought_are_ordered_by_gain_and_limited_by_margin_and_number() -> None:
+def test_pairs_differ_in_one_thought_and_are_limited_by_margin_and_number() -> None:
     row = thoughts_row(0)
     pairs = ranked_texts(row, PreferenceConfig(margin=0.05))
-    fast, slow = f"Fast Thought: {row.fast}", f"Slow Thought: {row.slow}"
-    assert [(rejected, round(margin, 6)) for _, rejected, margin in pairs] == [
-        ("Fast Thought: When was Ada born?\n" + slow, 0.5),
-        ("Fast Thought: What is it?\n" + slow, 0.4),
-        (fast + "\nSlow Thought: What is it?", 0.15),
-        (fast + "\nSlow Thought: Which river does Kalmar lie on?", 0.05),
-    ]
-    assert {chosen for chosen, _, _ in pairs} == {f"{fast}\n{slow}"}
-    assert [m for *_, m in ranked_texts(row, PreferenceConfig(margin=0.2))] == pytest.approx([0.5, 0.4])
-    assert [m for *_, m in ranked_texts(row, PreferenceConfig(margin=0.05, pairs=1))] == pytest.approx([0.5, 0.15])
+    margins = [margin for *_, margin in pairs]
+    assert len(pairs) > 2 and all(chosen != rejected for chosen, rejected, _ in pairs) and min(margins) >= 0.05 - 1e-9
+    for chosen, rejected, _ in pairs:
+        one, other = chosen.splitlines(), rejected.splitlines()
+        assert sum(a != b for a, b in zip(one, other, strict=True)) == 1
+    assert len(ranked_texts(row, PreferenceConfig(margin=0.05, pairs=1))) <= 2
 
 
-def test_the_best_candidate_may_be_preferred_to_the_teacher() -> None:
+def test_the_best_query_is_preferred_whoever_made_it() -> None:
     better = Candidate(text="Who is the director?", kind="fast", gain=0.9)
     row = thoughts_row(0, candidates=(better,), slow=None)
-    assert ranked_texts(row, PreferenceConfig()) == []
-    assert ranked_texts(row, PreferenceConfig(chosen="best")) == [
+    assert ranked_texts(row, PreferenceConfig()) == [
         ("Fast Thought: Who is the director?", f"Fast Thought: {row.fast}", pytest.approx(0.4))
     ]
 
@@ -85,7 +72,7 @@ class Fixed:
         return POLICY[0].float(), torch.tensor([len(reply) for _, reply in rows])
 
 
-def test_no_scoring_pass_is_larger_than_judging_allows(tmp_path: Path) -> None:
+def test_no_scoring_pass_is_larger_than_judging_allows() -> None:
     """With limits of 4 and 40 tokens: pairs of 2 x 5 tokens pass four at a time, one of 2 x 30 alone."""
     lengths = [3, 3, 3, 3, 3, 28, 3, 3]
     pairs: list[Any] = [Pair(thoughts_row(i), (1,) * n, (i, 2), (i, 3), 0.1) for i, n in enumerate(lengths)]
@@ -109,6 +96,6 @@ def test_no_scoring_pass_is_larger_than_judging_allows(tmp_path: Path) -> None:
     preference_metrics(model, pairs, PreferenceConfig(), torch.device("cpu"), limits)
     assert max(tokens for rows, tokens in passes if rows > 2) <= 40
     passes.clear()
-    whole = with_reference(pairs, model, PreferenceConfig(), tmp_path, {}, Accelerator(cpu=True), limits)
+    whole = with_reference(pairs, model, Accelerator(cpu=True), limits)
     assert [p.reference for p in whole] == [(10 * i + 2, 10 * i + 3) for i in range(8)]
     assert max(tokens for rows, tokens in passes if rows > 2) <= 40

@@ -20,7 +20,7 @@ from gnnrag.gnn.checkpoint import (
     save_checkpoint,
     start_from,
 )
-from gnnrag.gnn.model import EntityGNN, QueryGNN, Ranker
+from gnnrag.gnn.model import QueryGNN
 from tests.helpers import gfm
 
 ENCODER = {"name": "hash", "weights": "abc", "normalised": True, "query_prefix": "", "document_prefix": ""}
@@ -29,8 +29,7 @@ ENCODER = {"name": "hash", "weights": "abc", "normalised": True, "query_prefix":
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     model = QueryGNN(GNNConfig(dim=4, layers=2, features=["dense"], edge_features=["near"]), 6)
-    ranker = Ranker(RankerConfig(name="learned"))
-    torch.nn.init.constant_(ranker.shift, 0.25)
+    ranker = RankerConfig(name="idf", top_k=7)
     facts = {"graphs": {"toy": "f00"}, "threshold": 0.3}
     save_checkpoint(tmp_path / "kept", Checkpoint(model, ranker, ENCODER, facts))
     return tmp_path / "kept"
@@ -38,8 +37,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_is_saved_comes_back(folder: Path) -> None:
     first, second = load_checkpoint(folder), load_checkpoint(folder, {"encoder": {**ENCODER, "size": 6}})
-    assert first.record == second.record and first.facts["threshold"] == 0.3 and first.encoder == ENCODER
-    assert first.ranker is not None and first.ranker.shift.item() == 0.25 and not first.model.training
+    assert first.facts["threshold"] == 0.3 and first.encoder == ENCODER
+    assert first.ranker == RankerConfig(name="idf", top_k=7) and not first.model.training
     batch = gfm.random_batch(columns=1)
     batch = replace(
         batch,
@@ -153,7 +152,7 @@ NAMED = {"text_emb_model_config": {"text_emb_model_name": "sentence-transformers
 
 def test_a_training_starts_from_a_released_folder(tmp_path: Path) -> None:
     source = released_folder(tmp_path / "gfm", OFFICIAL, NAMED)
-    model = EntityGNN(OFFICIAL, 6)
+    model = QueryGNN(OFFICIAL, 6)
     start_from(model, tmp_path / "gfm", ENCODER, "models/all-mpnet-base-v2")
     for name, value in source.state_dict().items():
         assert torch.equal(model.state_dict()[name], value)
@@ -172,18 +171,4 @@ def test_a_released_folder_that_does_not_fit_is_refused(
 ) -> None:
     released_folder(tmp_path / "gfm", OFFICIAL, NAMED)
     with pytest.raises(ArtefactError, match=problem):
-        start_from(EntityGNN(replace(OFFICIAL, **changes), 6), tmp_path / "gfm", ENCODER, embedder)
-
-
-def test_a_start_brings_the_weights_of_the_same_ranker_alone(folder: Path) -> None:
-    config = GNNConfig(mode="entity", dim=4, layers=2, fusion="none", node_text=False)
-    trained = EntityGNN(config, 6, RankerConfig(name="learned"))
-    torch.nn.init.constant_(trained.ranker.shift, 0.5)
-    save_checkpoint(folder, Checkpoint(trained, trained.ranker, ENCODER))
-    for name, shift in (("learned", 0.5), ("idf", None)):
-        model = EntityGNN(config, 6, RankerConfig(name=name))
-        start_from(model, folder, ENCODER, "embedded")
-        assert torch.equal(model.rel_mlp.weight, trained.rel_mlp.weight)
-        assert shift is None or model.ranker.shift.item() == shift
-    with pytest.raises(ArtefactError, match=r"encoder\.weights is 'abc', needed is 'x'"):
-        start_from(model, folder, {"weights": "x"}, "embedded")
+        start_from(QueryGNN(replace(OFFICIAL, **changes), 6), tmp_path / "gfm", ENCODER, embedder)

@@ -11,9 +11,9 @@ import torch
 from gnnrag.gnn import GNNConfig, LossConfig
 from gnnrag.gnn.examples import ExampleSet, best_threshold, node_f1, ranking_metrics
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.sampling import Draws
 from gnnrag.gnn.stages import Pool, RetrievalTask
 from gnnrag.gnn.subgraph import Subgraph
+from gnnrag.training.base import Draws
 from gnnrag.types import Question
 
 CPU = torch.device("cpu")

@@ -13,8 +13,8 @@ import torch
 from gnnrag.errors import ArtefactError
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import import_released
-from gnnrag.gnn.model import Incidence, Ranker
-from gnnrag.gnn.subgraph import GraphBatch
+from gnnrag.gnn.edges import GraphBatch
+from gnnrag.gnn.model import Incidence, rank_passages
 from tests.goldens.reading import lines
 
 FILE = "gfm.jsonl.gz"
@@ -69,7 +69,7 @@ def test_rankers() -> None:
     for case in cases("rankers"):
         logits = torch.tensor(case["logits"], dtype=torch.float64).T
         for name, scores in case["scores"].items():
-            ranker = Ranker(RankerConfig(name, case["top_k"], tie_break=0.0))
+            ranker = RankerConfig(name, case["top_k"], tie_break=0.0)
             expected = torch.tensor(scores, dtype=torch.float64)
-            found = ranker(logits, incidence).T.to(torch.float64)
+            found = rank_passages(ranker, logits, incidence).T.to(torch.float64)
             torch.testing.assert_close(found, expected.reshape(found.shape), atol=2e-6, rtol=1e-6)

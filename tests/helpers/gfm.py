@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from gnnrag.gnn import GNNConfig
+from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.subgraph import GraphBatch
 
 TRIPLES = torch.tensor([(0, 0, 1), (1, 1, 2), (0, 1, 3), (3, 0, 2), (4, 1, 3), (0, 0, 3)])
 RELATIONS = torch.tensor([[1, 0], [0, 1], [-1, 0.5], [0.5, -1]], dtype=torch.float64)
@@ -31,10 +31,10 @@ def golden_batch(weights: Tensor = WEIGHTS, mask: Tensor = MASK) -> GraphBatch:
     return GraphBatch(source, relation, target, 5, RELATIONS, QUESTIONS, mask * weights[:, None])
 
 
-def golden_model(backend: str = "auto", **changes: object) -> QueryGNN:
+def golden_model(**changes: object) -> QueryGNN:
     """The network of 8.1, its weights set by rule."""
     settings: dict[str, object] = {"mode": "entity", "dim": 3, "layers": 2, "fusion": "none", "node_text": False}
-    model = QueryGNN(GNNConfig(**{**settings, **changes}), text_size=2, backend=backend).double()  # type: ignore[arg-type]
+    model = QueryGNN(GNNConfig(**{**settings, **changes}), text_size=2).double()  # type: ignore[arg-type]
     with torch.no_grad():
         for k, (name, tensor) in enumerate(golden_order(model), start=1):
             n = torch.arange(tensor.numel(), dtype=torch.float64)

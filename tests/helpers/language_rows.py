@@ -99,7 +99,7 @@ def settings(folder: Path, role: str, model: Path, *more: str, count: int = 24) 
     rows, prompt = write_rows(folder, role, count), write_prompt(role, folder)
     return [
         "kind=causal", f"model.base={model}", f"data.rows=[{rows}]", f"data.prompt={prompt}",
-        f"run.root={folder / 'runs'}", f"cache={folder / 'cache'}", "fit.steps=4", "fit.batch_size=4",
+        f"run.root={folder / 'runs'}", "fit.steps=4", "fit.batch_size=4",
         "fit.eval_every=2", "fit.lr=0.003", "judging.tokens=6", "judging.rows=2", "judging.batch=4", "lora.rank=8",
         *more,
     ]  # fmt: skip

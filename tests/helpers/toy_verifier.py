@@ -34,8 +34,7 @@ def make_verifier(root: Path) -> Path:
     """Write a random checkpoint into `root`/best, its base into `root`/encoder."""
     import torch
 
-    from gnnrag.roles.tuned.selection import Selection
-    from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, save_cross_encoder
+    from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, Selection, save_cross_encoder
 
     base = make_encoder(root / "encoder")
     torch.manual_seed(2)
@@ -43,7 +42,7 @@ def make_verifier(root: Path) -> Path:
     torch.nn.init.normal_(model.out.weight)
     (root / "best").mkdir()
     facts = {"selection": asdict(Selection(0.4, 5)), "read": 6, "threshold": 0.4}
-    save_cross_encoder(root / "best", model, "verifier", asdict(model.config), facts)
+    save_cross_encoder(root / "best", model, facts)
     return root
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.io import write_jsonl
-from gnnrag.training.collect import collect
-from gnnrag.training.rows import TracesConfig, VerifierRow
+from gnnrag.training.rows import VerifierRow
+from gnnrag.training.traces import TracesConfig, collect
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 
 OUTPUTS = ("verifier.jsonl", "thoughts.jsonl", "README.md", "meta.json")

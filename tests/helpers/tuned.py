@@ -32,9 +32,7 @@ def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
     """Write a verifier that judges by features, and with `text` also by what a tiny encoder reads."""
     import torch
 
-    from gnnrag.config import to_plain
-    from gnnrag.roles.tuned.selection import Selection
-    from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, save_cross_encoder
+    from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, Selection, save_cross_encoder
 
     torch.manual_seed(5)
     base = _encoder(folder) if text else "embedded"
@@ -42,28 +40,26 @@ def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
     model = CrossEncoder(config)
     _shake(model)
     facts = {"selection": asdict(Selection(threshold=0.3)), "read": None}
-    save_cross_encoder(folder, model, "verifier", to_plain(config), facts)
+    save_cross_encoder(folder, model, facts)
 
 
 def make_chain(folder: Path, index: Index, text: bool = False) -> None:
     """Write a verifier of chains of three passages; it reads no text."""
     import torch
 
-    from gnnrag.config import to_plain
     from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, save_chain
 
     torch.manual_seed(5)
     config = ChainConfig(hidden=4, length=3)
     model = ChainScorer(config)
     _shake(model)
-    save_chain(folder, model, to_plain(config), {})
+    save_chain(folder, model, {})
 
 
 def make_span(folder: Path, index: Index, text: bool = False) -> None:
     """Write a reader that ranks spans by features, and with `text` also by what a tiny encoder reads."""
     import torch
 
-    from gnnrag.config import to_plain
     from gnnrag.roles.offline_reader.candidates import FEATURES
     from gnnrag.roles.tuned.reader import SpanReader, SpanReaderConfig, save_span_reader
 
@@ -73,7 +69,7 @@ def make_span(folder: Path, index: Index, text: bool = False) -> None:
     config = SpanReaderConfig(base=str(base), text=text, **own)  # type: ignore[arg-type]
     model = SpanReader(config)
     _shake(model)
-    save_span_reader(folder, model, to_plain(config), {})
+    save_span_reader(folder, model, {})
 
 
 def make_causal(folder: Path, role: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from gnnrag.config import to_plain
 from gnnrag.parts import ready
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.reader import OfflineReader
@@ -55,5 +54,5 @@ def make_span(folder: Path, index: Any = None, threshold: float = 0.0, **more: A
     """Write a random checkpoint into `folder`/span; its base lies beside it. About 0.2 s."""
     folder.mkdir(parents=True, exist_ok=True)
     config = network_config(folder, **more)
-    save_span_reader(folder / "span", make_reader(config), to_plain(config), {"threshold": threshold})
+    save_span_reader(folder / "span", make_reader(config), {"threshold": threshold})
     return folder / "span"

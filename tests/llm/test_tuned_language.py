@@ -1,7 +1,6 @@
 """Tuned language models from end to end: rows, LoRA on a model made on the spot, kills, preferences, export, serving.
 
 A tiny model learns 32 decisions of BDTR on the sample corpus by heart, and then takes its teacher's place in the loop.
-In the environment of `make test-vllm`, vLLM serves it, too.
 """
 
 from __future__ import annotations
@@ -19,13 +18,8 @@ from safetensors.torch import load_file
 
 from gnnrag.cli.app import run
 from gnnrag.config import DataConfig, EvaluateConfig, load_config
-from gnnrag.roles.tuned.checkpoint import (
-    LANGUAGE_KINDS,
-    LanguageRoleConfig,
-    open_language_role,
-    read_tuned,
-    tuned_folder,
-)
+from gnnrag.parts import build
+from gnnrag.roles.tuned.checkpoint import tuned_folder
 from gnnrag.run.evaluate import evaluate
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
@@ -35,7 +29,6 @@ from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
 from tests.helpers.indexes import HASH, HASH_DOTS, REPOSITORY
 from tests.helpers.language_rows import PROMPTS, write_prompt
 from tests.helpers.tiny_model import make_tiny_model, serve
-from tests.llm.test_vllm import ENVIRONMENT
 
 pytestmark = [pytest.mark.llm, pytest.mark.slow, pytest.mark.timeout(3000)]
 
@@ -55,7 +48,7 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.dots = [*METHOD, f"index.path={folder / 'index'}", f"run.root={folder / 'runs'}"]
-        made = ["roles=offline", "roles.verifier=oracle", f"out={folder / 'rows'}", "candidates=rules", "mine=[]"]
+        made = ["roles=offline", "roles.verifier=oracle", f"out={folder / 'rows'}", "candidates=bridges", "mine=[]"]
         made += ["keep.helped=false", "keep.idle_share=null", "keep.clean=false", "chat_passages=4"]
         assert run(["collect-traces", *self.dots, *made]) == 0
         self.prompts = {role: write_prompt(role, folder) for role in PROMPTS}
@@ -71,7 +64,7 @@ class Lab:
         return [
             "kind=causal", f"model.base={self.base}", f"data.rows=[{rows}]", f"data.prompt={self.prompts[role]}",
             "folds.report=null", "folds.validation=0", "lora.rank=32", "judging.tokens=64", *FIT,
-            f"run.root={self.folder / 'runs'}", f"run.name={name}", f"cache={self.folder / 'cache'}", *more,
+            f"run.root={self.folder / 'runs'}", f"run.name={name}", *more,
         ]  # fmt: skip
 
     def train(self, role: str, name: str, *more: str) -> Path:
@@ -125,9 +118,7 @@ def losses(run: Path) -> list[float]:
 def says(folder: Path, role: str, rows: list[Any], **settings: Any) -> tuple[list[Any], int]:
     """Return what the role of a checkpoint says to rows, and how many replies could not be parsed."""
     folder = tuned_folder(folder)
-    opened = open_language_role(
-        folder, read_tuned(folder, role, LANGUAGE_KINDS), role, LanguageRoleConfig(str(folder), **settings)
-    )
+    opened = build("role", {"name": f"{role}.tuned", "path": str(folder), **settings})
     sessions = [Session(row.question_id) for row in rows]
 
     async def go() -> list[Any]:
@@ -174,7 +165,7 @@ GENTLE = ["preference.sft=1", "fit.steps=120", "fit.eval_every=120", "fit.lr=0.0
 
 @pytest.fixture(scope="module")
 def preferred(lab: Lab, thoughts: Path) -> Path:
-    more = ["stage=dpo", f"start={thoughts}", "preference.chosen=best", "preference.margin=0.2", "preference.pairs=2"]
+    more = ["stage=dpo", f"start={thoughts}", "preference.margin=0.2", "preference.pairs=2"]
     return lab.train("thoughts", "dpo", *more, *GENTLE, "run.export=both")
 
 
@@ -202,17 +193,3 @@ def test_transformers_serves_the_merged_model(lab: Lab, thoughts: Path, tmp_path
         rows, _, counts = lab.evaluate("by-serve", *prompted(lab, "thoughts"), *model)
     assert counts["thoughts/calls"] == COUNT and not counts["thoughts/parse_failure"]
     assert [row.ranking for row in rows] == [row.ranking for row in expected]
-
-
-@pytest.mark.parametrize("form", ["best", "merged"])
-def test_vllm_runs_adapter_and_merged_model(
-    lab: Lab, thoughts: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("vllm", reason="vLLM is not installed; `make test-vllm` makes an environment with it")
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    rows = lab.rows("thoughts")
-    engine = {"dtype": "float32", "context": 4096, "engine": {"enforce_eager": True}}
-    found, failures = says(thoughts / form, "thoughts", rows, llm="vllm_engine", llm_settings=engine)
-    assert failures == 0
-    assert [(t.fast, t.slow) for t in found] == [(row.fast, row.slow) for row in rows]

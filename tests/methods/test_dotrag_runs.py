@@ -71,7 +71,6 @@ def test_a_knowledge_base_from_end_to_end(dots: list[str], tmp_path: Path) -> No
     assert not metrics["failed"]
     assert {row["question_id"]: set(row["nodes"]) for row in rows} == {row[0]: set(row[3]) for row in QUESTIONS}
     assert metrics["path_patterns"]["found"] == metrics["path_patterns"]["accuracy"] == 1.0
-    assert set(metrics["path_patterns"]["by_type"]) == {type_ for *_, type_ in QUESTIONS}
     rows, metrics = answered(dots, "roles=offline")  # without a schema file nothing tells that "act" is starred_actors
     assert not metrics["failed"] and len(rows) == 3
     found = {row["question_id"]: set(row["nodes"]) for row in rows}
@@ -93,7 +92,7 @@ def test_a_walk_that_comes_back_follows_its_relations(dots: list[str], tmp_path:
     (trace,) = [json.loads(line) for line in (path / "traces.jsonl").read_text("utf-8").splitlines()]
     (nodes,) = [event["terminal"] for event in trace["events"] if event["event"] == "nodes"]
     assert set(nodes) == {"Andrei T", "Arseny M"}
-    assert metrics["path_patterns"]["accuracy"] == 1.0 and metrics["path_patterns"]["paths"] == 2.0
+    assert metrics["path_patterns"]["accuracy"] == 1.0
 
 
 def test_vectors_of_passages_only_where_they_are_used(dots: list[str]) -> None:

@@ -103,6 +103,6 @@ def test_one_hop_is_dense_retrieval_also_by_a_vector(index: Index, place: Path) 
     retriever = opened(index, place, hops=1)
     vector = index.passage_vectors[3]
     by_text, by_vector = retriever.retrieve([Query(QUESTIONS[0]), Query(QUESTIONS[0], vector=tuple(vector.tolist()))])
-    cosines = index.dense_scores([QUESTIONS[0]])[0]
+    cosines = index.passage_vectors @ retriever.encoder.vectors([(QUESTIONS[0], ())])[0]
     assert by_text.ids == tuple(index.ids[i] for i in np.argsort(-cosines, kind="stable"))
     assert by_vector.ids[0] == index.ids[3]

@@ -78,7 +78,7 @@ def of_set(model: ChainScorer, made: ChainReading, chain: tuple[int, ...]) -> fl
     for order in permutations(chain):
         total = 0.0
         for at, place in enumerate(order):
-            values = model(torch.from_numpy(expansion_features(made, order[:at], model.config))).double().detach()
+            values = model(torch.from_numpy(expansion_features(made, order[:at]))).double().detach()
             values[list(order[:at])] = -torch.inf
             total += float(torch.log_softmax(values, 0)[place])
         best = max(best, total)

@@ -86,8 +86,8 @@ def test_at_most_so_many_passages_are_read(path: Path) -> None:
 
 def test_what_a_passage_says_of_answering_is_only_text(path: Path) -> None:
     reader = make(path)
-    item = reader._maker.make(QUESTIONS[0].text, (ATTACK, *PASSAGES))
-    tokenizer = reader._maker.windows.tokenizer  # type: ignore[union-attr]
+    item = reader.does._maker.make(QUESTIONS[0].text, (ATTACK, *PASSAGES))
+    tokenizer = reader.does._maker.windows.tokenizer  # type: ignore[union-attr]
     for window in item.windows:  # their own control tokens alone; a quoted [SEP] is spelled out
         assert window.ids.count(tokenizer.cls_token_id) == 1 and window.ids.count(tokenizer.sep_token_id) <= 3
     answer = ask(reader, [task(0, (ATTACK, *PASSAGES))])[0]

@@ -10,15 +10,15 @@ from gnnrag.datasets.base import load_dataset
 from gnnrag.index.index import Index
 from gnnrag.methods.routed import choose_route
 from gnnrag.roles.base import RouterTask, Routing
-from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.parsing import MalformedError, read_as
 from gnnrag.roles.router import (
     MASK,
     OfflineRouter,
     OracleRouter,
     PromptedRouter,
+    RoutingReply,
     class_of,
     mask_names,
-    parse_routing,
     probabilities,
     read_cues,
 )
@@ -125,9 +125,10 @@ def test_oracle() -> None:
 def test_replies(reply: str, expected: tuple[str, float] | None) -> None:
     if expected is None:
         with pytest.raises(MalformedError):
-            parse_routing(reply)
+            read_as(RoutingReply, reply)
     else:
-        assert parse_routing(reply) == expected
+        found = read_as(RoutingReply, reply)
+        assert (found.chosen, found.confidence) == expected
 
 
 def test_the_other_classes_share_the_rest_and_failure_means_flat() -> None:

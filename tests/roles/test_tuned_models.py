@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.roles.tuned.checkpoint import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role, read_tuned
+from gnnrag.parts import build
 from gnnrag.session import Session
 from gnnrag.training.language.data import task_of
 from tests.helpers.language_rows import thoughts_row, verifier_row
@@ -30,8 +30,7 @@ def folder(base: Path, tmp_path: Path) -> Path:
 
 def opened(folder: Path, role: str = "thoughts", **settings: Any) -> Any:
     settings = {"llm_settings": {"device": "cpu"}, **settings}
-    record = read_tuned(folder, role, LANGUAGE_KINDS)
-    return open_language_role(folder, record, role, LanguageRoleConfig(str(folder), **settings))
+    return build("role", {"name": f"{role}.tuned", "path": str(folder), **settings}, f"roles.{role}.options")
 
 
 def ask(role: Any, *rows: Any) -> list[Any]:
@@ -55,15 +54,13 @@ def test_both_roles_answer_in_batches(folder: Path, base: Path, tmp_path: Path) 
     assert verdict.flags == ("verifier_failed",), "a random adapter says nothing that can be parsed"
 
 
-def test_another_prompt_is_refused_or_flagged(folder: Path, tmp_path: Path) -> None:
+def test_another_prompt_is_refused(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "thoughts.yaml"
     other.write_text("system: Be brief.\nuser: '{passages} {earlier} {question}'\n")
     changed = {"prompt": str(other), "max_tokens": 4}
-    with pytest.raises(ArtefactError, match=r"'thoughts' has digest .*, and the model was trained on with"):
+    with pytest.raises(ArtefactError, match=r"'thoughts' has digest .*, and the model was trained on"):
         opened(folder, prompted=changed)
-    (thoughts,) = ask(opened(folder, prompted=changed, other_prompt="flag"), thoughts_row(0))
-    assert "prompt_differs" in thoughts.flags
-    with pytest.raises(ArtefactError, match=r"'thoughts_fast' has digest .* was trained on only thoughts"):
+    with pytest.raises(ArtefactError, match=r"'thoughts_fast' has digest .* was trained on thoughts"):
         opened(folder, prompted={"mode": "separate"})
 
 
@@ -82,9 +79,8 @@ def test_a_base_that_moved_is_given_by_hand(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"llm": "openai"}, "llm='openai': a tuned model runs on hf or vllm"),
-        ({"other_prompt": "ignore"}, "allowed are refuse, flag"),
-        ({"llm_settings": {"model": "x"}}, "llm_settings.model"),
+        ({"llm": "openai"}, "llm='openai': must be 'hf' or 'vllm_engine'"),
+        ({"llm_settings": {"speed": 1}}, "unknown setting 'roles.thoughts.options.llm_settings.speed'"),
         ({"prompted": {"speed": 1}}, "unknown setting 'roles.thoughts.options.prompted.speed'"),
     ],
 )

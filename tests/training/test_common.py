@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from gnnrag.cli.training import report_table
-from gnnrag.config import load_config
-from gnnrag.training.verifier_data import TrainVerifierConfig
 
 
 def test_a_set_without_a_metric_keeps_the_columns_of_the_others() -> None:
@@ -19,9 +17,3 @@ def test_a_set_without_a_metric_keeps_the_columns_of_the_others() -> None:
     assert ["set", "questions", "recall@5", "mrr"] in cells
     assert ["a", "3", "0.250 [0.125, 0.375]", "0.500 [0.400, 0.600]"] in cells
     assert ["b", "4", "-", "0.500 [0.400, 0.600]"] in cells
-
-
-def test_no_half_precision_can_be_asked_for_on_the_command_line() -> None:
-    """YAML reads a bare `no` as false, whose text is `off` elsewhere."""
-    for given in ("fit.precision=no", "fit.precision=bf16 fit.precision=no", "fit.precision=off"):
-        assert load_config(TrainVerifierConfig, None, given.split()).fit.precision == "no"

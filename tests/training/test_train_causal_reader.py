@@ -124,7 +124,7 @@ def test_rows_hold_gold_and_others_or_none_of_the_gold(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dots, problem", [
     (["out=x"], "give what is written"),
     (["out=x", "sets.a.path=b", "shown=1"], "shown=1"),
-    (["out=x", "sets.a.path=b", "unanswerable=1"], "are shares"),
+    (["out=x", "sets.a.path=b", "unanswerable=1"], "unanswerable=1"),
 ])  # fmt: skip
 def test_bad_settings_are_refused(dots: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reader-rows", *dots]) == 2

@@ -65,41 +65,27 @@ def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reference", ["start", "base"])
-def test_preferences_are_a_second_stage(reference: str, sft: Path, base: Path, tmp_path: Path) -> None:
-    more = ["stage=dpo", f"start={sft}", f"preference.reference={reference}", "model.base=''", "preference.margin=0.04"]
-    dots = settings(
-        tmp_path, "thoughts", base, *more, "fit.lr=0.0003", "run.name=b", "folds.validation=0.3", "judging.tokens=8"
-    )
-    assert call(dots) == 0
-    run = tmp_path / "runs" / "b"
-    (first, *_) = [row["train/loss"] for row in rows_of(run / "metrics.jsonl") if "train/loss" in row]
-    validated = [row for row in rows_of(run / "metrics.jsonl") if "validation/order" in row]
+def test_preferences_are_a_second_stage(sft: Path, base: Path, tmp_path: Path) -> None:
+    more = ["stage=dpo", f"start={sft}", "model.base=''", "preference.margin=0.04", "fit.lr=0.0003", "run.name=b"]
+    assert call(settings(tmp_path, "thoughts", base, *more, "folds.validation=0.3", "judging.tokens=8")) == 0
+    rows = rows_of(tmp_path / "runs" / "b" / "metrics.jsonl")
+    validated = [row for row in rows if "validation/order" in row]
     assert validated and {"validation/reward", "validation/likelihood"} <= validated[0].keys()
-    cached = list((tmp_path / "cache").glob("reference-*.json"))
-    assert len(cached) == 2, "of training pairs and of validation pairs"
-    assert call([*dots, "run.fresh=true"]) == 0
-    again = [row["train/loss"] for row in rows_of(run / "metrics.jsonl") if "train/loss" in row]
-    assert again == [first], "the cache gives the same reference"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [["kind=seq2seq"], ["lora.targets=[q_proj]"]])
+def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path) -> None:
+    is_seq2seq = more == ["kind=seq2seq"]
+    model = make_tiny_seq2seq(base, tmp_path / "t5") if is_seq2seq else base
+    assert call(settings(tmp_path, "thoughts", model, "run.name=c", "judging.rows=0", "fit.steps=2", *more)) == 0
+    assert len(asyncio.run(says(tmp_path / "runs" / "c" / "best"))) == 2
 
 
 def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = make_tiny_model(tmp_path / "other", seed=5, lively=True)
     assert call(settings(tmp_path, "thoughts", other, "stage=dpo", f"start={sft}")) == 2
     assert "was trained on other weights" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "more", [["kind=seq2seq"], ["model.train=full"], ["lora.targets=[q_proj]", "lora.rslora=true"]]
-)
-def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path) -> None:
-    is_seq2seq = more == ["kind=seq2seq"]
-    model = make_tiny_seq2seq(base, tmp_path / "t5") if is_seq2seq else base
-    assert call(settings(tmp_path, "thoughts", model, "run.name=c", "judging.rows=0", "fit.steps=2", *more)) == 0
-    record = read_tuned(tmp_path / "runs" / "c", "thoughts", ["seq2seq" if is_seq2seq else "causal"])
-    assert record.settings["form"] == ("full" if more == ["model.train=full"] else "adapter")
-    assert len(asyncio.run(says(tmp_path / "runs" / "c" / "best"))) == 2
 
 
 def test_an_unknown_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,20 @@ import torch
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.io import WEIGHTS, load_tensors, save_tensors
-from gnnrag.roles.tuned.checkpoint import RECORD, load_encoder, read_tuned, round_weights, trained
-from gnnrag.roles.tuned.selection import Selection, chosen
+from gnnrag.roles.tuned.checkpoint import read_tuned, round_weights
 from gnnrag.roles.tuned.verifier import (
     CrossEncoder,
     CrossEncoderConfig,
     PairMaker,
     PairScorer,
+    Selection,
     best_to_read,
+    chosen,
     load_cross_encoder,
     merged,
-    padded,
     save_cross_encoder,
 )
-from gnnrag.training.verifier_data import make_example
+from gnnrag.training.verifier import make_example
 from tests.helpers.toy_verifier import make_encoder, make_rows
 from tests.helpers.tuned import base_of
 
@@ -57,7 +56,7 @@ def scores(model: CrossEncoder, pairs: list[Any]) -> list[float]:
 
 def save(folder: Path, model: CrossEncoder) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    save_cross_encoder(folder, model, "verifier", asdict(model.config), {})
+    save_cross_encoder(folder, model, {})
     return folder
 
 
@@ -75,18 +74,16 @@ def test_a_pair_scores_the_same_in_any_batch(base: Path) -> None:
     assert scores(model, [pairs[i] for i in order]) == [whole[i] for i in order]
 
 
-@pytest.mark.parametrize("changes", [{}, {"text": False}, {"features": []}, {"pooling": "cls"}, {"store": "fp32"}])
+@pytest.mark.parametrize("changes", [{}, {"text": False}, {"pooling": "cls"}])
 def test_a_checkpoint_scores_as_what_was_saved(base: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     model = network(base, **changes)
-    round_weights(model, model.config.store)
+    round_weights(model)
     folder = save(tmp_path / "best", model)
     again = load(folder)
     pairs = pairs_of(model)
     assert scores(again, pairs) == scores(model, pairs)
     if changes == {"text": False}:
         assert all(not pair.tokens for pair in pairs)
-    if changes == {"features": []}:
-        assert pairs[0].features.shape == (0,)
 
 
 def test_only_what_was_trained_is_stored(base: Path, tmp_path: Path) -> None:
@@ -99,23 +96,6 @@ def test_only_what_was_trained_is_stored(base: Path, tmp_path: Path) -> None:
     assert head and not any(name.startswith("encoder.") for name in head)
 
 
-def test_settings_reach_the_network(base: Path) -> None:
-    groups = network(base, encoder_rate=0.02).parameter_groups()
-    assert [group.get("scale") for group in groups] == [None, 0.02], "the encoder has a rate of its own"
-    assert sum(p.numel() for group in groups for p in group["params"]) == sum(
-        weight.numel() for name, weight in trained(network(base)).items() if name != "shift"
-    )
-    assert len(network(base, train_layers=0).parameter_groups()) == 1
-    encoder, width = load_encoder(str(base), None, dropout=0.25)
-    assert width == 16 and encoder.config.hidden_dropout_prob == encoder.config.attention_probs_dropout_prob == 0.25
-    maker = PairMaker(CrossEncoderConfig(base=str(base), max_tokens=16))
-    (row,) = make_rows(1)
-    example = make_example("toy", row, maker)
-    pairs = maker.pairs(example.shown, example.features, [0, 1])
-    assert {len(pair.tokens) for pair in pairs} == {16} and set(pairs[0].types) == {0, 1}
-    assert [padded(n) for n in (0, 1, 32, 33)] == [32, 32, 32, 64]
-
-
 def test_another_base_is_refused(base: Path, tmp_path: Path) -> None:
     folder = save(tmp_path / "best", network(base))
     other = make_encoder(tmp_path / "other", seed=3)
@@ -123,42 +103,41 @@ def test_another_base_is_refused(base: Path, tmp_path: Path) -> None:
         load(folder, str(other))
     moved = make_encoder(tmp_path / "moved")  # the same weights elsewhere
     assert load(folder, str(moved))
-    with pytest.raises(ArtefactError, match="there is no such folder; it was trained on"):
+    with pytest.raises(ArtefactError, match=r"is not there: .*it was trained on"):
         load(folder, str(tmp_path / "nowhere"))
 
 
-def test_another_architecture_is_refused(base: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        (lambda t: {k: v for k, v in t.items() if k != "join.weight"}, "'join.weight'"),
+        (lambda t: {**t, "more": torch.zeros(1)}, "'more'"),
+        (lambda t: {**t, "join.bias": torch.zeros(3)}, r"\(3,\)"),
+    ],
+)
+def test_weights_of_another_architecture_are_refused(base: Path, tmp_path: Path, change: Any, named: str) -> None:
     folder = save(tmp_path / "best", network(base))
-    tensors = load_tensors(folder / WEIGHTS)
+    save_tensors(folder / WEIGHTS, change(load_tensors(folder / WEIGHTS)))
+    with pytest.raises(ArtefactError, match=named):
+        load(folder)
+
+
+def test_unknown_settings_and_damage_are_refused(base: Path, tmp_path: Path) -> None:
+    folder = save(tmp_path / "best", network(base))
     record = read_tuned(folder, "verifier", ("cross_encoder",))
-    for changed, message in (
-        ({k: v for k, v in tensors.items() if k != "join.weight"}, "'join.weight'"),
-        ({**tensors, "more": torch.zeros(1)}, "'more'"),
-        ({**tensors, "join.bias": torch.zeros(3)}, r"shape \(3,\), needed is \(8,\)"),
-    ):
-        save_tensors(folder / WEIGHTS, changed)
-        with pytest.raises(ArtefactError, match=message):
-            load_cross_encoder(folder, record, str(base))
     with pytest.raises(ArtefactError, match="hiden"):
         load_cross_encoder(folder, replace(record, settings={**record.settings, "hiden": 3}), str(base))
-    with pytest.raises(ArtefactError, match="'weekday' is unknown"):
-        load_cross_encoder(folder, replace(record, settings={**record.settings, "features": ["weekday"]}), str(base))
     (folder / WEIGHTS).write_bytes(b"nothing")
-    with pytest.raises(ArtefactError, match="is no safetensors file"):
+    with pytest.raises(ArtefactError, match="safetensors"):
         load_cross_encoder(folder, record, str(base))
-    assert json.loads((folder / RECORD).read_text())["base"]["name"] == str(base)
 
 
-def test_checkpointing_changes_no_gradient(base: Path) -> None:
-    found = []
-    for switch in (False, True):
-        model = network(base, gradient_checkpointing=switch).train()
-        maker = PairMaker(model.config)
-        model(maker.batch(pairs_of(model, 1), 8, "cpu", True)).sum().backward()
-        found.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
-    assert found[0].keys() == found[1].keys() and any(n.startswith("encoder.encoder.layer.1") for n in found[0])
-    assert not any(n.startswith("encoder.encoder.layer.0") for n in found[0])
-    assert all(torch.allclose(found[0][n], found[1][n], atol=1e-7) for n in found[0])
+def test_the_encoder_trains_at_a_rate_of_its_own(base: Path) -> None:
+    groups = network(base, encoder_rate=0.02).parameter_groups()
+    assert [group.get("scale") for group in groups] == [None, 0.02]
+    assert len(network(base, train_layers=0).parameter_groups()) == 1
+    with pytest.raises(ConfigError, match=r"network\.train_layers=3"):
+        network(base, train_layers=3)
 
 
 def test_the_best_by_features_are_read_and_the_rest_stands_below(base: Path) -> None:
@@ -184,23 +163,6 @@ def test_passes_as_large_as_a_gpus_score_the_same(base: Path, monkeypatch: pytes
     assert large.rows > small.rows
     assert large(pairs) == pytest.approx(small(pairs), abs=1e-5)
     assert large.by_features(features) == pytest.approx(small.by_features(features), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"pooling": "max"}, "network.pooling='max': allowed are mean, cls"),
-        ({"features": ["rang"]}, "network.features: 'rang' is unknown"),
-        ({"text": False, "features": []}, "nothing is left to judge by"),
-        ({"train_layers": 3}, "has 2 layers; null trains all"),
-        ({"max_tokens": 3}, "network.max_tokens=3: must be at least 16"),
-        ({"dropout": 1.0}, "network.dropout=1.0"),
-        ({"base": "./nowhere"}, "network.base='./nowhere': there is no such folder"),
-    ],
-)
-def test_bad_settings_are_refused(base: Path, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        network(base, **changes)
 
 
 def test_the_best_that_reach_the_threshold_are_chosen() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ArtefactError
 from gnnrag.roles.offline_reader.candidates import FEATURES
-from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.roles.tuned.checkpoint import read_tuned, round_weights
 from gnnrag.roles.tuned.reader import chances_of, group_scores, likely_spans, load_span_reader, window_maker
 from gnnrag.roles.tuned.span_items import padded, token_range
 from gnnrag.training.reader import losses_of
@@ -102,10 +103,10 @@ def test_chances_are_those_of_an_item_alone(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text, vectors, spans", [(True, 4, 0), (False, 0, 0), (True, 0, 5)])
-def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, vectors: int, spans: int) -> None:
+@pytest.mark.parametrize("text, spans", [(True, 0), (False, 0), (True, 5)])
+def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, spans: int) -> None:
     settings = TrainReaderConfig()
-    config = network_config(folder, text=text, vectors=vectors, spans=spans, hidden=16)
+    config = network_config(folder, text=text, spans=spans, hidden=16)
     maker, model = item_maker(config), make_reader(config)
     examples = [make_example(q, shown(*q.gold), maker) for q in QUESTIONS]
     assert all(example.right(example.item).any() for example in examples)
@@ -121,7 +122,7 @@ def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, ve
 
 
 def test_a_fixed_encoder_is_not_trained_and_remembered(folder: Path) -> None:
-    config = network_config(folder, fixed=True, vectors=3)
+    config = network_config(folder, fixed=True)
     maker, model = item_maker(config), make_reader(config)
     model.memory = {}
     trained = {id(p) for group in model.parameter_groups() for p in group["params"]}
@@ -134,12 +135,14 @@ def test_a_fixed_encoder_is_not_trained_and_remembered(folder: Path) -> None:
 
 
 def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
-    path = make_span(folder, store="fp32")
+    path = make_span(folder)
     record = read_tuned(path, "reader", ["span"])
-    model = load_span_reader(path, record, FEATURES, base_of(path))
-    config = network_config(folder, store="fp32")
+    model = load_span_reader(path, record, base_of(path))
+    config = network_config(folder)
     item = item_maker(config).make(QUESTIONS[0].text, shown("a", "b"))
-    assert np.array_equal(chances_of(model, [item])[0][1], chances_of(make_reader(config), [item])[0][1])
+    fresh = make_reader(config)
+    round_weights(fresh)
+    assert np.array_equal(chances_of(model, [item])[0][1], chances_of(fresh, [item])[0][1])
     assert not any("embeddings" in name for name in _names(path))  # only what was trained is stored
     written = json.loads((path / "gnnrag.json").read_text("utf-8"))
     assert written["role"] == "reader" and written["kind"] == "span" and written["base"]["name"] == config.base
@@ -149,25 +152,12 @@ def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -
     path = make_span(folder)
     record = read_tuned(path, "reader", ["span"])
     with pytest.raises(ArtefactError, match="reads the feature"):
-        load_span_reader(path, record, FEATURES[1:])
+        load_span_reader(path, replace(record, settings={**record.settings, "features": ["weekday"]}))
     other = network_config(tmp_path, train_layers=2)
     with pytest.raises(ArtefactError, match="trained on the base"):
-        load_span_reader(path, record, FEATURES, base=_changed(Path(other.base)))
-    settings = {**record.settings, "hidden": 9}
-    record.settings.update(settings)
+        load_span_reader(path, record, base=_changed(Path(other.base)))
     with pytest.raises(ArtefactError, match=r"join\.weight"):
-        load_span_reader(path, record, FEATURES, base_of(path))
-    (path / "model.safetensors").write_bytes((path / "model.safetensors").read_bytes()[:-9])
-    with pytest.raises(ArtefactError, match="cut short"):
-        read_tuned(path, "reader", ["span"])
-
-
-@pytest.mark.parametrize(
-    "name, value", [("store", "fp8"), ("precision", "f16"), ("text_tokens", 2), ("hidden", 0), ("train_layers", 9)]
-)
-def test_settings_out_of_range_are_named(folder: Path, name: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=f"network.{name}"):
-        make_reader(network_config(folder, **{name: value}))
+        load_span_reader(path, replace(record, settings={**record.settings, "hidden": 9}), base_of(path))
 
 
 def _names(path: Path) -> list[str]:

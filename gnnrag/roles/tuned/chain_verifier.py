@@ -8,23 +8,22 @@ the next-hop encoder expects after a passage of the chain is added with a weight
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
-from gnnrag.common.files import digest
-from gnnrag.common.records import WEIGHTS, fill, load_tensors, read_settings, save_tensors
-from gnnrag.common.waiting import Worker
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.batching import Worker
 from gnnrag.index.index import Index
+from gnnrag.io import digest, read_settings
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.tuned.chain_features import CONDITIONAL, STATIC, ChainReading
-from gnnrag.roles.tuned.checkpoint import TunedRecord, trained, write_tuned
+from gnnrag.roles.tuned.checkpoint import TunedRecord, load_trained, save_trained
 from gnnrag.roles.tuned.encoder import NextHop, fits
 from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.session import Session
@@ -37,20 +36,10 @@ _FAR = 5.0  # standard deviations at which a feature is cut off: other corpora h
 class ChainConfig:
     """The network and its search; a checkpoint names all of it."""
 
-    hidden: int = 32  # width of its one hidden layer
-    dropout: float = 0.1  # of that layer, in training
-    conditional: bool = True  # false: each passage is judged alone (ablation)
-    beam: int = 2  # chains that are followed at once
-    length: int = 5  # passages of a chain
-
-
-def check_chain(config: ChainConfig) -> None:
-    """Raise ConfigError where a setting is out of range."""
-    for name in ("hidden", "beam", "length"):
-        if (value := getattr(config, name)) < 1:
-            raise ConfigError(f"network.{name}={value}: must be at least 1")
-    if not 0 <= config.dropout < 1:
-        raise ConfigError(f"network.dropout={config.dropout}: must be at least 0 and below 1")
+    hidden: Annotated[int, Ge(1)] = 32  # width of its one hidden layer
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.1  # of that layer, in training
+    beam: Annotated[int, Ge(1)] = 2  # chains that are followed at once
+    length: Annotated[int, Ge(1)] = 5  # passages of a chain
 
 
 class ChainScorer(nn.Module):
@@ -58,9 +47,7 @@ class ChainScorer(nn.Module):
 
     def __init__(self, config: ChainConfig) -> None:
         super().__init__()
-        check_chain(config)
-        self.config = config
-        count = len(STATIC) + (len(CONDITIONAL) if config.conditional else 0)
+        self.config, count = config, len(STATIC) + len(CONDITIONAL)
         # mean, deviation: of the features in training; they are saved with the weights
         self.mean = nn.Parameter(torch.zeros(count), requires_grad=False)
         self.deviation = nn.Parameter(torch.ones(count), requires_grad=False)
@@ -77,10 +64,8 @@ class ChainScorer(nn.Module):
         return scores.squeeze(-1)
 
 
-def expansion_features(reading: ChainReading, chain: Sequence[int], config: ChainConfig) -> np.ndarray:
+def expansion_features(reading: ChainReading, chain: Sequence[int]) -> np.ndarray:
     """Return features of all passages as the next one of a chain. Shape (n, features), float32."""
-    if not config.conditional:
-        return reading.static
     return np.concatenate([reading.static, reading.conditional(chain)], axis=1)
 
 
@@ -114,7 +99,7 @@ def search(
         grown: dict[tuple[int, ...], float] = {}
         added = following([held for held, _ in chains]) if following else np.zeros((len(chains), 1), np.float32)
         for (held, score), more in zip(chains, added, strict=True):
-            values = model(torch.from_numpy(expansion_features(reading, held, model.config))) + torch.from_numpy(more)
+            values = model(torch.from_numpy(expansion_features(reading, held))) + torch.from_numpy(more)
             values[list(held)] = -torch.inf
             chances = torch.log_softmax(values.double(), 0).numpy()
             for place in np.argsort(-chances, kind="stable")[: min(beam, reading.count - len(held))].tolist():
@@ -124,49 +109,33 @@ def search(
     return chains
 
 
-def save_chain(folder: Path, model: ChainScorer, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def save_chain(folder: Path, model: ChainScorer, facts: dict[str, Any]) -> None:
     """Write a checkpoint: weights (float16) and record."""
-    save_tensors(folder / WEIGHTS, {name: w.to(torch.float16) for name, w in trained(model).items()})
-    write_tuned(folder, TunedRecord("verifier", CHAIN, {}, dict(settings), dict(facts)))
+    save_trained(folder, model, TunedRecord("verifier", CHAIN, facts=facts))
 
 
 def load_chain(folder: Path, record: TunedRecord) -> ChainScorer:
     """Load a checkpoint; ArtefactError where it is damaged, or of another architecture or version."""
-    try:
-        model = ChainScorer(read_settings(ChainConfig, record.settings, folder))
-    except ConfigError as error:
-        raise ArtefactError(f"{folder}: {error}; train again with this version") from error
-    fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
-    return model.eval()
-
-
-@dataclass
-class ChainOptions:
-    """What a run says in place of the checkpoint."""
-
-    length: int | None = None
-    beam: int | None = None
-    next_hop: float | None = None  # weight of the next-hop encoder; 0: without it
-    encoder: str | None = None  # its checkpoint; null: the one that ships
-    base: str | None = None  # where its base lies, if that is not the embedded one
-    device: str = "auto"  # where that encoder runs
+    return load_trained(folder, record, ChainScorer, read_settings(ChainConfig, record.settings, folder), None)
 
 
 class ChainVerifier(Role[VerifierTask, Verdict]):
-    """The chain's part of `TunedVerifier`: the passages of the best chain, whatever else is in flight."""
+    """Selects the passages of the best chain, with the settings of `TunedVerifier`.
 
-    def __init__(self, index: Index, folder: Path, record: TunedRecord, options: ChainOptions | None = None) -> None:
-        """Open a checkpoint; an index by another embedder than the next-hop encoder's is read without that."""
-        options = options or ChainOptions()
+    An index by another embedder than the next-hop encoder's is read without that encoder.
+    """
+
+    def __init__(self, index: Index, folder: Path, record: TunedRecord, settings: Any) -> None:
         self.index, self.model = index, load_chain(folder, record)
-        self.length, self.beam = options.length or self.model.config.length, options.beam or self.model.config.beam
+        self.length = settings.max_selected or self.model.config.length
+        self.beam = settings.beam or self.model.config.beam
         self._worker = Worker()  # the event loop goes on meanwhile
         learned = float(record.facts.get("next_hop") or 0.0)
-        self.weight = learned if options.next_hop is None else options.next_hop
-        is_wanted = options.next_hop is not None or options.encoder is not None  # and must fit
+        self.weight = learned if settings.next_hop is None else settings.next_hop
+        is_wanted = settings.next_hop is not None or settings.encoder is not None  # and must fit
         self.encoder: NextHop | None = None
-        if self.weight and (is_wanted or fits(options.encoder, index)):
-            self.encoder = NextHop.open(index, options.encoder, options.base, options.device, "verifier.device")
+        if self.weight and (is_wanted or fits(settings.encoder, index)):
+            self.encoder = NextHop.open(index, settings.encoder, settings.base, settings.device, "verifier.device")
         following = [self.encoder.fingerprint, self.weight] if self.encoder else []
         self.fingerprint = digest([record.fingerprint, self.length, self.beam, *following])
 

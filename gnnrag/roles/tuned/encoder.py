@@ -7,20 +7,20 @@ questions alone, so that the vectors of an index serve as they are, and any sear
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 
-from gnnrag.common.devices import device_named, pass_rows
-from gnnrag.common.records import read_settings
+from gnnrag.devices import device_named, pass_rows
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
+from gnnrag.io import read_settings
 from gnnrag.roles.tuned.checkpoint import (
-    STORES,
     TunedRecord,
     load_encoder,
     load_tokenizer,
@@ -32,7 +32,6 @@ from gnnrag.roles.tuned.checkpoint import (
 )
 
 KIND = "encoder"
-FIRST = ("base", "trained", "mean")
 ROWS = 4, 64  # sequences of a forward pass at inference, on a CPU and on a GPU; with fewer, the rest is filled up
 BUCKET = 16  # token lengths are padded to multiples of this
 
@@ -42,38 +41,12 @@ class NextHopConfig:
     """The network; a checkpoint names all of it."""
 
     base: str = "embedded"  # the encoder that made the index's vectors (mean pooling): MiniLM, a folder, or a hub name
-    rank: int = 16  # of the matrices of LoRA (arXiv 2106.09685), whose factor is 2
-    targets: list[str] = field(
-        default_factory=lambda: ["query", "value", "key", "dense"]
-    )  # linear layers they stand by
+    rank: Annotated[int, Ge(1)] = 16  # of the matrices of LoRA (arXiv 2106.09685), whose factor is 2
+    # linear layers that they stand by
+    targets: list[str] = field(default_factory=lambda: ["query", "value", "key", "dense"])
     max_tokens: int = 128  # of a sequence; the newest passage is cut to what is left
-    question_tokens: int = 64  # at most
-    older_tokens: int = 24  # of each passage but the newest, from its title on
-    keep: float = 0.0  # weight of the question's own vector at the start; learned
-    away: float = 0.5  # how far a query moves away from the mean vector of the passages so far, at the start; learned
-    first: str = "base"  # vector of the first hop: base (the index's own embedding of the question), trained, or mean
-    gradient_checkpointing: bool = False  # half the memory for a third more time
-    store: str = "fp16"  # precision of the weights in a checkpoint: fp16 or fp32
-
-    @property
-    def text(self) -> bool:
-        """Whether it reads text."""
-        return True
-
-
-def check_next_hop(config: NextHopConfig) -> None:
-    """Raise ConfigError where a setting of the network is out of range."""
-    for name, value, allowed in (("first", config.first, FIRST), ("store", config.store, tuple(STORES))):
-        if value not in allowed:
-            raise ConfigError(f"network.{name}={value!r}: allowed are {', '.join(allowed)}")
-    for name in ("rank", "question_tokens", "older_tokens"):
-        if getattr(config, name) < 1:
-            raise ConfigError(f"network.{name}={getattr(config, name)}: must be at least 1")
-    if config.max_tokens < config.question_tokens + 16:
-        raise ConfigError(
-            f"network.max_tokens={config.max_tokens}: must leave 16 beside network.question_tokens="
-            f"{config.question_tokens}"
-        )
+    question_tokens: Annotated[int, Ge(1)] = 64  # at most
+    older_tokens: Annotated[int, Ge(1)] = 24  # of each passage but the newest, from its title on
 
 
 class RowMaker:
@@ -109,24 +82,28 @@ class NextHopEncoder(nn.Module):
     """An encoder under LoRA, whose queries begin as the base's and are moved away from what was read.
 
     The query after passages with mean vector m is unit(E(question, passages) + keep * e(question) - away * m), E the
-    adapted and e the base encoder, both mean-pooled to unit length; without passages it is E(question). LoRA begins
-    with a product of 0, so that E is e before the first step.
+    adapted and e the base encoder, both mean-pooled to unit length; without passages it is E(question), and in use
+    unit(E(question) + e(question)). LoRA begins with a product of 0, so that E is e before the first step.
     """
 
     def __init__(self, config: NextHopConfig) -> None:
         super().__init__()
         from peft import LoraConfig, inject_adapter_in_model
 
-        check_next_hop(config)
+        if config.max_tokens < config.question_tokens + 16:
+            raise ConfigError(
+                f"network.max_tokens={config.max_tokens}: must leave 16 beside network.question_tokens="
+                f"{config.question_tokens}"
+            )
         self.config = config
-        encoder, self.width = load_encoder(config.base, 0, gradient_checkpointing=config.gradient_checkpointing)
+        encoder, self.width = load_encoder(config.base, 0)
         settings = LoraConfig(r=config.rank, lora_alpha=2 * config.rank, target_modules=list(config.targets))
         try:
             self.encoder: Any = inject_adapter_in_model(settings, encoder)
         except ValueError as error:
             problem = " ".join(str(error).split())[:200]
             raise ConfigError(f"network.targets={list(config.targets)}: {problem}") from error
-        self.keep, self.away = (nn.Parameter(torch.tensor([start])) for start in (config.keep, config.away))
+        self.keep, self.away = nn.Parameter(torch.tensor([0.0])), nn.Parameter(torch.tensor([0.5]))
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return what is trained: the adapter at the rate of the training, the two weights ten times as fast."""
@@ -179,7 +156,7 @@ def batches(
 
 def save_next_hop(folder: Path, model: NextHopEncoder, facts: dict[str, Any]) -> None:
     """Write a checkpoint: what LoRA learned, and the record, which names the digest of the base."""
-    save_trained(folder, model, TunedRecord("thoughts", KIND, {}, asdict(model.config), facts))
+    save_trained(folder, model, TunedRecord("thoughts", KIND, {}, {}, facts))
 
 
 class NextHop:
@@ -201,7 +178,11 @@ class NextHop:
         """
         folder = encoder_folder(path)
         record = read_tuned(folder, "thoughts", (KIND,))
-        _check_index(folder, record, index)
+        if not fits(path, index):
+            raise ArtefactError(
+                f"{folder}: the encoder's queries are for vectors of {record.base.get('name')!r}, and the index was "
+                f"made with {index.config.embedder.model!r}; build the index with that one, or train an encoder for it"
+            )
         config = read_settings(NextHopConfig, record.settings, folder)
         model = load_trained(folder, record, NextHopEncoder, config, base)
         for module in model.modules():  # the same sums without the adapter's own products
@@ -217,25 +198,19 @@ class NextHop:
         """
         questions = list(dict.fromkeys(question for question, _ in asked))
         bases = dict(zip(questions, self.index.embedder.encode(questions, is_query=True), strict=True))
-        passages, first = self.index.passage_vectors, self.model.config.first
+        passages = self.index.passage_vectors
         out = np.array([bases[question] for question, _ in asked], dtype=np.float32)
-        needed = [i for i, (_, chain) in enumerate(asked) if chain or first != "base"]
-        contents = [[self.index.passages[p].content for p in asked[i][1]] for i in needed]
-        rows = [self.rows.row(asked[i][0], texts) for i, texts in zip(needed, contents, strict=True)]
+        contents = [[self.index.passages[p].content for p in chain] for _, chain in asked]
+        rows = [self.rows.row(question, texts) for (question, _), texts in zip(asked, contents, strict=True)]
         for group, tokens, mask in batches(rows, self.size, BUCKET, is_full=True):
             read = self.model.embed(tokens.to(self.device), mask.to(self.device))
-            for row, place in enumerate(group):
-                i = needed[place]
+            for row, i in enumerate(group):
                 question, chain = out[i], asked[i][1]
                 mean = passages[list(chain)].mean(axis=0) if chain else np.zeros_like(question)
                 given = (torch.from_numpy(np.array(one)[None]).to(self.device) for one in (question, mean))
-                found = self.model.join(read[row : row + 1], *given)[0].cpu().numpy()
-                out[i] = _unit(found + question) if not chain and first == "mean" else found
+                query = self.model.join(read[row : row + 1], *given)[0].cpu().numpy()
+                out[i] = query if chain else (query + question) / np.linalg.norm(query + question)
         return out
-
-
-def _unit(vector: np.ndarray) -> np.ndarray:
-    return vector / np.linalg.norm(vector)
 
 
 def encoder_folder(path: str | None) -> Path:
@@ -251,17 +226,5 @@ def encoder_folder(path: str | None) -> Path:
 
 def fits(path: str | None, index: Index) -> bool:
     """Whether a checkpoint (`path` None: the one that ships) was trained on the vectors that an index has."""
-    return _fits(read_tuned(encoder_folder(path), "thoughts", (KIND,)), index)
-
-
-def _fits(record: TunedRecord, index: Index) -> bool:
+    record = read_tuned(encoder_folder(path), "thoughts", (KIND,))
     return bool(record.base.get("weights") == (index.embedder.weights or index.embedder.identity))
-
-
-def _check_index(folder: Path, record: TunedRecord, index: Index) -> None:
-    """Raise ArtefactError where the vectors of an index are not those of the base that a checkpoint was trained on."""
-    if not _fits(record, index):
-        raise ArtefactError(
-            f"{folder}: the encoder's queries are for vectors of {record.base.get('name')!r}, and the index was made "
-            f"with {index.config.embedder.model!r}; build the index with that one, or train an encoder for this one"
-        )

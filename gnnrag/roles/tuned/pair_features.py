@@ -14,7 +14,6 @@ from functools import cached_property
 
 import numpy as np
 
-from gnnrag.errors import ConfigError, nearest
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, words
 from gnnrag.types import Passage
 
@@ -37,18 +36,10 @@ class Shown:
     support: Collection[str] = ()  # ids of the passages that the chain itself says it rests on
 
 
-def pair_features(shown: Shown, names: Sequence[str]) -> np.ndarray:
-    """Return each passage's features, (len(shown.passages), len(names)) float32; ConfigError for an unknown one."""
-    for name in names:
-        if name not in FEATURES:
-            raise ConfigError(f"features: {name!r} is unknown. {nearest(name, FEATURES)}")
-    if not names or not shown.passages:
-        return np.zeros((len(shown.passages), len(names)), dtype=np.float32)
-    return features_of(Reading(shown), names)
-
-
 def features_of(read: Reading, names: Sequence[str]) -> np.ndarray:
-    """Return known features of a task that was taken apart, as `pair_features` does."""
+    """Return features of each passage. Shape (len(shown.passages), len(names)), float32."""
+    if not read.count:
+        return np.zeros((0, len(names)), dtype=np.float32)
     columns = [np.asarray(FEATURES[name](read), dtype=np.float64) for name in names]
     return np.clip(np.stack(columns, axis=1), 0.0, 1.0).astype(np.float32)
 
@@ -67,8 +58,8 @@ class Reading:
         self.rarest = math.log(1 + self.count)
         self.question_stems, self.chain_stems = stems_of(self.asked), stems_of(self.chain)
         asked = _padded(self.asked)
-        self.in_question = np.array([bool(t) and _padded(t) in asked for t in self.titles])
-        named = {w for t, inside in zip(self.titles, self.in_question, strict=True) if inside for w in t}
+        self.anchors = np.array([bool(t) and _padded(t) in asked for t in self.titles])
+        named = {w for t, inside in zip(self.titles, self.anchors, strict=True) if inside for w in t}
         self.rest = stems_of([w for w in self.asked if w not in named]) or self.question_stems
         self.head = 1.0 / (1.0 + np.arange(self.count))
 
@@ -82,11 +73,6 @@ class Reading:
             for a in range(self.count)
             if key and a != b and self.titles[a] != self.titles[b] and key in self.padded[a]
         ]
-
-    @cached_property
-    def anchors(self) -> np.ndarray:
-        """Which passages the question names."""
-        return self.in_question
 
     def cover(self, wanted: Collection[str], found: Collection[str]) -> float:
         """Return the share of the wanted stems that are found, each by its rarity among the passages shown."""
@@ -103,9 +89,10 @@ class Reading:
         """Return the words of a text that begin with a capital."""
         return _NAME.findall(text)
 
-    def reasons(self) -> dict[tuple[int, int], float]:
-        """Return, of each mention, how much of what is asked stands around it: `directed by` before a director."""
-        found = {}
+    @cached_property
+    def strength(self) -> dict[tuple[int, int], float]:
+        """Of each mention, how much of what is asked stands around it: `directed by` before a director."""
+        strength = {}
         for a, b in self.mentions:
             text, title = self.texts[a], self.titles[b]
             best, size = 0.0, len(title)
@@ -113,13 +100,8 @@ class Reading:
                 if text[start] == title[0] and text[start : start + size] == title:
                     near = text[max(start - _WINDOW, 0) : start] + text[start + size : start + size + _WINDOW]
                     best = max(best, self.cover(self.rest, stems_of(near)))
-            found[a, b] = best
-        return found
-
-    @cached_property
-    def strength(self) -> dict[tuple[int, int], float]:
-        """`reasons`, found once."""
-        return self.reasons()
+            strength[a, b] = best
+        return strength
 
     @cached_property
     def hops(self) -> np.ndarray:

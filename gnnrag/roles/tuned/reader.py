@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from annotated_types import Ge
 from torch import Tensor, nn
 
-from gnnrag.common.devices import device_named, pass_rows
-from gnnrag.common.records import read_settings
-from gnnrag.common.waiting import MicroBatcher
+from gnnrag.batching import MicroBatcher
+from gnnrag.devices import device_named, pass_rows
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import BUCKET
+from gnnrag.io import read_settings
 from gnnrag.parts import part, ready
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.offline_reader.candidates import FEATURES, rule_kind
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import (
     LANGUAGE_KINDS,
-    STORES,
-    LanguageRole,
-    LanguageRoleConfig,
     TunedRecord,
+    TunedRole,
     load_encoder,
     load_tokenizer,
     load_trained,
-    open_language_role,
-    read_tuned,
-    role_folder,
     save_trained,
 )
 from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, Window, WindowMaker, padded
@@ -43,7 +38,6 @@ SPAN = "span"
 _FLOOR = -20.0  # log-probability of a span that no window has
 _LONGEST = 24  # tokens of an answer that the encoder finds by itself
 _ROWS = 8, 64  # (on a CPU and on a GPU) windows of a forward pass where each must get what it would get alone
-PRECISIONS = ("f32", "bf16")
 _READ = 6  # numbers that the encoder gives for a candidate
 
 
@@ -54,30 +48,15 @@ class SpanReaderConfig:
     base: str = "embedded"  # the encoder: the embedded MiniLM, a folder, or a name on the Hugging Face hub
     text: bool = True  # read the passages; false: the features alone decide
     features: list[str] = field(default_factory=list)  # of candidates; []: all that there are
-    question_tokens: int = 48  # read of a question
-    bridge_tokens: int = 40  # read of the sentence that leads to a passage; 0: none
-    text_tokens: int = 176  # of a window on a passage
-    vectors: int = 0  # numbers that the ranking reads off a span's first and last token, beside the logits; 0: none
-    spans: int = 0  # answers that the encoder finds likeliest, wherever they stand, ranked beside the rules' candidates
-    hidden: int = 32  # width of the layer that joins what is known of a candidate
-    train_layers: int | None = 3  # top layers of the encoder that are trained and stored; null: all
+    question_tokens: Annotated[int, Ge(4)] = 48  # read of a question
+    bridge_tokens: Annotated[int, Ge(0)] = 40  # read of the sentence that leads to a passage; 0: none
+    text_tokens: Annotated[int, Ge(16)] = 176  # of a window on a passage
+    # answers that the encoder finds likeliest, wherever they stand, ranked beside the rules' candidates
+    spans: Annotated[int, Ge(0)] = 0
+    hidden: Annotated[int, Ge(1)] = 32  # width of the layer that joins what is known of a candidate
+    train_layers: Annotated[int, Ge(0)] | None = 3  # top layers of the encoder that are trained; null: all
     fixed: bool = False  # encoder and its two logits stay as `start` left them: only the ranking is trained
-    precision: str = "f32"  # of the encoder where it is not trained, at inference too: f32 or bf16
-    gradient_checkpointing: bool = False  # half the memory for a third more time
-    store: str = "fp16"  # precision of the weights in a checkpoint: fp16 or fp32
-
-
-def check_span_reader(config: SpanReaderConfig) -> None:
-    """Raise ConfigError where a setting is out of range."""
-    if config.store not in STORES:
-        raise ConfigError(f"network.store={config.store!r}: allowed are {', '.join(STORES)}")
-    if config.precision not in PRECISIONS:
-        raise ConfigError(f"network.precision={config.precision!r}: allowed are {', '.join(PRECISIONS)}")
-    least = {"question_tokens": 4, "bridge_tokens": 0, "text_tokens": 16, "hidden": 1}
-    least |= dict.fromkeys(("vectors", "spans", "train_layers"), 0)
-    for name, low in least.items():
-        if (value := getattr(config, name)) is not None and value < low:
-            raise ConfigError(f"network.{name}={value}: must be at least {low}")
+    precision: Literal["f32", "bf16"] = "f32"  # of the encoder where it is not trained, at inference too
 
 
 @dataclass(frozen=True)
@@ -96,25 +75,18 @@ class SpanReader(nn.Module):
 
     The encoder reads each window (question, bridge, passage); two logits per token, normalised over all the text that a
     question has, say where the answer begins and ends, so that passages compete (as in Clark and Gardner 2018).
-    ConfigError: the base is not there, or a setting is out of range.
     """
 
     def __init__(self, config: SpanReaderConfig) -> None:
         super().__init__()
-        check_span_reader(config)
         self.config = config
         self.encoder: nn.Module | None = None
         if config.text:
-            self.encoder, width = load_encoder(config.base, config.train_layers, 0.0, config.gradient_checkpointing)
+            self.encoder, width = load_encoder(config.base, config.train_layers)
             self.span = nn.Linear(width, 2)
-            if config.vectors:
-                self.project = nn.Linear(2 * width, config.vectors)
-        count = len(config.features) + (_READ + config.vectors if config.text else 0)
-        self.join, self.out, self.sum = (
-            nn.Linear(count, config.hidden),
-            nn.Linear(config.hidden, 1),
-            nn.Linear(count, 1),
-        )
+        count = len(config.features) + (_READ if config.text else 0)
+        self.join, self.out = nn.Linear(count, config.hidden), nn.Linear(config.hidden, 1)
+        self.sum = nn.Linear(count, 1)
         nn.init.zeros_(self.sum.weight)
         self.memory: dict[tuple[int, ...], Tensor] | None = None  # what a fixed encoder said of windows
 
@@ -164,30 +136,25 @@ class SpanReader(nn.Module):
         return [nn.utils.rnn.pad_sequence(own, batch_first=True) if own else None for own in owns]
 
     def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return each token's logits of beginning and end [and its vector]: (windows, length, 2 [+ width])."""
+        """Return each token's logits of beginning and end. Shape (windows, length, 2)."""
         assert self.encoder is not None
         device = self.span.weight.device
         hidden = self.encoder(input_ids=tokens.to(device), attention_mask=mask.to(device)).last_hidden_state
-        logits = self.span(hidden.to(self.span.weight.dtype)).float()
-        return torch.cat([logits, hidden.float()], 2) if self.config.vectors else logits
+        return self.span(hidden.to(self.span.weight.dtype)).float()
 
     def read(self, item: SpanItem, logits: Tensor | None) -> Read:
         """Return what the logits of an item's windows make of it; they come from `logits` or `alone`."""
         if logits is None:
-            width = _READ + self.config.vectors if self.config.text else 0
-            empty = torch.zeros(len(item.groups), width, device=self.sum.weight.device)
+            empty = torch.zeros(len(item.groups), _READ if self.config.text else 0, device=self.sum.weight.device)
             return Read(item, self.rank(torch.cat([self._features(item), empty], 1)), None)
         inside = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
         for row, window in enumerate(item.windows):
             inside[row, window.first : window.first + len(window.spans)] = True
-        masked = logits[..., :2].masked_fill(~inside.unsqueeze(2), _FLOOR * 50)
+        masked = logits.masked_fill(~inside.unsqueeze(2), _FLOOR * 50)
         chances = masked.flatten(0, 1).log_softmax(0).view_as(masked)
         if self.config.spans:
             item = item.with_spans(likely_spans(chances.detach(), 4 * self.config.spans), self.config.spans)
-        known = [self._features(item), self._seen(item, chances)]
-        if self.config.vectors:
-            known.append(self._vectors(item, logits[..., 2:]))
-        return Read(item, self.rank(torch.cat(known, 1)), chances)
+        return Read(item, self.rank(torch.cat([self._features(item), self._seen(item, chances)], 1)), chances)
 
     def rank(self, inputs: Tensor) -> Tensor:
         """Return the scores of candidates from all that is known of them. Shape (C,)."""
@@ -204,13 +171,6 @@ class SpanReader(nn.Module):
 
     def _features(self, item: SpanItem) -> Tensor:
         return torch.from_numpy(item.features).to(self.sum.weight.device)
-
-    def _vectors(self, item: SpanItem, hidden: Tensor) -> Tensor:
-        """Return what is read off the vectors of each candidate's first and last token. Shape (C, vectors)."""
-        places = torch.from_numpy(item.places).to(hidden.device)
-        window, first, last = places.clamp(min=0).unbind(1)
-        both = torch.cat([hidden[window, first], hidden[window, last]], 1)
-        return torch.tanh(self.project(both)).float() * (places[:, :1] >= 0)
 
     def _seen(self, item: SpanItem, chances: Tensor) -> Tensor:
         """Return what the encoder says of each candidate's span. Shape (C, _READ)."""
@@ -264,15 +224,15 @@ def chances_of(model: SpanReader, items: Sequence[SpanItem], pad: int = 0) -> li
     return found
 
 
-def save_span_reader(folder: Path, model: SpanReader, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def save_span_reader(folder: Path, model: SpanReader, facts: dict[str, Any]) -> None:
     """Write a checkpoint: trained weights and record."""
-    save_trained(folder, model, TunedRecord("reader", SPAN, {}, dict(settings), dict(facts)))
+    save_trained(folder, model, TunedRecord("reader", SPAN, facts=facts))
 
 
-def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str], base: str | None = None) -> SpanReader:
+def load_span_reader(folder: Path, record: TunedRecord, base: str | None = None) -> SpanReader:
     """Load a checkpoint; ArtefactError: damaged, of another architecture or version, or made from another base."""
     config = read_settings(SpanReaderConfig, record.settings, folder)
-    if unknown := [name for name in config.features if name not in features]:
+    if unknown := [name for name in config.features if name not in FEATURES]:
         raise ArtefactError(f"{folder}: it reads the feature {unknown[0]!r}, which is not known here; train again")
     return load_trained(folder, record, SpanReader, config, base)
 
@@ -288,62 +248,62 @@ def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
 
 
 @part("role", "reader.tuned")
-class TunedReader(LanguageRoleConfig, Role[ReaderTask, Answer]):
-    """Answers as the rules do where they reason and are sure, else with what a trained network ranks first.
+class TunedReader(TunedRole):
+    """Answers with a trained span reader (`SpanAnswers`), or with a language model (`BriefReader`)."""
 
-    Questions read together do not affect each other. Longer answers are quoted by the rules. A checkpoint of a language
-    model answers by `BriefReader` instead: of the settings, `max_passages` and what is inherited matters then.
-
-    ConfigError: no checkpoint is named and none ships. ArtefactError: the checkpoint is missing, damaged, or of another
-    role, architecture or base.
-    """
-
-    min_confidence: float | None = None  # answers less sure are withheld; null: the network's, as validation chose
-    rules_from: Annotated[float, Field(ge=0)] = 0.4  # answers that rules reason out this surely stand; above 1: none
-    max_passages: Annotated[int, Field(ge=1)] = 10  # passages beyond this are not read
-    batch: Annotated[int, Field(ge=1)] = 8  # questions read at once
+    # answers less sure are withheld; null: the network's, as validation chose
+    min_confidence: float | None = None
+    # answers that rules reason out this surely or more stand; above 1: none
+    rules_from: Annotated[float, Ge(0)] = 0.4
+    max_passages: Annotated[int, Ge(1)] = 10  # passages beyond this are not read
+    batch: Annotated[int, Ge(1)] = 8  # questions read at once
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
-    kinds = (SPAN, *LANGUAGE_KINDS)
+    role: ClassVar[str] = "reader"
+    kinds: ClassVar[tuple[str, ...]] = (SPAN, *LANGUAGE_KINDS)
 
     def setup(self) -> None:
-        folder = role_folder("reader", self.path)
-        record = read_tuned(folder, "reader", self.kinds)
-        self._language: LanguageRole | None = None
-        if record.kind != SPAN:
-            prompted = {"max_passages": self.max_passages, **self.prompted}
-            self._language = open_language_role(folder, record, "reader", replace(self, prompted=prompted))
-            self.prompters = self._language.prompters
-            return
-        self.fingerprint = record.fingerprint
-        learned = float(record.facts.get("threshold") or 0.0)
-        self.threshold = learned if self.min_confidence is None else self.min_confidence
-        model = load_span_reader(folder, record, FEATURES, self.base)
-        model.to(device_named(self.device, "reader.device"))
+        """Open the checkpoint."""
+        self.prompted = {"max_passages": self.max_passages, **self.prompted}
+        super().setup()
+
+    def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
+        """Return what answers with spans."""
+        return SpanAnswers(getattr(self, "index", None), folder, record, self)
+
+
+class SpanAnswers(Role[ReaderTask, Answer]):
+    """Answers as the rules do where they reason and are sure, else with what a trained network ranks first.
+
+    Questions read together do not affect each other. Longer answers are quoted by the rules.
+    """
+
+    def __init__(self, index: Any, folder: Path, record: TunedRecord, settings: TunedReader) -> None:
+        self.settings, self.fingerprint = settings, record.fingerprint
+        chosen = settings.min_confidence
+        self.threshold = float(record.facts.get("threshold") or 0.0) if chosen is None else chosen
+        model = load_span_reader(folder, record, settings.base)
+        model.to(device_named(settings.device, "reader.device"))
         windows = window_maker(model.config)
         self._read = partial(chances_of, model, pad=windows.pad if windows else 0)
-        self._rules = ready(OfflineReader(), index=getattr(self, "index", None))
+        self._rules = ready(OfflineReader(), index=index)
         self._maker = ItemMaker(windows, model.config.features, self._rules)
-        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, self.batch)
+        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, settings.batch)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
-        if self._language:
-            answer: Answer = await self._language(task, session)
-            return answer
+        """Answer one question; the loop records the answer and counts abstentions."""
         if task.style != "short":
             return await self._rules(task, session)
-        (found,) = await self._batcher.results([task])
-        return found
+        (answer,) = await self._batcher.results([task])
+        return answer
 
     async def close(self) -> None:
-        if self._language:
-            await self._language.close()
-        else:
-            self._batcher.close()
-            await self._rules.close()
+        """Let the thread end."""
+        self._batcher.close()
+        await self._rules.close()
 
     def _answer(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
-        items = [self._maker.of_task(task, self.max_passages) for task in tasks]
+        items = [self._maker.make(task.question.text, task.passages[: self.settings.max_passages]) for task in tasks]
         ruled = [self._ruled(task, item) for task, item in zip(tasks, items, strict=True)]
         read = iter(self._read([item for item, answer in zip(items, ruled, strict=True) if answer is None]))
         return [self._ranked(task, *next(read)) if one is None else one for task, one in zip(tasks, ruled, strict=True)]
@@ -351,7 +311,7 @@ class TunedReader(LanguageRoleConfig, Role[ReaderTask, Answer]):
     def _ruled(self, task: ReaderTask, item: SpanItem) -> Answer | None:
         """Return what the rules answer where they compare, or follow relations: they do it better than the network."""
         rule = item.table.rule if item.table else None
-        least = max(self.rules_from, self.min_confidence or 0.0)
+        least = max(self.settings.rules_from, self.settings.min_confidence or 0.0)
         if rule is None or rule.confidence < least or rule_kind(rule) not in ("compare", "chain"):
             return None
         support = tuple(task.passages[i].id for i in rule.passages)

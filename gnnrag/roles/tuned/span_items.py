@@ -11,7 +11,6 @@ import numpy as np
 
 from gnnrag.index.embedder import BUCKET
 from gnnrag.metrics.answer import normalise_answer
-from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.offline_reader.candidates import FEATURES, Candidate, CandidateTable, candidates_of
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.offline_reader.relations import Reading
@@ -204,14 +203,14 @@ class ItemMaker:
     def make(self, question: str, passages: Sequence[Passage]) -> SpanItem:
         """Return the item of a question."""
         key = (question, tuple(passages))
-        if key not in self._kept:
-            if self.keep:
-                while len(self._kept) >= self.keep:
-                    self._kept.popitem(last=False)
-                self._kept[key] = self._make(*key)
-            else:
-                return self._make(*key)
-        return self._kept[key]
+        if key in self._kept:
+            return self._kept[key]
+        item = self._make(*key)
+        if self.keep:
+            self._kept[key] = item
+            if len(self._kept) > self.keep:
+                self._kept.popitem(last=False)
+        return item
 
     def _make(self, question: str, passages: Sequence[Passage]) -> SpanItem:
         question, passages = beginning(question), readable(passages)
@@ -238,7 +237,3 @@ class ItemMaker:
             table,
             tuple(columns),
         )
-
-    def of_task(self, task: ReaderTask, most: int) -> SpanItem:
-        """Return the item of a reader's task, from at most so many passages."""
-        return self.make(task.question.text, task.passages[:most])

@@ -3,45 +3,63 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from annotated_types import Ge
 from torch import Tensor, nn
 
-from gnnrag.common.devices import device_named, pass_rows
-from gnnrag.common.files import digest
-from gnnrag.common.records import read_settings
-from gnnrag.common.waiting import MicroBatcher, Worker
-from gnnrag.errors import ArtefactError, ConfigError, nearest
+from gnnrag.batching import MicroBatcher, Worker
+from gnnrag.config import Share
+from gnnrag.devices import device_named, pass_rows
 from gnnrag.index.index import Index
+from gnnrag.io import digest, interpreting, read_settings
 from gnnrag.parts import part
 from gnnrag.roles.base import Role, Verdict, VerifierTask
-from gnnrag.roles.tuned.chain_verifier import CHAIN, ChainOptions, ChainVerifier
+from gnnrag.roles.tuned.chain_verifier import CHAIN, ChainVerifier
 from gnnrag.roles.tuned.checkpoint import (
     LANGUAGE_KINDS,
-    STORES,
-    LanguageRole,
-    LanguageRoleConfig,
     TunedRecord,
+    TunedRole,
     load_encoder,
     load_tokenizer,
     load_trained,
-    open_language_role,
-    read_tuned,
-    role_folder,
     save_trained,
 )
-from gnnrag.roles.tuned.pair_features import FEATURES, Shown, pair_features
-from gnnrag.roles.tuned.selection import Selection
+from gnnrag.roles.tuned.pair_features import FEATURES, Reading, Shown, features_of
 from gnnrag.session import Session
 
 KIND = "cross_encoder"
-POOLINGS = ("mean", "cls")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How scores become a selection; learned on validation, and part of a checkpoint's record."""
+
+    threshold: float = 0.5  # least probability
+    max_selected: int = 5  # at most so many, the most probable
+    # scale, shift: probability = sigmoid(scale * logit + shift)
+    scale: float = 1.0
+    shift: float = 0.0
+
+    def chances(self, logits: Sequence[float] | np.ndarray) -> np.ndarray:
+        """Return calibrated probabilities, same length, float64."""
+        values = np.clip(self.scale * np.asarray(logits, dtype=np.float64) + self.shift, -60.0, 60.0)
+        return 1.0 / (1.0 + np.exp(-values))
+
+    def places(self, logits: Sequence[float] | np.ndarray) -> list[int]:
+        """Return the places that are selected, ascending. Of equal scores the earlier one is taken."""
+        return chosen(self.chances(logits), self.threshold, self.max_selected)
+
+
+def chosen(chances: np.ndarray, threshold: float, max_selected: int) -> list[int]:
+    """Return the places of at most `max_selected` chances that reach the threshold, ascending."""
+    order = np.argsort(-chances, kind="stable")[:max_selected]
+    return sorted(int(i) for i in order if chances[i] >= threshold and not np.isnan(chances[i]))
 
 
 @dataclass
@@ -50,34 +68,12 @@ class CrossEncoderConfig:
 
     base: str = "embedded"  # the encoder: the embedded MiniLM, a folder, or a name on the Hugging Face hub
     text: bool = True  # read question, chain and passage; false: the features alone decide
-    chain: bool = True  # the chain is read, too
-    features: list[str] = field(default_factory=lambda: list(FEATURES))  # of `pair_features`; []: the text alone
-    max_tokens: int = 192  # of a pair; the longer part of it is cut first
-    pooling: str = "mean"  # of the encoder's last layer: mean or cls
-    hidden: int = 64  # width of the layer that joins text and features
-    feature_hidden: int = 16  # width of the layer that reads the features alone; 0: a weighted sum
-    train_layers: int | None = 2  # top layers that are trained; null: the whole encoder
-    dropout: float = 0.0  # in the encoder; above 0, the number of processes makes a difference
+    max_tokens: Annotated[int, Ge(16)] = 192  # of a pair; the longer part of it is cut first
+    pooling: Literal["mean", "cls"] = "mean"  # of the encoder's last layer
+    hidden: Annotated[int, Ge(1)] = 64  # width of the layer that joins text and features
+    feature_hidden: Annotated[int, Ge(1)] = 16  # width of the layer that reads the features alone
+    train_layers: Annotated[int, Ge(0)] | None = 2  # top layers that are trained; null: the whole encoder
     encoder_rate: float = 0.01  # learning rate of the encoder, as a share of that of the head (fit.lr)
-    gradient_checkpointing: bool = False  # half the memory for a third more time
-    store: str = "fp16"  # precision of the weights in a checkpoint: fp16 or fp32
-
-
-def check_cross_encoder(config: CrossEncoderConfig) -> None:
-    """Raise ConfigError where a setting is out of range."""
-    for name in config.features:
-        if name not in FEATURES:
-            raise ConfigError(f"network.features: {name!r} is unknown. {nearest(name, FEATURES)}")
-    if not config.text and not config.features:
-        raise ConfigError("network.text=false with network.features=[]: nothing is left to judge by")
-    for key, allowed in (("pooling", POOLINGS), ("store", tuple(STORES))):
-        if (value := getattr(config, key)) not in allowed:
-            raise ConfigError(f"network.{key}={value!r}: allowed are {', '.join(allowed)}")
-    for key, least in (("max_tokens", 16), ("hidden", 1), ("feature_hidden", 0), ("train_layers", 0)):
-        if (value := getattr(config, key)) is not None and value < least:
-            raise ConfigError(f"network.{key}={value}: must be at least {least}")
-    if not 0 <= config.dropout < 1:
-        raise ConfigError(f"network.dropout={config.dropout}: must be at least 0 and below 1")
 
 
 @dataclass(frozen=True)
@@ -92,29 +88,21 @@ class PairBatch:
 
 
 class CrossEncoder(nn.Module):
-    """logit = f(features) + g(text, features); g starts at zero: the encoder learns what the features cannot tell.
-
-    ConfigError: the base is not there, or a setting is out of range.
-    """
+    """logit = f(features) + g(text, features); g starts at zero: the encoder learns what the features cannot tell."""
 
     def __init__(self, config: CrossEncoderConfig) -> None:
         super().__init__()
-        check_cross_encoder(config)
-        self.config = config
-        count = len(config.features)
-        self.encoder, width = None, 0
+        self.config, count = config, len(FEATURES)
+        self.encoder: Any = None
+        self.by_features = nn.Sequential(
+            nn.Linear(count, config.feature_hidden), nn.Tanh(), nn.Linear(config.feature_hidden, 1, bias=False)
+        )
         if config.text:
-            self.encoder, width = load_encoder(
-                config.base, config.train_layers, config.dropout, config.gradient_checkpointing
-            )
-        self.by_features = _feature_head(count, config.feature_hidden)
-        if config.text:
+            self.encoder, width = load_encoder(config.base, config.train_layers)
             self.norm = nn.LayerNorm(width)
             self.join = nn.Linear(width + count, config.hidden)
             self.out = nn.Linear(config.hidden, 1, bias=False)
             nn.init.zeros_(self.out.weight)
-        # Losses over lists do not know it: calibration then finds it. Trained where pairs are judged alone.
-        self.shift = nn.Parameter(torch.zeros(()), requires_grad=False)
 
     def forward(self, batch: PairBatch) -> Tensor:
         """Return logits. Shape (batch,)."""
@@ -136,7 +124,7 @@ class CrossEncoder(nn.Module):
 
     def by_features_alone(self, features: Tensor) -> Tensor:
         """Return what the features alone say. Shape (batch,)."""
-        return self.by_features(features).squeeze(1).float() + self.shift
+        return self.by_features(features).squeeze(1).float()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return what is trained, the encoder at a rate of its own."""
@@ -147,27 +135,9 @@ class CrossEncoder(nn.Module):
         return groups
 
 
-class _Nothing(nn.Module):
-    """What no features say: 0. Shape (batch, 1)."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return zeros."""
-        return features.new_zeros(len(features), 1)
-
-
-def _feature_head(count: int, hidden: int) -> nn.Module:
-    if not count:
-        return _Nothing()
-    if not hidden:
-        return nn.Linear(count, 1, bias=False)
-    return nn.Sequential(nn.Linear(count, hidden), nn.Tanh(), nn.Linear(hidden, 1, bias=False))
-
-
-def save_cross_encoder(
-    folder: Path, model: CrossEncoder, role: str, settings: Mapping[str, Any], facts: Mapping[str, Any]
-) -> None:
+def save_cross_encoder(folder: Path, model: CrossEncoder, facts: dict[str, Any]) -> None:
     """Write a checkpoint: trained weights and record."""
-    save_trained(folder, model, TunedRecord(role, KIND, {}, dict(settings), dict(facts)))
+    save_trained(folder, model, TunedRecord("verifier", KIND, facts=facts))
 
 
 def load_cross_encoder(folder: Path, record: TunedRecord, base: str | None = None) -> CrossEncoder:
@@ -205,7 +175,7 @@ class PairMaker:
 
     def features(self, shown: Shown) -> np.ndarray:
         """Return the features of all passages. Shape (passages, features)."""
-        return pair_features(shown, self.config.features)
+        return features_of(Reading(shown), list(FEATURES))
 
     def pairs(self, shown: Shown, features: np.ndarray, places: Sequence[int]) -> list[Pair]:
         """Return the pairs of some passages, by place.
@@ -215,7 +185,7 @@ class PairMaker:
         if self._tokenizer is None:
             return [Pair((), (), features[i]) for i in places]
         chain = " ; ".join(line.strip() for line in shown.chain.splitlines() if line.strip())
-        left = f"{shown.question} | {chain}" if self.config.chain and shown.chain else shown.question
+        left = f"{shown.question} | {chain}" if shown.chain else shown.question
         passages = [shown.passages[i] for i in places]
         right = [f"{p.title}. {p.text}" if p.title else p.text for p in passages]
         found = self._tokenizer(
@@ -227,7 +197,7 @@ class PairMaker:
 
     def batch(self, pairs: Sequence[Pair], rows: int, device: torch.device | str, has_types: bool) -> PairBatch:
         """Return pairs padded to the next multiple of `BUCKET`, filled up to `rows`."""
-        features = np.zeros((rows, len(self.config.features)), dtype=np.float32)
+        features = np.zeros((rows, len(FEATURES)), dtype=np.float32)
         for row, pair in zip(features, pairs, strict=False):
             row[:] = pair.features
         given = torch.from_numpy(features).to(device)
@@ -245,10 +215,10 @@ class PairMaker:
 
 
 class PairScorer:
-    """Scores pairs with a network in evaluation mode, each as if alone; `f32`, or `bf16` where the processor has it."""
+    """Scores pairs with a network in evaluation mode, each as if alone."""
 
-    def __init__(self, model: CrossEncoder, maker: PairMaker, precision: str = "f32") -> None:
-        self.model, self.maker, self.precision = model, maker, precision
+    def __init__(self, model: CrossEncoder, maker: PairMaker) -> None:
+        self.model, self.maker = model, maker
         self.device = next(model.parameters()).device
         self.has_types, self.rows = has_types(model), pass_rows(self.device, *ROWS)
 
@@ -263,8 +233,7 @@ class PairScorer:
             for start in range(0, len(members), self.rows):
                 chunk = members[start : start + self.rows]
                 batch = self.maker.batch([pairs[i] for i in chunk], self.rows, self.device, self.has_types)
-                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-                    logits = self.model(batch)
+                logits = self.model(batch)
                 for i, logit in zip(chunk, logits.float().tolist(), strict=False):
                     out[i] = logit
         return out
@@ -321,65 +290,47 @@ def padded(length: int) -> int:
 
 # ----------------------------------------------------------------------------------------------------------- the role
 @part("role", "verifier.tuned")
-class TunedVerifier(LanguageRoleConfig, Role[VerifierTask, Verdict]):
-    """Selects the passages that support the chain, as it learned from a teacher.
+class TunedVerifier(TunedRole):
+    """Selects the passages that support the chain, as it learned from a teacher."""
 
-    ConfigError: no checkpoint is named and none ships. ArtefactError: a damaged checkpoint, one of another role, kind
-    or architecture, or another base.
-    """
-
-    # The first three are of chains alone, `max_selected` of them, too, the rest not.
-    beam: Annotated[int, Field(ge=1)] | None = None  # chains that are followed at once; null: as in training
-    next_hop: Annotated[float, Field(ge=0)] | None = None  # weight of what the next-hop encoder expects; null: likewise
+    # Of chains alone:
+    beam: Annotated[int, Ge(1)] | None = None  # chains that are followed at once; null: as in training
+    next_hop: Annotated[float, Ge(0)] | None = None  # weight of the next-hop encoder; null: as in training, 0: without
     encoder: str | None = None  # checkpoint of that encoder; null: the one that ships
-    threshold: Annotated[float, Field(ge=0, le=1)] | None = None  # least probability; null: as learned on validation
-    max_selected: Annotated[int, Field(ge=1)] | None = None  # most passages, by their own scores; null: as in training
-    read: Annotated[int, Field(ge=0)] | None = None  # passages whose text is read, the best by features; 0: all
-    batch_size: Annotated[int, Field(ge=1)] = 256  # pairs that are scored together, of all questions in flight
+    # Of both:
+    max_selected: Annotated[int, Ge(1)] | None = None  # most passages that are selected; null: as in training
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
-    precision: Literal["f32", "bf16"] = "f32"  # bf16 is faster where the processor has it; scores then differ slightly
+    # Of cross-encoders alone:
+    threshold: Share | None = None  # least probability of a selected passage; null: as learned on validation
+    read: Annotated[int, Ge(0)] | None = None  # passages whose text is read; null: as in training, 0: all
+    batch_size: Annotated[int, Ge(1)] = 256  # pairs that are scored together, of all questions in flight
 
-    kinds = (KIND, CHAIN, *LANGUAGE_KINDS)
+    role: ClassVar[str] = "verifier"
+    kinds: ClassVar[tuple[str, ...]] = (KIND, CHAIN, *LANGUAGE_KINDS)
     reads = ("embeddings",)
 
-    def setup(self) -> None:
-        folder = role_folder("verifier", self.path)
-        record = read_tuned(folder, "verifier", self.kinds)
-        self._does: LanguageRole | CrossEncoderVerifier | ChainVerifier
-        if record.kind == KIND:
-            self._does = CrossEncoderVerifier(self.index, folder, record, self)
-        elif record.kind == CHAIN:
-            how = (self.max_selected, self.beam, self.next_hop, self.encoder, self.base, self.device)
-            self._does = ChainVerifier(self.index, folder, record, ChainOptions(*how))
-        else:
-            self._does = open_language_role(folder, record, "verifier", self)
-        self.fingerprint, self.prompters = self._does.fingerprint, self._does.prompters
-
-    async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
-        return await self._does(task, session)
-
-    async def close(self) -> None:
-        await self._does.close()
+    def open(self, folder: Path, record: TunedRecord) -> Role[VerifierTask, Verdict]:
+        """Return the cross-encoder's or the chain's part."""
+        cls = ChainVerifier if record.kind == CHAIN else CrossEncoderVerifier
+        return cls(self.index, folder, record, self)
 
 
 class CrossEncoderVerifier(Role[VerifierTask, Verdict]):
-    """The cross-encoder's part of `TunedVerifier`: pairs of all questions in flight are scored together."""
+    """Selects passages by their scores; pairs of all questions in flight are scored together."""
 
-    def __init__(self, index: Index, folder: Path, record: TunedRecord, config: TunedVerifier) -> None:
+    def __init__(self, index: Index, folder: Path, record: TunedRecord, settings: TunedVerifier) -> None:
         self.index = index
-        model = load_cross_encoder(folder, record, config.base).to(device_named(config.device, "verifier.device"))
+        model = load_cross_encoder(folder, record, settings.base).to(device_named(settings.device, "verifier.device"))
         self._maker = PairMaker(model.config)
-        self._scorer = PairScorer(model, self._maker, config.precision)
-        try:
+        self._scorer = PairScorer(model, self._maker)
+        with interpreting(folder, "train again with this version"):
             self.selection = Selection(**record.facts["selection"])
-            self.read = config.read if config.read is not None else record.facts["read"]
-        except (KeyError, TypeError) as error:
-            raise ArtefactError(f"{folder}: the record lacks {error}; train again with this version") from error
-        given: dict[str, Any] = {"threshold": config.threshold, "max_selected": config.max_selected}
+            self.read = settings.read if settings.read is not None else record.facts["read"]
+        given: dict[str, Any] = {"threshold": settings.threshold, "max_selected": settings.max_selected}
         self.selection = replace(self.selection, **{name: v for name, v in given.items() if v is not None})
-        self._batcher = MicroBatcher(self._scorer, config.batch_size)
+        self._batcher = MicroBatcher(self._scorer, settings.batch_size)
         self._worker = Worker()  # features and cosines: the event loop goes on meanwhile
-        how = [self.selection.threshold, self.selection.max_selected, self.read, config.precision]
+        how = [self.selection.threshold, self.selection.max_selected, self.read]
         self.fingerprint = digest([record.fingerprint, record.base.get("weights"), record.facts["selection"], how])
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:

@@ -118,10 +118,11 @@ class IndexTasks:
 
     def _writer(self, name: str) -> Any:
         if name not in self._built:
-            role: RoleConfig = getattr(self.config.writers, name)
+            writers: Any = self.config.writers
+            role: RoleConfig = getattr(writers, name)
             # Which records a model writes is a property of the extraction, not of who writes them.
             is_triples = name == "triples"
-            impl = self.config.extract.format if is_triples else role.impl or self.config.writers.default
+            impl = self.config.extract.format if is_triples else role.impl or writers.default
             settings = make_part("writer", f"{name}.{impl}", role.options, f"index.writers.{name}.options")
             given: dict[str, Any] = {"embedder": self._embedder}
             if is_triples or impl == "prompted":

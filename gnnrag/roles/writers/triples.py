@@ -102,7 +102,7 @@ class GleanedTriples(PromptedPart[TriplesTask, Extracted]):
     max_tokens: int = 4096
 
     def setup(self) -> None:
-        # The records before a cut are whole, and what is missing is asked for; what is not "yes" alone is a no.
+        # The records before a cut are whole, and what is missing is asked for.
         self._first = self.prompter(self.prompt_name, keeps_cut=True)
         self._more = self.prompter("triples_more", own=False, keeps_cut=True)
         self._ask = self.prompter("triples_ask", own=False, max_tokens=8, keeps_cut=True)
@@ -128,8 +128,10 @@ class GleanedTriples(PromptedPart[TriplesTask, Extracted]):
                 break
             replies.append(more.value)
             turns = (*turns, *self._more.prompt.render(), _said(more.reply))
-            if left and not (await self._ask.ask(session, {}, is_yes, turns)).value:
-                break
+            if left:
+                is_more = await self._ask.ask(session, {}, lambda reply: re.sub(r"[\W_]", "", reply).casefold(), turns)
+                if is_more.value != "yes":  # "yes, but" is a no
+                    break
         extraction = self.collect(replies)
         counts = sum((records.counts for records in replies), Counter[str]())
         flags = tuple(flag for records in replies for flag in records.flags)
@@ -155,11 +157,6 @@ class GleanedTriples(PromptedPart[TriplesTask, Extracted]):
 def _said(reply: str) -> Message:
     """Return a reply as a turn of the conversation that goes on: it was written from the passage."""
     return Message("assistant", escaped_except(reply, _FORMAT))
-
-
-def is_yes(reply: str) -> bool:
-    """Tell whether a reply is the word yes and nothing else."""
-    return re.sub(r"[\W_]", "", reply).casefold() == "yes"
 
 
 @part("writer", "triples.lightrag")

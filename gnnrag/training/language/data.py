@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from gnnrag.common.files import file_digest
+from annotated_types import Ge, Gt
+
 from gnnrag.config import DataConfig, IndexConfig
 from gnnrag.errors import ConfigError, DataError
+from gnnrag.io import file_digest
 from gnnrag.llm.base import Message
 from gnnrag.llm.local import encode, own_context
 from gnnrag.prompts import Prompt, load_prompt
@@ -18,24 +20,9 @@ from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, Verifie
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat
 from gnnrag.roles.verifier import verifier_chat
-from gnnrag.training.config import FitConfig, FoldConfig, Parts, TrainingRunConfig, check_values, divide, draw
+from gnnrag.training.config import Count, FitConfig, FoldConfig, Parts, TrainingRunConfig, divide, draw
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, Turn, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
-
-CHOICES = {
-    "stage": ("sft", "dpo", "grpo"),
-    "data.divide": ("folds", "rows"),
-    "model.train": ("lora", "full"),
-    "model.dtype": ("auto", "float32", "bfloat16", "float16"),
-    "model.chat": ("auto", "plain"),
-    "model.too_long": ("drop", "refuse"),
-    "preference.reference": ("start", "base"),
-    "preference.chosen": ("teacher", "best"),
-    "policy.reward": ("found", "gain"),
-    "run.export": ("adapter", "merged", "both"),
-}
-LEAST = {"lora.rank": 1, "preference.pairs": 1, "policy.group": 2}
-LEAST |= {"judging.rows": 0, "judging.batch": 1, "judging.batch_tokens": 1, "judging.tokens": 1}
 
 
 @dataclass
@@ -44,20 +31,17 @@ class RowsConfig:
 
     rows: list[str] = field(default_factory=list)  # files of gnnrag collect-traces
     prompt: str | None = None  # name or .yaml of another prompt than the role's: a trained model needs no long one
-    divide: str = "folds"  # questions: by folds, or as the rows' `part` says
+    divide: Literal["folds", "rows"] = "folds"  # questions: by folds, or as the rows' `part` says
 
 
 @dataclass
 class ModelConfig:
-    """The model that is trained, and how it is shown a conversation; the latter is kept for inference."""
+    """The model that is trained under an adapter (LoRA)."""
 
     base: str = ""  # folder or hub name (name@revision)
-    train: str = "lora"  # lora: an adapter on frozen weights; full: all weights
-    dtype: str = "auto"  # of frozen weights; auto: bfloat16 on a GPU, else float32. What trains is float32
-    chat: str = "auto"  # auto: the tokenizer's chat template; plain: the bare texts
-    template_options: dict[str, bool | str] = field(default_factory=dict)  # variables of the template: enable_thinking
+    # of the frozen weights; auto: bfloat16 on a GPU, else float32. What trains is float32
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     context: int | None = None  # most tokens of prompt and reply together; null: the model's own limit
-    too_long: str = "drop"  # rows beyond the context: drop (and count), or refuse to train
     checkpointing: bool = False  # of gradients: activations are computed again, which takes time and saves memory
 
 
@@ -65,35 +49,30 @@ class ModelConfig:
 class LoraSettings:
     """Low-rank adapters (LoRA, arXiv 2106.09685): W + (alpha / rank) B A with W frozen."""
 
-    rank: int = 16
+    rank: Count = 16
     alpha: float = 32.0
-    dropout: float = 0.0  # above 0, the result depends on the number of processes
+    dropout: float = 0.0
     targets: list[str] = field(default_factory=list)  # names of layers; empty: all linear ones but the output
-    rslora: bool = False  # scale by alpha / sqrt(rank) instead (arXiv 2312.03732)
 
 
 @dataclass
 class PreferenceConfig:
     """Direct preference optimisation (DPO, arXiv 2305.18290), stage `dpo`."""
 
-    beta: float = 0.1  # how far the model may move from the reference: larger is nearer
-    smoothing: float = 0.0  # assumed share of pairs that are the wrong way round, below 0.5
-    sft: float = 0.0  # weight of the chosen reply's mean -log p on top (arXiv 2404.19733): keeps replies in their form
-    reference: str = "start"  # start: the model that training starts from; base: without its adapter
-    chosen: str = "teacher"  # preferred: teacher's thought; best: the query of the largest gain, whoever made it
-    margin: float = 0.1  # least difference of gains between the two of a pair
-    pairs: int = 4  # of one row and one kind of thought, those of the largest difference first
+    beta: Annotated[float, Gt(0)] = 0.1  # how far the model may move from the reference: larger is nearer
+    # weight of the chosen reply's mean -log p on top (arXiv 2404.19733): keeps replies in their form
+    sft: Annotated[float, Ge(0)] = 0.0
+    margin: Annotated[float, Gt(0)] = 0.1  # least difference of gains between the two of a pair
+    pairs: Count = 4  # of one row and one kind of thought, those of the largest difference first
 
 
 @dataclass
 class PolicyConfig:
     """Group relative policy optimisation (GRPO, arXiv 2402.03300), stage `grpo`; formulas: `language/policy.py`."""
 
-    group: int = 8  # replies drawn to a prompt; a micro-batch of n rows takes n times as many replies
-    reward: str = "found"  # found: share of the missing gold passages retrieved; gain: by their ranks, too
+    group: Annotated[int, Ge(2)] = 8  # replies drawn to a prompt; a micro-batch of n rows takes n times as many replies
     malformed: float = -0.1  # reward of a reply that is cut off, unreadable, or states an answer instead of asking
-    scale: bool = True  # rewards in standard deviations of their group
-    beta: float = 0.0  # weight of the distance to the model without its adapter; 0: none
+    beta: Annotated[float, Ge(0)] = 0.0  # weight of the distance to the model without its adapter; 0: none
 
 
 @dataclass
@@ -110,26 +89,27 @@ class CorpusConfig:
 class ValidationConfig:
     """How validation and report are measured: replies are generated, parsed, and put to use."""
 
-    rows: int | None = None  # most validation rows, by a hash of their ids; 0: no validation; null: all
-    batch: int = 16  # replies generated, or scored, together; of DPO, pairs of them
-    batch_tokens: int = 32768  # limit of rows times (longest prompt + reply) of such a batch: its memory
-    tokens: int = 160  # of a reply
+    rows: Annotated[int, Ge(0)] | None = None  # most validation rows, by a hash of their ids; 0: none; null: all
+    batch: Count = 16  # replies generated, or scored, together; of DPO, pairs of them
+    batch_tokens: Count = 32768  # limit of rows times (longest prompt + reply) of such a batch: its memory
+    tokens: Count = 160  # of a reply
     metric: str | None = None  # that decides which weights are kept; null: f1; gain, or likelihood without corpora
 
 
 @dataclass
 class ExportRunConfig(TrainingRunConfig):
-    """The run directory, and what is left in it. `export` may be changed when the training has ended."""
+    """The run directory, and what is left in it."""
 
-    export: str = "adapter"  # folder best: the adapter, or the merged model; both: the latter in folder merged
+    export: Literal["adapter", "both"] = "adapter"  # both: the merged model, too, in folder merged
 
 
 @dataclass
 class TrainLanguageConfig:
     """Everything that training of a language model for a role reads."""
 
-    kind: str = "causal"  # causal or seq2seq, as the model is
-    stage: str = "sft"  # sft: on the teacher's replies; of thoughts also dpo: preferences, grpo: by what replies find
+    kind: Literal["causal", "seq2seq"] = "causal"  # as the model is
+    # sft: on the teacher's replies; of thoughts also dpo: preferences, grpo: by what replies find
+    stage: Literal["sft", "dpo", "grpo"] = "sft"
     start: str | None = None  # run or checkpoint to go on from: that of stage sft
     data: RowsConfig = field(default_factory=RowsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -143,12 +123,10 @@ class TrainLanguageConfig:
     fit: FitConfig = field(default_factory=FitConfig)
     run: ExportRunConfig = field(default_factory=ExportRunConfig)
     seed: int = 0
-    cache: str = ".cache/language"  # log-probabilities of the reference
 
 
 def check_language(config: TrainLanguageConfig, role: str) -> None:
-    """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
-    _check_ranges(config)
+    """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
     if not config.data.rows:
         made = "gnnrag reader-rows" if role == "reader" else "gnnrag collect-traces"
         raise ConfigError(f"data.rows: name at least one file {role}.jsonl of {made}")
@@ -156,35 +134,15 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")
     if config.stage != "sft" and role != "thoughts":
         raise ConfigError(f"stage={config.stage}: only thoughts have queries to rate, not the {role}")
-    if config.stage == "grpo":
-        _check_policy(config)
-    if config.model.train == "full" and config.preference.reference == "base" and config.stage == "dpo":
-        raise ConfigError("preference.reference=base needs an adapter to leave out; with model.train=full, take start")
+    if config.stage == "grpo" and not config.corpora:
+        raise ConfigError("stage=grpo rewards what queries retrieve: name the rows' sets in corpora")
+    if config.stage == "grpo" and config.policy.beta and config.start:
+        raise ConfigError(
+            f"policy.beta={config.policy.beta}: the reference is the model without the adapter that trains; with start "
+            "there is none. Give model.base=RUN/merged of the first stage, or policy.beta=0"
+        )
     if config.cross and config.data.divide == "rows":
         raise ConfigError("data.divide=rows has one division; cross=true needs data.divide=folds")
-
-
-def _check_ranges(config: TrainLanguageConfig) -> None:
-    check_values(config, CHOICES, LEAST)
-    p = config.preference
-    if p.beta <= 0 or not 0 <= p.smoothing < 0.5 or p.margin <= 0 or p.sft < 0:
-        raise ConfigError(
-            f"preference: beta={p.beta} and margin={p.margin} must be above 0, smoothing={p.smoothing} in [0, 0.5), "
-            f"sft={p.sft} at least 0"
-        )
-
-
-def _check_policy(config: TrainLanguageConfig) -> None:
-    p = config.policy
-    if p.beta < 0:
-        raise ConfigError(f"policy.beta={p.beta}: must be at least 0")
-    if not config.corpora:
-        raise ConfigError("stage=grpo rewards what queries retrieve: name the rows' sets in corpora")
-    if p.beta and (config.start or config.model.train == "full"):
-        raise ConfigError(
-            f"policy.beta={p.beta}: the reference is the model without the adapter that trains; with start or "
-            "model.train=full there is none. Give model.base=RUN/merged of the first stage, or policy.beta=0"
-        )
 
 
 ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow, "reader": ReaderRow}
@@ -243,13 +201,8 @@ class RoleRows:
 def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRows:
     """Read the rows of a role, and check that they were asked as the role asks now.
 
-    Args:
-        role: `verifier`, `thoughts` or `reader`.
-        paths: of the files.
-        prompt_name: of another prompt, which then takes the place of the one that the teacher was asked with.
-
-    Raises:
-        DataError: no such file, a line that is no row, a row that two files have, or one that shows another prompt.
+    `prompt_name` is of another prompt, which then takes the place of the one that the teacher was asked with. Raises
+    DataError: no such file, a line that is no row, a row that two files have, or one that shows another prompt.
     """
     prompt = load_prompt(prompt_name or PROMPTS.get(role, role))
     rows: dict[str, AnyRow] = {}
@@ -306,10 +259,10 @@ class Encoder:
     """
 
     def __init__(
-        self, tokenizer: Any, config: ModelConfig, is_seq2seq: bool, settings: Any, ends: Iterable[int]
+        self, tokenizer: Any, context: int | None, is_seq2seq: bool, settings: Any, ends: Iterable[int]
     ) -> None:
-        self.tokenizer, self.config, self.is_seq2seq = tokenizer, config, is_seq2seq
-        self.context = config.context or own_context(settings, tokenizer, is_seq2seq)
+        self.tokenizer, self.is_seq2seq = tokenizer, is_seq2seq
+        self.context = context or own_context(settings, tokenizer, is_seq2seq)
         self.end = tokenizer.eos_token_id
         if self.end is None or self.end not in set(ends):
             raise ConfigError(
@@ -319,8 +272,7 @@ class Encoder:
 
     def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Return the tokens of a prompt, as inference makes them."""
-        c = self.config
-        return tuple(encode(self.tokenizer, messages, c.chat, c.template_options, is_seq2seq=self.is_seq2seq))
+        return tuple(encode(self.tokenizer, messages, "auto", {}, is_seq2seq=self.is_seq2seq))
 
     def reply(self, text: str) -> tuple[int, ...]:
         """Return the tokens of a reply and its end."""
@@ -337,30 +289,19 @@ def encoded(
 ) -> list[Example]:
     """Return the rows that hold a teacher's reply as tokens; `note` is told why one is left out.
 
-    Args:
-        rows: of a role.
-        prompt: name of another prompt than the role's own, or an empty text.
-        encoder: of the model.
-        note: is told why a row is left out.
-
-    Raises:
-        DataError: a row is too long, and such rows are not to be dropped.
+    `prompt` names another prompt than the role's own, or is an empty text.
     """
-    found = []
+    examples = []
     for row in rows:
         if not row.messages:
             note("without a reply")
             continue
-        tokens = encoder.prompt(asked(row, prompt))
-        reply = encoder.reply(row.messages[-1].content)
+        tokens, reply = encoder.prompt(asked(row, prompt)), encoder.reply(row.messages[-1].content)
         if encoder.fits(tokens, reply):
-            found.append(Example(row, tokens, reply))
-            continue
-        if encoder.config.too_long == "refuse":
-            length = f"{len(tokens)} and {len(reply)} tokens do not fit into {encoder.context}"
-            raise DataError(row.id, f"prompt and reply of {length}; show fewer passages, or set model.too_long=drop")
-        note("too long")
-    return found
+            examples.append(Example(row, tokens, reply))
+        else:
+            note("too long")
+    return examples
 
 
 def limited(rows: Sequence[AnyRow], count: int | None) -> list[AnyRow]:

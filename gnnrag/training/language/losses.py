@@ -2,16 +2,15 @@
 
 Of two replies to one prompt, the one whose thought retrieves more is to become more probable. Direct preference
 optimisation (Rafailov et al. 2023, arXiv 2305.18290) is written out here instead of taken from the library trl: it is
-one formula, and so it runs in the one trainer of this project, which resumes exactly, shares out to processes and
-reports like every other training. The reference never changes, so that its log-probabilities are computed once and kept
-on disk: no second copy of the model is in memory while training.
+one formula, and so it runs in the one trainer of this project, which shares out to processes and reports like every
+other training. The reference is the model that training starts from; its log-probabilities are computed once, before
+the first step: no second copy of the model is in memory.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,6 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gnnrag.common.files import digest, read_json, write_json
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.hf import Limits, load_model, put_on
 from gnnrag.llm.local import ModelFiles, find_model, kind_of
@@ -143,21 +141,17 @@ def open_language_model(config: TrainLanguageConfig, role: str, device: torch.de
         name = config.model.base
     files = find_model(name, None, "hf")
     _check(config, files, record.base.get("weights") if record and is_adapter else None)
-    is_full = config.model.train == "full"
-    dtype = "float32" if is_full else config.model.dtype  # `dtype` is that of frozen weights
     adapter = start if is_adapter else None
-    network, tokenizer = load_model(files.base, config.kind, adapter if is_full else None, str(device), dtype)
+    network, tokenizer = load_model(files.base, config.kind, None, str(device), config.model.dtype)
     ends = network.generation_config.eos_token_id
     is_seq2seq = config.kind == "seq2seq"
     encoder = Encoder(
-        tokenizer, config.model, is_seq2seq, network.config, [ends] if isinstance(ends, int) else ends or []
+        tokenizer, config.model.context, is_seq2seq, network.config, [ends] if isinstance(ends, int) else ends or []
     )
-    if not is_full:
-        network = adapted(network, config, adapter)
+    network = adapted(network, config, adapter)
     if config.model.checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        if not is_full:
-            network.enable_input_require_grads()  # else nothing in a block of frozen weights asks for a gradient
+        network.enable_input_require_grads()  # else nothing in a block of frozen weights asks for a gradient
     weights = files.base_fingerprint
     base = {"name": name if not Path(name).is_dir() else str(files.base), "weights": weights}
     return LanguageModel(network, tokenizer, is_seq2seq, encoder, files, base)
@@ -176,10 +170,10 @@ def adapted(network: Any, config: TrainLanguageConfig, adapter: Path | None) -> 
     from peft import LoraConfig, get_peft_model
 
     if adapter:
-        put_on_check = put_on(network, adapter, "default")  # refuses what does not fit
-        for parameter_name, parameter in put_on_check.named_parameters():
-            parameter.requires_grad_("lora_" in parameter_name)
-        return put_on_check
+        loaded: nn.Module = put_on(network, adapter, "default")
+        for name, parameter in loaded.named_parameters():
+            parameter.requires_grad_("lora_" in name)
+        return loaded
     lora = config.lora
     task = "SEQ_2_SEQ_LM" if config.kind == "seq2seq" else "CAUSAL_LM"
     settings = LoraConfig(
@@ -188,28 +182,15 @@ def adapted(network: Any, config: TrainLanguageConfig, adapter: Path | None) -> 
         lora_alpha=lora.alpha,  # type: ignore[arg-type]
         lora_dropout=lora.dropout,
         target_modules=list(lora.targets) or "all-linear",
-        use_rslora=lora.rslora,
     )
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.random.default_generator.manual_seed(config.seed)
-            return get_peft_model(network, settings)
+        torch.manual_seed(config.seed)
+        return get_peft_model(network, settings)
     except ValueError as error:
         raise ConfigError(f"lora.targets={list(lora.targets)}: {' '.join(str(error).split())[:200]}") from error
 
 
 # ------------------------------------------------------------------------------------------------------------- losses
-@contextmanager
-def seeded(place: Sequence[int], device: torch.device) -> Iterator[None]:
-    """Draw what is drawn inside (by dropout) from a place of the training: resuming is exact on any device."""
-    number = int(digest(list(place))[:12], 16)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.random.default_generator.manual_seed(number)
-        if device.type == "cuda":
-            torch.cuda.default_generators[device.index or 0].manual_seed(number)
-        yield
-
-
 def supervised_losses(
     model: LanguageModel, network: nn.Module, items: Sequence[Example], device: torch.device
 ) -> Tensor:
@@ -255,7 +236,7 @@ def ranked_texts(row: ThoughtsRow, config: PreferenceConfig) -> list[tuple[str, 
             if candidate.kind in (slot, *({candidate.kind} - set(SLOTS))) and normalised(candidate.text) != other:
                 gains.setdefault(normalised(candidate.text), (candidate.text, candidate.gain))
         queries = list(gains.values())
-        best = max(queries, key=lambda query: query[1]) if config.chosen == "best" else queries[0]
+        best = max(queries, key=lambda query: query[1])
         worse = [(text, best[1] - gain) for text, gain in queries if best[1] - gain >= config.margin - 1e-9]
         for text, margin in sorted(worse, key=lambda query: -query[1])[: config.pairs]:
             better, less = (thoughts_chat(task, _exchanged(row, slot, query))[-1].content for query in (best[0], text))
@@ -294,27 +275,12 @@ def make_pairs(
     return found
 
 
-def dpo_loss(policy: Tensor, reference: Tensor, beta: float, smoothing: float = 0.0) -> Tensor:
-    """Return the loss of each pair (equation 7; smoothed labels as in cDPO).
-
-    With d = beta (log p(chosen) - log p_ref(chosen) - log p(rejected) + log p_ref(rejected)):
-    -(1 - smoothing) log sigma(d) - smoothing log sigma(-d).
-
-    Args:
-        policy: (n, 2) log-probabilities of chosen and rejected replies.
-        reference: (n, 2) the same under the reference.
-        beta: weight of the distance to the reference.
-        smoothing: assumed share of pairs that are the wrong way round.
-
-    Returns:
-        (n,)
-    """
-    d = beta * rewards(policy, reference)
-    return -(1 - smoothing) * F.logsigmoid(d) - smoothing * F.logsigmoid(-d)
-
-
 def rewards(policy: Tensor, reference: Tensor) -> Tensor:
-    """Return how much further the chosen reply has risen over the reference than the rejected one. Shape (n,)."""
+    """Return how much further the chosen reply has risen over the reference than the rejected one. Shape (n,).
+
+    Both are (n, 2) log-probabilities of chosen and rejected replies. The loss of a pair is -log sigma(beta times this),
+    equation 7.
+    """
     ratio = policy - reference
     return ratio[:, 0] - ratio[:, 1]
 
@@ -325,7 +291,7 @@ def preference_losses(
     """Return the loss of each pair. Shape (len(items),)."""
     policy = pair_scores(model, network, items, device)
     reference = torch.tensor([pair.reference for pair in items], device=device)
-    losses = dpo_loss(policy, reference, config.beta, config.smoothing)
+    losses = -F.logsigmoid(config.beta * rewards(policy, reference))
     if config.sft:  # alone, DPO may lower both replies, so long as the rejected one falls further
         lengths = torch.tensor([len(pair.chosen) for pair in items], device=device)
         losses = losses - config.sft * policy[:, 0] / lengths
@@ -366,46 +332,14 @@ def batch_scores(model: LanguageModel, pairs: Sequence[Pair], device: torch.devi
 
 
 def with_reference(
-    pairs: Sequence[Pair],
-    model: LanguageModel,
-    config: PreferenceConfig,
-    cache: Path,
-    inputs: Mapping[str, Any],
-    accelerator: Accelerator,
-    limits: Limits,
+    pairs: Sequence[Pair], model: LanguageModel, accelerator: Accelerator, limits: Limits
 ) -> list[Pair]:
-    """Return pairs with the log-probabilities of the reference: read from the cache, or computed by all processes."""
-    key = digest([inputs, config.reference, [[p.prompt, p.chosen, p.rejected] for p in pairs]])
-    path = cache / f"reference-{key[:16]}.json"
-    values = _cached(path, len(pairs))
-    # Nodes without a common disk may differ in what they have; either all compute, or none.
-    has = [values is not None]
-    everywhere = all(gather_object(has) if accelerator.num_processes > 1 else has)
-    if values is None or not everywhere:
-        mine = range(accelerator.process_index, len(pairs), accelerator.num_processes)
-        rows = list(zip(mine, _reference([pairs[i] for i in mine], model, config, accelerator, limits), strict=True))
-        every = gather_object(rows) if accelerator.num_processes > 1 else rows
-        values = [value for _, value in sorted(every)]
-        if accelerator.is_main_process:
-            write_json(path, values)
+    """Return pairs with the log-probabilities of the reference: the model as it is now."""
+    model.network.eval()
+    own = range(accelerator.process_index, len(pairs), accelerator.num_processes)
+    with torch.inference_mode(), accelerator.autocast():
+        scores = batch_scores(model, [pairs[i] for i in own], accelerator.device, limits).tolist()
+    rows = list(zip(own, scores, strict=True))
+    every = gather_object(rows) if accelerator.num_processes > 1 else rows
+    values = [value for _, value in sorted(every)]
     return [replace(pair, reference=(value[0], value[1])) for pair, value in zip(pairs, values, strict=True)]
-
-
-def _reference(
-    pairs: Sequence[Pair], model: LanguageModel, config: PreferenceConfig, accelerator: Accelerator, limits: Limits
-) -> list[list[float]]:
-    network: Any = model.network
-    network.eval()
-    bare = network.disable_adapter() if config.reference == "base" else nullcontext()
-    with torch.inference_mode(), bare, accelerator.autocast():
-        return batch_scores(model, pairs, accelerator.device, limits).tolist()
-
-
-def _cached(path: Path, count: int) -> list[list[float]] | None:
-    if not path.is_file():
-        return None
-    try:
-        values = read_json(path)
-    except ValueError as error:
-        raise ArtefactError(f"{path} is damaged ({error}); delete it, it is made again") from error
-    return values if isinstance(values, list) and len(values) == count else None

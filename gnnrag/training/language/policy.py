@@ -3,7 +3,7 @@
 GRPO (Shao et al. 2024, arXiv 2402.03300), here with one update for each draw, as is usual: the ratio of policies is
 then 1 and its clip never acts, so that neither is written out. For a prompt, G replies o_i are drawn; with rewards r_i,
 
-    A_i = (r_i - mean(r)) / std(r)      [not divided in Dr. GRPO, arXiv 2503.20783, which drops 1/|o_i|, too]
+    A_i = (r_i - mean(r)) / std(r)
     loss = mean_i( -A_i log p(o_i) / |o_i| + beta (e^d - d - 1) ),   d = (log p_ref(o_i) - log p(o_i)) / |o_i|
 
 where |o_i| counts tokens. The paper's penalty is the mean over tokens of e^d - d - 1; here it is that of the mean d,
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnnrag.common.files import digest
+from gnnrag.io import digest
 from gnnrag.llm.base import Reply, Request
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.prompting import MalformedError
@@ -79,16 +79,16 @@ def reward(row: ThoughtsRow, reply: Reply, corpus: CorpusGain, config: PolicyCon
         return config.malformed
     if reply.finish_reason != "stop" or thoughts.flags:
         return config.malformed
-    return corpus(row, [text for text in (thoughts.fast, thoughts.slow) if text])[config.reward]
+    return corpus(row, [text for text in (thoughts.fast, thoughts.slow) if text])["found"]
 
 
-def advantages(rewards: Sequence[float], scale: bool) -> list[float]:
-    """Return how far each reward of a group is above its mean, in standard deviations where `scale` is true."""
+def advantages(rewards: Sequence[float]) -> list[float]:
+    """Return how far each reward of a group is above its mean, in standard deviations."""
     mean = math.fsum(rewards) / len(rewards)
     spread = math.sqrt(math.fsum((r - mean) ** 2 for r in rewards) / len(rewards))
     if spread < _EVEN:
         return [0.0] * len(rewards)
-    return [(r - mean) / (spread if scale else 1.0) for r in rewards]
+    return [(r - mean) / spread for r in rewards]
 
 
 def drawn(
@@ -123,7 +123,7 @@ def drawn(
         assert isinstance(item.row, ThoughtsRow)
         own = replies[at * config.group : (at + 1) * config.group]
         rewards = [reward(item.row, reply, corpora[item.row.set], config) for reply in own]
-        rated = zip(own, advantages(rewards, config.scale), strict=True)
+        rated = zip(own, advantages(rewards), strict=True)
         groups.append([Draw(item.prompt, reply.tokens, value) for reply, value in rated])
     return groups
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,9 +13,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from gnnrag.common.files import copy_file, file_digest, read_json, remove
 from gnnrag.config import to_plain
 from gnnrag.errors import DataError
+from gnnrag.io import file_digest, read_json, remove
 from gnnrag.llm.hf import load_model
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
 from gnnrag.run.rundir import commit
@@ -35,7 +36,6 @@ from gnnrag.training.language.losses import (
     open_language_model,
     preference_losses,
     preference_metrics,
-    seeded,
     supervised_losses,
     with_reference,
 )
@@ -80,7 +80,7 @@ class LanguageTraining(Training):
         if config.start:
             inputs["start"] = file_digest(tuned_folder(config.start) / RECORD)
         self.inputs = inputs
-        self._place = (0, 0)  # step, and calls of `loss` in it
+        self._step = 0
 
     @classmethod
     def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnIndex) -> Any:
@@ -146,28 +146,24 @@ class LanguageTraining(Training):
         """Return the pairs of rows with what the reference says of them."""
         config, accelerator = self.config, self.context.accelerator
         pairs = make_pairs(rows, self.rows.prompt_name, self.model.encoder, config.preference, note)
-        inputs = {"base": self.model.base, "start": self.inputs.get("start"), "precision": config.fit.precision}
-        inputs |= {"dtype": config.model.dtype, "device": accelerator.device.type}
         limits = replace(limits_of(config.judging), rows=config.fit.micro_batch or config.judging.batch)
-        return with_reference(pairs, self.model, config.preference, Path(config.cache), inputs, accelerator, limits)
+        return with_reference(pairs, self.model, accelerator, limits)
 
     def batch(self, step: int) -> list[Any]:
         """Return the items of a step."""
-        self._place = (step, 0)
+        self._step = step
         return [self.items[name][place] for name, place in self.places[step]]
 
     def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
         """Return one loss for each item. Shape (len(items),)."""
-        step, part = self._place
-        self._place = (step, part + 1)
-        with seeded([self.config.seed, step, part], device):
-            if self.config.stage == "grpo":
-                policy, backend = self.config.policy, TrainingBackend(self.model, self.config.judging)
-                groups = drawn(items, self.rows.prompt_name, backend, self.corpora, policy, [self.config.seed, step])
-                return policy_losses(self.model, model, groups, policy, device)
-            if self.config.stage == "dpo":
-                return preference_losses(self.model, model, items, self.config.preference, device)
-            return supervised_losses(self.model, model, items, device)
+        if self.config.stage == "grpo":
+            policy, backend = self.config.policy, TrainingBackend(self.model, self.config.judging)
+            place = [self.config.seed, self._step]
+            groups = drawn(items, self.rows.prompt_name, backend, self.corpora, policy, place)
+            return policy_losses(self.model, model, groups, policy, device)
+        if self.config.stage == "dpo":
+            return preference_losses(self.model, model, items, self.config.preference, device)
+        return supervised_losses(self.model, model, items, device)
 
     # ------------------------------------------------------------------------------------------ validation and report
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
@@ -191,13 +187,10 @@ class LanguageTraining(Training):
         return self.context.gather(report), {}
 
     # ---------------------------------------------------------------------------------------- checkpoints and exports
-    def save(self, network: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write weights, tokenizer, record and card. Once the report is in, the form is that of `run.export`."""
-        if "report" in record and self.config.run.export == "merged":
-            self.merge(network, folder, record)
-            return
-        self._weights(network, folder)
-        self._describe(folder, record, self.form)
+    def save(self, network: Any, folder: Path, record: Mapping[str, Any]) -> None:
+        """Write adapter, tokenizer, record and card."""
+        self._adapter(network, folder)
+        self._describe(folder, record, "adapter")
 
     def exports(self, trainer: Trainer, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
         """Write the merged model, where both forms are asked for."""
@@ -205,50 +198,27 @@ class LanguageTraining(Training):
             return {}
         return {"merged": partial(self.merge, trainer.bare, record=record)}
 
-    @property
-    def form(self) -> str:
-        """What a checkpoint holds: `adapter` or `full`."""
-        return "full" if self.config.model.train == "full" else "adapter"
-
-    def merge(self, network: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write a model of its own: the base, loaded anew in its precision, with the adapter added to its weights.
-
-        The network that trains stays as it is.
-        """
-        if self.form == "full":
-            self._weights(network, folder)
-        else:
-            adapter = folder / "adapter"  # of no use once it is in the weights
-            adapter.mkdir()
-            self._weights(network, adapter)
-            dtype = "float32" if self.config.model.dtype == "auto" else self.config.model.dtype
-            whole, _ = load_model(self.model.files.base, self.config.kind, adapter, "cpu", self._dtype(dtype))
-            remove(adapter, folder)
-            self._whole(whole, folder)
+    def merge(self, network: Any, folder: Path, record: Mapping[str, Any]) -> None:
+        """Write a model of its own: the base, loaded anew in its precision, with the adapter added to its weights."""
+        base = self.model.files.base
+        adapter = folder / "adapter"  # of no use once it is in the weights
+        adapter.mkdir()
+        self._adapter(network, adapter)
+        settings = read_json(base / "config.json")
+        dtype = str(settings.get("dtype") or settings.get("torch_dtype") or "float32")
+        whole, _ = load_model(base, self.config.kind, adapter, "cpu", dtype)
+        remove(adapter)
+        whole.save_pretrained(folder, safe_serialization=True)
+        self.model.tokenizer.save_pretrained(folder)
+        # What the base says of generation: in training, sampling settings are left out.
+        if (base / "generation_config.json").is_file():
+            shutil.copyfile(base / "generation_config.json", folder / "generation_config.json")
         self._describe(folder, record, "merged")
 
-    def _dtype(self, default: str) -> str:
-        """Return the precision that the base was saved in."""
-        found = read_json(self.model.files.base / "config.json")
-        name = str(found.get("dtype") or found.get("torch_dtype") or default)
-        return name if name in ("float32", "bfloat16", "float16") else default
-
-    def _weights(self, network: Any, folder: Path) -> None:
-        if self.form == "full":
-            self._whole(network, folder)
-            return
-        settings = network.peft_config["default"]
-        settings.base_model_name_or_path = self.model.base["name"]
+    def _adapter(self, network: Any, folder: Path) -> None:
+        network.peft_config["default"].base_model_name_or_path = self.model.base["name"]
         network.save_pretrained(folder, safe_serialization=True, save_embedding_layers=False)
         self.model.tokenizer.save_pretrained(folder)
-
-    def _whole(self, network: Any, folder: Path) -> None:
-        """Write all weights, with what the base says of generation: in training, sampling settings are left out."""
-        network.save_pretrained(folder, safe_serialization=True)
-        self.model.tokenizer.save_pretrained(folder)
-        own = self.model.files.base / "generation_config.json"
-        if own.is_file():
-            copy_file(own, folder / own.name)
 
     def _describe(self, folder: Path, record: Mapping[str, Any], form: str) -> None:
         config, prompt = self.config, self.rows.prompt
@@ -257,11 +227,9 @@ class LanguageTraining(Training):
             own = Path(config.data.prompt)
             prompted["prompt"] = own.name
             if own.suffix in (".yaml", ".yml"):
-                copy_file(own, folder / own.name)
+                shutil.copyfile(own, folder / own.name)
         settings = {
             "form": form,
-            "chat": config.model.chat,
-            "template_options": dict(config.model.template_options),
             # An encoder with relative positions reads more than its tokenizer says, and has been trained to.
             "context": config.model.context if config.kind == "seq2seq" else None,
             "prompted": prompted,
@@ -288,15 +256,12 @@ class LanguageTraining(Training):
             "teacher": ", ".join(teachers) or "not stated",
             "prompt": f"{prompt.name}, digest {prompt.digest[:12]}",
             "trained parameters": sum(p.numel() for p in self.model.network.parameters() if p.requires_grad),
-            "steps": record["step"],
-            "commit": commit(),
         }
         licences = {name: one.licence for name, one in config.corpora.items()}
-        data = [{**row, "licence": licences.get(row["set"], "")} for row in self.sizes()]
+        data = self.sizes(licence=lambda name: licences.get(name, ""))
         dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(self.rows.dropped.items())]
         summary = SUMMARY.format(role=self.role, prompt=prompt.name)
-        notes = [*config.run.notes, *dropped]
-        self.write_card(folder, Card(TITLES[self.role], summary, facts, data, notes=notes), record)
+        self.write_card(folder, Card(TITLES[self.role], summary, facts, data, notes=dropped), record)
 
 
 def _count(counter: Counter[str], reason: str) -> None:

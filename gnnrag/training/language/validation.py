@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gnnrag.common.waiting import MicroBatcher
+from gnnrag.batching import MicroBatcher
 from gnnrag.config import Choice, to_plain
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, LLMError
@@ -59,11 +59,7 @@ class CorpusGain:
 
 
 def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain:
-    """Load a set, bring its index up to date, and open its retriever.
-
-    Raises:
-        ConfigError: an unknown retriever, or one that asks roles.
-    """
+    """Load a set, bring its index up to date, and open its retriever. Raises ConfigError for one that asks roles."""
     settings = make_part("retriever", config.retriever, {}, f"corpora.{name}.retriever")
     if settings.role_names:
         raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
@@ -93,7 +89,7 @@ class TrainingBackend(Backend):
 
     def answer(self, requests: Sequence[Request]) -> list[Reply]:
         """Answer a batch of requests; greedily, where they give no temperature."""
-        c, settings = self.config, self.model.encoder.config
+        c = self.config
         inside = HFModel(self.model.network, self.model.tokenizer, self.model.is_seq2seq, limits_of(c))
         jobs = [
             Job(
@@ -102,9 +98,9 @@ class TrainingBackend(Backend):
                 seed=request.seed or 0,
                 schema=request.schema if self._is_constrained else None,
                 name=self.model.files.name,
-                chat=settings.chat,
-                options=settings.template_options,
-                context=settings.context,
+                chat="auto",
+                options={},
+                context=self.model.encoder.context,
             )
             for request in requests
         ]

@@ -1,0 +1,302 @@
+"""From a teacher to rows, end to end on a small corpus; what is kept, and on which side of a split."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnrag.config import load_config
+from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.index.index import Index
+from gnnrag.io import write_jsonl
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.roles.thoughts import parse_thoughts
+from gnnrag.roles.verifier import parse_selection
+from gnnrag.run.pipeline import Pipeline
+from gnnrag.run.rundir import read_predictions
+from gnnrag.training import traces
+from gnnrag.training.config import FoldConfig
+from gnnrag.training.rows import Candidate, Gain, ThoughtsRow, VerifierRow, gain, plain_rows, read_rows
+from gnnrag.training.traces import (
+    Decision,
+    KeepConfig,
+    Proposed,
+    TracesConfig,
+    balanced,
+    check_sides,
+    decisions_of,
+    import_rows,
+    is_idle,
+    join,
+    parts_of,
+    unique,
+    verdict_on,
+)
+from gnnrag.types import Query, Question
+from tests.helpers.replies import good
+from tests.helpers.traces import QUESTIONS, collected, evaluate_config, verifier_row, write_set
+
+GOLD = {id_: set(gold) for id_, _, _, _, gold in QUESTIONS}
+ORACLE = ("roles.thoughts=oracle", "roles.verifier=oracle")
+QUESTION = Question("q", "Q?", ("Paris",), gold=("a", "b"))
+THOUGHTS = {
+    **{"event": "decision", "role": "thoughts", "sufficient": False, "flags": [], "pool": ["x", "a"]},
+    **{"fast": "Who was he?", "slow": "Why?", "candidates": [{"text": "c", "kind": "k", "ranks": {"b": 2}}]},
+}
+VERIFIER = {"event": "decision", "role": "verifier", "passages": ["x", "a", "b"], "selected": ["a"], "flags": []}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("traces")
+    write_set(path / "set")
+    return path
+
+
+@pytest.fixture(scope="module")
+def oracle(root: Path) -> Path:
+    collected(root, root / "oracle", *ORACLE, own=("mine_top=2",))
+    return root / "oracle"
+
+
+# ----------------------------------------------------------------------------------------------------------- decisions
+def query(text: str, *ids: str) -> dict[str, Any]:
+    return {"event": "query", "text": text, "ranking": {"ids": list(ids)}}
+
+
+def verdict(event: dict[str, Any], question: Question = QUESTION, **keep: Any) -> str:
+    return verdict_on(Decision(event["role"], question, 0, event), KeepConfig(**keep))
+
+
+def test_queries_belong_to_the_thoughts_that_they_follow() -> None:
+    again = THOUGHTS | {"fast": "Who was he?", "slow": None, "pool": ["b", "a"]}
+    events = [
+        query("Q?", "x"), query("who was he?", "b"), THOUGHTS, query("who was  HE?", "b", "a"), query("Other", "b"),
+        {"event": "merge"}, again, query("Who was he?", "b", "a"), VERIFIER,
+    ]  # fmt: skip
+    first, second, last = decisions_of(QUESTION, events)
+    assert (first.number, second.number, last.number) == (0, 1, 0) and last.role == "verifier"
+    assert first.gain("fast") == Gain(1.0, ("b",)) and first.gain("slow") is None, "slow was not sent"
+    assert second.gain("fast") == Gain(), "nothing is new to the pool by then"
+    assert first.candidates == [Candidate(text="c", kind="k", gain=0.5, new=("b",))]
+
+
+@pytest.mark.parametrize("sent, helped, expected", [("b", True, ""), ("a", True, "useless"), ("a", False, "")])
+def test_thoughts_are_kept_if_a_query_gained(sent: str, helped: bool, expected: str) -> None:
+    decision = decisions_of(QUESTION, [THOUGHTS, query("Why?", "x", sent), query("who was he?", "x")])[0]
+    assert verdict_on(decision, KeepConfig(helped=helped)) == expected
+
+
+@pytest.mark.parametrize(
+    "change, keep, expected",
+    [
+        ({"fast": None, "slow": None}, {}, "stop"),
+        ({"fast": None, "slow": None, "sufficient": True}, {}, "stop"),
+        ({"fast": None, "slow": None, "sufficient": True}, {"stops": True}, ""),
+        ({"fast": None, "slow": None}, {"stops": True}, "stop"),
+        ({"flags": ["answer_leak"]}, {}, "failed"),
+        ({"flags": ["answer_leak"]}, {"clean": False, "helped": False}, ""),
+        ({"slow": "When was PARIS, the capital, founded?"}, {}, "leaked"),
+        ({"slow": "When was Paris founded?"}, {"clean": False, "helped": False}, ""),
+        ({"slow": "What is a comparison?"}, {"helped": False}, ""),  # a part of a word
+    ],
+)
+def test_thoughts_that_ask_nothing_or_failed(change: dict[str, Any], keep: dict[str, Any], expected: str) -> None:
+    assert verdict(THOUGHTS | change, **keep) == expected
+
+
+@pytest.mark.parametrize(
+    "selected, passages, precision, expected",
+    [
+        (["a"], "xab", 0.5, ""),
+        (["a", "x"], "xab", 0.5, ""),
+        (["a", "x", "y"], "xyab", 0.5, "useless"),  # a third of the choice is gold
+        (["a", "x", "y"], "xyab", 0.3, ""),
+        (["x"], "xab", 0.0, "useless"),
+        ([], "xab", 0.5, "useless"),  # there was something to select
+        ([], "xy", 0.5, ""),  # there was not
+    ],
+)
+def test_a_choice_helped_if_enough_of_it_is_gold(
+    selected: list[str], passages: str, precision: float, expected: str
+) -> None:
+    event = VERIFIER | {"selected": selected, "passages": list(passages)}
+    assert verdict(event, precision=precision) == expected
+    assert verdict(event, helped=False) == "" and verdict(event, Question("q", "Q?")) == "unknown"
+    assert verdict(event | {"flags": ["verifier_failed"]}) == "failed"
+
+
+# --------------------------------------------------------------------------------------------------------- end to end
+def test_the_oracles_verdicts_are_rows(root: Path, oracle: Path) -> None:
+    rows = read_rows(oracle / "verifier.jsonl", VerifierRow)
+    assert {row.question_id for row in rows} == {id_ for id_, gold in GOLD.items() if gold}
+    index = Index(root / "index")
+    for row in rows:
+        seen, mined = row.passages[: row.source["seen"]], row.passages[row.source["seen"] :]
+        ids = [p.id for p in seen]
+        assert set(row.selected) == set(row.gold) == GOLD[row.question_id] & set(ids)
+        scores = [p.score for p in seen if p.score is not None]
+        assert len(scores) == len(ids) and scores == sorted(scores, reverse=True), "in pool order"
+        assert len(mined) == row.source["mined"] <= 4 and all(p.score is None for p in mined)
+        assert not {p.id for p in mined} & (GOLD[row.question_id] | set(ids))
+        cosines = index.dense_scores([row.question])[0]
+        for shown in row.passages:
+            assert shown.cosine == pytest.approx(float(cosines[index.position[shown.id]]), abs=1e-6)
+        chat = row.source["chat"]
+        assert [chat[n - 1] for n in sorted(parse_selection(row.messages[-1].content))] == list(row.selected)
+        assert row.teacher == "oracle" and row.set == "set" and row.source["retriever"] == "dense"
+
+
+def test_gains_are_those_of_the_rankings(root: Path, oracle: Path) -> None:
+    rows = read_rows(oracle / "thoughts.jsonl", ThoughtsRow)
+    retriever = Pipeline(evaluate_config(root), Index(root / "index")).loop.retrievers[None]
+    assert rows and all(any(value > 0 for value in row.gains.values()) for row in rows), "the others were dropped"
+    for row in rows:
+        assert set(row.gold) == GOLD[row.question_id] and [p.id for p in row.passages] == list(row.pool[:2])
+        for kind, text in (("fast", row.fast), ("slow", row.slow)):
+            if text is not None:
+                ranking = retriever.retrieve([Query(text, top_k=3)])[0]
+                assert row.gains[kind] == pytest.approx(gain(ranking.ids, row.pool, row.gold).value, abs=1e-6)
+        reply = parse_thoughts(row.messages[-1].content)
+        assert (reply.fast, reply.slow) == (row.fast, row.slow)
+    assert {row.round for row in rows} == {1, 2} and all(row.earlier for row in rows if row.round == 2)
+
+
+def test_the_card_says_who_decided_and_what_was_kept(oracle: Path) -> None:
+    meta = json.loads((oracle / "meta.json").read_text("utf-8"))
+    counts = meta["counts"]["verifier"]
+    assert (counts["decisions"], counts["unknown"], counts["rows"]) == (8, 1, 7)
+    assert meta["teachers"] == {"thoughts": ["oracle"], "verifier": ["oracle"]}
+    card = (oracle / "README.md").read_text("utf-8")
+    for line in ("teacher of verifier: oracle", "| verifier | unknown | 1 |", "set, dev, 8 questions", "misses: bm25"):
+        assert line in card
+    parts = {row.question_id: row.part for row in read_rows(oracle / "verifier.jsonl", VerifierRow)}
+    thoughts = read_rows(oracle / "thoughts.jsonl", ThoughtsRow)
+    assert all(parts.get(row.question_id, row.part) == row.part for row in thoughts)
+
+
+@pytest.mark.slow
+def test_candidates_are_labelled_with_what_they_would_gain(
+    root: Path, oracle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Titles:
+        stages = ()
+
+        def __init__(self, index: Index) -> None:
+            self.titles = [p.title for p in index.passages]
+
+        def __call__(self, task: Any) -> list[Proposed]:
+            return [Proposed(t, "title") for t in [*self.titles, self.titles[0].upper(), " "]]
+
+    monkeypatch.setattr(traces, "BridgeQueries", Titles)
+    meta = collected(root, root / "titles", *ORACLE, own=("candidates=bridges",))
+    rows = read_rows(root / "titles" / "thoughts.jsonl", ThoughtsRow)
+    assert meta["counts"]["thoughts"]["kept for their candidates"] and any(not row.fast for row in rows)
+    retriever = Pipeline(evaluate_config(root), Index(root / "index")).loop.retrievers[None]
+    for row in rows:
+        assert len({c.text for c in row.candidates}) == len(row.candidates) == 8, "each query once"
+        for candidate in row.candidates:
+            found = gain(retriever.retrieve([Query(candidate.text, top_k=3)])[0].ids, row.pool, row.gold)
+            assert (candidate.gain, candidate.new) == (pytest.approx(found.value, abs=1e-6), found.new)
+        assert bool(row.messages) == bool(row.fast or row.slow)
+    same = {p.question_id: (p.ranking, p.usage) for p in read_predictions(oracle / "run")}
+    for p in read_predictions(root / "titles" / "run-bridges"):
+        assert (p.ranking, p.usage) == same[p.question_id], "they leave no mark on the run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_clear", [True, False])
+def test_a_prompted_teacher_gives_the_chats_it_was_asked(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_clear: bool
+) -> None:
+    backend = ScriptedBackend.of(("", good if is_clear else lambda r: good(r) if "selected" not in r.text else "no"))
+    monkeypatch.setattr("gnnrag.roles.registry.open_backend", lambda *_: backend)
+    own = ("keep.helped=false", "mine=[]", "chat_passages=60")
+    meta = collected(root, tmp_path, "llm=scripted", "roles=prompted", own=own)
+    sent = {tuple((m.role, m.content) for m in request.messages) for request in backend.requests}
+    rows: list[Any] = list(read_rows(tmp_path / "thoughts.jsonl", ThoughtsRow))
+    assert meta["prompts"]["thoughts"].keys() == {"thoughts"}
+    if is_clear:
+        rows += read_rows(tmp_path / "verifier.jsonl", VerifierRow)
+    else:
+        assert meta["counts"]["verifier"]["failed"] == 8 and not (tmp_path / "verifier.jsonl").exists()
+    for row in rows:
+        assert tuple((t.role, t.content) for t in row.messages[:-1]) in sent, "a row shows what the teacher was asked"
+
+
+@pytest.mark.parametrize(
+    "dots, own, error, named",
+    [
+        (("method=ircot",), (), ConfigError, "method=ircot asks neither .*multihop"),
+        ((), ("mine=[lightrag]",), ConfigError, "mine=lightrag"),
+        (("run.name=mine",), (), ConfigError, r"run\.name"),
+        (("method.bgec=false", "method.max_rounds=0"), (), GnnragError, "no row is left"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(
+    root: Path, tmp_path: Path, dots: tuple[str, ...], own: tuple[str, ...], error: type[Exception], named: str
+) -> None:
+    with pytest.raises(error, match=named):
+        traces.recorded_roles(load_config(traces.EvaluateConfig, None, list(dots)))
+        collected(root, tmp_path, *dots, own=own)
+
+
+def test_folders_are_joined_and_rows_imported(oracle: Path, tmp_path: Path) -> None:
+    rows = [verifier_row("a", "q1"), verifier_row("b", "q2", chain="other")]
+    write_jsonl(tmp_path / "verifier.jsonl", [{k: v for k, v in r.items() if k != "part"} for r in plain_rows(rows)])
+    config = load_config(TracesConfig, None, [f"out={tmp_path / 'in'}"])
+    assert import_rows(tmp_path / "verifier.jsonl", config)["counts"]["verifier"]["rows"] == 2
+    imported = read_rows(tmp_path / "in" / "verifier.jsonl", VerifierRow)
+    assert [r.id for r in imported] == ["a", "b"] and all(r.messages for r in imported)
+    both = load_config(TracesConfig, None, [f"out={tmp_path / 'both'}"])
+    meta = join([oracle, tmp_path / "in"], both)
+    assert meta["counts"]["verifier"] == {"read": 9, "rows": 9} and meta["licences"].keys() == {"set", "s"}
+    with pytest.raises(ConfigError, match="out="):
+        join([oracle], both)
+
+
+# ------------------------------------------------------------------------------------------------------------ sifting
+@given(
+    st.lists(st.tuples(st.text(min_size=1, max_size=3), st.sampled_from(["Who?", "WHO ?", " who?", "What?"]))),
+    st.integers(2, 5),
+    st.floats(0.0, 0.9),
+)
+def test_no_question_is_on_two_sides(questions: list[tuple[str, str]], count: int, validation: float) -> None:
+    known = dict(questions)
+    parts = parts_of(known.items(), FoldConfig(count=count, validation=validation))
+    rows = [verifier_row(f"{n}", id_, question=text, part=parts[id_]) for n, (id_, text) in enumerate(known.items())]
+    check_sides(rows)
+    for row in rows:
+        other = verifier_row("other", row.question_id, question=row.question, part="elsewhere")
+        with pytest.raises(GnnragError, match="is on two sides"):
+            check_sides([*rows, other])
+
+
+def test_a_decision_stays_once() -> None:
+    rows = [
+        verifier_row("1"), verifier_row("2", chain="A -  r - B"), verifier_row("3", chain="other"),
+        verifier_row("4", "q2"), verifier_row("5", selected=[]),
+    ]  # fmt: skip
+    assert [row.id for row in unique(rows)] == ["1", "3", "4", "5"]
+    plain = {"set": "s", "question_id": "q", "question": "Q", "passages": [], "fast": "Who?"}
+    changes: list[dict[str, Any]] = [
+        {}, {"fast": "WHO?", "round": 2}, {"slow": "Why?"}, {"candidates": [{"text": "x", "gain": 0.5}]},
+        {"candidates": [{"text": "X", "gain": 0.5}]}, {"candidates": [{"text": "x", "gain": 0.25}]},
+    ]  # fmt: skip
+    more = [ThoughtsRow.model_validate({**plain, "id": str(n), **change}) for n, change in enumerate(changes, 1)]
+    assert [row.id for row in unique(more)] == ["1", "3", "4", "6"]
+    assert not is_idle(more[0]) and is_idle(more[0].model_copy(update={"fast": None}))
+
+
+def test_rows_that_show_nothing_are_a_share_at_most() -> None:
+    rows = [verifier_row(f"{n}", f"q{n}", selected=["a"] if n < 8 else []) for n in range(30)]
+    kept = balanced(rows, 0.2)
+    assert sum(is_idle(r) for r in kept) == 2 and len(kept) == 10
+    assert [r.id for r in kept] == sorted((r.id for r in kept), key=int), "in their order"
+    assert {r.id for r in balanced(rows[::-1], 0.2)} == {r.id for r in kept}, "whatever the order"
+    assert balanced(rows, None) == rows and len(balanced(rows, 0.0)) == 8
