@@ -96,7 +96,7 @@ def test_a_broken_corpus_is_named_with_file_and_line(write, content, line, field
         ('{"id": "q", "question": "?", "answers": [], "gold": "p1"}', "'gold'"),
         ('{"id": "q", "question": "?", "answers": [], "decomposition": [{"question": "a"}]}', "answer'"),
         (Q1, "'q1' is already used on line 1"),
-        ('{"id": "q", "question": "?", "answers": [], "gold": ["p1", "wiki-12O"]}', "nearest id there is 'wiki-120'"),
+        ('{"id": "q", "question": "?", "answers": [], "gold": ["p1", "wiki-12O"]}', "'wiki-12O'"),
         (
             '{"id": "q", "question": "?", "answers": [], '
             '"decomposition": [{"question": "a", "answer": "b", "gold": "z"}]}',
