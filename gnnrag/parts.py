@@ -79,6 +79,7 @@ class Part:
         """Prepare for work: settings and attributes are there."""
 
 
+@typing.dataclass_transform()
 def part(kind: str, name: str) -> Callable[[type[T]], type[T]]:
     """Make a class the part `name` of a kind. A role is called `ROLE.FORM`, as in `verifier.prompted`."""
 
@@ -107,8 +108,9 @@ def find(kind: str, name: str, where: str = "") -> type:
     if (kind, name) not in _PARTS:
         known = names(kind)  # imports all modules: those of language models hold one part for each provider
         if name not in known:
-            hint = nearest(name, known)
-            raise ConfigError(f"{where or kind}={name!r} is unknown. {hint} Or name your own: package.module:Class")
+            job, dot, form = name.rpartition(".")
+            hint = nearest(form, {other.removeprefix(job + dot) for other in known if other.startswith(job + dot)})
+            raise ConfigError(f"{where or kind}={form!r} is unknown. {hint} Or name your own: package.module:Class")
     return _PARTS[kind, name]
 
 
@@ -149,7 +151,7 @@ def names(kind: str) -> list[str]:
     return sorted(name for of, name in _PARTS if of == kind)
 
 
-def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+def make(cls: Callable[..., T], values: Mapping[str, Any], where: str) -> T:
     """Return a dataclass of settings, checked; `preset` in `values` names a layer of settings below them.
 
     Raises ConfigError naming the setting (`where.field`): unknown (the nearest is given), or of a wrong type or value.
@@ -170,9 +172,9 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     return cls(**checked)
 
 
-def _section(cls: type, key: str) -> Mapping[str, Any]:
+def _section(cls: Any, key: str) -> Mapping[str, Any]:
     """Return the default of a field as plain settings; empty where it is no section."""
-    made = next(f for f in dataclasses.fields(cls) if f.name == key)  # type: ignore[arg-type]
+    made = next(f for f in dataclasses.fields(cls) if f.name == key)
     default = made.default_factory() if callable(made.default_factory) else made.default
     return dataclasses.asdict(default) if dataclasses.is_dataclass(default) else {}  # type: ignore[arg-type]
 

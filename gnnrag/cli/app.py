@@ -16,7 +16,6 @@ from gnnrag.run.stopping import StoppedError
 
 
 def end(code: int | None) -> None:
-    """End with what a command returns."""
     raise typer.Exit(code or 0)
 
 

@@ -120,7 +120,6 @@ def _converse(pipeline: Pipeline, index: Index) -> None:
 
 
 def answer_text(prediction: Prediction, session: Session, index: Index) -> str:
-    """Return an answer for a person to read: chain, queries, evidence, cost."""
     if prediction.error:
         return f"failed: {prediction.error}"
     lines = [f"Answer: {prediction.answer or '(the passages do not say)'}", ""]
@@ -147,7 +146,6 @@ def answer_text(prediction: Prediction, session: Session, index: Index) -> str:
 
 
 def _evidence_lines(prediction: Prediction, session: Session, index: Index) -> Iterator[str]:
-    """Yield the passages that the reader saw, numbered as citations are, each around the sentence that matters."""
     answer = next((e for e in session.events if e["event"] == "answer"), {})
     asked = next((e["text"] for e in session.events if e["event"] == "query"), "")
     cited, support = citations(session.events, index), answer.get("support", ())

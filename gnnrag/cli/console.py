@@ -42,7 +42,6 @@ def split(settings: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def note(text: str) -> None:
-    """Print a line for a person on stderr."""
     print(f"note: {text}", file=sys.stderr)
 
 

@@ -73,7 +73,6 @@ def evaluate(settings: Settings = []) -> int:  # noqa: B006 - typer's default
 
 
 def failures(predictions: Sequence[Prediction]) -> str:
-    """Return the distinct errors of a run, most frequent first, for a person."""
     errors = Counter(re.sub(r"\(\d+\)", "(...)", p.error) for p in predictions if p.error)
     failed, asked = errors.total(), len(predictions)
     outcome = "all of them: nothing was measured" if failed == asked else "they score 0"
@@ -187,7 +186,6 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 
 
 def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a reader of a judgement's figures should know."""
     name, spent = " against ".join(report["runs"]), report["spent"]
     parts = report["criteria"].values() if report["kind"] == "scores" else [report["counts"]]
     missing = {why: sum(part[why] for part in parts) for why in ("malformed", "llm_error")}

@@ -100,7 +100,6 @@ def _caller(settings: Sequence[str]) -> IndexConfig | None:
 
 
 def _change(path: Path, change: Callable[[Callable[[str, int, int], None]], list[str]]) -> None:
-    """Change an index, and print what was built, how fast, and where it is."""
     started = time.perf_counter()
     with progress_bar() as advance:
         built = change(advance)

@@ -92,8 +92,6 @@ def _differences(rows: Sequence[Mapping[str, Any]], title: str) -> str:
 
 
 def _groups(runs: Sequence[Run], by: str, metrics: Sequence[str]) -> str:
-    """Return the metrics of each run by group of questions, or what each round reached."""
-
     def short(value: float | None) -> str:
         return "-" if value is None else f"{value:.4g}"
 
@@ -181,7 +179,6 @@ def reproduce(
 
 @contextmanager
 def _row_progress() -> Iterator[dict[str, Any]]:
-    """Yield callbacks of `run_table` that show the index, the questions of a row, and how each row ends."""
     with progress_bar() as advance:
         started: list[tuple[str, int]] = []  # name and number of questions of the rows so far
         yield {

@@ -48,6 +48,17 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from error
 
 
+def read_jsonl_by_id(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield (line, id, object) as `read_jsonl`; the id is the line where a row has none. DataError: a repeated id."""
+    lines: dict[str, int] = {}
+    for line, row in read_jsonl(path):
+        key = str(row.get("id", line))
+        if key in lines:
+            raise DataError(path, f"id {key!r} is already used on line {lines[key]}; ids must be unique", line)
+        lines[key] = line
+        yield line, key, row
+
+
 def read_json(path: Path) -> Any:
     """Return the content of one JSON file; DataError: it cannot be read, is not UTF-8, or not JSON."""
     return _parse(path, decode_utf8(path, read_whole(path)))
@@ -94,7 +105,7 @@ def decode_utf8(path: Path, raw: bytes, line: int | None = None) -> str:
 def parse_row(model: type[T], path: Path, row: Mapping[str, Any], where: str = "", line: int | None = None) -> T:
     """Return a row as a pydantic model or dataclass. Raises DataError naming the field, its value, and `where`."""
     try:
-        return _adapter(model).validate_python(row)
+        return _adapter(model).validate_python(row)  # type: ignore[arg-type]
     except ValidationError as error:
         problem = error.errors()[0]
         name = ".".join(str(part) for part in problem["loc"])

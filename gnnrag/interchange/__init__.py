@@ -72,5 +72,4 @@ def to_networkx(index: Index) -> nx.MultiDiGraph:
 
 
 def write_graphml(out: Path, index: Index) -> None:
-    """Write the graph of `to_networkx` as GraphML, for Gephi, Cytoscape or yEd."""
     write_atomic(out, lambda file: nx.write_graphml(to_networkx(index), file))

@@ -49,8 +49,6 @@ _FREE = ("runs", "name", "limit", "criteria", "llm_cache", "max_cost", "concurre
 
 @dataclass
 class JudgeConfig:
-    """Everything `gnnrag judge` reads."""
-
     kind: Literal["scores", "pairwise"] = "scores"
     runs: list[str] = field(default_factory=list)  # run directories; pairwise: the first against each of the others
     name: str | None = None  # of the folder, below judgements/ in the run that is judged; null: the kind

@@ -25,8 +25,6 @@ from gnnrag.types import Passage, Question
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A finished run, as far as a judge is concerned."""
-
     path: Path
     answers: Mapping[str, str]  # the judged texts by question id; empty: no answer
     without_reasoning: frozenset[str]  # ids whose short answer is all there is

@@ -68,8 +68,6 @@ _Winner = Annotated[Literal["A", "B"], BeforeValidator(_winner)]
 
 
 class Verdict(ReplyModel):
-    """The winner of each dimension."""
-
     comprehensiveness: _Winner
     logicality: _Winner
     relevance: _Winner
@@ -87,8 +85,6 @@ def parse_verdict(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Call:
-    """One thing that the judge is asked."""
-
     question: Question
     part: str  # the criterion, or the order of answers
     prompt: tuple[str, str]
@@ -100,7 +96,6 @@ class Call:
         return self.question.id, self.part
 
     def problem(self, rows: Rows) -> str:
-        """Return why there is no value, empty where there is one."""
         return self.skipped or str(rows.get(self.key, {}).get("problem", ""))
 
 
@@ -153,7 +148,6 @@ class Scoring:
         return table
 
     def report(self, rows: Rows, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return scores with intervals, and those of each criterion."""
         report: dict[str, Any] = {"criteria": {}}
         for criterion in self.criteria:
             why = Counter(call.problem(rows) for call in self.calls if call.part == criterion)
@@ -210,7 +204,6 @@ class Pairing:
         return table
 
     def report(self, rows: Rows, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return win rates, position bias, and why verdicts are missing."""
         why: dict[str, str] = {}
         for call in self.calls:
             why[call.question.id] = why.get(call.question.id) or call.problem(rows)
@@ -245,7 +238,6 @@ Task = Scoring | Pairing
 
 
 def is_enough(counted: int, asked: int) -> bool:
-    """Tell whether so many values of so many say something."""
     return counted >= LEAST and asked - counted <= MISSING * asked
 
 

@@ -27,7 +27,6 @@ def normalise_answer(text: str) -> str:
 
 
 def is_abstention(prediction: str) -> bool:
-    """Return whether the reader gave no answer."""
     return not prediction.strip()
 
 

@@ -145,7 +145,6 @@ def _defined(run: Run) -> list[str]:
 
 
 def _both(first: Run, second: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of two runs on the questions for which both have one."""
     for run in (first, second):
         if metric not in run.scores:
             raise GnnragError(f"{run.name} has no metric {metric!r}. {nearest(metric, run.scores)}")

@@ -60,8 +60,6 @@ def is_compared(question: Question) -> bool:
 
 @dataclass(frozen=True)
 class Material:
-    """What answers and rankings are compared with beside the references."""
-
     passages: Mapping[str, Passage]
     encode: Callable[[Sequence[str]], np.ndarray] | None = None
     embedder: str = ""  # its name
@@ -69,8 +67,6 @@ class Material:
 
 @dataclass(frozen=True)
 class _Text:
-    """A reference or an answer, read once for all that is compared with it."""
-
     text: str
     words: int
     stems: frozenset[str]
@@ -201,7 +197,6 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def cut(text: str, words: int | None) -> str:
-    """Return the first words of a text, with the blanks between them."""
     ends = [match.end() for match in re.finditer(r"\S+", text)]
     return text if words is None or len(ends) <= words else text[: ends[words - 1]]
 

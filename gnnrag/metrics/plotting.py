@@ -9,7 +9,6 @@ from gnnrag.io import write_atomic
 
 
 def blank_axes() -> tuple[Any, Any]:
-    """Return a figure and its axes, without a window system and without global state."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
@@ -17,5 +16,4 @@ def blank_axes() -> tuple[Any, Any]:
 
 
 def write_figure(figure: Any, path: Path) -> None:
-    """Write a figure in the format of the file's ending (PNG where it has none)."""
     write_atomic(path, lambda out: figure.savefig(out, format=path.suffix.lstrip(".") or "png", dpi=130))

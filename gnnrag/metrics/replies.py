@@ -67,7 +67,6 @@ def of_counts(counts: Counts) -> dict[str, float]:
 
 
 def total(section: Mapping[str, Counts]) -> tuple[float, float]:
-    """Return the bad requests of all roles, and all requests."""
     return sum(row["bad"] for row in section.values()), sum(row["asked"] for row in section.values())
 
 
@@ -101,5 +100,4 @@ def remarks(section: Mapping[str, Counts], warn: float | None, most: float | Non
 
 
 def is_error(lines: Iterable[str]) -> bool:
-    """Tell whether `remarks` found an error."""
     return any(line.startswith("error: ") for line in lines)

@@ -79,7 +79,6 @@ def length_group(text: str) -> str:
 
 
 def defined(values: np.ndarray) -> np.ndarray:
-    """Return the values of the questions for which a metric is defined."""
     return values[~np.isnan(values)]
 
 

@@ -42,7 +42,6 @@ def comparison_page(paths: Sequence[Path], runs: Sequence[Run], data: str | None
 
 
 def render(model: Model) -> str:
-    """Return a model as HTML."""
     folder = files("gnnrag.pages") / "assets"
     template = (folder / "comparison.html").read_text("utf-8")
     # One scope for all files, and none of their names outside.
@@ -306,7 +305,6 @@ GROUPS = ("by_type", "by_hops", "by_length")
 
 
 def trimmed(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of `metrics.json` the page shows, as it stands there."""
     keys = {measure.key for measure in MEASURES}
     whole = keys | {f"{key}_ci" for key in keys} | {*WHOLE, *COSTS}
     shown = {k: v for k, v in metrics.items() if k in whole or k.removeprefix("retrieval/recall@").isdigit()}

@@ -21,8 +21,6 @@ _TOP = 10  # hubs and passages that are named
 
 @dataclass(frozen=True)
 class Stage:
-    """One artefact: what it recorded of itself, its size, and what it took."""
-
     name: str
     facts: dict[str, Any]
     bytes: int
@@ -31,8 +29,6 @@ class Stage:
 
 @dataclass(frozen=True)
 class Hub:
-    """A node with many neighbours."""
-
     name: str
     kind: str
     degree: int
@@ -54,8 +50,6 @@ class GraphSummary:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything that `gnnrag index inspect` prints."""
-
     root: str
     source: dict[str, Any]
     stages: tuple[Stage, ...]

@@ -33,16 +33,13 @@ class Passages:
         self._numbers: dict[str, int] = {}
 
     def number(self, id_: str) -> int:
-        """Return the number of a passage id."""
         return self._numbers.setdefault(id_, len(self._numbers))
 
     def numbers(self, ids: Iterable[str]) -> list[int]:
-        """Return the numbers of passage ids."""
         return [self.number(id_) for id_ in ids]
 
     @property
     def ids(self) -> list[str]:
-        """All ids, by number."""
         return list(self._numbers)
 
 
@@ -181,7 +178,6 @@ class Story:
 
 
 def _rows(fields: Mapping[str, Any]) -> list[list[str]]:
-    """Return names and values of fields; what says nothing is left out."""
     return [[str(k), _value(v)] for k, v in fields.items() if v not in (None, "", [], {}, ())]
 
 

@@ -14,7 +14,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -74,35 +73,32 @@ class Prompt:
 
 def load_prompt(name: str, *options: str) -> Prompt:
     """Load a prompt by name (`:small`: that variant) or path; ConfigError: unknown name, option; DataError: broken."""
-    whole, is_small = name, name.endswith(SMALL)
-    name = name.removesuffix(SMALL)
-    path = Path(name)
+    stem = name.removesuffix(SMALL)
+    path = Path(stem)
     if path.suffix not in (".yaml", ".yml"):
-        known = {Path(p.name).stem for p in files(__package__).iterdir() if p.name.endswith(".yaml")}
-        if name not in known:
-            raise ConfigError(
-                f"prompt={whole!r} is no packaged prompt, and no path of a .yaml file. {nearest(name, known)}"
-            )
-        path = Path(str(files(__package__) / f"{name}.yaml"))
+        path = Path(__file__).with_name(f"{stem}.yaml")
+        if not path.is_file():
+            hint = nearest(stem, [file.stem for file in path.parent.glob("*.yaml")])
+            raise ConfigError(f"prompt={name!r} is no packaged prompt, and no path of a .yaml file. {hint}")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(path, f"cannot be read as a prompt: {error}") from error
-    return _build(path, data, options, is_small)
+    return _build(path, data, options, name.endswith(SMALL))
 
 
 def bounded(schema: Mapping[str, Any], count: int) -> dict[str, Any]:
     """Return a schema whose integers are 1 to `count`, and whose lists of them are no longer than that."""
     if schema.get("type") == "integer":
         return {**schema, "minimum": 1, "maximum": count}
-    found = {**schema}
+    narrower = {**schema}
     if "properties" in schema:
-        found["properties"] = {name: bounded(part, count) for name, part in schema["properties"].items()}
+        narrower["properties"] = {name: bounded(part, count) for name, part in schema["properties"].items()}
     if "items" in schema:
-        found["items"] = bounded(schema["items"], count)
-        if found["items"].get("type") == "integer":
-            found["maxItems"] = min(count, schema.get("maxItems", count))
-    return found
+        narrower["items"] = bounded(schema["items"], count)
+        if schema["items"].get("type") == "integer":
+            narrower["maxItems"] = min(count, schema.get("maxItems", count))
+    return narrower
 
 
 @cache
@@ -124,9 +120,6 @@ def _build(path: Path, data: Any, options: tuple[str, ...], is_small: bool) -> P
         if option not in sentences:
             raise ConfigError(f"prompt {path.stem!r} has no option {option!r}. {nearest(option, sentences)}")
     schemas = data.get("schemas") or {}
-    for option in schemas:
-        if option not in sentences:
-            raise DataError(path, f"schemas: {option!r} is no option. {nearest(str(option), sentences)}")
     try:
         examples = tuple((str(e["user"]).strip(), str(e["assistant"]).strip()) for e in data.get("examples") or ())
     except (KeyError, TypeError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import zip_longest
 
 from gnnrag.types import Passage
 
@@ -29,11 +30,8 @@ def escaped(text: str) -> str:
 
 def escaped_except(text: str, kept: re.Pattern[str]) -> str:
     """Return `escaped(text)` but for matches of `kept` (without groups): a model's own words in a protocol of tags."""
-    parts, done = [], 0
-    for match in kept.finditer(text):
-        parts += [escaped(text[done : match.start()]), match[0]]
-        done = match.end()
-    return "".join([*parts, escaped(text[done:])])
+    between = map(escaped, kept.split(text))
+    return "".join(part for pair in zip_longest(between, kept.findall(text), fillvalue="") for part in pair)
 
 
 def inline(text: str) -> Shown:

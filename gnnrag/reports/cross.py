@@ -151,7 +151,6 @@ def cross_evaluate(
 
 
 def _merge(runs: Sequence[Path], questions: Sequence[Question], merged: Path) -> None:
-    """Write the rows of several runs as one, in the order of the questions."""
     merged.mkdir(parents=True, exist_ok=True)
     for name in ("predictions.jsonl", "traces.jsonl"):
         rows = {row["question_id"]: row for path in runs for row in read_journal(path / name)}

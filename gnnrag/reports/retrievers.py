@@ -66,7 +66,6 @@ def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top
 
 
 async def _time(config: EvaluateConfig, root: Path, batches: Sequence[Sequence[Query]]) -> list[float]:
-    """Return the seconds that each batch took."""
     pipeline = Pipeline(config, Index(root, config.index))
     retriever: Any = pipeline.loop.retrievers[None]
     seconds = []

@@ -89,7 +89,6 @@ def run_table(
 
 
 def measured(table: Table, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
-    """Return the figures of a row's finished run."""
     sections = {column.key.partition("/")[0] for column in table.columns}
     figures = {**metrics, **run_figures(run), **judged_figures(run)}
     coverage = f"text/context_coverage_lexical@{config.metrics.long.context_tokens}"

@@ -124,8 +124,6 @@ def column_of(name: str) -> Column:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table."""
-
     name: str
     labels: tuple[str, ...]  # one for each axis, then that of `rows`
     settings: tuple[str, ...]  # dotted, in order
@@ -240,7 +238,6 @@ def _row(choice: Iterable[tuple[str, Mapping[str, Any]]], published: Mapping[str
 
 
 def _published(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the published figures by row and column."""
     _check("published", raw, ("scale", "metrics", "rows"))
     columns, scale = [column_of(name) for name in raw.get("metrics", ())], float(raw.get("scale", 1))
     figures: dict[str, dict[str, Any]] = {}
@@ -310,7 +307,6 @@ class Result:
 
     @property
     def is_done(self) -> bool:
-        """Whether there are figures."""
         return bool(self.run) and not self.error
 
 
@@ -390,7 +386,6 @@ def notes(table: Table, results: Sequence[Result]) -> list[str]:
 
 
 def as_json(table: Table, results: Sequence[Result]) -> str:
-    """Return table and results as JSON."""
     plain = ("label", "values", "intervals", "questions", "failed", "run", "error", "trained_on", "counted")
     rows = [
         {"name": r.row.name, "published": r.row.published, "remarks": list(r.remarks)}

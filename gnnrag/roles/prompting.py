@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.io import well_formed
@@ -199,7 +199,7 @@ class Prompter:
 class PromptedPart(Role[TaskT, ResultT]):
     """Base of prompted roles: a role adds values, parser and fallback."""
 
-    prompt_name: ClassVar[str] = ""  # of its packaged prompt; empty: that of the role
+    prompt_name = ""  # of its packaged prompt; empty: that of the role
 
     prompt: str = ""  # a packaged prompt by name, or the path of a .yaml file, in place of the role's own
     temperature: float | None = None  # null: the backend's, like seed
@@ -211,11 +211,11 @@ class PromptedPart(Role[TaskT, ResultT]):
         self.ask, self.ask_many = self.prompters[0].ask, self.prompters[0].ask_many
 
     def prompter(
-        self, packaged: str = "", *options: str, own: bool = True, max_tokens: int = 0, **more: Any
+        self, packaged: str = "", *options: str, is_replaceable: bool = True, max_tokens: int = 0, **more: Any
     ) -> Prompter:
-        """Return a way to the model with the role's settings; `own`: the setting `prompt` replaces the packaged one."""
+        """Return a way to the model with the role's settings; `prompt` replaces the packaged one if it may."""
         role = self.name.split(".")[0]
         return Prompter(
-            role, self.backend, packaged or role, options, prompt=self.prompt if own else "",
+            role, self.backend, packaged or role, options, prompt=self.prompt if is_replaceable else "",
             max_tokens=max_tokens or self.max_tokens, temperature=self.temperature, seed=self.seed, **more,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from gnnrag.index.index import Index
 from gnnrag.io import digest
 from gnnrag.llm.base import Backend
 from gnnrag.llm.cache import open_backend, with_model
-from gnnrag.parts import build, has, make_part
+from gnnrag.parts import build, find, has, make, make_part
 from gnnrag.roles.prompting import PromptedPart
 
 FORMS = ("prompted", "offline", "tuned", "oracle")
@@ -32,7 +32,8 @@ def made_role(roles: Any, name: str) -> Any:
     if role.path and form != "tuned":
         raise ConfigError(f"roles.{name}.path={role.path}: the role is {form}; give roles.{name}=tuned as well")
     options = dict(role.options) | ({"path": role.path} if role.path else {})
-    return make_part("role", form if ":" in form else f"{name}.{form}", options, f"roles.{name}.options")
+    cls = find("role", form if ":" in form else f"{name}.{form}", f"roles.{name}")
+    return make(cls, options, f"roles.{name}.options")
 
 
 class Roles(Mapping[str, Any]):
@@ -95,14 +96,14 @@ class Roles(Mapping[str, Any]):
     @property
     def prompts(self) -> dict[str, dict[str, str]]:
         """Digests of the prompts and local weights of all roles built so far: other weights do not continue a run."""
-        found = {}
+        prompts: dict[str, dict[str, str]] = {}
         for name, role in sorted(self._built.items()):
             if digests := {p.prompt.name: p.prompt.digest for p in role.prompters}:
                 weights = role.prompters[0].backend.identity.get("weights")
-                found[name] = digests | ({"weights": str(weights)} if weights else {})
+                prompts[name] = digests | ({"weights": str(weights)} if weights else {})
             elif role.fingerprint:
-                found[name] = {"weights": str(role.fingerprint)}
-        return found
+                prompts[name] = {"weights": str(role.fingerprint)}
+        return prompts
 
     @property
     def record(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from shutil import copyfile
 
 from gnnrag.config import EvaluateConfig, RoleConfig, implementation
 from gnnrag.errors import ArtefactError
@@ -35,12 +34,6 @@ def seen_in(parts: Mapping[str, Mapping[str, Iterable[str]]]) -> frozenset[str]:
 def write_seen(folder: Path, seen: Iterable[str]) -> None:
     """Write which questions shaped the checkpoint of a folder."""
     write_json(folder / SEEN, {"what": "sha256 of question ids, 12 digits", "questions": sorted(seen)})
-
-
-def copy_seen(source: Path, target: Path) -> None:
-    """Let a checkpoint made from another one (merged, exported, quantised) say the same, where that says anything."""
-    if (source / SEEN).is_file():
-        copyfile(source / SEEN, target / SEEN)
 
 
 def read_seen(folder: Path) -> frozenset[str] | None:

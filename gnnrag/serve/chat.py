@@ -56,10 +56,10 @@ class ChatBody(Body):
 async def models(request: Request) -> dict[str, Any]:
     """List what may be asked: each index with each of its methods, on the retriever of the settings."""
     ids = []
-    for name, one in desk_of(request).served.items():
+    for name, target in desk_of(request).served.items():
         if request.state.caller.may("ask", name):
             try:
-                ids += [f"{name}/{method}" for method in (await one.parts())["methods"]]
+                ids += [f"{name}/{method}" for method in (await target.parts())["methods"]]
             except Problem:  # no documents yet, or being built
                 continue
     return {"object": "list", "data": [{**_MODEL, "id": id_} for id_ in ids]}
@@ -68,8 +68,8 @@ async def models(request: Request) -> dict[str, Any]:
 @router.get("/models/{model:path}")
 async def model(request: Request, model: str) -> dict[str, Any]:
     """Tell whether there is such a model."""
-    one, method, retriever = _parts(request, model)
-    await one.check(Ask("-", (), method, retriever))
+    target, method, retriever = _parts(request, model)
+    await target.check(Ask("-", (), method, retriever))
     return {**_MODEL, "id": model}
 
 
@@ -91,18 +91,18 @@ async def completions(request: Request, body: ChatBody) -> dict[str, Any] | Even
     asked = [place for place, (role, text) in enumerate(said) if role == "user" and text]
     if not asked:
         raise Problem(400, "messages: there is none of the user with a text in it")
-    one, method, retriever = _parts(request, body.model)
+    target, method, retriever = _parts(request, body.model)
     question, history = said[asked[-1]][1], _turns(said[: asked[-1]])
     ask, desk = Ask(question, history[-MOST_TURNS:], method, retriever, body.budget.model_dump()), desk_of(request)
     request.state.log["question"] = question
     if body.stream:
-        await desk.check(one, ask)
-        return EventStream(_chunks(request, one, body, ask))
-    answer = await until_gone(request, desk.answer(one, ask))
+        await desk.check(target, ask)
+        return EventStream(_chunks(request, target, body, ask))
+    answer = await until_gone(request, desk.answer(target, ask))
     if problem := _failure(answer):
         raise problem
     request.state.log["answer"] = answer.text
-    text, notes = _rendered(request, one, answer)
+    text, notes = _rendered(request, target, answer)
     message = {"role": "assistant", "content": text, "refusal": None, "annotations": notes}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
     return {**_object(body.model, "chat.completion"), "choices": [choice], "usage": _usage(answer)}
@@ -124,7 +124,7 @@ def _failure(answer: Answer) -> Problem | None:
     return Problem(504 if answer.error.startswith("budget.") else 502, answer.error)
 
 
-def _rendered(request: Request, one: Served, answer: Answer) -> tuple[str, list[dict[str, Any]]]:
+def _rendered(request: Request, target: Served, answer: Answer) -> tuple[str, list[dict[str, Any]]]:
     """Return an answer's text with its sources, and the annotations that say where in it they are named."""
     if not answer.text:
         return _NO_ANSWER, []
@@ -133,7 +133,7 @@ def _rendered(request: Request, one: Served, answer: Answer) -> tuple[str, list[
     for number, row in rows.items():
         start = len(text) + 1
         text += f" [{number}]"
-        page = f"{request.base_url}#/{quote(one.name, safe='')}/passage/{quote(row['passage'], safe='')}"
+        page = f"{request.base_url}#/{quote(target.name, safe='')}/passage/{quote(row['passage'], safe='')}"
         about = {"start_index": start, "end_index": len(text), "title": row["title"] or row["place"], "url": page}
         notes.append({"type": "url_citation", "url_citation": about})
     lines = [f"[{n}] {row['title'] or row['place']}: {' '.join(row['sentence'].split())}" for n, row in rows.items()]
@@ -150,7 +150,7 @@ def _object(model: str, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
 
 
-async def _chunks(request: Request, one: Served, body: ChatBody, ask: Ask) -> AsyncGenerator[str]:
+async def _chunks(request: Request, target: Served, body: ChatBody, ask: Ask) -> AsyncGenerator[str]:
     """Yield the chunks of a streamed reply; rounds are comments, which keep the connection alive and bother nobody."""
     head, has_usage = _object(body.model, "chat.completion.chunk"), bool(body.stream_options.get("include_usage"))
 
@@ -159,7 +159,7 @@ async def _chunks(request: Request, one: Served, body: ChatBody, ask: Ask) -> As
         return _data({**head, "choices": choices, **({"usage": None} if has_usage else {})})
 
     yield chunk({"role": "assistant", "content": ""})
-    async with aclosing(desk_of(request).events(one, ask)) as events:
+    async with aclosing(desk_of(request).events(target, ask)) as events:
         async for step in events:
             if not isinstance(step, Answer | Problem):
                 yield f": {step['event']} {step.get('round', '')}\n\n"
@@ -169,7 +169,7 @@ async def _chunks(request: Request, one: Served, body: ChatBody, ask: Ask) -> As
                 yield _data(json.loads(bytes(as_response(problem).body)))
             elif isinstance(step, Answer):
                 request.state.log["answer"] = step.text
-                text, notes = _rendered(request, one, step)
+                text, notes = _rendered(request, target, step)
                 for start in range(0, len(text), _PIECE):
                     yield chunk({"content": text[start : start + _PIECE]})
                 yield chunk({"annotations": notes} if notes else {}, "stop")

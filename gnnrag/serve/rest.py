@@ -105,13 +105,13 @@ async def health(request: Request) -> dict[str, Any]:
 async def indexes(request: Request) -> dict[str, Any]:
     """List the indexes that the caller may ask or write, and what each can be asked by."""
     rows = []
-    for name, one in desk_of(request).served.items():
+    for name, target in desk_of(request).served.items():
         if rights := [right for right in ("ask", "write") if request.state.caller.may(right, name)]:
-            config = one.service.config
+            config = target.service.config
             row = {"name": name, "rights": rights, "method": config.method.name, "retriever": config.retriever.name}
             try:
-                index = await one.index()
-                state = {"state": "ready", "passages": len(index), "generation": index.generation, **await one.parts()}
+                index, parts = await target.index(), await target.parts()
+                state = {"state": "ready", "passages": len(index), "generation": index.generation, **parts}
             except Problem as problem:
                 state = {"state": str(problem), "passages": 0, "methods": [], "retrievers": []}
             rows.append({**row, **state})
@@ -124,14 +124,14 @@ async def ask(request: Request, index: IndexName, body: AskBody) -> dict[str, An
 
     A client that leaves stops its question.
     """
-    one, desk = served(request, index), desk_of(request)
+    target, desk = served(request, index), desk_of(request)
     history = [(turn.question, turn.answer) for turn in body.history[-MOST_TURNS:]]
     question = Ask(body.question, history, body.method, body.retriever, body.budget.model_dump())
     request.state.log["question"] = body.question
     if body.stream:
-        await desk.check(one, question)
-        return EventStream(_sse(request, one, question))
-    answer = await until_gone(request, desk.answer(one, question))
+        await desk.check(target, question)
+        return EventStream(_sse(request, target, question))
+    answer = await until_gone(request, desk.answer(target, question))
     request.state.log["answer"] = answer.text
     more = {"trace": [shortened(event) for event in answer.trace]} if body.trace else {}
     return {**answer_data(answer), **more}
@@ -172,9 +172,9 @@ async def until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         watching.cancel()
 
 
-async def _sse(request: Request, one: Served, question: Ask) -> AsyncGenerator[str]:
-    index = (await one.index()).stored
-    async with aclosing(desk_of(request).events(one, question)) as events:
+async def _sse(request: Request, target: Served, question: Ask) -> AsyncGenerator[str]:
+    index = (await target.index()).stored
+    async with aclosing(desk_of(request).events(target, question)) as events:
         async for step in events:
             if isinstance(step, Problem):
                 name, data = "error", {"status": step.status_code, "message": step.detail}
@@ -240,12 +240,12 @@ def open_passage(index: Index, id_: str, sentence: str = "") -> dict[str, Any]:
     if id_ not in index.position:
         raise Problem(404, "there is no such passage now")
     row = index.position[id_]
-    found, document = index.passages[row], document_of(id_)
-    start, end = _span_of(sentence, found.text)
-    parts = [found.text[:start], found.text[start:end], found.text[end:]]
+    passage, document = index.passages[row], document_of(id_)
+    start, end = _span_of(sentence, passage.text)
+    parts = [passage.text[:start], passage.text[start:end], passage.text[end:]]
     around = {name: index.ids[at] for name, at in (("before", row - 1), ("after", row + 1)) if 0 <= at < len(index.ids)}
     near = {name: other for name, other in around.items() if document and document_of(other) == document}
-    shown = {"id": id_, "title": found.title, "place": where(found), "document": document or id_, "parts": parts}
+    shown = {"id": id_, "title": passage.title, "place": where(passage), "document": document or id_, "parts": parts}
     return {**shown, **near}
 
 
@@ -297,19 +297,19 @@ async def documents(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> dict[str, Any]:
     """List the documents by name, with title, number of passages and what was remarked when they were read."""
-    one = served(request, index)
+    target = served(request, index)
     try:
-        opened = (await one.index()).stored
+        opened = (await target.index()).stored
     except Problem:
         return {"documents": [], "total": 0}
-    return await asyncio.to_thread(_documents, one, opened, offset, limit)  # of a million passages it takes seconds
+    return await asyncio.to_thread(_documents, target, opened, offset, limit)  # of a million passages it takes seconds
 
 
-def _documents(one: Served, opened: Index, offset: int, limit: int) -> dict[str, Any]:
+def _documents(target: Served, opened: Index, offset: int, limit: int) -> dict[str, Any]:
     titles: dict[str, list[str]] = {}
-    for found in opened.passages:
-        titles.setdefault(document_of(found.id) or found.id, []).append(found.title)
-    names, report = sorted(titles, key=str.casefold)[offset : offset + limit], read_report(one.path)
+    for passage in opened.passages:
+        titles.setdefault(document_of(passage.id) or passage.id, []).append(passage.title)
+    names, report = sorted(titles, key=str.casefold)[offset : offset + limit], read_report(target.path)
     rows = [
         {"name": n, "title": titles[n][0], "passages": len(titles[n]), "why": report.get(n, {}).get("why", [])}
         for n in names
@@ -323,19 +323,19 @@ _FILE = {"requestBody": {"required": True, "content": {"*/*": {"schema": {"type"
 @router.put("/indexes/{index}/documents/{document:path}", status_code=202, openapi_extra=_FILE)
 async def add(request: Request, index: IndexName, document: DocumentName) -> dict[str, Any]:
     """Add a document, or replace the one of this name: the body is the file. Returns the job that indexes it."""
-    one, document = served(request, index, "write"), unicodedata.normalize("NFC", document)
+    target, document = served(request, index, "write"), unicodedata.normalize("NFC", document)
     _check_name(document)
-    key, size = one.jobs.new_key(), 0
+    key, size = target.jobs.new_key(), 0
     try:
-        with (one.jobs.inbox(key) / document).open("xb") as file:
+        with (target.jobs.inbox(key) / document).open("xb") as file:
             async for chunk in request.stream():
                 size += len(chunk)
                 file.write(chunk)
         if not size:
             raise Problem(400, "the body is empty; it has to be the file")
-        return _queued(one, key, "add", document)
+        return _queued(target, key, "add", document)
     except BaseException:
-        one.jobs.discard(key)
+        target.jobs.discard(key)
         raise
 
 
@@ -350,18 +350,18 @@ def _check_name(name: str) -> None:
         raise Problem(415, f"documents of type {suffix[:20] or 'none'} are not read; those that are: {known}")
 
 
-def _queued(one: Served, key: str, kind: str, document: str) -> dict[str, Any]:
-    if not one.jobs.add(key, kind, document):
+def _queued(target: Served, key: str, kind: str, document: str) -> dict[str, Any]:
+    if not target.jobs.add(key, kind, document):
         raise Problem(503, "too many jobs wait; come again in a while", 30)
-    one.start_writer()
+    target.start_writer()
     return {"job": key, "document": document}
 
 
 @router.delete("/indexes/{index}/documents/{document:path}", status_code=202)
 async def remove(request: Request, index: IndexName, document: DocumentName) -> dict[str, Any]:
     """Remove a document: its passages, and all replies of models that were kept for this index."""
-    one = served(request, index, "write")
-    return _queued(one, secrets.token_hex(12), "remove", unicodedata.normalize("NFC", document))
+    target = served(request, index, "write")
+    return _queued(target, secrets.token_hex(12), "remove", unicodedata.normalize("NFC", document))
 
 
 @router.get("/indexes/{index}/jobs")
@@ -373,6 +373,6 @@ async def jobs(request: Request, index: IndexName) -> dict[str, Any]:
 @router.get("/indexes/{index}/jobs/{job}")
 async def job(request: Request, index: IndexName, job: Annotated[str, Path(max_length=100)]) -> dict[str, Any]:
     """Return one job: queued, running (at a stage, so far of so much), done, or failed with why."""
-    if (found := served(request, index, "write").jobs.get(job)) is None:
+    if (row := served(request, index, "write").jobs.get(job)) is None:
         raise Problem(404, "there is no such job, or it has long ended")
-    return found
+    return row

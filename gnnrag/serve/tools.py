@@ -51,7 +51,7 @@ def make_tools(desk: Desk, caller: Callable[[], Caller]) -> MCPServer:
         """Return the passages that fit a query best, with their ids and texts."""
         with _problems():
             passages = [hit.passage for hit in await desk.search(find(index), query, k)]
-            return {"passages": [{"id": one.id, "title": one.title, "text": one.text} for one in passages]}
+            return {"passages": [{"id": p.id, "title": p.title, "text": p.text} for p in passages]}
 
     @tool
     async def ask(
@@ -80,8 +80,9 @@ def make_tools(desk: Desk, caller: Callable[[], Caller]) -> MCPServer:
     ) -> dict[str, Any]:
         """Return the whole text of a passage, its title and its place in the document."""
         with _problems():
-            found = passage_data((await find(index).index()).stored, id)
-            return {**found, "text": "".join(found.pop("parts"))}
+            passage = passage_data((await find(index).index()).stored, id)
+            text = "".join(passage.pop("parts"))
+            return {**passage, "text": text}
 
     return server
 

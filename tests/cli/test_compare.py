@@ -72,15 +72,6 @@ def test_a_resampled_p_value_at_its_floor_is_a_bound_and_the_tests_are_named(
         assert ("<= 0.002" in out) == (resampled[1] in flags) and ("1.0000" in out) == (METRIC in flags)
 
 
-def test_groups_and_rounds(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*runs, "--metric", METRIC, "--by", "length"]) == 0
-    out = capsys.readouterr().out
-    assert "short" in out and "0.75" in out
-    assert main([*runs, "--metric", METRIC, "--by", "round"]) == 0
-    out = capsys.readouterr().out
-    assert "reached: share of the gold passages" in out and "pool: Recall@5 of all that was found so far" in out
-
-
 def test_runs_of_one_folder_name_are_told_apart(
     runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,3 +102,11 @@ def test_a_folder_that_is_no_run_or_no_page(runs: list[str], tmp_path: Path) -> 
     (tmp_path / "cut" / "meta.json").write_text("{}")
     with pytest.raises(GnnragError, match="cut"):
         main([runs[0], str(tmp_path / "cut")])
+
+
+@pytest.mark.parametrize("by, shown", [("length", "0.75"), ("round", "reached: share of the gold passages")])
+def test_groups_and_rounds(runs: list[str], by: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*runs, "--metric", METRIC, "--by", by]) == 0
+    assert shown in capsys.readouterr().out
+    with pytest.raises(GnnragError, match="no figures by hops"):
+        main([*runs, "--by", "hops"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -85,17 +85,6 @@ def test_own_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     write_documents(folder, list_txt="Bread only.")
     index("add", root, folder)
     assert Index(root).passages[2].text == "Bread only."
-
-
-def test_add_replaces_known_ids_and_appends_others(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    new = [replace(CORPUS[1], text="Edited."), replace(CORPUS[0], id="p9")]
-    assert index("add", root, write_corpus(tmp_path / "more", new)) == 0
-    assert "; 7 passages" in capsys.readouterr().out
-    assert list(Index(root).passages) == [CORPUS[0], new[0], *CORPUS[2:], new[1]]
-    index("add", root, tmp_path / "more")
-    assert capsys.readouterr().out.startswith("nothing to do")
 
 
 def test_remove(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -12,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from gnnrag.metrics.comparison import load_runs
-from gnnrag.pages.comparison import build_model
 from tests.helpers.browser import open_browser
 from tests.helpers.explorer_looks import controls_without_a_name, faint_texts, heading_levels, tables_without_headings
 from tests.helpers.explorer_runs import EVIL, invented_data, invented_run, page_of, sample_runs
@@ -274,42 +271,3 @@ def test_a_thousand_questions_cost_little(browser: Any, invented: tuple[Path, li
     assert int(browser.execute_script("return document.body.dataset.unpacked")) <= 8, "only blocks of that question"
     assert browser.execute_script(count) < 4500, "ten rounds of one run beside one of another"
     assert text_of(browser, "#count") == "499 questions of 1,000"
-
-
-def test_a_run_alone(browser: Any, sample: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    _, paths = sample
-    opened(browser, page_of(paths[1:], tmp_path / "one.html"), "#view=explore&q=sample-q1&who=both")
-    shows(browser, "The end")
-    assert len(browser.find_elements("css selector", ".column")) == 1
-    assert not browser.find_element("id", "run-b").is_displayed()
-    options = browser.execute_script("return [...document.getElementById('who').options].map(o => o.value)")
-    assert options == ["", "both", "neither"]
-    browser.find_element("css selector", "nav a[data-view=plots]").click()
-    until(lambda: browser.find_elements("css selector", "figure"))
-    assert quiet(browser)
-
-
-def test_verdicts_belong_to_their_columns(browser: Any, sample: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    """Three runs, two of one folder name: the third is the first again, so that it differs from it in nothing."""
-    data = invented_data(tmp_path / "data", 45)
-    first = invented_run(data, tmp_path / "one", 1, 3, "single")
-    better = invented_run(data, tmp_path / "a" / "two", 1, 1, "single")
-    same = Path(shutil.copytree(first, tmp_path / "b" / "two"))
-    paths = [first, better, same]
-    opened(browser, page_of(paths, tmp_path / "page.html"), "#view=results")
-    cells = browser.find_elements("css selector", "#results-table td[data-key='answer/em']")
-    texts = [cell.get_attribute("textContent") for cell in cells]
-    assert [("better" in text, "no clear difference" in text) for text in texts] == [
-        (False, False),
-        (True, False),
-        (False, True),
-    ]
-    rows = browser.find_elements("css selector", "#results-more tbody tr")
-    ends = [row.get_attribute("textContent") for row in rows]
-    assert sum("a/two" in end for end in ends) == sum("b/two" in end for end in ends) == len(ends) / 2
-    known = build_model(paths, load_runs(paths)).head["differences"]
-    at_floor = [0 < row["p"] <= row["p_floor"] and row["p"] < 1 for row in known]
-    assert len(known) == len(ends) and any(at_floor) and not all(at_floor)
-    floors = [f"p\u00a0≤\u00a0{float(format(row['p_floor'], '.2g')):g}" for row in known]
-    assert [floor in end for floor, end in zip(floors, ends, strict=True)] == at_floor
-    assert "can give no p below 0.002" in browser.find_element("id", "results-more").get_attribute("textContent")

@@ -1,9 +1,15 @@
 """The names of all parts of the package."""
 
 from gnnrag.config import ROLES as ROLES
-from gnnrag.parts import has, names
+from gnnrag.parts import find, has, names
 
-METHODS, RETRIEVERS = names("method"), names("retriever")
+
+def packaged(kind: str) -> list[str]:
+    """Return the names of a kind, without the parts of tests that are imported."""
+    return [name for name in names(kind) if find(kind, name).__module__.startswith("gnnrag.")]
+
+
+METHODS, RETRIEVERS = packaged("method"), packaged("retriever")
 
 
 def forms(role: str) -> list[str]:

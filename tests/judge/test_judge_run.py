@@ -185,15 +185,6 @@ def test_other_settings_do_not_mix(tmp_path: Path, data: Path, name: str, value:
         score(path, by_content, "limit=1", f"{name}={value}")
 
 
-def test_remarks(tmp_path: Path, data: Path) -> None:
-    path = write_run(tmp_path / "a", data, {f"q{n}": "w" for n in range(SIZE)}, model="scripted")
-    notes: list[str] = []
-    judge(settings("scores", path, dots=["judged=full", "limit=1"]), notes.append, scripted(by_content))
-    assert any("answered by scripted" in note for note in notes)
-    assert any("10 answers have no reasoning on record" in note for note in notes)
-    assert any("6 calls" in note for note in notes)
-
-
 @pytest.mark.parametrize(
     "dots, setting",
     [

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.judge.answers import draw, golden_evidence, load_data, long_answer, plain_text, read_run, shortened
+from gnnrag.judge.answers import golden_evidence, load_data, long_answer, plain_text, read_run, shortened
 from gnnrag.types import Passage, Question
 from tests.helpers.judged import question, write_data, write_run
 
@@ -71,13 +69,6 @@ def test_golden_evidence() -> None:
     assert golden_evidence(whole, {}) == "h | r | t\nt | r | a" and golden_evidence(Question("q", "?"), passages) == ""
 
 
-def test_the_sample_grows_with_its_limit_and_keeps_the_order() -> None:
-    questions = [Question(str(n), "?") for n in range(40)]
-    few, many = (draw(questions, n) for n in (5, 12))
-    assert len(few) == 5 and len(many) == 12 and {q.id for q in few} < {q.id for q in many}
-    assert many == sorted(many, key=lambda q: int(q.id)) and draw(questions, None) == questions
-
-
 @pytest.mark.parametrize(
     "text, plain",
     [
@@ -95,11 +86,6 @@ def test_the_sample_grows_with_its_limit_and_keeps_the_order() -> None:
 )
 def test_headings_go_and_answers_stay(text: str, plain: str) -> None:
     assert plain_text(text) == plain
-
-
-@given(st.text(alphabet="#*_-=: \nAnswerP", max_size=40))
-def test_no_text_becomes_empty(text: str) -> None:
-    assert bool(plain_text(text)) == bool(text.strip())
 
 
 def test_a_cut_keeps_the_end_and_the_answer() -> None:

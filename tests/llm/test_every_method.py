@@ -59,15 +59,6 @@ def test_hf_in_process(local: EveryMethod, method: str, folder: Path) -> None:
     assert [(r.answer, r.ranking) for r in again.rows] == [(r.answer, r.ranking) for r in first.rows], "whatever batch"
 
 
-@pytest.mark.llm
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["bdtr", "graphsearch"])
-def test_prompts_beyond_the_context_are_counted_and_give_fallbacks(local: EveryMethod, method: str) -> None:
-    outcome = local.run(method, "llm.context=150", name=f"{method}-short")
-    assert len(outcome.rows) == 3 and outcome.metrics["failed"] == outcome.counts["llm_error"] == 0
-    assert outcome.counts["rejected"] == outcome.counts["too_long"] > 0
-
-
 @pytest.mark.slow
 def test_a_model_trained_further_does_not_continue_a_run(folder: Path, tmp_path: Path) -> None:
     adapter = make_tiny_adapter(folder, tmp_path / "adapter")

@@ -197,28 +197,6 @@ def test_a_prompt_that_cannot_be_answered_costs_nobody_else(folder: Path, text, 
     assert isinstance(answered, Reply) and ask(backend, request("b"))[0].prompt_tokens, "the model goes on"
 
 
-def test_the_event_loop_goes_on_and_late_requests_share_the_next_batch(folder: Path) -> None:
-    backend = hf(folder, max_batch=7)
-    ask(backend, request("load"))
-    ticks = 0
-
-    async def tick() -> None:
-        nonlocal ticks
-        while True:
-            ticks += 1
-            await asyncio.sleep(0.001)
-
-    async def go() -> None:
-        ticker = asyncio.create_task(tick())
-        first = asyncio.create_task(backend.generate(request("a", max_tokens=60)))
-        await asyncio.sleep(0.05)
-        await asyncio.gather(first, *(backend.generate(request(t)) for t in TEXTS))
-        ticker.cancel()
-
-    asyncio.run(go())
-    assert ticks > 5 and batches(backend) == {1: 2, 5: 1}
-
-
 def test_batches_stay_within_their_limits(folder: Path) -> None:
     backend = hf(folder, max_batch=3, batch_tokens=150)
     replies = ask(backend, *(request(t) for t in TEXTS))
@@ -359,14 +337,6 @@ def test_settings_that_cannot_work_are_refused_at_once(folder: Path, settings, m
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ConfigError, match=message):
         hf(**{"folder": folder, **settings}) if "model" not in settings else build("llm", {"name": "hf", **settings})
-
-
-def test_an_adapter_that_lost_its_base_says_how_to_give_it(adapter: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(adapter, tmp_path / "orphan")
-    settings = json.loads((copy / "adapter_config.json").read_text()) | {"base_model_name_or_path": "/gone/away"}
-    (copy / "adapter_config.json").write_text(json.dumps(settings))
-    with pytest.raises(ConfigError, match=r"/gone/away.*model=BASE"):
-        hf(copy)
 
 
 def test_a_damaged_model_fails_once_and_for_all(folder: Path, tmp_path: Path) -> None:

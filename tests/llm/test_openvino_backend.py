@@ -153,16 +153,3 @@ def test_several_event_loops_and_threads(backend: OpenVINO) -> None:
 def test_settings_that_cannot_work_are_refused_at_once(file: Path, settings, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build("llm", {"name": "openvino", "model": str(file), **settings})
-
-
-def test_a_folder_that_openvino_has_written(file: Path, backend: OpenVINO, tmp_path: Path) -> None:
-    import openvino_genai
-
-    source = tmp_path / "source.gguf"
-    source.write_bytes(file.read_bytes())
-    openvino_genai.LLMPipeline(str(source), "CPU", {"enable_save_ov_model": True})
-    source.unlink()
-    found = openvino(tmp_path)
-    requests = [request(t) for t in TEXTS]
-    assert texts(ask(found, *requests)) == texts(ask(backend, *requests))
-    assert found.files.name == tmp_path.name and found.identity["weights"] != backend.identity["weights"]

@@ -57,17 +57,6 @@ def test_raw_completion(llm: OpenAI) -> None:
     assert reply.text and reply.completion_tokens == 4
 
 
-def test_a_schema_is_ignored_in_silence(llm: OpenAI) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"a": {"type": "integer"}},
-        "required": ["a"],
-        "additionalProperties": False,
-    }
-    (reply,) = generate(llm, Request((Message("user", "JSON"),), max_tokens=8, schema=schema))
-    assert not reply.text.startswith("{"), "so replies have to be validated whatever was asked for"
-
-
 def test_an_unknown_model_is_refused_at_once(served_model: ServedModel) -> None:
     llm = config(served_model, model="absent")
     with pytest.raises(LLMError, match=r"absent at 127\.0\.0\.1"):

@@ -1,7 +1,6 @@
 """Tuned language models from end to end: rows, LoRA on a model made on the spot, kills, preferences, export, serving.
 
 A tiny model learns 32 decisions of BDTR on the sample corpus by heart, and then takes its teacher's place in the loop.
-In the environment of `make test-vllm`, vLLM serves it, too.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
 from tests.helpers.indexes import HASH, HASH_DOTS, REPOSITORY
 from tests.helpers.language_rows import PROMPTS, write_prompt
 from tests.helpers.tiny_model import make_tiny_model, serve
-from tests.llm.test_vllm import ENVIRONMENT
 
 pytestmark = [pytest.mark.llm, pytest.mark.slow, pytest.mark.timeout(3000)]
 
@@ -195,17 +193,3 @@ def test_transformers_serves_the_merged_model(lab: Lab, thoughts: Path, tmp_path
         rows, _, counts = lab.evaluate("by-serve", *prompted(lab, "thoughts"), *model)
     assert counts["thoughts/calls"] == COUNT and not counts["thoughts/parse_failure"]
     assert [row.ranking for row in rows] == [row.ranking for row in expected]
-
-
-@pytest.mark.parametrize("form", ["best", "merged"])
-def test_vllm_runs_adapter_and_merged_model(
-    lab: Lab, thoughts: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("vllm", reason="vLLM is not installed; `make test-vllm` makes an environment with it")
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    rows = lab.rows("thoughts")
-    engine = {"dtype": "float32", "context": 4096, "engine": {"enforce_eager": True}}
-    found, failures = says(thoughts / form, "thoughts", rows, llm="vllm_engine", llm_settings=engine)
-    assert failures == 0
-    assert [(t.fast, t.slow) for t in found] == [(row.fast, row.slow) for row in rows]

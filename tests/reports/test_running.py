@@ -14,7 +14,6 @@ from gnnrag import parts
 from gnnrag.cli.app import run
 from gnnrag.cli.reports import retitled, shown
 from gnnrag.datasets.base import load_dataset
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import build_hierarchy
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.parts import part
@@ -103,12 +102,6 @@ def test_a_row_that_fails_costs_no_other(overrides: list[str], tmp_path: Path, m
     assert [bool(error) for error in errors] == [True, True, False, False]
     assert results[0].error == "ZeroDivisionError: division by zero" and not results[0].is_done
     assert overlaps(table, results) == {}, "half a pair says nothing"
-
-
-def test_wrong_settings_stop_everything(overrides: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"data\.limits"):
-        run_table(table_of(tmp_path), [*overrides, "data.limits=3"])
-    assert not (tmp_path / "r").exists()
 
 
 @pytest.mark.slow
@@ -272,19 +265,3 @@ def test_retrievers_side_by_side(more: None, overrides: list[str]) -> None:
     assert all(bm25.values[name] > 0 for name in ("batch_ms", "single_ms", "index_mb"))
     assert hybrid.values["index_mb"] > bm25.values["index_mb"]
     assert asking.values["search_calls"] == 2.0 and asking.values["fallbacks"] == 1.0
-
-
-@pytest.mark.parametrize(
-    "argument, named",
-    [
-        ("--retrievers=dense,bm52", "bm52"),
-        ("--retrievers=hybrid:kk=3", "retriever.kk"),
-        ("run.name=mine", "run.name=mine"),
-    ],
-)
-def test_mistakes_are_found_before_any_work(
-    overrides: list[str], tmp_path: Path, argument: str, named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["table", *overrides, f"index.root={tmp_path / 'index'}", argument]) == 2
-    assert named in capsys.readouterr().err
-    assert not (tmp_path / "index").exists()

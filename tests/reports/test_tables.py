@@ -153,14 +153,6 @@ def test_a_file_is_read_strictly(tmp_path: Path, more: str, named: str) -> None:
         table_of(tmp_path, more)
 
 
-def test_a_file_that_lacks_something(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml"):
-        load_table(tmp_path / "none.yaml")
-    (tmp_path / "half.yaml").write_text("title: T\nrows: {a: {}}")
-    with pytest.raises(ConfigError, match="paper, used, base, columns"):
-        load_table(tmp_path / "half.yaml")
-
-
 @pytest.mark.parametrize(
     "settings, named",
     [

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -161,29 +160,3 @@ def test_a_token_is_asked_for_and_a_link_to_a_passage_opens_it(browser: Any, tmp
         person.driver.execute_script("location.hash = '#/papers/passage/evil.txt%231'")
         assert "onerror" in person.sees("document.querySelector('dialog[open] .text')?.textContent")
         person.shows("passage")
-
-
-def test_the_graph_is_of_the_index_that_is_chosen_and_names_may_have_any_sign(browser: Any, tmp_path: Path) -> None:
-    with serving([tmp_path / "films", tmp_path / "papers"]) as client:
-        added = {
-            "films": {"Lem, S. 100%.txt": DOCUMENTS["solaris.txt"], "b.txt": DOCUMENTS["tarkovsky.txt"]},
-            "papers": {"paris.txt": DOCUMENTS["paris.txt"]},
-        }
-        for index, documents in added.items():
-            for name, text in documents.items():
-                job = client("PUT", f"/api/indexes/{index}/documents/{quote(name)}", text.encode())[1]["job"]
-            assert client.ended(index, job)["state"] == "done"
-        person = Person(browser, client)
-        person.look(1280, 860, "light")
-        person.sees("document.querySelectorAll('#method option').length > 1")
-        person.asks(QUESTION)
-        person.click(".card a")
-        person.sees("document.querySelector('#types .ring')")
-        assert "Solaris was directed by" in person.sees("document.querySelector('#node').textContent")
-        person.driver.execute_script(
-            "const select = document.getElementById('index'); select.value = 'papers';"
-            "select.dispatchEvent(new Event('change'))"
-        )
-        person.sees("document.querySelector('#matches').textContent.includes('Paris')")
-        person.sees("document.querySelector('#node').textContent.includes('Paris')")
-        assert "Tarkovsky" not in person.sees("document.querySelector('#walk').textContent")
