@@ -134,14 +134,6 @@ def well_formed_json(value: Any) -> Any:
     return value
 
 
-def parse_json(data: str | bytes) -> Any:
-    """Return well-formed JSON data; ValueError: no JSON or UTF-8, nested too deeply, or a number that is too long."""
-    try:
-        return well_formed_json(json.loads(data if isinstance(data, str) else data.decode("utf-8-sig")))
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-
-
 def markdown(text: str) -> str:
     """Return text as one line of Markdown that ends no cell."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

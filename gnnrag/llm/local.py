@@ -6,12 +6,11 @@ import asyncio
 import hashlib
 import json
 import logging
-import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -25,7 +24,6 @@ from gnnrag.llm.base import Backend, ContextLengthError, Message, Reply, Request
 logger = logging.getLogger(__name__)
 _NO_LIMIT = 1_000_000  # tokenizers without a limit give a huge number
 _WINDOW_S = 0.01  # how long a batch waits for further requests: those just answered come back within milliseconds
-_GOODBYE_S = 2.0  # how long the end of the program waits for the thread
 
 _DECIDING = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # the files that decide what a model replies
 OPENVINO = (*_DECIDING, "*.xml", "*.bin")
@@ -176,8 +174,8 @@ def own_context(config: Any, tokenizer: Any, is_seq2seq: bool) -> int | None:
 
 def cut_at(text: str, stop: Sequence[str]) -> str | None:
     """Return the text before the first of the stop strings; None if none is in it."""
-    found = [at for at in (text.find(s) for s in stop if s) if at >= 0]
-    return text[: min(found)] if found else None
+    places = [text.index(s) for s in stop if s and s in text]
+    return text[: min(places)] if places else None
 
 
 @dataclass(frozen=True)
@@ -269,54 +267,39 @@ class ModelThread:
 
     def __init__(self, load: Callable[[], Engine]) -> None:
         self._load = load
-        self._inbox: queue.SimpleQueue[tuple[Job, Future[Reply]] | None] = queue.SimpleQueue()
+        self._model: Engine | None = None
+        self._failure: Exception | None = None  # of loading, or of a model beyond use: it answers every request
+        self._waiting: list[tuple[Job, Future[Reply]]] = []
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread = ThreadPoolExecutor(1, "gnnrag-llm")
 
     async def ask(self, job: Job) -> Reply:
         """Answer one job. ConfigError, ArtefactError: the model cannot be loaded; that answers every request."""
         future: Future[Reply] = Future()
         with self._lock:
-            if self._thread is None:
-                # The thread knows the inbox, not this object: when the last who asks is gone, so is the model.
-                arguments = (self._inbox, self._load)
-                self._thread = threading.Thread(target=_serve, args=arguments, name="gnnrag-llm", daemon=True)
-                weakref.finalize(self, _end, self._inbox, self._thread)
-                self._thread.start()
-        self._inbox.put((job, future))
+            self._waiting.append((job, future))
+            is_first = len(self._waiting) == 1
+        if is_first:
+            self._thread.submit(self._answer)
         return await asyncio.wrap_future(future)
 
-
-def _end(inbox: queue.SimpleQueue[Any], thread: threading.Thread) -> None:
-    inbox.put(None)
-    if thread is not threading.current_thread():
-        thread.join(_GOODBYE_S)
-
-
-def _serve(inbox: queue.SimpleQueue[tuple[Job, Future[Reply]] | None], load: Callable[[], Engine]) -> None:
-    model: Engine | None = None
-    failure: Exception | None = None
-    while (first := inbox.get()) is not None:
+    def _answer(self) -> None:
+        """Answer all that waits, in the thread."""
         time.sleep(_WINDOW_S)
-        waiting = [first, *(inbox.get() for _ in range(inbox.qsize()))]
-        batch = [item for item in waiting if item is not None and not item[1].cancelled()]
-        outcomes: Sequence[Reply | Exception]
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        batch = [(job, future) for job, future in waiting if future.set_running_or_notify_cancel()]
+        outcomes: Sequence[Reply | Exception] = ()
         try:
-            if failure is None:
-                model = model or load()
-                outcomes = model.answer([job for job, _ in batch])
-            else:
-                outcomes = [failure] * len(batch)
+            if self._failure is None:
+                self._model = self._model or self._load()
+                outcomes = self._model.answer([job for job, _ in batch])
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-            failure = _failed("llm", error)
-            model, outcomes = None, [failure] * len(batch)
+            self._model, self._failure = None, _failed("llm", error)
+        if self._failure is not None:
+            outcomes = [self._failure] * len(batch)
         for (_, future), outcome in zip(batch, outcomes, strict=True):
-            try:
-                future.set_result(outcome) if isinstance(outcome, Reply) else future.set_exception(outcome)
-            except InvalidStateError:  # cancelled meanwhile
-                continue
-        if None in waiting:
-            return
+            future.set_result(outcome) if isinstance(outcome, Reply) else future.set_exception(outcome)
 
 
 _SHARED: weakref.WeakValueDictionary[Hashable, ModelThread] = weakref.WeakValueDictionary()

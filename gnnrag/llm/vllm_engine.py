@@ -71,14 +71,11 @@ def _sampling(job: Job) -> Any:
 class VLLMEngine(LocalModel):
     """Answers with a vLLM engine that this process owns; schemas are enforced by vLLM.
 
-    Parts that name one base share an engine, also with different adapters (up to `max_adapters` of `lora_rank`).
+    Parts that name one base share an engine, also with different adapters of at most `lora_rank`.
     """
 
-    gpu_memory: float = 0.9  # share of the GPU's memory that the engine may take
-    tensor_parallel: int = 1  # GPUs that share one copy of the weights
     lora_rank: int | None = None  # highest rank of adapters; null: that of this part's adapter
-    max_adapters: int = 4
-    engine: dict[str, Any] = field(default_factory=dict)  # further arguments of vllm.EngineArgs: enforce_eager, ...
+    engine: dict[str, Any] = field(default_factory=dict)  # of vllm.EngineArgs: tensor_parallel_size, max_loras, ...
 
     grammar = "vllm"
 
@@ -88,8 +85,6 @@ class VLLMEngine(LocalModel):
             "model": str(self.files.base),
             "dtype": self.dtype,
             "max_model_len": self.context,
-            "gpu_memory_utilization": self.gpu_memory,
-            "tensor_parallel_size": self.tensor_parallel,
             "load_format": "safetensors",  # else vLLM would take pickled weights beside them, which can run code
             "trust_remote_code": False,
         }
@@ -97,10 +92,10 @@ class VLLMEngine(LocalModel):
             raise ConfigError(f"llm.engine: {', '.join(twice)} are settings of llm, or fixed")
         # Free white space is where small models run in circles until their limit.
         settings |= {"structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True}}
-        settings |= self.engine
         if rank := self.lora_rank or self.files.rank:
             rank = next((r for r in _RANKS if r >= rank), rank)
-            settings |= {"enable_lora": True, "max_lora_rank": rank, "max_loras": self.max_adapters}
+            settings |= {"enable_lora": True, "max_lora_rank": rank, "max_loras": 4}
+        settings |= self.engine
 
         def load() -> _Engine:
             from vllm import LLM

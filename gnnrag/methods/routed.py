@@ -56,7 +56,7 @@ def read_route(route: RouteConfig, where: str) -> Route:
             raise ConfigError(f"{where}.retriever_settings: name the retriever too, {where}.retriever=NAME")
         return Route(method, None, None)
     cls = find("retriever", route.retriever, f"{where}.retriever")
-    settings = make(cls, route.retriever_settings, f"{where}.retriever_settings")
+    settings: Any = make(cls, route.retriever_settings, f"{where}.retriever_settings")
     name = route.retriever if settings == cls() else f"{route.retriever}-{digest(to_plain(settings))[:6]}"
     return Route(method, Choice(route.retriever, settings), name)
 

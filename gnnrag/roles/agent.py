@@ -119,14 +119,14 @@ def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) 
     written = escaped_except(turn.written, _WRITTEN[protocol])
     form = {"react": "({}) {}: {}", "search_r1": "Doc {}(Title: {}) {}", "r1_searcher": "({}){} {}"}[protocol]
     rows = (form.format(n, inline(p.title), inline(p.text)) for n, p in enumerate(turn.passages, start=1))
-    found = "\n".join(rows)[:limit] or note or "no results"
+    documents = "\n".join(rows)[:limit] or note or "no results"
     if protocol == "react":
-        return f"{written.strip()}\nObservation {number}: {note or found}\n"
+        return f"{written.strip()}\nObservation {number}: {note or documents}\n"
     if turn.move == "invalid":
         return f"{written}\n{INVALID}\n"
     if protocol == "search_r1":
-        return f"{written}\n\n<information>{found}</information>\n\n"
-    return f"{written}\n\n<|begin_of_documents|>\n{found if turn.passages else 'None'}\n<|end_of_documents|>\n\n"
+        return f"{written}\n\n<information>{documents}</information>\n\n"
+    return f"{written}\n\n<|begin_of_documents|>\n{documents if turn.passages else 'None'}\n<|end_of_documents|>\n\n"
 
 
 @part("role", "agent.offline")

@@ -66,19 +66,19 @@ class BridgeFinder:
             rest = rest.replace(f" {key} ", " ", 1)
         rest = rest.strip() or question
         whole, open_vector = self.index.embedder.encode([question, rest], is_query=True)
-        found: dict[int, Anchor] = {}
+        anchors: dict[int, Anchor] = {}
         for name in titled:
             passage = self._nearest(name.title.form, whole)  # type: ignore[union-attr]
-            found.setdefault(passage, Anchor(name.key, passage))
-        return OpenQuestion(tuple(found.values()), rest, frozenset(stems(linked.rest)), whole, open_vector)
+            anchors.setdefault(passage, Anchor(name.key, passage))
+        return OpenQuestion(tuple(anchors.values()), rest, frozenset(stems(linked.rest)), whole, open_vector)
 
     def bridges(self, question: OpenQuestion, sources: Sequence[int], known: Iterable[int] = ()) -> list[Bridge]:
         """Return what leads from `sources` on to passages that are neither `known` nor anchors, best score first."""
         seen = {*known, *(a.passage for a in question.anchors)}
         ways = (self._by_title, self._by_name, self._by_backlink)
-        found = [bridge for way in ways for bridge in way(question, sources, seen)]
+        bridges = [bridge for way in ways for bridge in way(question, sources, seen)]
         best: dict[int, Bridge] = {}
-        for bridge in sorted(found, key=lambda b: (-b.score, b.passage, b.name)):
+        for bridge in sorted(bridges, key=lambda b: (-b.score, b.passage, b.name)):
             best.setdefault(bridge.passage, bridge)
         return list(best.values())
 

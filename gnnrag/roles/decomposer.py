@@ -40,7 +40,8 @@ class PromptedDecomposer(PromptedPart[DecomposeTask, Decomposition]):
 
     def setup(self) -> None:
         self.by_form = {"plain": self.prompter()}
-        self.by_form |= {form: self.prompter(f"decomposer_{form}", own=False) for form in ("linked", "triples")}
+        for form in ("linked", "triples"):
+            self.by_form[form] = self.prompter(f"decomposer_{form}", is_replaceable=False)
         self.prompters = tuple(self.by_form.values())
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:

@@ -211,11 +211,11 @@ class PromptedPart(Role[TaskT, ResultT]):
         self.ask, self.ask_many = self.prompters[0].ask, self.prompters[0].ask_many
 
     def prompter(
-        self, packaged: str = "", *options: str, own: bool = True, max_tokens: int = 0, **more: Any
+        self, packaged: str = "", *options: str, is_replaceable: bool = True, max_tokens: int = 0, **more: Any
     ) -> Prompter:
-        """Return a way to the model with the role's settings; `own`: the setting `prompt` replaces the packaged one."""
+        """Return a way to the model with the role's settings; `prompt` replaces the packaged one if it may."""
         role = self.name.split(".")[0]
         return Prompter(
-            role, self.backend, packaged or role, options, prompt=self.prompt if own else "",
+            role, self.backend, packaged or role, options, prompt=self.prompt if is_replaceable else "",
             max_tokens=max_tokens or self.max_tokens, temperature=self.temperature, seed=self.seed, **more,
         )  # fmt: skip

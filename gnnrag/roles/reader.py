@@ -54,8 +54,8 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
         options = ["abstain"] * self.abstain
         # A prompt of the user's own replaces the open one; the others have other placeholders.
         self._open = self.prompter("reader", *options)
-        self._closed = self.prompter("reader_closed", *options, own=False)
-        self._cited = self.prompter("reader_cited", *options, own=False)
+        self._closed = self.prompter("reader_closed", *options, is_replaceable=False)
+        self._cited = self.prompter("reader_cited", *options, is_replaceable=False)
         self.prompters = (self._open, self._closed, self._cited)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:

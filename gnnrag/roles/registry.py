@@ -96,14 +96,14 @@ class Roles(Mapping[str, Any]):
     @property
     def prompts(self) -> dict[str, dict[str, str]]:
         """Digests of the prompts and local weights of all roles built so far: other weights do not continue a run."""
-        found = {}
+        prompts: dict[str, dict[str, str]] = {}
         for name, role in sorted(self._built.items()):
             if digests := {p.prompt.name: p.prompt.digest for p in role.prompters}:
                 weights = role.prompters[0].backend.identity.get("weights")
-                found[name] = digests | ({"weights": str(weights)} if weights else {})
+                prompts[name] = digests | ({"weights": str(weights)} if weights else {})
             elif role.fingerprint:
-                found[name] = {"weights": str(role.fingerprint)}
-        return found
+                prompts[name] = {"weights": str(role.fingerprint)}
+        return prompts
 
     @property
     def record(self) -> dict[str, Any]:

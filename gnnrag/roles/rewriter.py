@@ -57,7 +57,7 @@ class PromptedRewriter(PromptedPart[FollowUp, Standalone]):
 def parse_question(text: str) -> str:
     """Return the question of a reply: its one line, without a label. Raises MalformedError for anything longer."""
     lines = plain(text).strip().splitlines()
-    found = lines[0].removeprefix("Question:").strip().strip('"') if len(lines) == 1 else ""
-    if not found or len(found) > LONGEST:
+    question = lines[0].removeprefix("Question:").strip().strip('"') if len(lines) == 1 else ""
+    if not question or len(question) > LONGEST:
         raise MalformedError(f"not one line of at most {LONGEST} characters")
-    return found
+    return question

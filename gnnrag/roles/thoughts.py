@@ -110,10 +110,10 @@ def parse_thoughts(
         return Thoughts(sufficient=True, chain=chain)
     lines, pair = [line for line in text.splitlines() if line.strip()], _json_pair(text)
     # A reply that is JSON holds the labels as keys, which would pass for labelled lines.
-    found = (pair if text.startswith("{") else {}) or _labelled(text) or pair
-    if not found and 1 <= len(lines) <= len(kinds) and text[0] not in "{[":
-        found = dict(zip(kinds, lines, strict=False))
-    fast, slow = (clean_line(found.get(kind, "")) if kind in kinds else None for kind in KINDS)
+    texts = (pair if text.startswith("{") else {}) or _labelled(text) or pair
+    if not texts and 1 <= len(lines) <= len(kinds) and text[0] not in "{[":
+        texts = dict(zip(kinds, lines, strict=False))
+    fast, slow = (clean_line(texts.get(kind, "")) if kind in kinds else None for kind in KINDS)
     if fast is None and slow is None:
         raise MalformedError(f"no {' and no '.join(kinds)} thought")
     flags = ("answer_leak",) if any(t and _ANSWER.match(t) for t in (fast, slow)) else ()  # states one, asks nothing
@@ -122,21 +122,21 @@ def parse_thoughts(
 
 def _labelled(text: str) -> dict[str, str]:
     """Return the labelled values; one runs on until the next label or a blank line, the first of a kind counts."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     current: str | None = None
     for line in text.splitlines():
         label = _LABEL.match(line)
         if label:
             kind = label[1].lower()
-            current = kind if kind not in found else None
+            current = kind if kind not in texts else None
             if current:
-                found[current] = label[2]
+                texts[current] = label[2]
         elif not line.strip():
             # A blank line between a label and its value does not end a value that has not begun.
-            current = current if current and not found[current].strip() else None
-        elif current and len(found[current]) < 4000:  # far more than `clean_line` keeps
-            found[current] += f" {line}"
-    return found
+            current = current if current and not texts[current].strip() else None
+        elif current and len(texts[current]) < 4000:  # far more than `clean_line` keeps
+            texts[current] += f" {line}"
+    return texts
 
 
 def _json_pair(text: str) -> dict[str, str]:

@@ -240,12 +240,12 @@ def open_passage(index: Index, id_: str, sentence: str = "") -> dict[str, Any]:
     if id_ not in index.position:
         raise Problem(404, "there is no such passage now")
     row = index.position[id_]
-    found, document = index.passages[row], document_of(id_)
-    start, end = _span_of(sentence, found.text)
-    parts = [found.text[:start], found.text[start:end], found.text[end:]]
+    passage, document = index.passages[row], document_of(id_)
+    start, end = _span_of(sentence, passage.text)
+    parts = [passage.text[:start], passage.text[start:end], passage.text[end:]]
     around = {name: index.ids[at] for name, at in (("before", row - 1), ("after", row + 1)) if 0 <= at < len(index.ids)}
     near = {name: other for name, other in around.items() if document and document_of(other) == document}
-    shown = {"id": id_, "title": found.title, "place": where(found), "document": document or id_, "parts": parts}
+    shown = {"id": id_, "title": passage.title, "place": where(passage), "document": document or id_, "parts": parts}
     return {**shown, **near}
 
 
@@ -307,8 +307,8 @@ async def documents(
 
 def _documents(target: Served, opened: Index, offset: int, limit: int) -> dict[str, Any]:
     titles: dict[str, list[str]] = {}
-    for found in opened.passages:
-        titles.setdefault(document_of(found.id) or found.id, []).append(found.title)
+    for passage in opened.passages:
+        titles.setdefault(document_of(passage.id) or passage.id, []).append(passage.title)
     names, report = sorted(titles, key=str.casefold)[offset : offset + limit], read_report(target.path)
     rows = [
         {"name": n, "title": titles[n][0], "passages": len(titles[n]), "why": report.get(n, {}).get("why", [])}
@@ -373,6 +373,6 @@ async def jobs(request: Request, index: IndexName) -> dict[str, Any]:
 @router.get("/indexes/{index}/jobs/{job}")
 async def job(request: Request, index: IndexName, job: Annotated[str, Path(max_length=100)]) -> dict[str, Any]:
     """Return one job: queued, running (at a stage, so far of so much), done, or failed with why."""
-    if (found := served(request, index, "write").jobs.get(job)) is None:
+    if (row := served(request, index, "write").jobs.get(job)) is None:
         raise Problem(404, "there is no such job, or it has long ended")
-    return found
+    return row

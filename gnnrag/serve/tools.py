@@ -80,8 +80,9 @@ def make_tools(desk: Desk, caller: Callable[[], Caller]) -> MCPServer:
     ) -> dict[str, Any]:
         """Return the whole text of a passage, its title and its place in the document."""
         with _problems():
-            found = passage_data((await find(index).index()).stored, id)
-            return {**found, "text": "".join(found.pop("parts"))}
+            passage = passage_data((await find(index).index()).stored, id)
+            text = "".join(passage.pop("parts"))
+            return {**passage, "text": text}
 
     return server
 

@@ -55,7 +55,7 @@ class DotRAG(Method):
     topics_only: bool = False  # a broad question starts from its topics alone, as the paper's prompt has it
     # Step 2, rules and the region of a DOT
     hops: Count = 3
-    max_nodes: Count | None = 5000  # size guard of a DOT
+    max_nodes: Count | None = 5000  # a larger DOT keeps at most so many nodes of each layer
     hub_degree: Count | None = 500  # nodes with more neighbours are hubs, which are not passed
     # off: all types may appear; strict: those of the rules; soft: also those that a walk to the answer, or any
     # neighbour of the anchors, needs; and a search that accepts nothing in two rounds goes on without a filter
@@ -112,11 +112,7 @@ class DotRAG(Method):
         state = State(question, session)
         concepts = await self.concepts(ConceptsTask(question, self.schema), session)
         session.flag("concepts", *concepts.flags)
-        named = [(concept.span, concept.type, concept.description) for concept in concepts.named]
-        use_anchors = concepts.use_anchors and bool(named)
-        starts, flags = await self.worker(
-            lambda: self.anchors.choose(self.meaning, named, concepts.topics, question.text, use_anchors)
-        )
+        starts, flags = await self.worker(lambda: self.anchors.choose(self.meaning, concepts, question.text))
         session.counts.update(flags)
         starts, hubs = self.anchors.split_hubs(starts)
         session.counts.update(hub_as_constraint=bool(hubs), schema_lacks=len(self.schema.lacking))
@@ -155,20 +151,12 @@ class DotRAG(Method):
         """The queries of all DOTs: at first the question, then what partial paths ask for, or a new direction."""
         kinds = {} if state.round else {state.question.text: "question"}
         active = [dot for dot in state.memory["dots"] if not dot.done and state.round < self.rounds]
-        await self.worker(lambda: self._follow_up(active))
+        await self.worker(lambda: [dot.follow_up(self.meaning.vector) for dot in active])
         await concurrently(state.session, [partial(self._redirect, state, dot) for dot in active if not dot.queries])
         for dot in active:
             dot.done = not dot.queries
             kinds |= {text: "followup" for text in dot.queries if text not in kinds}
         return [Query(text, top_k=self.top_k, kind=kind) for text, kind in kinds.items()]
-
-    def _follow_up(self, dots: Sequence[Dot]) -> None:
-        """Take what partial paths ask for into the round, the surest first."""
-        for dot in dots:
-            dot.queries = []
-            for _, text in sorted(dot.pending, key=lambda pair: -pair[0]):
-                dot.admit(text, self.meaning.vector(text))
-            dot.pending = []
 
     async def _redirect(self, state: State, dot: Dot, session: Session) -> None:
         """Nothing is left to follow: ask once for another direction."""
@@ -207,10 +195,9 @@ class DotRAG(Method):
         session.record("judged", dot=dot.number, round=state.round, paths=len(found.paths), kept=kept,
                        labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
         if self.type_filter == "soft" and dot.idle == 2 == dot.round and dot.region.filter.allowed:
-            anchors = dot.region.near.anchors
-            near_to = self.meaning.nodes
+            text, anchors = state.question.text, dot.region.near.anchors
             dot.region = await self.worker(
-                lambda: self.graph.region(anchors, Filter(), self, near_to(state.question.text))
+                lambda: self.graph.region(anchors, Filter(), self, self.meaning.nodes(text))
             )
             dot.done = not dot.has_unvisited
             session.counts["filter_relaxed"] += 1

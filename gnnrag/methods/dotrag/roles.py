@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import Path
-from gnnrag.methods.dotrag.paths import Judgement, describe, pattern_of
+from gnnrag.methods.dotrag.paths import Judgement, Label, describe, pattern_of
 from gnnrag.methods.dotrag.schema import Kind, Schema
 from gnnrag.methods.dotrag.start import fold_name
 from gnnrag.parts import part
@@ -277,7 +277,7 @@ def parse_rules(text: str, types: Sequence[str]) -> DotRules:
 
 class JudgementRow(ReplyModel):
     id: Text
-    label: Annotated[Literal["complete", "partial", "irrelevant"], BeforeValidator(lambda v: str(v).strip().lower())]
+    label: Annotated[Label, BeforeValidator(lambda v: str(v).strip().lower())]
     confidence: Annotated[Number, Field(allow_inf_nan=False), AfterValidator(lambda c: min(1.0, max(0.0, c)))] = 1.0
     reason: Line = ""
     next_question: Line = ""
@@ -301,19 +301,6 @@ class PromptedPathJudge(PromptedPart[JudgeTask, Judged]):
     keep_on_failure: int = 3  # of a batch whose call failed: its best by similarity stay, as partial
 
     async def __call__(self, task: JudgeTask, session: Session) -> Judged:
-        judged: dict[str, Judgement] = {}
-        flags: list[str] = []
-        missing = await self._ask(task, task.paths, session, judged, flags)
-        if missing:
-            flags.append("judge_missing")
-            await self._ask(task, missing, session, judged, flags)
-        return Judged(tuple(judged.get(p.id, Judgement(p.id, "irrelevant", 0.0)) for p in task.paths), tuple(flags))
-
-    async def _ask(
-        self, task: JudgeTask, paths: Sequence[PathText], session: Session, judged: dict[str, Judgement],
-        flags: list[str],
-    ) -> list[PathText]:  # fmt: skip
-        """Ask for some paths, the batches at once; returns those that replies left out."""
         values = {
             "question": inline(task.question.text),
             "constraints": inline(task.rules.constraints) or "(none)",
@@ -321,24 +308,25 @@ class PromptedPathJudge(PromptedPart[JudgeTask, Judged]):
             "terminal": inline(task.rules.terminal),
             "history": "\n".join(f"- {inline(query)}" for query in task.history),
         }
-        batches = [paths[i : i + self.batch] for i in range(0, len(paths), self.batch)]
-        shown = [frozenset(path.id for path in batch) for batch in batches]
-        prompts: list[Any] = [{**values, "paths": path_elements((p.id, p.text) for p in batch)} for batch in batches]
-        outcomes = await self.ask_many(session, prompts, [partial(parse_judgements, shown=ids) for ids in shown])
-        missing = []
-        for batch, ids, outcome in zip(batches, shown, outcomes, strict=True):
-            if outcome.value is None:
-                flags.append("judge_failed")
-                best = {path.id for path in sorted(batch, key=lambda p: -p.similarity)[: self.keep_on_failure]}
-                for path in batch:
-                    guess = Judgement(path.id, "partial", 0.0, "not judged", guessed=True)
-                    judged[path.id] = guess if path.id in best else Judgement(path.id, "irrelevant", 0.0)
-                continue
-            if not outcome.value.keys() <= ids:
-                flags.append(OUT_OF_RANGE)
-            judged |= {id_: judgement for id_, judgement in outcome.value.items() if id_ in ids}
-            missing += [path for path in batch if path.id not in outcome.value]
-        return missing
+        judged: dict[str, Judgement] = {}
+        flags: list[str] = []
+        for is_again in (False, True):
+            missing = [path for path in task.paths if path.id not in judged]
+            flags += ["judge_missing"] if is_again and missing else []
+            batches = [missing[i : i + self.batch] for i in range(0, len(missing), self.batch)]
+            shown = [frozenset(path.id for path in batch) for batch in batches]
+            prompts: list[Any] = [{**values, "paths": path_elements((p.id, p.text) for p in b)} for b in batches]
+            outcomes = await self.ask_many(session, prompts, [partial(parse_judgements, shown=ids) for ids in shown])
+            for batch, ids, outcome in zip(batches, shown, outcomes, strict=True):
+                if outcome.value is None:
+                    flags.append("judge_failed")
+                    for rank, path in enumerate(sorted(batch, key=lambda p: -p.similarity)):
+                        label: Label = "partial" if rank < self.keep_on_failure else "irrelevant"
+                        judged[path.id] = Judgement(path.id, label, 0.0, "not judged", guessed=label == "partial")
+                    continue
+                flags += [] if outcome.value.keys() <= ids else [OUT_OF_RANGE]
+                judged |= {id_: judgement for id_, judgement in outcome.value.items() if id_ in ids}
+        return Judged(tuple(judged.get(p.id, Judgement(p.id, "irrelevant", 0.0)) for p in task.paths), tuple(flags))
 
 
 def parse_judgements(text: str, shown: Collection[str] | None = None) -> dict[str, Judgement]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain, islice
 from typing import Any
 
@@ -29,7 +28,6 @@ from gnnrag.methods.dotrag.paths import (
 from gnnrag.methods.dotrag.schema import Schema, split_types
 from gnnrag.session import normalised
 
-BUSY = 2.0  # a type is a hub's type when its mean degree is this many times the graph's
 HUB_PENALTY = 0.01  # times log(1 + degree) of every node inside a path, among paths of equal length
 MIN_COSINE = 0.2  # least score of a destination, with `early_stop`
 PATIENCE = 2  # rounds in a row that accept nothing end a search
@@ -71,8 +69,7 @@ def completed(wanted: Filter, schema: Schema, starts: Sequence[str], ends: Seque
 class Region:
     """A grown DOT: its neighbourhood, the filter it ended up with, and what had to be changed on the way.
 
-    `notes` are `filter_relaxed`, `filter_dropped`, `isolated`, `hub_cut`, and the cuts of the size guard in order:
-    `closed:TYPE`, `hops:2`, `layers`.
+    `notes` are `filter_relaxed`, `filter_dropped`, `isolated`, `hub_cut`, and `layers` where the size guard cut it.
     """
 
     near: Neighbourhood
@@ -102,14 +99,6 @@ class TypedGraph:
         """Return the types of some nodes, each once, by first appearance."""
         return list(dict.fromkeys(kind for node in nodes for kind in self.kinds[node]))
 
-    @cached_property
-    def busy_types(self) -> list[str]:
-        """Types whose nodes have far more neighbours than others, most first; ties by name."""
-        degree = self.adjacency.degree
-        overall = float(degree.mean()) if len(degree) else 0.0
-        means = {kind: float(degree[mask].mean()) for kind, mask in self._masks.items()}
-        return sorted((k for k, mean in means.items() if mean > BUSY * overall), key=lambda k: (-means[k], k))
-
     def region(self, anchors: Sequence[int], wanted: Filter, settings: Any, scores: np.ndarray) -> Region:
         """Grow a DOT from anchors, which are inside whatever their type.
 
@@ -130,19 +119,9 @@ class TypedGraph:
             rules = replace(rules, hub_degree=hub_degree, hub_keep=hub_degree, scores=scores)
             notes.append("hub_cut")
         near = grow(self.adjacency, list(anchors), settings.hops, rules)
-        most = math.inf if settings.max_nodes is None else settings.max_nodes
-        for kind in self.busy_types if len(near) > most else ():
-            if len(near) > most and kind not in (wanted.through or ()):
-                notes.append(f"closed:{kind}")
-                shut = shut | (self.of_types([kind]) & ~named)
-                rules = replace(rules, terminal_only=shut)
-                near = grow(self.adjacency, list(anchors), settings.hops, rules)
-        if len(near) > most and settings.hops > 2:
-            notes.append("hops:2")
-            near = grow(self.adjacency, list(anchors), 2, rules)
-        if len(near) > most:
-            notes.append("layers")
+        if settings.max_nodes is not None and len(near) > settings.max_nodes:
             near = near.cut(scores, settings.max_nodes)
+            notes.append("layers")
         return Region(near, wanted, tuple(notes))
 
     def _loosened(self, anchors: Sequence[int], wanted: Filter) -> tuple[Filter, list[str]]:
@@ -196,6 +175,13 @@ class Dot:
         self.issued.append((text, vector))
         self.queries.append(text)
         return True
+
+    def follow_up(self, vector: Callable[[str], np.ndarray]) -> None:
+        """Take what partial paths ask for into the round, the surest first; `vector` embeds a query."""
+        self.queries = []
+        for _, text in sorted(self.pending, key=lambda pair: -pair[0]):
+            self.admit(text, vector(text))
+        self.pending = []
 
     def find(self, nodes: np.ndarray, relations: np.ndarray) -> Round:
         """Return this round's paths: the nearest unseen nodes, and the shortest paths to them.

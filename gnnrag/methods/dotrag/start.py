@@ -82,24 +82,21 @@ class AnchorFinder:
                 self._folded[key][node] = None
                 self._words[frozenset(key.split())][node] = None
 
-    def choose(
-        self, meaning: Meaning, named: Sequence[tuple[str, str, str]], topics: Sequence[str], question: str,
-        use_anchors: bool,
-    ) -> tuple[list[Start], Counter[str]]:  # fmt: skip
+    def choose(self, meaning: Meaning, concepts: Any, question: str) -> tuple[list[Start], Counter[str]]:
         """Return the starts, and what went wrong on the way (`concept_unresolved`, `anchorless`, `fallback_naive`).
 
-        `named` has span, type and description of each concept; those with the same anchors are one. Broad topics count
-        where the question is not specific (`use_anchors`), or where no name is found; without either the nodes nearest
-        to the question do.
+        Of `concepts` (a `Concepts`), those with the same anchors are one. Broad topics count where the question is not
+        specific (`use_anchors`), or where no name is found; without either the nodes nearest to the question do.
         """
         flags, starts = Counter[str](), []
-        for span, kind, description in [] if self.settings.topics_only and not use_anchors else named[:MAX_NAMED]:
-            text = f"{span}\n{description}" if description else span
-            start = self.find(span, kind, lambda text=text: meaning.nodes(text))  # type: ignore[misc]
+        use_anchors = concepts.use_anchors and bool(concepts.named)
+        for concept in [] if self.settings.topics_only and not use_anchors else concepts.named[:MAX_NAMED]:
+            text = f"{concept.span}\n{concept.description}" if concept.description else concept.span
+            start = self.find(concept.span, concept.type, lambda text=text: meaning.nodes(text))  # type: ignore[misc]
             flags["concept_unresolved"] += not start.nodes
             starts.append(start)
         if not use_anchors or not any(start.nodes for start in starts):
-            starts += [top_nodes(topic, meaning.nodes(topic)) for topic in topics[:MAX_TOPICS]]
+            starts += [top_nodes(topic, meaning.nodes(topic)) for topic in concepts.topics[:MAX_TOPICS]]
         starts = [start for start in starts if start.nodes]
         if not starts and self.graph.num_entities:
             cosines = meaning.nodes(question)

@@ -275,7 +275,7 @@ class PromptedGrounder(PromptedPart[GroundTask, Written]):
 
     def setup(self) -> None:
         self._text = self.prompter()
-        self._triples = self.prompter("grounder_triples", own=False)
+        self._triples = self.prompter("grounder_triples", is_replaceable=False)
         self.prompters = (self._text, self._triples)
 
     async def __call__(self, task: GroundTask, session: Session) -> Written:
@@ -314,7 +314,7 @@ class PromptedRefiner(PromptedPart[RefineTask, Written]):
 
     def setup(self) -> None:
         self._text = self.prompter()
-        self._triples = self.prompter("refiner_triples", own=False)
+        self._triples = self.prompter("refiner_triples", is_replaceable=False)
         self.prompters = (self._text, self._triples)
 
     async def __call__(self, task: RefineTask, session: Session) -> Written:

@@ -48,8 +48,8 @@ class PromptedSummary(PromptedPart[SummaryTask, Summary]):
         outcome = await self.ask(session, values, parse_summary)
         if outcome.value is None:
             return Summary(extract_summary(task.texts, task.max_words, words), ("summary_failed",))
-        kept = first_sentences(outcome.value, task.max_words)
-        return Summary(kept, ("summary_shortened",) if kept != outcome.value else ())
+        text = first_sentences(outcome.value, task.max_words)
+        return Summary(text, ("summary_shortened",) if text != outcome.value else ())
 
 
 def parse_summary(text: str) -> str:
@@ -133,35 +133,35 @@ class OfflineReport(Role[ReportTask, ReportDraft]):
         self, task: ReportTask, statements: Sequence[_Statement], central: Sequence[str]
     ) -> tuple[Finding, ...]:
         """Return reports of parts, then what is stated of one entity after the other, up to the words allowed."""
-        found, used = [Finding(title, text) for title, text in task.reports], set[int]()
+        findings, used = [Finding(title, text) for title, text in task.reports], set[int]()
         of_entity: dict[str, list[int]] = {}
         for i, statement in enumerate(statements):
             for entity in statement.entities or ("",):
                 of_entity.setdefault(entity, []).append(i)
         for name in [*central, ""]:
-            own = [i for i in of_entity.get(name, ()) if i not in used][: self.finding_sentences]
-            if not own or len(found) >= self.findings:
+            chosen = [i for i in of_entity.get(name, ()) if i not in used][: self.finding_sentences]
+            if not chosen or len(findings) >= self.findings:
                 continue
-            used.update(own)
+            used.update(chosen)
             # The first source of each sentence, then the second ones: every sentence can be looked up.
-            rounds = zip_longest(*(statements[i].sources for i in own))
+            rounds = zip_longest(*(statements[i].sources for i in chosen))
             sources = dict.fromkeys(s for row in rounds for s in row if s)
-            found.append(Finding(name, " ".join(statements[i].text for i in own), tuple(sources)[: self.sources]))
-        kept, words = list[Finding](), 0
-        for finding in found[: self.findings]:
+            findings.append(Finding(name, " ".join(statements[i].text for i in chosen), tuple(sources)[: self.sources]))
+        words, fitting = 0, list[Finding]()
+        for finding in findings[: self.findings]:
             words += len(finding.summary.split()) + len(finding.explanation.split())
-            if words > task.max_words and kept:
+            if words > task.max_words and fitting:
                 break
-            kept.append(finding)
-        return tuple(kept)
+            fitting.append(finding)
+        return tuple(fitting)
 
 
 def _statements(task: ReportTask, degrees: Counter[str]) -> list[_Statement]:
     """Return the distinct sentences of relations, entities, passages and reports, with what they rest on."""
-    found: dict[str, _Statement] = {}
+    statements: dict[str, _Statement] = {}
 
     def add(text: str, source: str | None, entities: Sequence[str]) -> None:
-        row = found.setdefault(text, _Statement(" ".join(text.split())))
+        row = statements.setdefault(text, _Statement(" ".join(text.split())))
         row.sources |= {source: None} if source else {}
         row.entities |= dict.fromkeys(entities)
 
@@ -175,10 +175,10 @@ def _statements(task: ReportTask, degrees: Counter[str]) -> list[_Statement]:
     for _, summary in task.reports:
         for sentence in split_sentences(summary):
             add(sentence, None, ())
-    for row in found.values():
+    for row in statements.values():
         weight = sum(math.log1p(degrees[e]) for e in row.entities) or math.log1p(1)
         row.score = weight / math.sqrt(max(10, len(row.text.split())))
-    ranked = sorted((s for s in found.values() if s.text), key=lambda s: -s.score)
+    ranked = sorted((s for s in statements.values() if s.text), key=lambda s: -s.score)
     return ranked[:_POOL]
 
 

@@ -23,8 +23,8 @@ def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
     role = with_own_model(getattr(config.writers, name), config.llm)
     if not role.llm:
         raise NotGivenError(f"index.writers.{name}=prompted needs a model: give index.llm.name and its settings")
-    own = getattr(config.writers, name).settings is not None
-    where = f"index.writers.{name}.settings" if own else "index.llm"
+    has_settings = getattr(config.writers, name).settings is not None
+    where = f"index.writers.{name}.settings" if has_settings else "index.llm"
     settings = make_part("llm", role.llm, role.settings or {}, where)
     return role.llm, with_model(role.llm, settings, role.model)
 

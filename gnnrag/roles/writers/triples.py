@@ -36,7 +36,7 @@ class OpenIETriples(PromptedPart[TriplesTask, Extracted]):
 
     def setup(self) -> None:
         # As the released code does, of a list that was cut off the whole elements are taken.
-        self._names = self.prompter("triples_names", own=False, keeps_cut=True)
+        self._names = self.prompter("triples_names", is_replaceable=False, keeps_cut=True)
         self._triples = self.prompter("triples_openie", keeps_cut=True)
         self.prompters = (self._names, self._triples)
 
@@ -104,8 +104,8 @@ class GleanedTriples(PromptedPart[TriplesTask, Extracted]):
     def setup(self) -> None:
         # The records before a cut are whole, and what is missing is asked for.
         self._first = self.prompter(self.prompt_name, keeps_cut=True)
-        self._more = self.prompter("triples_more", own=False, keeps_cut=True)
-        self._ask = self.prompter("triples_ask", own=False, max_tokens=8, keeps_cut=True)
+        self._more = self.prompter("triples_more", is_replaceable=False, keeps_cut=True)
+        self._ask = self.prompter("triples_ask", is_replaceable=False, max_tokens=8, keeps_cut=True)
         self.prompters = (self._first, self._more, self._ask)
 
     async def __call__(self, task: TriplesTask, session: Session) -> Extracted:
