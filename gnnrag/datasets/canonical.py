@@ -7,14 +7,13 @@ answer it) and perhaps `type`, `gold` (ids of supporting passages), `evidence` (
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from gnnrag.datasets.jsonl import Filled, Id, parse_row, read_jsonl
+from gnnrag.datasets.jsonl import Filled, Id, parse_row, read_jsonl_by_id
 from gnnrag.errors import DataError
 from gnnrag.types import GoldHop, Passage, Question
 
@@ -44,7 +43,7 @@ class _QuestionRow(BaseModel):
 
 def load_passages(path: Path) -> list[Passage]:
     """Return passages in file order; DataError: a broken line, a repeated id, an empty text, or no passage."""
-    rows = (parse_row(_PassageRow, path, row, line=line) for line, row in _with_new_ids(path))
+    rows = (parse_row(_PassageRow, path, row, line=line) for line, _, row in read_jsonl_by_id(path))
     passages = [Passage(row.id, row.title, row.text) for row in rows]
     if not passages:
         raise DataError(path, "holds no passages; each line must be an object with 'id', 'title' and 'text'")
@@ -58,7 +57,7 @@ def load_questions(path: Path, passage_ids: Collection[str] | None = None, corpu
     """
     known = None if passage_ids is None else frozenset(passage_ids)
     questions = []
-    for line, row in _with_new_ids(path):
+    for line, _, row in read_jsonl_by_id(path):
         questions.append(_question(path, line, row))
         if known is not None:
             _check_gold(path, line, questions[-1], known, corpus)
@@ -106,19 +105,5 @@ def _check_gold(path: Path, line: int, question: Question, known: frozenset[str]
     missing = next((gold for gold in (*question.gold, *hops) if gold not in known), None)
     if missing is None:
         return
-    # Ids of about the same length only: this must be quick on a corpus of millions.
-    candidates = [i for i in known if abs(len(i) - len(missing)) <= 1][:50_000]
-    close = difflib.get_close_matches(missing, sorted(candidates), n=1)
-    hint = f"; the nearest id there is {close[0]!r}" if close else ""
     problem = f"question {question.id!r} has gold passage {missing!r}, which is not in the corpus {corpus}".rstrip()
-    raise DataError(path, problem + hint, line)
-
-
-def _with_new_ids(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    lines: dict[str, int] = {}
-    for line, row in read_jsonl(path):
-        key = str(row.get("id"))
-        if key in lines:
-            raise DataError(path, f"id {key!r} is already used on line {lines[key]}; ids must be unique", line)
-        lines[key] = line
-        yield line, row
+    raise DataError(path, problem, line)

@@ -16,7 +16,6 @@ from typing import Any, Literal
 from gnnrag.datasets.chunk import Chunking, count_words
 from gnnrag.datasets.documents import READERS, read_document
 from gnnrag.datasets.documents.blocks import Document, Progress, silent
-from gnnrag.datasets.documents.office import MissingLibraryError
 from gnnrag.datasets.documents.passages import cut_document, normalised
 from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.jsonl import Skips
@@ -101,10 +100,12 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: Progr
     for relative in files:
         report = FileReport(os.fsencode(relative).decode("utf-8", "backslashreplace"))
         reports.append(report)
-        parts = _read(root / relative, report, skips, progress)
+        parts = _read(root / relative, report, progress)
         if parts or report.state == "empty":
-            passages = list(_cut(root / relative, report, parts, chunking, skips))
+            passages = list(_cut(root / relative, report, parts, chunking))
             documents[report.file], report.passages = passages, len(passages)
+        for reason in report.why if report.state != "read" else ():
+            skips.add(reason, report.file)
         progress("files", 1, len(files))
     if not any(documents.values()):
         seen = f" What is there: {skips.summary()}" if skips.by_reason else " It is empty."
@@ -113,48 +114,34 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: Progr
     return Folder(documents, tuple(reports))
 
 
-def _read(path: Path, report: FileReport, skips: Skips, progress: Progress) -> list[Document]:
-    """Return what a file holds; nothing, with the reason in `report` and `skips`, where it cannot be used."""
-
-    def skip(reason: str, name: str = report.file, why: str = "") -> list[Document]:
-        skips.add(reason, name)
-        report.state, report.why = "skipped", [why or reason]
-        return []
-
+def _read(path: Path, report: FileReport, progress: Progress) -> list[Document]:
+    """Return what a file holds; nothing, with the reason in `report`, where it cannot be used."""
+    problem = "" if path.suffix.lower() in READERS else "unsupported file type"
+    documents: list[Document] = []
     try:
         path.name.encode()
+        documents = [] if problem else read_document(path, progress)
     except UnicodeEncodeError:
-        return skip("file name is not UTF-8")
-    if path.suffix.lower() not in READERS:
-        return skip("unsupported file type")
-    try:
-        documents = read_document(path, progress)
+        problem = "file name is not UTF-8"
     except DataError as error:
-        why = str(error).removeprefix(str(path)).lstrip(":, ")
-        is_missing = isinstance(error, MissingLibraryError)
-        return skip(why) if is_missing else skip("unreadable file", f"{report.file} ({why})", why)
-    for document in documents:
-        if document.cut:
-            report.state = "partly"
-            report.why.append(f"{document.cut}; split it to have all")
-            skips.add("end of a long document", f"{report.file} ({document.cut}; split it to have all)")
+        problem = str(error).removeprefix(str(path)).lstrip(":, ")
+    if problem:
+        report.state, report.why = "skipped", [problem]
+        return []
+    if cuts := [f"{document.cut}; split it to have all" for document in documents if document.cut]:
+        report.state, report.why = "partly", cuts
     if not all(document.is_blank for document in documents):
         return documents
+    has_headings = any(d.blocks or (d.title not in ("", path.stem) and not d.cut) for d in documents)
+    reason = "headings only" if has_headings else "empty file"
     if path.suffix.lower() == ".pdf":
         reason = "PDF without text (scanned? recognise its text first)"
-    else:
-        has_headings = any(d.blocks or (d.title not in ("", path.stem) and not d.cut) for d in documents)
-        reason = "headings only" if has_headings else "empty file"
-    skips.add(reason, report.file)
     report.state = "empty"
-    report.why.append(reason)
-    report.why += dict.fromkeys(note for document in documents for note in document.notes)
+    report.why += [reason, *dict.fromkeys(note for document in documents for note in document.notes)]
     return []
 
 
-def _cut(
-    path: Path, report: FileReport, documents: list[Document], chunking: Chunking, skips: Skips
-) -> Iterator[Passage]:
+def _cut(path: Path, report: FileReport, documents: list[Document], chunking: Chunking) -> Iterator[Passage]:
     numbers: Counter[str] = Counter()
     seen: set[str] = set()
     notes: dict[str, None] = {}
@@ -162,7 +149,7 @@ def _cut(
         name = f"{report.file}:{document.key}" if document.key else report.file
         cuts = cut_document(document, chunking, path.stem)
         if document.key and not cuts:  # a heading without text is normal, a record without text is not
-            skips.add("empty record", name)
+            report.state = "partly"
             report.why.append(f"empty record {document.key}")
         notes |= dict.fromkeys(document.notes)
         for cut in cuts:

@@ -48,6 +48,17 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from error
 
 
+def read_jsonl_by_id(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield (line, id, object) as `read_jsonl`; the id is the line where a row has none. DataError: a repeated id."""
+    lines: dict[str, int] = {}
+    for line, row in read_jsonl(path):
+        key = str(row.get("id", line))
+        if key in lines:
+            raise DataError(path, f"id {key!r} is already used on line {lines[key]}; ids must be unique", line)
+        lines[key] = line
+        yield line, key, row
+
+
 def read_json(path: Path) -> Any:
     """Return the content of one JSON file; DataError: it cannot be read, is not UTF-8, or not JSON."""
     return _parse(path, decode_utf8(path, read_whole(path)))

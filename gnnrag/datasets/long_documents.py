@@ -15,14 +15,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from gnnrag.datasets.chunk import Chunking, cut, document_of
 from gnnrag.datasets.documents.text import markdown_sections
@@ -123,6 +123,10 @@ class _Document(BaseModel):
     context: str
 
 
+# Strings `(head, relation, tail)`, under a name that changed between releases.
+_TRIPLES = ("evidence_triple", "evidence_triples", "evidence_tripples")
+
+
 class _BenchRow(_Row):
     id: Id
     source: Filled  # a corpus_name
@@ -130,10 +134,9 @@ class _BenchRow(_Row):
     answer: Texts
     question_type: str
     evidence: str | list[str] = []  # statements about the source, seldom in its own words
-    # Strings `(head, relation, tail)`, under a name that changed between releases.
-    evidence_triple: Texts = []
-    evidence_triples: Texts = []
-    evidence_tripples: Texts = []
+    triples: Texts = Field(
+        [], validation_alias=AliasChoices("evidence_triple", "evidence_triples", "evidence_tripples")
+    )
 
 
 def graphrag_bench_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
@@ -157,7 +160,7 @@ def graphrag_bench_questions(
 
     Raises DataError where the file is broken, a document is unknown, or an id is taken.
     """
-    placer, ids = GoldPlacer(path, passages, missing_gold, skips), _Ids(path, skips)
+    placer, seen = GoldPlacer(path, passages, missing_gold, skips), dict[str, object]()
     known = {document_of(passage.id) for passage in passages}
     sources: dict[str, str] = {}
     questions = []
@@ -171,8 +174,7 @@ def graphrag_bench_questions(
         statements = row.evidence.split("; ") if isinstance(row.evidence, str) else row.evidence
         document = row.source if row.source in known else None
         gold = placer.place(f"question {row_id!r}", [(document, row.source, text) for text in _distinct(statements)])
-        if gold is not None and ids.is_new(row_id, row.question):
-            triples = (*row.evidence_triple, *row.evidence_triples, *row.evidence_tripples)
+        if gold is not None and _is_new(seen, row_id, row.question, path, skips):
             questions.append(
                 Question(
                     row_id,
@@ -180,7 +182,7 @@ def graphrag_bench_questions(
                     _distinct(row.answer),
                     row.question_type,
                     gold,
-                    evidence=tuple(_triples(triples)),
+                    evidence=tuple(_triples(row.triples)),
                     extra=row.extra | {"statements": list(_distinct(statements))},
                 )
             )
@@ -281,10 +283,10 @@ def ultradomain_questions(
     path: Path, passages: Sequence[Passage], skips: Skips, missing_gold: MissingGold
 ) -> list[Question]:
     """Return questions, their book as `extra["document"]`; DataError: a broken row, or two questions with one id."""
-    questions, ids = [], _Ids(path, skips)
+    questions, seen = [], dict[str, object]()
     for line, row, book in _domain_rows(path):
         row_id = row.id or f"{path.stem}-q{line}"
-        if ids.is_new(row_id, (row.input, book), line):
+        if _is_new(seen, row_id, (row.input, book), path, skips, line):
             extra = row.extra | {"document": f"{path.stem}-{book}"}
             questions.append(Question(row_id, row.input, _distinct(row.answers), row.label or path.stem, extra=extra))
     skips.notes.append("UltraDomain names no gold passages: retrieval cannot be scored on it, answers can")
@@ -308,21 +310,17 @@ def _add_document(passages: list[Passage], name: str, title: str, text: str, chu
     passages += parts
 
 
-class _Ids:
-    """The ids of a file's questions: a repeated row is left out (`skips`), an id for two questions is an error."""
-
-    def __init__(self, path: Path, skips: Skips) -> None:
-        self._path, self._skips = path, skips
-        self._seen: dict[str, object] = {}
-
-    def is_new(self, row_id: str, content: object, line: int | None = None) -> bool:
-        if row_id not in self._seen:
-            self._seen[row_id] = content
-            return True
-        if self._seen[row_id] != content:
-            raise DataError(self._path, f"two questions have the id {row_id!r}", line)
-        self._skips.add("repeated question", row_id)
-        return False
+def _is_new(
+    seen: dict[str, object], row_id: str, content: object, path: Path, skips: Skips, line: int | None = None
+) -> bool:
+    """Tell whether a question is new: a repeated row is left out, an id for two questions is a DataError."""
+    if row_id not in seen:
+        seen[row_id] = content
+        return True
+    if seen[row_id] != content:
+        raise DataError(path, f"two questions have the id {row_id!r}", line)
+    skips.add("repeated question", row_id)
+    return False
 
 
 # A statement about a text rarely repeats it. One that shares 85% of its words with a passage of its own document was
@@ -379,7 +377,7 @@ class GoldPlacer:
     def __init__(self, path: Path, passages: Iterable[Passage], missing_gold: MissingGold, skips: Skips) -> None:
         self._path, self._missing_gold, self._skips = path, missing_gold, skips
         self._documents: defaultdict[str, _Words] = defaultdict(_Words)
-        self._quoted = self._reworded = self._lost = self._without = 0
+        self._counts: Counter[str] = Counter()
         for passage in passages:
             self._documents[document_of(passage.id)].add(passage)
 
@@ -397,36 +395,31 @@ class GoldPlacer:
                     raise DataError(self._path, problem)
                 self._skips.add("evidence from a document that is not in the corpus", question)
                 return None
-            gold |= dict.fromkeys(self._find(self._documents[str(document)], statement))
+            words = _words(statement)
+            place = self._documents[str(document)]
+            quoted = place.spans(f" {' '.join(words)} ") if words else ()
+            found = quoted or (place.nearest(list(dict.fromkeys(words))) if words else ())
+            self._counts["quoted" if quoted else "reworded" if found else "lost"] += 1
+            gold |= dict.fromkeys(found)
         if statements and not gold:
             if self._missing_gold == "drop":
                 self._skips.add("no passage has the words of its evidence", question)
                 return None
-            self._without += 1
+            self._counts["without"] += 1
         return tuple(gold)
-
-    def _find(self, document: _Words, statement: str) -> tuple[str, ...]:
-        wanted = _words(statement)
-        passages = document.spans(f" {' '.join(wanted)} ") if wanted else ()
-        if passages:
-            self._quoted += 1
-            return passages
-        passages = document.nearest(list(dict.fromkeys(wanted))) if wanted else ()
-        self._reworded += bool(passages)
-        self._lost += not passages
-        return passages
 
     def report(self) -> None:
         """Note how the evidence was found."""
-        total, notes = self._quoted + self._reworded + self._lost, self._skips.notes
-        if self._reworded:
+        counts, notes = self._counts, self._skips.notes
+        total = counts["quoted"] + counts["reworded"] + counts["lost"]
+        if reworded := counts["reworded"]:
             rule = f"the passage with at least {SHARED_WORDS:.0%} of their words counts as gold"
-            notes.append(f"{self._reworded} of {total} statements of evidence stand nowhere as they are quoted; {rule}")
-        if self._lost:
-            notes.append(f"{self._lost} of {total} statements of evidence are in no passage")
-        if self._without:
+            notes.append(f"{reworded} of {total} statements of evidence stand nowhere as they are quoted; {rule}")
+        if lost := counts["lost"]:
+            notes.append(f"{lost} of {total} statements of evidence are in no passage")
+        if without := counts["without"]:
             fix = "set data.missing_gold=drop to leave them out, or metrics.skip_no_gold=true"
-            notes.append(f"{self._without} questions have no gold passage for that reason, and score 0; {fix}")
+            notes.append(f"{without} questions have no gold passage for that reason, and score 0; {fix}")
 
 
 def _words(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from gnnrag.config import ExtractConfig
-from gnnrag.datasets.jsonl import Filled, parse_row, read_jsonl
+from gnnrag.datasets.jsonl import Filled, parse_row, read_jsonl_by_id
 from gnnrag.datasets.kb import FILE, Part, parts_of, read_triples
 from gnnrag.datasets.metaqa_text import article, description, read_seed, sentence
 from gnnrag.errors import ConfigError, DataError
@@ -89,10 +89,8 @@ def _digest(path: Path) -> str:
 def read_extractions(path: Path) -> dict[str, Extraction]:
     """Read extraction records by passage id; triples without three parts are counted, other faults are a DataError."""
     records: dict[str, Extraction] = {}
-    for line, row in read_jsonl(path):
+    for line, _, row in read_jsonl_by_id(path):
         fields = parse_row(_Row, path, row, line=line)
-        if fields.id in records:
-            raise DataError(path, f"passage {fields.id!r} has a record already; give each passage one", line)
         if not (fields.details or fields.relations or fields.hyperedges):
             for name in ("entities", "triples"):
                 if getattr(fields, name) is None:

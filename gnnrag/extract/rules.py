@@ -135,8 +135,11 @@ class TermReader:
 
     def __init__(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
         both = list(zip(passages, texts, strict=True))
-        plain = {(p.title, text): list(_sentences(p, text)) for p, text in both}
-        self._terms = find_terms(sentence for _, text in both for sentence in plain[_.title, text])
+        plain = {
+            (p.title, text): [sentence.removeprefix(f"{p.title.strip()}\n\n") for sentence in text.sentences]
+            for p, text in both
+        }
+        self._terms = find_terms(sentence for p, text in both for sentence in plain[p.title, text])
         self._small = {w for row in plain.values() for s in row for w in _SMALL.findall(s) if w.islower()}
         self._read = {
             key: [self._named(s, phrases) for s, phrases in zip(row, (*key[1].phrases, ()), strict=False)]
@@ -226,13 +229,6 @@ class TermReader:
         words = term.split()
         rest = (self._terms.get(" ".join(words[i:])) for i in range(1, len(words)))
         return next((kind.text for kind in rest if kind and kind.text != term), "")
-
-
-def _sentences(passage: Passage, text: PassageText) -> Iterator[str]:
-    """Yield the sentences of a passage, the first without the title that may be glued to it."""
-    title = passage.title.strip()
-    for sentence in text.sentences:
-        yield sentence.removeprefix(f"{title}\n\n") if title else sentence
 
 
 # ---------------------------------------------------------------------------------------------------- associations

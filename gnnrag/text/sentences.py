@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from textwrap import shorten
 
@@ -173,25 +172,18 @@ _MOST = 1_000  # sentences that are weighed against each other; with their words
 _LATER, _DANGLING = 0.85, 0.7  # weight of a sentence that is not the first of its text, or leans on the one before
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence of one of the texts: which text, where in it, and what it says."""
+def sentences_of(texts: Sequence[str]) -> dict[str, bool]:
+    """Return the distinct sentences of texts, in order, without headings where a text has anything else.
 
-    source: int
-    position: int
-    text: str
-
-
-def sentences_of(texts: Sequence[str]) -> list[Sentence]:
-    """Return the distinct sentences of texts, in order, without headings where a text has anything else."""
-    found: dict[str, Sentence] = {}
-    for source, text in enumerate(texts):
+    Each with whether it is the first of its text.
+    """
+    sentences: dict[str, bool] = {}
+    for text in texts:
         lines = [line.strip() for line in text.split("\n") if line.strip()]
         body = [line for i, line in enumerate(lines) if i or _END.search(line) or len(lines) == 1]
-        parts = [" ".join(part.split()) for part in split_sentences("\n".join(body))]
-        for position, part in enumerate(parts):
-            found.setdefault(part, Sentence(source, position, part))
-    return list(found.values())
+        for position, part in enumerate(split_sentences("\n".join(body))):
+            sentences.setdefault(" ".join(part.split()), position == 0)
+    return sentences
 
 
 def extract_summary(
@@ -204,18 +196,17 @@ def extract_summary(
     tf-idf vector and the mean of all; first sentences count fully, others less. Sentences that no longer fit are passed
     over; only where every one is longer is one cut, with an ellipsis.
     """
-    sentences = sentences_of(texts)[:_MOST]
+    leads = sentences_of(texts)
+    sentences = list(leads)[:_MOST]
     if not sentences:
         return ""
-    lengths = np.array([count_words(s.text) for s in sentences])
+    lengths = np.array([count_words(sentence) for sentence in sentences])
     if lengths.min() > words:
-        return _cut(sentences[int(lengths.argmin())].text, words)
-    rows = _unit_rows([terms(s.text) for s in sentences])
+        return _cut(sentences[int(lengths.argmin())], words)
+    rows = _unit_rows([terms(sentence) for sentence in sentences])
     salience = rows @ rows.mean(axis=0)
     salience /= max(float(salience.max()), 1e-12)
-    salience *= [
-        (1.0 if s.position == 0 else _LATER) * (_DANGLING if _FOLLOWS.match(s.text) else 1.0) for s in sentences
-    ]
+    salience *= [(1.0 if leads[s] else _LATER) * (_DANGLING if _FOLLOWS.match(s) else 1.0) for s in sentences]
     closest = np.zeros(len(sentences))
     free, chosen, room = np.ones(len(sentences), bool), [], words
     while (fitting := free & (lengths <= room)).any():
@@ -224,7 +215,7 @@ def extract_summary(
         chosen.append(best)
         free[best], room = False, room - int(lengths[best])
         closest = np.maximum(closest, rows @ rows[best])
-    return " ".join(sentences[i].text for i in sorted(chosen))
+    return " ".join(sentences[i] for i in sorted(chosen))
 
 
 def _unit_rows(bags: Sequence[Sequence[str]]) -> np.ndarray:

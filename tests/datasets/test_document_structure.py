@@ -13,19 +13,12 @@ from gnnrag.datasets.documents import passages as cutting
 from gnnrag.datasets.documents.blocks import Block, Document
 from gnnrag.datasets.documents.passages import cut_document
 from gnnrag.text.sentences import split_sentences
-from tests.datasets.test_folder import pages_bytes
+from tests.helpers.office import pdf
 
 
 @pytest.fixture
-def load(tmp_path):
-    def load(files, target=100):
-        root = tmp_path / "docs"
-        root.mkdir(exist_ok=True)
-        for name, content in files.items():
-            (root / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        return load_passages(root, Chunking(target))
-
-    return load
+def load(folder):
+    return lambda files, target=100: load_passages(folder(files), Chunking(target))
 
 
 BODY = "The committee met in the old town hall and voted on the budget of the coming year without debate."
@@ -50,12 +43,6 @@ def test_headings_of_plain_text(load, text, titles):
     assert [p.title for p in load({"h.txt": text}).passages] == titles
 
 
-def lines_pdf(pages):
-    """A PDF with several lines a page: they are drawn below each other."""
-    drawn = [") Tj 0 -14 Td (".join(lines) for lines in pages]
-    return pages_bytes(drawn)
-
-
 def test_what_repeats_on_pages_is_dropped_and_paragraphs_go_over_them(load):
     part = "of a long report that goes on and on over several pages of the paper, with lines of about one length"
     pages = []
@@ -65,11 +52,11 @@ def test_what_repeats_on_pages_is_dropped_and_paragraphs_go_over_them(load):
         pages.append(
             ["Annual Report 2020", chapter, *words, f"and its end is {'abcdefg'[number]} here", f"Page {number} of 6"]
         )
-    data = load({"r.pdf": lines_pdf(pages)}, target=60)
+    data = load({"r.pdf": pdf(pages)}, target=60)
     text = "\n".join(p.text for p in data.passages)
     assert "Annual Report" not in text and "of 6" not in text and "Fishing" not in text and "Farming" not in text
     assert data.passages[0].place.startswith("p") and data.passages[-1].place.endswith("6")
-    few = load({"r.pdf": pages_bytes(["Alike.", "Alike.", "Alike.", "Alike."])}, target=60)
+    few = load({"r.pdf": pdf(["Alike.", "Alike.", "Alike.", "Alike."])}, target=60)
     assert few.passages[0].text.count("Alike.") == 4, "of pages with hardly a line, the lines are what they are about"
 
 
@@ -150,7 +137,7 @@ def test_passages_without_headings_say_what_they_are_about(load):
 
 def test_the_outline_of_a_pdf_gives_its_headings(load):
     pages = [["OF SHIPS", BODY], ["1.1 Masts", BODY.replace("town", "ship")], ["No title here."]]
-    writer = pypdf.PdfWriter(io.BytesIO(lines_pdf(pages)))
+    writer = pypdf.PdfWriter(io.BytesIO(pdf(pages)))
     chapter = writer.add_outline_item("Of ships", 0)
     writer.add_outline_item("Masts", 1, parent=chapter)
     writer.add_outline_item("Storms", 2)

@@ -3,14 +3,11 @@
 import sys
 from functools import cache
 
-import pytest
-
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import markup, office
 from gnnrag.datasets.folder import summary
-from tests.datasets.test_folder import pages_bytes
-from tests.helpers.office import docx, epub, pptx, xlsx, zipped
+from tests.helpers.office import docx, epub, pdf, pptx, xlsx, zipped
 
 HTML = """<html><head><title>Shop</title><meta charset="iso-8859-1"></head><body>
 <nav><a href="/">Home</a> <a href="/all">Everything</a></nav>
@@ -42,24 +39,12 @@ def whole():
         "d.html": HTML.encode("latin-1"),
         "e.jsonl": b'{"id": "q1", "title": "Returns", "text": "Within a month."}\n',
         "f.md": b"# Guide\n\nRead it.\n\n## Tools\n\n- a saw\n- a file\n",
-        "g.pdf": pages_bytes(["First page.", "Second page."]),
+        "g.pdf": pdf(["First page.", "Second page."]),
         "h.pptx": pptx([("Results", ["Up by ten", "Down by two"], "Say why."), ("Thanks", ["Questions?"], "")]),
         "i.rst": b".. _label:\n\nManual\n======\n\nPress the button.\n",
         "j.txt": "Grüße aus Köln. ".encode() * 2,
         "k.xlsx": xlsx({"Stock": [["Item", "Count"], ["Bolt", 12.0], ["Nut", 7]], "Empty": []}),
     }
-
-
-@pytest.fixture
-def folder(tmp_path):
-    def write(files):
-        root = tmp_path / "docs"
-        root.mkdir(exist_ok=True)
-        for name, content in files.items():
-            (root / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        return root
-
-    return write
 
 
 def rows(data):
@@ -107,7 +92,7 @@ def test_a_damaged_file_of_each_format_is_a_row_of_the_report(folder):
         "d.html": b"",
         "e.jsonl": b'{"text": 7}',
         "f.md": b"\xff\xfea",
-        "g.pdf": pages_bytes(["First."])[:200],
+        "g.pdf": pdf(["First."])[:200],
         "h.pptx": zipped({"ppt/presentation.xml": "<p/>"}),
         "i.rst": bytes(range(20)) * 20,
         "j.txt": b"\x00" * 100,

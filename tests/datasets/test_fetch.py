@@ -69,12 +69,6 @@ def test_what_cannot_be_fetched_is_named(hub, tmp_path):
         verify(tmp_path)
 
 
-def test_files_fetched_by_hand_are_locked(tmp_path):
-    (tmp_path / "kb.txt").write_text("a|r|b\n")
-    assert fetch(release("metaqa"), tmp_path, only="kb.txt") == []
-    assert verify(tmp_path) == [("kb.txt", "same")]
-
-
 def test_the_command(hub, tmp_path, capsys, monkeypatch):
     assert run(["fetch", "list"]) == 0 and run(["fetch", "show", "musique"]) == 0
     assert "CC BY 4.0" in capsys.readouterr().out

@@ -187,14 +187,11 @@ def without(sample, key):
     [
         ([without(HOTPOT, "answer")], "'h1'.*answer, gold_ans"),
         ([without(HOTPOT, "question")], "'h1'.*'question'"),
-        ([{**HOTPOT, "question": ""}], "'question'"),
         ([{**HOTPOT, "answer": {"a": 1}}], "'answer'"),
-        ([{**HOTPOT, "supporting_facts": [3]}], "'h1'"),
         ([{**MUSIQUE, "paragraphs": [{"title": "x"}]}], "'3hop1__1_2_3'.*'paragraph_text'"),
         ([{**POPQA, "o_aliases": "[broken"}], "'o_aliases'.*popqa_aliases=raw"),
         ([HOTPOT, NQ, HOTPOT], "question 2 has id 'h1'"),
         ({"data": []}, "list of questions"),
-        (["a"], "list of questions"),
         ([], "toy.json"),
     ],
 )
@@ -214,18 +211,3 @@ def test_broken_questions(release, questions, message):
 def test_a_broken_corpus(release, corpus, message):
     with pytest.raises(DataError, match=message):
         load_dataset(release([HOTPOT], corpus))
-
-
-def test_cut_off_and_missing_files(release):
-    path = release([HOTPOT])
-    file = path.with_suffix(".json")
-    file.write_text(file.read_text()[:-20])
-    with pytest.raises(DataError, match=r"toy.json, line 1"):
-        load_dataset(path)
-    file.unlink()
-    with pytest.raises(DataError, match=r"toy.json"):
-        load_dataset(path)
-    file.write_text("[]")
-    path.with_name("toy_corpus.json").unlink()
-    with pytest.raises(DataError, match=r"expected toy_corpus.json"):
-        load_dataset(file)

@@ -270,15 +270,6 @@ def test_ultradomain(books, tmp_path):
     assert load_dataset(own.parent).passages[0].id.startswith("history.jsonl")
 
 
-def test_a_folder_of_domains_and_a_name_without_its_suffix(books):
-    path = books()
-    assert load_dataset(path.parent).name == "cs"
-    assert load_dataset(path.with_suffix("")).name == "cs"
-    books(BOOKS[:1], "mix")
-    with pytest.raises(DataError, match="cs, mix"):
-        load_dataset(path.parent)
-
-
 def test_a_repeated_row_is_left_out_and_an_id_of_two_questions_is_an_error(books):
     data = load_dataset(books([BOOKS[0], BOOKS[0]]))
     assert len(data.questions) == 1 and data.skip_counts == {"repeated question": 1}

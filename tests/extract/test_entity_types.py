@@ -31,17 +31,12 @@ def test_names_that_tell_their_type(kind: str, names: tuple[str, ...]) -> None:
     ("name", "sentence", "kind"),
     [
         ("Iron Man 2", "Iron Man 2 is a 2010 American superhero film based on the character Iron Man.", "work"),
-        ("No Parlez", "No Parlez is the debut solo studio album by English singer Paul Young.", "work"),
         ("Ada", "Ada( born 10 December 1815) was an English mathematician and writer.", "person"),
         ("Henry I of France", "Henry I (4 May 1008 – 4 August 1060) was King of the Franks.", "person"),
-        ("Ellis", "Ellis (9 May 1900 – 3 June 1970), known as Bob, ran.", "person"),
         ("Jucurucu River", "The Jucurucu River is a river of Bahia and Minas Gerais states.", "location"),
         ("Ohio", "Ohio is a U.S. state in the Midwest.", "location"),
-        ("Lyon", "Lyon is one of the largest cities in France.", "location"),
         ("Zed", "Zed is a thing that nobody has a word for.", ""),
         ("New Delhi", "Indira Gandhi International Airport, southwest of Delhi, is the main airport.", ""),
-        ("Los", "LOS, or Los, or LoS may refer to:", ""),
-        ("Los", "", ""),
         ("", "It is a film.", ""),
     ],
 )
@@ -54,11 +49,9 @@ def test_sentences_that_say_what_a_thing_is(name: str, sentence: str, kind: str)
     [
         ("It was directed by X.", "person"),
         ("He is the son of X.", "person"),
-        ("It stars X and Y.", "person"),
         ("She was born in X.", "location"),
         ("It lies in the village of X.", "location"),
         ("He was born X.", ""),
-        ("It was founded by X.", ""),
         ("Nothing here.", ""),
     ],
 )

@@ -1,20 +1,15 @@
-"""A knowledge base's triples through an index, and what is served from it. MetaQA where it is at hand."""
+"""A knowledge base's triples through an index, and what is served from it."""
 
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gnnrag.config import ExtractConfig
-from gnnrag.datasets import load_dataset, load_passages
-from gnnrag.graphs.paths import grow, k_shortest_paths, label_anchor
+from gnnrag.datasets import load_passages
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH
-
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "metaqa"
 
 KB = """Oliver|directed_by|Ana Li
 Oliver|written_by|Ana Li
@@ -71,22 +66,3 @@ def test_what_is_not_an_article_has_no_triples(tmp_path, kb):
     # `oliver` is gone with its article; what Oliver's own article says of it stays.
     assert facts(graph) == {tuple(line.split("|")) for line in KB.splitlines() if not line.startswith("oliver")}
     assert graph.types[graph.position["oliver"]] == ""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"the benchmark data is not at {SHARED}")
-def test_metaqa_serves_neighbourhoods_and_paths(tmp_path):
-    """Issue 3, acceptance 5."""
-    graph = build(tmp_path / "index", SHARED / "kb.txt").knowledge
-    assert (graph.num_entities, graph.num_relations) == (42_873, 130_173)
-    assert facts(graph) == {tuple(x.split("|")) for x in (SHARED / "kb.txt").read_text("utf-8").splitlines()}
-    adjacency = graph.adjacency
-    for hops in (1, 2, 3):
-        for question in load_dataset(SHARED, f"{hops}-hop.dev", limit=100).questions:
-            anchor = graph.position[question.extra["anchor"]]
-            near = grow(adjacency, [anchor], hops)
-            assert np.shares_memory(near.adjacency.neighbours, adjacency.neighbours)
-            assert all(near.mask[graph.position[node]] for node in question.extra["nodes"])
-            for node in question.extra["nodes"]:
-                paths = k_shortest_paths(adjacency, label_anchor(adjacency, anchor, 3), graph.position[node], 3)
-                assert paths and len(paths[0]) - 1 <= hops

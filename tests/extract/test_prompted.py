@@ -112,22 +112,6 @@ def test_a_spend_limit_stops_the_build_and_what_was_done_is_kept(tmp_path, asked
     assert len(asked) == 10 and before < 10
 
 
-def test_described_records_become_a_knowledge_graph(tmp_path):
-    reply = '("entity"<|>Ada<|>person<|>wrote)##("relationship"<|>Ada<|>Byron<|>child<|>kin<|>8)##<|COMPLETE|>'
-    made = settings({"match": "", "reply": reply}, extract={"format": "lightrag", "gleaning": 0})
-    build(tmp_path, settings=made, names=["knowledge", "entity_graph"])
-    graph = Index(tmp_path).knowledge
-    assert list(graph.names) == ["Ada", "Byron"] and list(graph.types) == ["person", ""]
-    assert list(graph.texts) == ["child"] and graph.weights.tolist() == [48.0]
-    assert Index(tmp_path).record("extraction")["counts"]["relations"] == 6
-    assert list(Index(tmp_path).entity_graph.graph.facts) == [("ada", "kin", "byron")]
-    reply = '("hyper-relation"<|>Ada met Byron.<|>5)##("entity"<|>Ada<|>person<|>d<|>9)##<|COMPLETE|>'
-    made = settings({"match": "", "reply": reply}, extract={"format": "hyper", "gleaning": 0})
-    build(tmp_path / "hyper", settings=made, names=["knowledge"])
-    graph = Index(tmp_path / "hyper").knowledge
-    assert list(graph.hyper_texts) == ["Ada met Byron."] and graph.hyper_scores.tolist() == [30.0]
-
-
 @pytest.mark.parametrize("given", [{"gleaning": 1}, {"format": "hyper", "gleaning": -1}])
 def test_settings_that_do_not_fit(given):
     with pytest.raises(ConfigError, match=rf"index\.extract\.{list(given)[-1]}"):

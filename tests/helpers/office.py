@@ -1,4 +1,4 @@
-"""Documents of other programs, made in a test: .docx and .epub by hand, .pptx and .xlsx with their libraries."""
+"""Documents of other programs, made in a test: .docx, .epub and .pdf by hand, .pptx and .xlsx with their libraries."""
 
 from __future__ import annotations
 
@@ -103,3 +103,29 @@ def epub(title: str, chapters: Mapping[str, str]) -> bytes:
             **{f"OPS/{name}": page.format(body) for name, body in chapters.items()},
         }
     )
+
+
+def pdf(pages: Sequence[str | Sequence[str]], title: str = "", stream: bytes = b"") -> bytes:
+    """Pages are lines, one or several below each other; `stream` is what all pages draw instead, packed."""
+    font = "/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
+    kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>".encode(),
+        f"<< /Title ({title}) >>".encode(),
+    ]
+    for i, page in enumerate(pages):
+        lines = [page] if isinstance(page, str) else page
+        drawn = stream or f"BT /F1 12 Tf 72 720 Td {' 0 -14 Td '.join(f'({line}) Tj' for line in lines)} ET".encode()
+        packed = " /Filter /FlateDecode" if stream else ""
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * i} 0 R {font} >>".encode()
+        )
+        objects.append(f"<< /Length {len(drawn)}{packed} >>\nstream\n".encode() + drawn + b"\nendstream")
+    body, offsets = b"%PDF-1.4\n", []
+    for number, content in enumerate(objects, start=1):
+        offsets.append(len(body))
+        body += f"{number} 0 obj\n".encode() + content + b"\nendobj\n"
+    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
+    trailer = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R /Info 3 0 R >>\nstartxref\n{len(body)}\n%%EOF\n"
+    return body + f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}{trailer}".encode()

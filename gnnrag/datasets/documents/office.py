@@ -23,17 +23,13 @@ from gnnrag.datasets.jsonl import read_whole
 from gnnrag.errors import DataError
 
 
-class MissingLibraryError(DataError):
-    """A file needs a library that is not installed."""
-
-
 def needed(module: str, path: Path) -> Any:
-    """Return a library; MissingLibraryError: it is not installed, with the command that installs it."""
+    """Return a library; DataError: it is not installed, with the command that installs it."""
     try:
         return import_module(module)
     except ImportError as error:
         fix = "pip install 'gnnrag[documents]' (in a clone: pip install -e '.[documents]')"
-        raise MissingLibraryError(path, f"needs {module}, which is not installed: {fix}") from error
+        raise DataError(path, f"needs {module}, which is not installed: {fix}") from error
 
 
 MAX_FILE = 200_000_000  # bytes, packed

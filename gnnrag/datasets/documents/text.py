@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gnnrag.datasets.documents.blocks import Document, Progress, silent
 from gnnrag.datasets.documents.lines import Line, Page, blocks_of
-from gnnrag.datasets.jsonl import decode_utf8, read_jsonl, read_whole
+from gnnrag.datasets.jsonl import decode_utf8, read_jsonl_by_id, read_whole
 from gnnrag.errors import DataError
 
 MAX_TEXT = 100_000_000  # bytes of one document; two thousand novels have as many
@@ -89,15 +89,10 @@ def _lines(text: str, start: int) -> Page:
 
 def read_records(path: Path, progress: Progress = silent) -> Iterator[Document]:
     """Yield a document for each line: an object with `text` and perhaps `title` and `id`."""
-    keys: dict[str, int] = {}
-    for number, row in read_jsonl(path):
+    for number, key, row in read_jsonl_by_id(path):
         text, title = row.get("text"), row.get("title") or ""
         if not (isinstance(text, str) and isinstance(title, str)):
             raise DataError(path, f"has no string 'text'; its keys are {', '.join(row)}", number)
-        key = str(row.get("id", number))
-        if key in keys:
-            raise DataError(path, f"id {key!r} is already used on line {keys[key]}; ids must be unique", number)
-        keys[key] = number
         blocks = blocks_of([[Line(line, number) for line in text.split("\n")]], outline={})
         yield Document(title, blocks, "line", key)
 
