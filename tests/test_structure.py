@@ -165,7 +165,7 @@ def test_the_library_never_prints_and_touches_no_global_state() -> None:
                 wrong.append(f"{relative(path)}:{node.lineno} {called}")
             if isinstance(node, ast.Global):
                 wrong.append(f"{relative(path)}:{node.lineno} global")
-    wrong = [line for line in wrong if not ("training/" in line and "manual_seed" in line)]  # a training owns its process
+    wrong = [line for line in wrong if not ("training/" in line and "manual_seed" in line)]  # owns its process
     assert [line for line in wrong if "metaqa_text" not in line] == []
 
 
