@@ -35,9 +35,8 @@ app = typer.Typer(
     gnnrag evaluate method=single retriever=dense run.name=two        another
     gnnrag compare runs/one runs/two --html runs/page.html            the two, question by question
 
-    Settings are written key=value, after a YAML file with others (gnnrag/config.py). Your own parts are named by where
-    they are: retriever=mypkg.mine:TitleMatch. The same command again continues what was interrupted. --debug shows
-    where an error comes from.
+    Settings are written key=value, after a YAML file with others (gnnrag/config.py); your own parts are named by where
+    they are: retriever=mypkg.mine:TitleMatch. --debug shows where an error comes from.
     """,
 )
 app.add_typer(index.app, name="index")

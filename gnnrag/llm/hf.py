@@ -15,18 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.base import Reply
-from gnnrag.llm.local import (
-    Engine,
-    Job,
-    LocalModel,
-    ModelThread,
-    brief,
-    cut_at,
-    kind_of,
-    own_context,
-    require,
-    shared,
-)
+from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, brief, cut_at, kind_of, own_context, require, shared
 from gnnrag.parts import part
 
 if TYPE_CHECKING:

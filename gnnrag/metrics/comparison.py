@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.errors import GnnragError, nearest
+from gnnrag.io import read_journal, read_json
 from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.statistics import mcnemar, paired_difference
 
@@ -20,16 +20,13 @@ MAIN = ("retrieval/recall@5", "answer/em", "answer/f1")
 
 @dataclass(frozen=True)
 class Run:
-    """A scored run; `name` is unique among those loaded; `types` and each of `scores` (n,) in the order of `ids`.
+    """A scored run; `types` and each of `scores` are (n,), in the order of `ids`."""
 
-    A score is NaN where the metric is not defined for the question.
-    """
-
-    name: str
+    name: str  # unique among those loaded
     metrics: dict[str, Any]
     ids: tuple[str, ...]
     types: np.ndarray
-    scores: dict[str, np.ndarray]
+    scores: dict[str, np.ndarray]  # NaN: the metric is not defined for the question
 
 
 def load_runs(paths: Sequence[Path]) -> list[Run]:
@@ -79,26 +76,18 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _load(path: Path, name: str) -> Run:
-    metrics_file, scores_file = path / "metrics.json", path / "scores.jsonl"
-    if not metrics_file.is_file() or not scores_file.is_file():
-        raise GnnragError(_why_no_run(path))
-    metrics = json.loads(metrics_file.read_text("utf-8"))
-    rows = [json.loads(line) for line in scores_file.open(encoding="utf-8")]
+    if not (path / "metrics.json").is_file() or not (path / "scores.jsonl").is_file():
+        why = (
+            "is no run that has ended: give a folder that gnnrag evaluate printed"
+            if path.is_dir()
+            else "does not exist"
+        )
+        raise GnnragError(f"run {path} {why}")
+    rows = read_journal(path / "scores.jsonl")
     names = [key for key in rows[0] if key not in ("question_id", "type", "has_gold")]
     scores = {key: np.array([math.nan if row[key] is None else row[key] for row in rows], float) for key in names}
     types = np.array([row["type"] for row in rows])
-    return Run(name, metrics, tuple(row["question_id"] for row in rows), types, scores)
-
-
-def _why_no_run(path: Path) -> str:
-    if not path.is_dir():
-        beside = f"; did you mean {Path('runs', path)}?" if Path("runs", path).is_dir() else ""
-        return f"run {path} does not exist{beside}"
-    if (path / "predictions.jsonl").exists():
-        return f"run {path} has not ended: run its command again"
-    inside = sorted(child.name for child in path.iterdir() if (child / "scores.jsonl").is_file())
-    hint = f"; runs in it are {', '.join(inside[:5])}" + (", ..." if len(inside) > 5 else "") if inside else ""
-    return f"{path} is no run: give a folder that gnnrag evaluate printed{hint}"
+    return Run(name, read_json(path / "metrics.json"), tuple(row["question_id"] for row in rows), types, scores)
 
 
 def main_metrics(runs: Sequence[Run]) -> list[str]:

@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,6 @@ from gnnrag.training import base as fit_training
 from gnnrag.training.base import RunContext
 from gnnrag.training.config import FitConfig, Parts
 from gnnrag.training.loop import Trainer, learning_rate, means
-from tests.helpers import toy_training
 from tests.helpers.toy_training import LineTask, train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,17 +28,6 @@ def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
 def metric_rows(path: Path) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
-
-
-def start(path: Path, settings: dict[str, Any], processes: int = 1) -> subprocess.CompletedProcess[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    script = [toy_training.__file__, str(path), json.dumps(settings)]
-    many = ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_addr", "127.0.0.1"]
-    command = [sys.executable, *((*many, "--master_port", str(port)) if processes > 1 else ()), *script]
-    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    return subprocess.run(command, env=env, cwd=ROOT, timeout=120, capture_output=True, text=True, check=False)
 
 
 def test_the_loop_learns_and_writes_what_it_did(tmp_path: Path) -> None:

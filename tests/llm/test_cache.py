@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from pathlib import Path
 
 import pytest
@@ -109,28 +108,6 @@ def test_one_who_gives_up_takes_nobody_along(tmp_path: Path, cancelled: tuple[in
     for number, reply in enumerate(asyncio.run(go())):
         assert isinstance(reply, asyncio.CancelledError) if number in cancelled else reply.text == "re q"
     assert len(inner.requests) == 1 and not cached._in_flight
-
-
-def test_threads_share_one_cache(tmp_path: Path) -> None:
-    cached = CachedBackend(echo(latency_s=0.001), tmp_path / "c.sqlite")
-    wrong: list[str] = []
-
-    def work(seed: int) -> None:
-        async def go():
-            for i in range(50):
-                text = f"q{(i * 7 + seed * 13) % 50}"
-                reply = await cached.generate(ask(text))
-                if reply.text != f"re {text}":
-                    wrong.append(reply.text)
-
-        asyncio.run(go())
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tuned language models from end to end: rows, LoRA on a model made on the spot, kills, preferences, export, serving.
+"""Tuned language models from end to end: rows, LoRA on a model made on the spot, export, serving.
 
 A tiny model learns 32 decisions of BDTR on the sample corpus by heart, and then takes its teacher's place in the loop.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,15 @@ import torch
 from safetensors.torch import load_file
 
 from gnnrag.cli.app import run
-from gnnrag.config import DataConfig, EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.parts import build
 from gnnrag.roles.tuned.checkpoint import tuned_folder
 from gnnrag.run.evaluate import evaluate
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
-from gnnrag.training.language.data import CorpusConfig, task_of
-from gnnrag.training.language.validation import open_gain
+from gnnrag.training.language.data import task_of
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
-from tests.helpers.indexes import HASH, HASH_DOTS, REPOSITORY
+from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.language_rows import PROMPTS, write_prompt
 from tests.helpers.tiny_model import make_tiny_model, serve
 
@@ -71,13 +69,6 @@ class Lab:
         assert run(["train", role, *self.settings(role, name, *more)]) == 0
         return self.folder / "runs" / name
 
-    def gain(self, rows: list[Any], thoughts: list[Any]) -> float:
-        """Return the mean gain of thoughts, both queries of a decision together."""
-        corpus = CorpusConfig(DataConfig(str(REPOSITORY / "data" / "sample")), retriever="bm25")
-        corpus.index = replace(HASH, path=str(self.folder / "index"))
-        gain = open_gain("sample", corpus, lambda *_: None)
-        values = [gain(row, [q for q in (t.fast, t.slow) if q])["gain"] for row, t in zip(rows, thoughts, strict=True)]
-        return sum(values) / len(values)
 
     def adapter(self, name: str) -> dict[str, torch.Tensor]:
         return load_file(self.folder / "runs" / name / "best" / "adapter_model.safetensors")
@@ -157,28 +148,6 @@ def test_they_take_their_teachers_places_in_the_loop(lab: Lab, thoughts: Path, v
     assert [row.ranking for row in rows] == [row.ranking for row in taught]
     assert [row.context for row in rows] == [row.context for row in taught]
     assert metrics["retrieval/recall@5"] == known["retrieval/recall@5"]
-
-
-# Over-fitted models move far in few steps; without `sft`, some replies lose their second line.
-GENTLE = ["preference.sft=1", "fit.steps=120", "fit.eval_every=120", "fit.lr=0.001"]
-
-
-@pytest.fixture(scope="module")
-def preferred(lab: Lab, thoughts: Path) -> Path:
-    more = ["stage=dpo", f"start={thoughts}", "preference.margin=0.2", "preference.pairs=2"]
-    return lab.train("thoughts", "dpo", *more, *GENTLE, "run.export=both")
-
-
-def test_preferences_raise_what_thoughts_retrieve(lab: Lab, thoughts: Path, preferred: Path) -> None:
-    found = losses(preferred)
-    assert found[-1] < found[0] / 2
-    rows = lab.rows("thoughts")
-    before, _ = says(thoughts, "thoughts", rows)
-    after, failures = says(preferred, "thoughts", rows)
-    assert failures == 0 and all(t.fast and t.slow for t in after)
-    assert lab.gain(rows, after) > lab.gain(rows, before)
-    _, _, counts = lab.evaluate("preferred", "roles.thoughts=tuned", f"roles.thoughts.path={preferred}")
-    assert counts["thoughts/calls"] == COUNT and not counts["thoughts/parse_failure"]
 
 
 def prompted(lab: Lab, role: str) -> list[str]:

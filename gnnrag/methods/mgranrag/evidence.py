@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any, Literal
@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gnnrag.graphs.linking import stems
-from gnnrag.llm.base import estimate_tokens
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
 from gnnrag.roles.base import Role
@@ -79,13 +78,9 @@ class Reply(ReplyModel):
 
 @part("role", "evidence_extractor.prompted")
 class PromptedEvidenceExtractor(PromptedPart[EvidenceTask, EvidenceFound]):
-    """Asks which sentences support which questions; a call for all of them, or for blocks where they are too many.
-
-    Replies that do not parse give nothing (`evidence_failed`, or `evidence_partial` when other blocks succeeded).
-    """
+    """Asks which sentences support which questions. A reply that does not parse gives nothing (`evidence_failed`)."""
 
     max_tokens: int = 2048
-    block_tokens: int = 24000  # more sentences than this are read in several calls, estimated
 
     prompt_name = "evidence"
 
@@ -93,25 +88,21 @@ class PromptedEvidenceExtractor(PromptedPart[EvidenceTask, EvidenceFound]):
         questions = [task.question.text, *task.parts]
         lines = (f"{number}. {inline(q)}" for number, q in enumerate(questions, start=FIRST_QUESTION))
         facts = "\n".join(f"{n}. {inline(f)}" for n, f in enumerate(task.facts)) or "(none yet)"
-        values = {"questions": "\n".join(lines), "facts": notes_element(facts)}
-        blocks = list(_blocks(task.sentences, self.block_tokens))
-        batch = [{**values, "passages": render_sentences(task.sentences, block)} for block in blocks]
-        sentences = [s.text for s in task.sentences]
-        outcomes = await self.ask_many(session, batch, lambda text: parse_evidence(text, sentences, len(task.parts)))
-        found: dict[int, FoundEvidence] = {}
-        for outcome in outcomes:
-            for item in outcome.value or ():
-                found.setdefault(item.sentence, item)
-        failed = sum(bool(o.failure) for o in outcomes)
-        flags = () if not failed else ("evidence_failed" if failed == len(outcomes) else "evidence_partial",)
-        return EvidenceFound(tuple(found[i] for i in sorted(found)), flags)
+        passages = render_sentences(task.sentences)
+        values = {"questions": "\n".join(lines), "facts": notes_element(facts), "passages": passages}
+        shown = [sentence.text for sentence in task.sentences]
+        outcome = await self.ask(session, values, lambda text: parse_evidence(text, shown, len(task.parts)))
+        if outcome.value is None:
+            return EvidenceFound(flags=("evidence_failed",))
+        return EvidenceFound(tuple(sorted(outcome.value, key=lambda unit: unit.sentence)))
 
 
-def render_sentences(sentences: Sequence[ShownSentence], chosen: Iterable[int]) -> Shown:
-    """Return the chosen sentences, passage by passage, each on a line with its number."""
+def render_sentences(sentences: Sequence[ShownSentence]) -> Shown:
+    """Return sentences, passage by passage, each on a line with its number."""
     elements = []
-    for number, (_, rows) in enumerate(groupby(chosen, key=lambda i: sentences[i].passage), start=1):
-        text = "\n".join(f"[{i}] {inline(sentences[i].text)}" for i in rows)
+    rows = groupby(enumerate(sentences), key=lambda row: row[1].passage)
+    for number, (_, group) in enumerate(rows, start=1):
+        text = "\n".join(f"[{i}] {inline(sentence.text)}" for i, sentence in group)
         elements.append(passage_element(Passage("", "", text), number))
     return together(elements)
 
@@ -131,21 +122,6 @@ def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[Fou
             sentence = record.text.strip() or shown[record.id]
             found.setdefault(record.id, FoundEvidence(record.id, sentence, phrases, labels))
     return tuple(found.values())
-
-
-def _blocks(sentences: Sequence[ShownSentence], limit: int) -> Iterable[list[int]]:
-    """Cut into runs of at most `limit` estimated tokens; a sentence that is longer stands alone."""
-    block: list[int] = []
-    used = 0
-    for i, sentence in enumerate(sentences):
-        size = estimate_tokens(sentence.text) + 4
-        if block and used + size > limit:
-            yield block
-            block, used = [], 0
-        block.append(i)
-        used += size
-    if block:
-        yield block
 
 
 @part("role", "evidence_extractor.offline")
