@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 from gnnrag.errors import ConfigError
 from gnnrag.types import Passage
@@ -40,26 +39,6 @@ class Chunking:
             raise ConfigError(f"overlap_words={self.overlap_words}: {allowed}")
 
 
-class Measured(Protocol):
-    """What is packed into passages and never cut: a sentence, an item, a row."""
-
-    @property
-    def words(self) -> int:
-        """How long it is."""
-
-    @property
-    def paragraph_words(self) -> int:
-        """Words of the paragraph if it starts one, else 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sentence:
-    start: int
-    end: int
-    words: int
-    paragraph_words: int
-
-
 def chunk_text(text: str, chunking: Chunking | None = None) -> list[str]:
     """Return the passages of `text`, in order, none of them blank.
 
@@ -68,7 +47,8 @@ def chunk_text(text: str, chunking: Chunking | None = None) -> list[str]:
     """
     settings = chunking or Chunking()
     sentences = list(_sentences(text, settings.target_words))
-    return [text[sentences[a].start : sentences[b - 1].end].strip() for a, b in pack(sentences, settings)]
+    spans = pack([sizes for _, sizes in sentences], settings)
+    return [text[sentences[a][0][0] : sentences[b - 1][0][1]].strip() for a, b in spans]
 
 
 def cut(document: str, title: str, text: str, chunking: Chunking) -> list[Passage]:
@@ -82,15 +62,24 @@ def document_of(passage_id: str) -> str:
     return passage_id.rpartition("#")[0]
 
 
-def pack(sentences: Sequence[Measured], settings: Chunking) -> list[tuple[int, int]]:
-    """Return the passages that whole sentences make: the first of each, and the one after its last."""
-    chunks, first, words = [], 0, 0
-    for i, sentence in enumerate(sentences):
-        if words and _is_full(words, sentence, settings.target_words):
+def pack(sizes: Sequence[tuple[int, int]], settings: Chunking) -> list[tuple[int, int]]:
+    """Return the passages that whole sentences make: the first of each, and the one after its last.
+
+    Of each sentence, `sizes` has its words, and those of the paragraph if it starts one, else 0.
+    """
+    chunks, first, words, target = [], 0, 0, settings.target_words
+    for i, (size, paragraph) in enumerate(sizes):
+        is_full = words + size > target or (2 * words >= target and words + paragraph > target)
+        if words and is_full:
             chunks.append((first, i))
-            first, words = _overlap(sentences, first, i, settings, sentence.words)
-        words += sentence.words
-    return [*chunks, (first, len(sentences))] if sentences else []
+            start, words = i, 0
+            room = min(settings.overlap_words, target - size)
+            while start - 1 > first and words + sizes[start - 1][0] <= room:
+                start -= 1
+                words += sizes[start][0]
+            first = start
+        words += size
+    return [*chunks, (first, len(sizes))] if sizes else []
 
 
 def word_starts(text: str) -> list[int]:
@@ -103,26 +92,8 @@ def count_words(text: str) -> int:
     return len(word_starts(text))
 
 
-def _is_full(words: int, sentence: Measured, target: int) -> bool:
-    if words + sentence.words > target:
-        return True
-    return 2 * words >= target and words + sentence.paragraph_words > target
-
-
-def _overlap(
-    sentences: Sequence[Measured], first: int, end: int, settings: Chunking, next_words: int
-) -> tuple[int, int]:
-    """Return the first sentence of the next passage and the words repeated with it."""
-    start, words = end, 0
-    room = min(settings.overlap_words, settings.target_words - next_words)
-    while start - 1 > first and words + sentences[start - 1].words <= room:
-        start -= 1
-        words += sentences[start].words
-    return start, words
-
-
-def _sentences(text: str, limit: int) -> Iterator[_Sentence]:
-    """Yield sentences with words in them; one longer than `limit` words comes in pieces."""
+def _sentences(text: str, limit: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield the span and the sizes (`pack`) of sentences with words; one longer than `limit` comes in pieces."""
     for begin, end in _between(text, 0, len(text), [m.end() for m in _PARAGRAPH_END.finditer(text)]):
         pieces = []
         borders = [
@@ -137,7 +108,7 @@ def _sentences(text: str, limit: int) -> Iterator[_Sentence]:
             pieces += list(zip(cuts, cuts[1:], counts, strict=False))
         total = sum(count for _, _, count in pieces)
         for i, (start, stop, count) in enumerate(pieces):
-            yield _Sentence(start, stop, count, 0 if i else total)
+            yield (start, stop), (count, 0 if i else total)
 
 
 def _between(text: str, begin: int, end: int, borders: list[int]) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -154,12 +153,7 @@ def _texts(row: Mapping[str, Any], name: str, decode: bool = False) -> list[str]
     return [str(v) for v in values if str(v).strip()]
 
 
-@dataclass(frozen=True, slots=True)
-class _GoldText:
-    """A supporting paragraph: a title, and the texts that it may have in the corpus (empty: unknown)."""
-
-    title: str
-    texts: tuple[str, ...]
+_GoldText = tuple[str, tuple[str, ...]]  # a title, and the texts that it may have in the corpus (empty: unknown)
 
 
 def _gold_texts(row: Mapping[str, Any]) -> list[_GoldText]:
@@ -170,13 +164,13 @@ def _gold_texts(row: Mapping[str, Any]) -> list[_GoldText]:
     titles = list(dict.fromkeys(fact[0] for fact in row["supporting_facts"]))
     shown = [(title, sentences) for title, sentences in row.get("context", []) if title in titles]
     # HotpotQA's sentences carry their leading blank, 2Wiki's do not, so either way of joining may be the corpus text.
-    gold = [_GoldText(title, ("".join(sentences), " ".join(sentences))) for title, sentences in shown]
-    return gold + [_GoldText(title, ()) for title in titles if title not in {title for title, _ in shown}]
+    gold: list[_GoldText] = [(title, ("".join(sentences), " ".join(sentences))) for title, sentences in shown]
+    return gold + [(title, ()) for title in titles if title not in {title for title, _ in shown}]
 
 
 def _paragraph(paragraph: Mapping[str, Any]) -> _GoldText:
     text = paragraph["text"] if "text" in paragraph else paragraph["paragraph_text"]
-    return _GoldText(paragraph["title"], (text,))
+    return paragraph["title"], (text,)
 
 
 class _GoldNotFoundError(Exception):
@@ -193,15 +187,16 @@ class _Finder:
             self._titles[passage.title].append(passage.id)
 
     def find(self, gold: _GoldText) -> str:
-        for text in gold.texts:
-            if passage := self._contents.get((gold.title, _squeezed(text))):
+        title, texts = gold
+        for text in texts:
+            if passage := self._contents.get((title, _squeezed(text))):
                 return passage
-        same_title = self._titles.get(gold.title, [])
+        same_title = self._titles.get(title, [])
         if len(same_title) == 1:
             self.by_title.add(same_title[0])
             return same_title[0]
         raise _GoldNotFoundError(
-            f"gold passage {gold.title!r} is not in the corpus: no passage has its text, and {len(same_title)} have "
+            f"gold passage {title!r} is not in the corpus: no passage has its text, and {len(same_title)} have "
             "its title. Use the corpus file of the same release, or set missing_gold=drop to leave such questions out"
         )
 

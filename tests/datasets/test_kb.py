@@ -202,17 +202,6 @@ def test_relations_of_a_type():
     assert relations_of("unknown") == relations_of("actor_to_year") == relations_of("movie_to_movie") == ()
 
 
-def test_relations_of_a_file_win_and_must_be_a_list(folder):
-    row = {"id": "m1", "type": "movie_to_year", "anchor": "12"}
-    ask(folder, "questions.mine.jsonl", row | {"relations": ["came_out"]})
-    assert load_dataset(folder, "mine").questions[0].extra["relations"] == ["came_out"]
-    ask(folder, "questions.mine.jsonl", row)
-    assert load_dataset(folder, "mine").questions[0].extra["relations"] == ["release_year"]
-    ask(folder, "questions.mine.jsonl", row | {"relations": "came_out"})
-    with pytest.raises(DataError, match="'relations'"):
-        load_dataset(folder, "mine")
-
-
 @pytest.mark.slow
 @needs_shared
 def test_metaqa_is_whole():

@@ -79,7 +79,7 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
             else:
                 runs[-1] += units
         for run in map(_with_labels, runs):
-            for start, stop in pack(run, chunking):
+            for start, stop in pack([(unit.words, unit.paragraph_words) for unit in run], chunking):
                 units = run[start:stop]
                 text = f"{units[0].head}\n" if units[0].head else ""
                 text += units[0].text + "".join(unit.glue + unit.text for unit in units[1:])
