@@ -41,9 +41,7 @@ def push_to_hub(folder: str | Path, repo: str, *, message: str = "") -> str:
         card = CARD.format(name=repo.partition("/")[2], repo=repo).encode()
         api.upload_file(path_or_fileobj=card, path_in_repo="README.md", repo_id=repo, commit_message="card")
     message = message or f"gnnrag: {Path(folder).name}"
-    return str(
-        api.upload_folder(folder_path=folder, repo_id=repo, commit_message=message, allow_patterns=PATTERNS).oid
-    )
+    return str(api.upload_folder(folder_path=folder, repo_id=repo, commit_message=message, allow_patterns=PATTERNS).oid)
 
 
 def from_pretrained(repo: str, *, revision: str | None = None) -> Path:

@@ -95,8 +95,6 @@ def test_adding_and_removing_is_asked_at_once(index: Index, folder: Path) -> Non
         index.remove("stalker.txt")
 
 
-
-
 def test_async_streaming_and_sync_give_the_same(index: Index) -> None:
     asked = index.ask(QUESTION, method="bdtr", retriever="dense")
 

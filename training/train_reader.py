@@ -1,7 +1,7 @@
 """Train what reads the answer: `gnnrag train reader`, in one process or several.
 
-    accelerate launch training/train_reader.py CONFIG [key=value ...]
-    ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_reader.py CONFIG [key=value ...]
+accelerate launch training/train_reader.py CONFIG [key=value ...]
+ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_reader.py CONFIG [key=value ...]
 """
 
 import sys

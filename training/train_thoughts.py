@@ -1,7 +1,7 @@
 """Train what says what to search for next: `gnnrag train thoughts`, in one process or several.
 
-    accelerate launch training/train_thoughts.py CONFIG [key=value ...]
-    ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_thoughts.py CONFIG [key=value ...]
+accelerate launch training/train_thoughts.py CONFIG [key=value ...]
+ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_thoughts.py CONFIG [key=value ...]
 """
 
 import sys

@@ -84,11 +84,11 @@ def import_released(state: Mapping[str, Tensor], path: Path, aggregate: str = "s
         mode="node" if text else "entity",
         dim=d,
         layers=layers,
-        aggregate=aggregate,
+        aggregate=aggregate,  # type: ignore[arg-type]  # one of them: its tensors were found
         shortcut=shortcut,
         norm="layers.0.layer_norm.weight" in renamed,
         concat_hidden=parts == layers and layers > 1,
-        fusion={(True, True): "both", (True, False): "early", (False, True): "late"}.get((early, late), "none"),
+        fusion="both" if early and late else "early" if early else "late" if late else "none",
         node_text=text,
         seed_weight=not text,
         upstream_direction=True,

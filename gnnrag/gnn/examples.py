@@ -282,8 +282,8 @@ class SupportSet(EntitySet):
             nodes, count = example.subgraph.nodes, self.source.graph.num_entities
             with torch.inference_mode():
                 inside = model(join([example.subgraph]).to(device)).cpu()
-                scores = rank_passages(self.ranker, whole_logits(inside, nodes, count), self.incidence)[:, 0]
-            scores = scores.double().numpy()
+                ranked = rank_passages(self.ranker, whole_logits(inside, nodes, count), self.incidence)[:, 0]
+            scores = ranked.double().numpy()
         else:
             vector = self.source.index.embedder.encode([self.questions[i].text], is_query=True)[0]
             scores = (self.source.index.passage_vectors @ vector).astype(np.float64)

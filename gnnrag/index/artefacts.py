@@ -26,6 +26,7 @@ from gnnrag.types import Passage
 
 T = TypeVar("T")
 
+
 @dataclass
 class Context:
     """What an artefact may use while it is made."""

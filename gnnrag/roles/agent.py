@@ -49,8 +49,7 @@ class PromptedAgent(PromptedPart[MoveTask, NextMove]):
     def setup(self) -> None:
         # The trained agents go on with their own text: no chat template may come between.
         self.by_protocol = {
-            protocol: self.prompter(f"agent_{protocol}", raw=protocol != "react")
-            for protocol in get_args(Protocol)
+            protocol: self.prompter(f"agent_{protocol}", raw=protocol != "react") for protocol in get_args(Protocol)
         }
         self.prompters = tuple(self.by_protocol.values())
 

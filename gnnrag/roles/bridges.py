@@ -143,7 +143,6 @@ class BridgeFinder:
         return max(passages, key=lambda p: (float(self.index.passage_vectors[p] @ vector), -p))
 
 
-
 class BridgingRole(Role[TaskT, ResultT]):
     """Base of offline roles that look for what a question names, and where that leads."""
 

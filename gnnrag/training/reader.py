@@ -66,7 +66,7 @@ class ReaderTraining(Training):
         self.sets: Mapping[str, ReaderSet] = data[0]
         self.maker: ItemMaker = data[1]
         super().__init__(config, data, fold, context)
-        self.metric = config.metric
+        self.metric: str = config.metric
         start = {"start": read_tuned(config.start, "reader", (SPAN,)).fingerprint} if config.start else {}
         self.inputs = {**{name: one.inputs for name, one in self.sets.items()}, **start}
 

@@ -1,8 +1,8 @@
 """From a teacher to training rows: record what it decides in a run, keep what helped, write rows with a data card.
 
-    collect      run a method whose roles are recorded (`Recorder`), then `write_recorded`
-    join         several folders of rows as one
-    import_rows  rows that were recorded elsewhere
+collect      run a method whose roles are recorded (`Recorder`), then `write_recorded`
+join         several folders of rows as one
+import_rows  rows that were recorded elsewhere
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ class RowMaker:
         """Return the row of a thoughts decision; of one that did not help, only its candidates are kept."""
         event, question = decision.event, decision.question
         kinds = [kind for kind in ("fast", "slow") if event[kind]] if helped else []
-        more = {"may_stop": True} if event["may_stop"] else {}
+        more: dict[str, Any] = {"may_stop": True} if event["may_stop"] else {}
         more |= {"chain": event["chain"] or ""} if event["with_chain"] else {}
         row = ThoughtsRow(
             **self._common(decision, round=event["round"], **more),
@@ -482,9 +482,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     return write_recorded(run, config, own, data, index)
 
 
-def write_recorded(
-    run: Path, config: EvaluateConfig, own: TracesConfig, data: Dataset, index: Index
-) -> dict[str, Any]:
+def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: Dataset, index: Index) -> dict[str, Any]:
     """Write the rows of a recorded run; see `collect`."""
     roles = recorded_roles(config)
     questions = {q.id: q for q in data.questions}

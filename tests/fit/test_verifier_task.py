@@ -37,9 +37,7 @@ def task(given: TrainVerifierConfig, count: int = 12) -> VerifierTraining:
     rows = [make_example("toy", row, maker) for row in make_rows(count, mined=2)]
     ids = {row.question_id: row.shown.question for row in rows}
     context: Any = RunContext(None)  # type: ignore[arg-type]
-    made = VerifierTraining(
-        given, (maker, {"toy": RowSet(given.sets["toy"], tuple(rows), ids, "")}), None, context
-    )
+    made = VerifierTraining(given, (maker, {"toy": RowSet(given.sets["toy"], tuple(rows), ids, "")}), None, context)
     made.parts = {"toy": Parts(tuple(ids)[4:], tuple(ids)[:4], ())}
     return made
 

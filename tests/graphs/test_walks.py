@@ -106,9 +106,7 @@ def test_a_node_with_many_passages_gives_the_nearest_half() -> None:
     cosines = np.linspace(0, 1, 14)
     found = graph.evidence([0], Votes.of([], [], (2, 1)), cosines)[0]
     assert found.tolist() == [1] + [0] * 6 + [1] * 7
-    assert graph.evidence([1], Votes.of([], [], (2, 1)), cosines)[0].tolist() == [2] + [1] * 13, (
-        "its own: all"
-    )
+    assert graph.evidence([1], Votes.of([], [], (2, 1)), cosines)[0].tolist() == [2] + [1] * 13, "its own: all"
     few = WalkGraph(Edges(fold(rows[:MANY])))
     assert few.evidence([0], Votes.of([], [], (2, 1)), cosines[:MANY]).sum() == 1 + MANY
 

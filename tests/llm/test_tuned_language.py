@@ -69,7 +69,6 @@ class Lab:
         assert run(["train", role, *self.settings(role, name, *more)]) == 0
         return self.folder / "runs" / name
 
-
     def adapter(self, name: str) -> dict[str, torch.Tensor]:
         return load_file(self.folder / "runs" / name / "best" / "adapter_model.safetensors")
 

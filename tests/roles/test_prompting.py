@@ -143,9 +143,7 @@ def test_what_a_line_of_a_chain_states(line: str, states: bool) -> None:
         (Reply("I'm sorry, I can't assist with that.", "stop"), False, None, {"parse_failure": 2, "refused": 2}),
     ],
 )
-def test_a_reply_fails_for_one_reason(
-    reply: Reply, keeps_cut: bool, value: str | None, flags: dict[str, int]
-) -> None:
+def test_a_reply_fails_for_one_reason(reply: Reply, keeps_cut: bool, value: str | None, flags: dict[str, int]) -> None:
     """Cut off means failed, whatever came; a loop is counted as one, as a higher limit would not help."""
     session = Session("q")
     assert ask(ScriptedBackend.of((".", reply)), session, keeps_cut=keeps_cut).value == value

@@ -110,6 +110,7 @@ def test_oracle() -> None:
 
 # ------------------------------------------------------------------------------------------------------ prompted
 
+
 @pytest.mark.parametrize(
     "reply, expected",
     [

@@ -31,8 +31,6 @@ def test_a_record_is_read_as_it_was_written(folder: Path) -> None:
     assert read_tuned(folder.parent, "verifier", ("cross_encoder",)).kind == "cross_encoder"
 
 
-
-
 def test_another_role_or_kind_is_refused_with_what_is_expected(folder: Path) -> None:
     with pytest.raises(ArtefactError, match="cross_encoder for the role 'verifier'; a model for the role 'reader', of"):
         read_tuned(folder, "reader", ("cross_encoder",))

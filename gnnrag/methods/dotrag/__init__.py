@@ -196,9 +196,7 @@ class DotRAG(Method):
                        labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
         if self.type_filter == "soft" and dot.idle == 2 == dot.round and dot.region.filter.allowed:
             text, anchors = state.question.text, dot.region.near.anchors
-            dot.region = await self.worker(
-                lambda: self.graph.region(anchors, Filter(), self, self.meaning.nodes(text))
-            )
+            dot.region = await self.worker(lambda: self.graph.region(anchors, Filter(), self, self.meaning.nodes(text)))
             dot.done = not dot.has_unvisited
             session.counts["filter_relaxed"] += 1
 

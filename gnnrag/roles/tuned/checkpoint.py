@@ -277,8 +277,13 @@ class TunedRole(Role[Any, Any]):
 
     def _backend(self, folder: Path, record: TunedRecord, where: str) -> Any:
         """Return the backend with the model: the folder itself, or its base with the folder as adapter."""
-        known = {name: record.settings[name] for name in ("chat", "template_options") if name in record.settings}
-        given = {"prompts": "full", **known, **self.llm_settings}  # whatever the size: those of the training
+        kept = ("chat", "template_options")
+        known: dict[str, Any] = {name: record.settings[name] for name in kept if name in record.settings}
+        given: dict[str, Any] = {
+            "prompts": "full",
+            **known,
+            **self.llm_settings,
+        }  # whatever the size: those of the training
         is_adapter = (folder / "adapter_config.json").is_file()
         if self.base and is_adapter:
             given |= {"model": self.base, "adapter": str(folder)}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
@@ -150,8 +150,8 @@ def open_language_model(config: TrainLanguageConfig, role: str, device: torch.de
     )
     network = adapted(network, config, adapter)
     if config.model.checkpointing:
-        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        network.enable_input_require_grads()  # else nothing in a block of frozen weights asks for a gradient
+        cast(Any, network).gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        cast(Any, network).enable_input_require_grads()  # else nothing in a block of frozen weights asks for a gradient
     weights = files.base_fingerprint
     base = {"name": name if not Path(name).is_dir() else str(files.base), "weights": weights}
     return LanguageModel(network, tokenizer, is_seq2seq, encoder, files, base)
@@ -331,9 +331,7 @@ def batch_scores(model: LanguageModel, pairs: Sequence[Pair], device: torch.devi
     return torch.cat(found).reshape(-1, 2)
 
 
-def with_reference(
-    pairs: Sequence[Pair], model: LanguageModel, accelerator: Accelerator, limits: Limits
-) -> list[Pair]:
+def with_reference(pairs: Sequence[Pair], model: LanguageModel, accelerator: Accelerator, limits: Limits) -> list[Pair]:
     """Return pairs with the log-probabilities of the reference: the model as it is now."""
     model.network.eval()
     own = range(accelerator.process_index, len(pairs), accelerator.num_processes)
