@@ -384,7 +384,7 @@ def test_cancelling_keeps_what_was_reported_and_stops_the_rest() -> None:
     async def go() -> None:
         loop = Loop(
             ready(Single(), index=ToyIndex(), roles={}), ToyRetriever({}), reader, ToyIndex().lookup, concurrency=4
-        )  # noqa: E501
+        )
         running = asyncio.create_task(loop.run(QUESTIONS, lambda p, s: reported.append(p.question_id)))
         while len(reported) < 5:
             await asyncio.sleep(0.005)

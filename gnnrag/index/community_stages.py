@@ -134,7 +134,7 @@ class CommunityStage(Stage):
 
 
 class ReportStage(Stage):
-    """Reports on all communities, from the bottom of the hierarchy up; written again only where their sources changed."""
+    """Reports on all communities, from the bottom up; written again only where their sources changed."""
 
     name = "reports"
     needs = ("communities", "knowledge")
