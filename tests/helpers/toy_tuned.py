@@ -52,8 +52,10 @@ def register_toys(monkeypatch: Any, *roles: str) -> None:
     """Let the toys be the trained forms of roles, as long as a test runs."""
     toys = {"verifier": ToyVerifier, "reader": ToyReader}
     for role in roles or toys:
-        has("role", f"{role}.tuned")  # so that its module is imported before, not after
-        monkeypatch.setitem(parts._PARTS, ("role", f"{role}.tuned"), part("role", f"{role}.tuned")(toys[role]))
+        key = ("role", f"{role}.tuned")
+        has(*key)  # so that its module is imported before, not after
+        monkeypatch.setitem(parts._PARTS, key, parts._PARTS[key])  # the real one comes back
+        part(*key)(toys[role])
 
 
 def toy_training(
