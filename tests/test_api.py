@@ -18,7 +18,6 @@ import gnnrag
 from gnnrag import Answer, Index
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.methods.baselines import Single
-from tests.helpers.each import each
 from tests.helpers.slow import slow_questions
 
 SETTINGS = {"index.embedder.model": "hash", "index.text.language": "blank:en", "roles": "offline"}
@@ -131,7 +130,7 @@ def test_rounds_come_while_the_question_is_under_way(index: Index, monkeypatch: 
     assert seen.is_set()
 
 
-@each("form", ["aask", "stream"])
+@pytest.mark.parametrize("form", ["aask", "stream"])
 def test_cancelling_stops_the_question(index: Index, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     began, ended = slow_questions(monkeypatch)
 
@@ -192,7 +191,7 @@ def test_a_closed_index_can_be_asked_again(index: Index) -> None:
     assert index.ask(QUESTION, method="single", retriever="bm25").error is None
 
 
-@each(
+@pytest.mark.parametrize(
     "arguments, message",
     [
         ({"method": "bdrt"}, "Did you mean 'bdtr'"),

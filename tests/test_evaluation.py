@@ -22,7 +22,6 @@ from gnnrag.run import pipeline as pipeline_module
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, write_metrics
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
-from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "data" / "sample"
@@ -303,7 +302,7 @@ def test_settings_of_the_method_are_refused_before_there_is_an_index(config: Any
 
 
 @pytest.mark.slow
-@each(
+@pytest.mark.parametrize(
     "settings, told",
     [
         (

@@ -21,7 +21,6 @@ from gnnrag.run import loop as loop_module
 from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
 from gnnrag.types import Prediction, Query, Question, Ranking
-from tests.helpers.each import each
 from tests.helpers.parts import Asks, ToyIndex, ToyRetriever, answer_all, answer_one, read_nothing, scripted_roles
 
 QUESTIONS = [Question(f"q{i:02}", f"question {i}", ("yes",)) for i in range(40)]
@@ -104,7 +103,7 @@ def test_batches_span_questions() -> None:
     assert set(one.batches) == {1}
 
 
-@each("concurrency", [1, 3, 16])
+@pytest.mark.parametrize("concurrency", [1, 3, 16])
 def test_never_more_questions_in_flight_than_allowed(concurrency: int) -> None:
     now, peak = 0, 0
 
@@ -147,7 +146,7 @@ def test_calls_that_failed_for_good_are_the_error_of_a_row_that_has_an_answer() 
     assert prediction.error == "language-model calls failed after retries (reader: 1): the server is down"
 
 
-@each("text", ["", "  \n"])
+@pytest.mark.parametrize("text", ["", "  \n"])
 def test_an_empty_query_is_an_error_row(text: str) -> None:
     retriever = ToyRetriever({})
     prediction, _ = answer_one(Asks([Query(text)]), retriever)
@@ -159,7 +158,7 @@ def test_an_unknown_channel_is_an_error_row() -> None:
     assert prediction.error == "ValueError: the retriever has no channel 'graph', only text"
 
 
-@each("where", ["start", "propose", "absorb", "select"])
+@pytest.mark.parametrize("where", ["start", "propose", "absorb", "select"])
 def test_a_method_that_fails_anywhere(where: str) -> None:
     method = Asks([Query("x")])
 
@@ -335,7 +334,7 @@ def spend(calls: int, tokens: int = 0, seconds: float = 0.0) -> Any:
     return reader
 
 
-@each(
+@pytest.mark.parametrize(
     "budget, within, beyond, message",
     [
         (Budget(max_calls=2), spend(2), spend(3), "budget.max_calls=2 is used up (3)"),

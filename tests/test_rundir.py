@@ -10,7 +10,6 @@ from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.run.rundir import RunDir, commit, read_predictions, run_name
 from gnnrag.session import Session
 from gnnrag.types import Prediction
-from tests.helpers.each import each
 
 CONFIG: dict[str, Any] = {
     "method": {"name": "bdtr", "max_rounds": 2},
@@ -109,8 +108,8 @@ def test_finish_names_what_is_missing(tmp_path: Path) -> None:
         run.finish(["q1", "q2", "q3"])
 
 
-@each("name", ["predictions.jsonl", "traces.jsonl", "log.jsonl"])
-@each("cut", [1, 5, 40])
+@pytest.mark.parametrize("name", ["predictions.jsonl", "traces.jsonl", "log.jsonl"])
+@pytest.mark.parametrize("cut", [1, 5, 40])
 def test_a_tail_that_was_cut_is_done_again(tmp_path: Path, name: str, cut: int) -> None:
     run = open_run(tmp_path)
     add(run, predict("q1"), predict("q2"))
@@ -123,7 +122,7 @@ def test_a_tail_that_was_cut_is_done_again(tmp_path: Path, name: str, cut: int) 
     assert [p.question_id for p in run.finish(["q1", "q2"])] == ["q1", "q2"]
 
 
-@each(
+@pytest.mark.parametrize(
     "config, names",
     [
         (changed("method", max_rounds=3), "method.max_rounds"),
@@ -150,7 +149,7 @@ def test_changed_inputs_are_refused_by_name(tmp_path: Path) -> None:
         open_run(tmp_path, inputs={**INPUTS, "data": {"passages": "aa", "questions": "zz"}})
 
 
-@each(
+@pytest.mark.parametrize(
     "config",
     [CONFIG | {"concurrency": 1}, CONFIG | {"llm_cache": None}, changed("metrics", ks=[3]), changed("run", fresh=True)],
 )
