@@ -79,9 +79,10 @@ def progress_bar() -> Iterator[Progress]:
 
 def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", width: int = 140) -> str:
     """Return rows for people: the first column is a name, the others are numbers; names from data are no markup."""
-    table = Table(title=title or None)
+    table, rows = Table(title=title or None), list(rows)
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+        is_name = not number and all(len(row[0]) <= 40 for row in rows)  # headings are folded, names are not
+        table.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=is_name)
     for row in rows:
         table.add_row(*row)
     out = io.StringIO()
