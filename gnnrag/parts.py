@@ -51,8 +51,7 @@ HOMES: Mapping[tuple[str, str], str] = {
     ("role", "evidence_extractor"): "gnnrag.methods.mgranrag",
     **{("role", name): "gnnrag.methods.dotrag" for name in _DOTRAG},
     **{("role", name): "gnnrag.methods.graphsearch" for name in _GRAPHSEARCH},
-    **{("role", name): "gnnrag.retrievers.graphrag"
-       for name in ("report_points", "report_reduce")},
+    **{("role", name): "gnnrag.retrievers.graphrag" for name in ("report_points", "report_reduce")},
     ("role", "mentions"): "gnnrag.retrievers.minirag",
     ("role", "hyper_query"): "gnnrag.retrievers.hypergraphrag",
     ("role", "keywords"): "gnnrag.retrievers.keywords",
