@@ -1,4 +1,4 @@
-"""Settings: a tree of dataclasses, one short YAML per experiment, dotted overrides, no key that nobody reads.
+"""Settings: a tree of dataclasses, filled from one short YAML file and dotted overrides. Unknown keys are errors.
 
 A *choice* section names a part and carries its settings. `retriever: chg` and `retriever=chg` are short for
 `retriever.name=chg`; `retriever.damping=0.6` is a field of that part.
@@ -33,7 +33,7 @@ from gnnrag.parts import is_part, layered, make, make_part, settings_of
 T = TypeVar("T")
 Share = Annotated[float, Ge(0), Le(1)]
 CHOICES = ("method", "retriever", "llm")  # sections that name a part
-SHIPPED = Path(__file__).with_name("shipped")  # sample and settings that travel inside the package
+SHIPPED = Path(__file__).with_name("shipped")  # sample data and config files inside the package
 
 
 @dataclass
@@ -49,11 +49,11 @@ ROLES = (
     "evidence_extractor",  # MGranRAG
     *("concepts", "rules", "path_judge", "redirect"),  # DotRAG
     *("grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander"),  # GraphSearch
-    *("report_points", "report_reduce", "mentions", "hyper_query", "keywords", "fact_filter"),
-)  # the last are asked by retrievers
-# Roles whose shipped checkpoint is above the rules by an interval without 0 on a set and below them on none: what
-# `roles=auto` takes. By retriever (None: any), with the options it was measured with; thoughts only beside the verifier
-# (docs/results.md).
+    *("report_points", "report_reduce", "mentions", "hyper_query", "keywords", "fact_filter"),  # of retrievers
+)
+# Roles for which `roles=auto` takes the shipped checkpoint: better than the rules on one data set or more (the interval
+# excludes 0), and worse on none (docs/results.md). The inner keys are retrievers (None: any), their values the options
+# that it was measured with. The checkpoint for thoughts is taken only with the tuned verifier.
 PROVEN: dict[str, dict[str | None, dict[str, Any]]] = {
     "verifier": {None: {}},
     "reader": {None: {}},
@@ -66,7 +66,7 @@ RolesConfig = dataclasses.make_dataclass(
 
 
 def implementation(roles: Any, name: str) -> str:
-    """Return which form does a role of a `RolesConfig`; `auto`: `tuned` where that is proven, else `offline`."""
+    """Return the form of a role in a `RolesConfig`. `auto` is `tuned` if proven for all retrievers, else `offline`."""
     chosen: str = getattr(roles, name).impl or roles.default
     return ("tuned" if None in PROVEN.get(name, ()) else "offline") if chosen == "auto" else chosen
 
@@ -78,29 +78,29 @@ class DataConfig:
     path: str = "data/sample"  # folder or file, see data/README.md
     split: str = "dev"
     questions: str | None = None  # a questions file from elsewhere, on the same corpus
-    limit: int | None = None  # only the first questions, no sample of them; of a knowledge base: of each file
-    sample: int | None = None  # so many questions, drawn in proportion to the types
-    sample_seed: int = 0  # of that draw
-    titles: bool = True  # false: passages without their titles, as in text that has none
-    chunk_words: int = 100  # own documents: words of a passage, about
-    chunk_overlap: int = 0  # own documents: words that neighbours share
-    popqa_aliases: Literal["decoded", "raw"] = "decoded"  # raw: as published PopQA numbers were computed
-    missing_gold: Literal["error", "drop"] = "error"  # a release's gold passage that its corpus lacks
+    limit: int | None = None  # only the first so many questions; for a knowledge base: of each file
+    sample: int | None = None  # sample so many questions, stratified by type
+    sample_seed: int = 0  # seed of that sample
+    titles: bool = True  # false: drop the titles of passages
+    chunk_words: int = 100  # own documents: approximate words per passage
+    chunk_overlap: int = 0  # own documents: words that adjacent passages share
+    popqa_aliases: Literal["decoded", "raw"] = "decoded"  # raw: as in published PopQA results
+    missing_gold: Literal["error", "drop"] = "error"  # when a gold passage is not in the corpus
 
     @property
     def draw(self) -> tuple[int, int] | None:
-        """How many questions are drawn, and by which seed; None: all are taken."""
+        """Sample size and seed; None: all questions are taken."""
         return None if self.sample is None else (self.sample, self.sample_seed)
 
 
 @dataclass
 class TrackedRun:
-    """Who else is told of a run. The run directory records everything in any case."""
+    """Experiment tracking. The run directory records everything in any case."""
 
     tracking: Literal["off", "offline", "online"] = "off"  # Weights & Biases
     project: str = "gnnrag"
-    entity: str | None = None  # team or account; null: that of whoever is logged in
-    group: str | None = None  # shows runs together; null: shards and folds of a run are a group
+    entity: str | None = None  # team or account; null: the account that is logged in
+    group: str | None = None  # groups runs; null: shards and folds of a run form a group
     tags: list[str] = field(default_factory=list)
 
 
@@ -110,23 +110,23 @@ class RunConfig(TrackedRun):
 
     root: str = "runs"
     name: str | None = None  # default: data, method, retriever and a hash of the settings
-    fresh: bool = False  # throw an earlier run of that name away
-    retry_failed: bool = True  # a resumed run tries questions again that had ended with an error
+    fresh: bool = False  # delete an earlier run of that name
+    retry_failed: bool = True  # a resumed run retries questions that ended with an error
     traces: bool = True
-    warn_bad_replies: Share | None = 0.1  # a role with a larger share of bad replies is a warning (metrics.replies)
-    max_bad_replies: Share | None = 0.5  # and with a larger one than this an error, exit code 1; null: never
+    warn_bad_replies: Share | None = 0.1  # warn if a larger share of a role's replies is bad
+    max_bad_replies: Share | None = 0.5  # above this share: an error, exit code 1; null: never
 
 
 @dataclass
 class LongAnswersConfig:
-    """How questions are scored whose reference answers are a sentence or more, or that have no gold passages."""
+    """How to score questions whose reference answers are a sentence or more, or that have no gold passages."""
 
-    # of what was retrieved, from the best passage on: the same budget for all
+    # score this many tokens of the retrieved passages, best first: the same budget for all methods
     context_tokens: Annotated[int, Ge(1)] = 1_000
-    tokenizer: str = "estimate"  # 4 characters a token; or a folder with tokenizer.json, or a name for transformers
-    # answers are cut to so many words, to compare at one length; null: whole
+    tokenizer: str = "estimate"  # 4 characters a token; else a folder with tokenizer.json, or a transformers name
+    # truncate answers to so many words, to compare them at equal length; null: whole answers
     answer_words: Annotated[int, Ge(1)] | None = None
-    # share of a statement's weight that a text must have to state it; fitted on 2wiki-train
+    # a text supports a statement if it covers this share of the statement's weight; fitted on 2wiki-train
     least_support: Annotated[float, Gt(0), Le(1)] = 0.5
 
 
@@ -135,7 +135,7 @@ class AnswerConfig:
     """How long answers are."""
 
     style: Literal["short", "sentence", "long"] | None = None  # null: by the question's kind
-    words: Annotated[int, Ge(1)] | None = None  # of a long answer at most; null: 120
+    words: Annotated[int, Ge(1)] | None = None  # most words of a long answer; null: 120
 
 
 @dataclass
@@ -143,7 +143,7 @@ class MetricsConfig:
     """How predictions are scored."""
 
     ks: list[Annotated[int, Ge(1)]] = field(default_factory=lambda: [1, 2, 5, 10, 20, 30, 50, 100, 150, 200])
-    skip_no_gold: bool = True  # means of recall are over questions that have gold passages; false: others count 0
+    skip_no_gold: bool = True  # average recall over questions with gold passages; false: others count 0
     f1_variant: Literal["hipporag", "hotpot", "squad"] = "hipporag"
     long: LongAnswersConfig = field(default_factory=LongAnswersConfig)
 
@@ -152,7 +152,7 @@ class MetricsConfig:
 class BudgetConfig:
     """Limits for one question; null is unlimited."""
 
-    max_rounds: int = 50  # above every method's own limit
+    max_rounds: int = 50  # applies besides every method's own limit
     max_calls: int | None = None
     max_tokens: int | None = None
     max_seconds: float | None = None
@@ -164,7 +164,7 @@ class EvaluateConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
-    retriever: Any = "chg"  # where the method names no other as its default
+    retriever: Any = "chg"  # a method with a `default_retriever` overrides this default
     method: Any = "bdtr"
     roles: RolesConfig = field(default_factory=RolesConfig)  # type: ignore[valid-type]
     llm: Any = "openai"
@@ -173,8 +173,8 @@ class EvaluateConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    shard: str | None = None  # 3/16: the third of 16 parts of the questions; merge: all parts together
-    seed: int = 0  # of the bootstrap behind the intervals; predictions draw no random numbers
+    shard: str | None = None  # 3/16: the third of 16 shards of the questions; merge: combine all shards
+    seed: int = 0  # of the bootstrap for the intervals; predictions use no random numbers
     concurrency: Annotated[int, Ge(1)] = 16
 
 
@@ -230,10 +230,10 @@ def choose(kind: str, section: Mapping[str, Any], default: str) -> Choice:
 
 
 def _settle_thoughts(config: Any) -> None:
-    """Write out what thoughts are, and with which options, where that follows from the retriever (`PROVEN`).
+    """Set the form and options of the role `thoughts` if they follow from the retriever (`PROVEN`).
 
-    `auto` takes the part that is proven on the run's one retriever, with the embedder that it was trained with and the
-    tuned verifier that it was measured with.
+    `auto` takes the tuned form only if it is proven for the run's retriever, the method has no routes, the embedder is
+    the one that it was trained with, and the verifier is tuned.
     """
     role: RoleConfig = config.roles.thoughts
     options = PROVEN.get("thoughts", {}).get(config.retriever.name)
@@ -249,12 +249,12 @@ def _settle_thoughts(config: Any) -> None:
 
 
 def read_plain(schema: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """Return a dataclass filled with a record's plain data; ConfigError: unknown key or wrong type."""
+    """Return a dataclass made from plain data. Raises ConfigError for an unknown key or a wrong type."""
     return make(schema, values, where)
 
 
 def to_plain(config: Any) -> Any:
-    """Return resolved settings as JSON data, choices with `name` in front."""
+    """Return settings as JSON data. A choice becomes a mapping that begins with `name`."""
     if isinstance(config, Choice):
         return {"name": config.name, **(to_plain(config.settings) or {})}
     if is_part(type(config)):
@@ -271,14 +271,14 @@ def to_plain(config: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------- YAML files
 def shipped(path: str | Path) -> Path:
-    """Return a path as it is; `data/sample` or `configs/...`, where there is no such thing, in the package."""
+    """Return a path unchanged, but a `data/...` or `configs/...` that exists only in the package as its path there."""
     given, inside = Path(path), SHIPPED / path
     is_named = given.parts[:1] in (("data",), ("configs",)) and ".." not in given.parts and not given.exists()
     return inside if is_named and inside.exists() else given
 
 
 def read_yaml(source: str | Path, examples: str = "configs/evaluate/sample.yaml") -> dict[str, Any]:
-    """Return the settings in a YAML file. Raises ConfigError, naming `examples`, where there is none."""
+    """Return the settings in a YAML file. Raises ConfigError, naming `examples`, if the file does not exist."""
     path = shipped(source)
     if path.is_dir():
         setting = "index.path" if (path / "manifest.json").is_file() else "data.path"
@@ -313,7 +313,7 @@ def long_form(values: Any) -> dict[str, Any]:
 
 
 def _section(where: str, value: Any, key: str) -> dict[str, Any]:
-    """Return a section as a mapping; a bare name is its field `key`."""
+    """Return a section as a mapping. A bare name becomes its field `key`."""
     if isinstance(value, str):
         value = {key: value}
     if not isinstance(value, Mapping) or not isinstance(value.get(key) or "", str):
@@ -322,7 +322,7 @@ def _section(where: str, value: Any, key: str) -> dict[str, Any]:
 
 
 def without_replaced(low: Mapping[str, Any], high: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Return settings without those of parts that `high` replaces by another part: they are not settings of that."""
+    """Return `low` without the settings of each part that `high` replaces by another part."""
     found = {}
     for key, value in low.items():
         new = high.get(key)
@@ -335,7 +335,7 @@ def without_replaced(low: Mapping[str, Any], high: Mapping[str, Any], where: str
 
 
 def is_given(setting: str, source: str | Path | None, overrides: Sequence[str]) -> bool:
-    """Tell whether a config file or the overrides say something of a setting or section, `data.path`, or in it."""
+    """Tell whether a config file or an override sets a setting (such as `data.path`), or any within a section."""
     dotted = [item.partition("=")[0] for item in overrides]
     if any(f"{key}.".startswith(f"{setting}.") or setting.startswith(f"{key}.") for key in dotted):
         return True

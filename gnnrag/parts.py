@@ -1,14 +1,14 @@
-"""Parts by name. A part is a dataclass whose fields are its settings; what it works on is set by `build`.
+"""Parts by name. A part is a dataclass whose fields are its settings. `build` sets the objects that it works on.
 
     @part("retriever", "title_match")
     class TitleMatch(Retriever):
         least: float = 0.5
 
-        def setup(self) -> None: ...                       # self.index is there
+        def setup(self) -> None: ...                       # self.index is set before this call
         def retrieve(self, queries): ...
 
-`retriever=title_match retriever.least=0.6` then names it. A part of another package is named by its place,
-`retriever=my.package:TitleMatch`, or by an entry point of the group `gnnrag.retriever`.
+The settings `retriever=title_match retriever.least=0.6` then choose it. A part of another package is named by its
+import path, `retriever=my.package:TitleMatch`, or by an entry point of the group `gnnrag.retriever`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gnnrag.errors import ConfigError, nearest
 
 T = TypeVar("T")
 
-# Where parts of a kind are: each in the module of its name, but for those in HOMES (modules or packages).
+# The package of each kind. A part is in the module of its own name there, unless HOMES gives another place.
 PACKAGES: Mapping[str, str] = {
     "retriever": "gnnrag.retrievers",
     "method": "gnnrag.methods",
@@ -63,19 +63,19 @@ HOMES: Mapping[tuple[str, str], str] = {
         ("triples", "triples"), ("summary", "report"), ("report", "report"), ("curator", "entities"),
         ("types", "entities"))},
 }  # fmt: skip
-PRESETS = Path(__file__).with_name("presets")  # KIND/NAME.yaml: layers of settings by name, for `preset=LAYER`
+PRESETS = Path(__file__).with_name("presets")  # KIND/NAME.yaml: named groups of settings, for `preset=NAME`
 _PARTS: dict[tuple[str, str], type] = {}
 
 
 class Part:
-    """Base of all parts. `build` sets what a part works on as attributes, then calls `setup`."""
+    """Base of all parts. `build` sets the objects that a part works on as attributes, then calls `setup`."""
 
     kind: ClassVar[str]
     name: ClassVar[str]
-    reads: tuple[str, ...] = ()  # artefacts of the index that it reads; a property where settings decide
+    reads: tuple[str, ...] = ()  # index artefacts that it reads; a property if they depend on settings
 
     def setup(self) -> None:
-        """Prepare for work: settings and attributes are there."""
+        """Prepare for work. Settings and attributes have been set."""
 
 
 @typing.dataclass_transform()
@@ -97,7 +97,7 @@ def is_part(cls: Any) -> bool:
 
 
 def find(kind: str, name: str, where: str = "") -> type:
-    """Return the class of a part. ConfigError naming `where` (or `kind`): unknown, or its module cannot be imported."""
+    """Return the class of a part. Raises ConfigError if the name is unknown, or your own class cannot be imported."""
     if ":" in name:
         return _at(kind, name)
     if has(kind, name):
@@ -105,7 +105,7 @@ def find(kind: str, name: str, where: str = "") -> type:
     if point := next(iter(entry_points(group=f"gnnrag.{kind}", name=name)), None):
         return _at(kind, point.value)
     if (kind, name) not in _PARTS:
-        known = names(kind)  # imports all modules: those of language models hold one part for each provider
+        known = names(kind)  # imports all modules: one module of language models holds several parts
         if name not in known:
             job, dot, form = name.rpartition(".")
             hint = nearest(form, {other.removeprefix(job + dot) for other in known if other.startswith(job + dot)})
@@ -114,7 +114,7 @@ def find(kind: str, name: str, where: str = "") -> type:
 
 
 def has(kind: str, name: str) -> bool:
-    """Tell whether there is a part of this name, registered or in the module where it would be."""
+    """Tell whether a part of this name exists. The module where it is expected is imported if need be."""
     if (kind, name) not in _PARTS:
         stem = name.split(".")[0]
         place = HOMES.get((kind, name)) or HOMES.get((kind, stem)) or f"{PACKAGES[kind]}.{stem}"
@@ -136,7 +136,7 @@ def _at(kind: str, place: str) -> type:
 
 
 def _modules(place: str) -> list[str]:
-    """Return a module, and where it is a package, those in it."""
+    """Return the name of a module and, if it is a package, those of its modules."""
     paths = getattr(import_module(place), "__path__", ())
     return [place, *(f"{place}.{module.name}" for module in pkgutil.iter_modules(paths))]
 
@@ -151,9 +151,9 @@ def names(kind: str) -> list[str]:
 
 
 def make(cls: Callable[..., T], values: Mapping[str, Any], where: str) -> T:
-    """Return a dataclass of settings, checked; `preset` in `values` names a layer of settings below them.
+    """Return `cls` made from checked settings. `preset` in `values` names a group of settings that `values` override.
 
-    Raises ConfigError naming the setting (`where.field`): unknown (the nearest is given), or of a wrong type or value.
+    Raises ConfigError, naming the setting (`where.field`), if it is unknown or has a wrong type or value.
     """
     if "preset" in values and "preset" not in (types := _types(cls)):
         layers = presets(cls)
@@ -165,14 +165,14 @@ def make(cls: Callable[..., T], values: Mapping[str, Any], where: str) -> T:
         dotted = f"{where}.{key}" if where else str(key)
         if key not in types:
             raise ConfigError(f"unknown setting {dotted!r}. {nearest(str(key), types)}")
-        if isinstance(value, Mapping):  # a section: what it leaves open is as in the default of this field
+        if isinstance(value, Mapping):  # a section: keys that it omits keep the default of this field
             value = layered(_section(cls, key), value)
         checked[key] = _checked(types[key], value, dotted)
     return cls(**checked)
 
 
 def _section(cls: Any, key: str) -> Mapping[str, Any]:
-    """Return the default of a field as plain settings; empty where it is no section."""
+    """Return the default of a field as plain settings, empty if the field is not a section."""
     made = next(f for f in dataclasses.fields(cls) if f.name == key)
     default = made.default_factory() if callable(made.default_factory) else made.default
     return dataclasses.asdict(default) if dataclasses.is_dataclass(default) else {}  # type: ignore[arg-type]
@@ -184,14 +184,14 @@ def make_part(kind: str, name: str, values: Mapping[str, Any], where: str = "") 
 
 
 def layered(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of `low` with those of `high` over them, sections within sections."""
+    """Return the settings of `low` overridden by those of `high`, recursively in sections."""
     sections = [key for key, value in high.items() if isinstance(value, Mapping) and isinstance(low.get(key), Mapping)]
     return {**low, **high, **{key: layered(low[key], high[key]) for key in sections}}
 
 
 @functools.cache
 def presets(cls: Any) -> Mapping[str, Mapping[str, Any]]:
-    """Return the layers of settings that there are for a part, by name."""
+    """Return the presets of a part: groups of settings, by name."""
     path = PRESETS / getattr(cls, "kind", "") / f"{getattr(cls, 'name', '')}.yaml"
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
@@ -227,12 +227,12 @@ def _checked(type_: Any, value: Any, where: str) -> Any:
 def _adapter(type_: Any) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(type_, config=ConfigDict(coerce_numbers_to_str=True))
-    except PydanticUserError:  # a type that has a configuration of its own
+    except PydanticUserError:  # the type has a pydantic configuration of its own
         return TypeAdapter(type_)
 
 
 def build(kind: str, settings: Any, where: str = "", **given: Any) -> Any:
-    """Return a part ready for work; `settings` are a mapping with its `name`, or the part itself, which is copied."""
+    """Return a part ready for work. `settings` is a mapping with its `name`, or a part, which is copied."""
     if not isinstance(settings, Mapping):
         return ready(dataclasses.replace(settings), **given)
     values = dict(settings)
@@ -240,7 +240,7 @@ def build(kind: str, settings: Any, where: str = "", **given: Any) -> Any:
 
 
 def ready(made: Any, **given: Any) -> Any:
-    """Return a part that has its settings, set up with what is `given` (`index`, `roles`, `llm`, ...) as attributes."""
+    """Set what is `given` (`index`, `roles`, `llm`, ...) as attributes of a part, call its `setup`, and return it."""
     for name, value in given.items():
         setattr(made, name, value)
     made.setup()
@@ -248,5 +248,5 @@ def ready(made: Any, **given: Any) -> Any:
 
 
 def settings_of(made: Any) -> dict[str, Any]:
-    """Return the settings of a part, made or built, as plain data."""
+    """Return the settings of a part by name, whether or not it has been set up."""
     return {field.name: getattr(made, field.name) for field in dataclasses.fields(made) if field.init}

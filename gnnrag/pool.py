@@ -16,7 +16,7 @@ Promotion = Literal["exempt", "order_only", "boost"]
 
 @dataclass
 class Pool:
-    """Passages found so far with their scores, in first-seen order, which breaks ties: by round, list, rank."""
+    """Passages found so far with their scores, in the order in which they were first seen. That order breaks ties."""
 
     scores: dict[str, float] = field(default_factory=dict)
     dropped: int = 0  # hits whose score was NaN
@@ -91,8 +91,8 @@ def mean_deviation_cut(
     """Keep passages whose score reaches mean + deviation (`ddof` 0: population) of the first `window` (BDTR, eq. 6).
 
     `order` holds all pool ids, the promoted (`selected`) first. At least `floor` (if the pool has them) and at most
-    `max_final` are kept. `promotion`: `exempt` keeps promoted passages always; `order_only`, the literal equation, can
-    cut them, and keeps all where all scores are equal; `boost` first lifts their scores to the pool's maximum.
+    `max_final` are kept. `promotion=exempt` keeps promoted passages whatever their score. `order_only`, the literal
+    equation, can cut them, and keeps all if all scores are equal. `boost` first raises them to the pool's best score.
     """
     if not order:
         return Cut((), 0.0, 0.0)
@@ -104,7 +104,7 @@ def mean_deviation_cut(
     mean = float(head.mean())
     deviation = float(head.std(ddof=ddof)) if len(head) > ddof else 0.0
     kept = set(chosen) if promotion == "exempt" else set()
-    # Equal scores: in floating point, whether all or none reach the threshold would be a coin toss.
+    # If all scores are equal, rounding must not decide whether all or none reach the threshold.
     if promotion == "order_only":
         least = mean + deviation - 1e-12 * float(np.abs(head).max())
         kept = {i for i in order if values[i] >= least}

@@ -1,4 +1,4 @@
-"""What one question spends and does: its usage counters, its budget and its trace."""
+"""The session of one question: its usage counters, its budget and its trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def normalised(text: str) -> str:
-    """Return a query without its case and spacing: what makes two queries the same."""
+    """Return a query with case folded and spaces collapsed. Two queries are the same if these are equal."""
     return " ".join(text.casefold().split())
 
 
@@ -44,15 +44,15 @@ class Session:
     cached_calls: int = 0
     started: float = field(default_factory=time.monotonic)
     seen: dict[tuple[Hashable, ...], str] = field(default_factory=dict)  # queries so far, as first spelt
-    counted: set[tuple[Hashable, ...]] = field(default_factory=set)  # those that are in the counts
-    failed_prompts: set[Hashable] = field(default_factory=set)  # to which no usable reply came, reminded or not
+    counted: set[tuple[Hashable, ...]] = field(default_factory=set)  # queries already in the counts
+    failed_prompts: set[Hashable] = field(default_factory=set)  # prompts without a usable reply, even after a reminder
 
     def record(self, event: str, **details: Any) -> None:
         """Append one event to the trace (JSON-serialisable details only)."""
         self.events.append({"event": event, **details})
 
     def count_queries(self, queries: Sequence[Query]) -> None:
-        """Count retriever calls, and among them repeats of a query of this question, whatever thought it came from."""
+        """Count retriever calls, and how many of them repeat an earlier query of this question."""
         for query in queries:
             key = _same(query)
             self.counts["retriever_calls"] += 1
@@ -60,18 +60,18 @@ class Session:
             self.counted.add(key)
 
     def spelling(self, query: Query) -> str:
-        """Return the text under which this question first asked a query that differs in case or spaces at most."""
+        """Return the first spelling of a query in this question. Case and spaces do not tell queries apart."""
         return self.seen.setdefault(_same(query), query.text)
 
     def flag(self, role: str, *names: str) -> None:
-        """Count failures and fallbacks (`parse_failure`, `verifier_failed`, ...) under the role that had them."""
+        """Count failures and fallbacks (`parse_failure`, `verifier_failed`, ...) under their role."""
         for name in names:
             self.by_role[role][name] += 1
 
     def add_call(
         self, role: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached: bool = False
     ) -> None:
-        """Count one language-model call; a cached reply counts as if executed, and is not told apart in `usage`."""
+        """Count one language-model call. In `usage` a cached reply counts like any other."""
         row = self.by_role[role]
         row["calls"] += 1
         row["prompt_tokens"] += prompt_tokens
@@ -83,7 +83,7 @@ class Session:
         self.check()
 
     def take(self, part: Session) -> None:
-        """Add what a part of this question has spent and done; see `concurrently`."""
+        """Add the counters and events of a job of this question; see `concurrently`."""
         self.events += part.events
         self.counts.update(part.counts)
         for role, row in part.by_role.items():
@@ -93,7 +93,7 @@ class Session:
         self.failed_prompts |= part.failed_prompts
 
     def failed_calls(self) -> str | None:
-        """Return how many calls failed for good, and why (the row's error: it is tried again); None if none did."""
+        """Return how many calls failed after retries, and why, as the error of the question's row; None if none did."""
         failed = {role: row["llm_error"] for role, row in sorted(self.by_role.items()) if row["llm_error"]}
         if not failed:
             return None
@@ -133,7 +133,7 @@ def _same(query: Query) -> tuple[Hashable, ...]:
 
 
 async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awaitable[T]]]) -> list[T]:
-    """Run jobs of one question at once, logged in their order, whatever the timing; then raise the first failure."""
+    """Run jobs of one question at once. The log follows the order of `jobs`. At the end the first failure is raised."""
     parts = [
         Session(session.question_id, session.budget, started=session.started, failed_prompts={*session.failed_prompts})
         for _ in jobs
@@ -151,7 +151,7 @@ async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awai
 
 
 async def ask_all(name: str, role: Any, tasks: Sequence[Any], session: Session) -> list[Any]:
-    """Give a role several tasks at once and count flags under `name`; BudgetError once all calls are logged."""
+    """Give a role several tasks at once and count flags under `name`. All calls are logged before a BudgetError."""
 
     async def ask(task: Any, own: Session) -> Any:
         result = await role(task, own)

@@ -1,4 +1,4 @@
-"""Records that pass between parts, and what parts declare; a part overrides `*_for` where its settings decide."""
+"""Records that parts exchange: passages, questions, queries, rankings, evidence and predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ScoreNorm = Literal["minmax_full", "max_scale", "rank", "raw"]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The retrievable unit of text; `place` tells people where in its file it stands ("pp. 3-4"), empty: not known."""
+    """The retrievable unit of text. `place` is its position in its file ("pp. 3-4"); empty if unknown."""
 
     id: str
     title: str
@@ -52,7 +52,7 @@ class Question:
 
 
 def to_dict(record: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as they are: `asdict` copies lists of hundreds of ids one by one."""
+    """Return the fields of a dataclass without copying their values: `asdict` would copy long lists of ids."""
     return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
@@ -60,9 +60,9 @@ def to_dict(record: Any) -> dict[str, Any]:
 class Query:
     """A string sent to a retriever in one round.
 
-    `kind` is its origin (`question`, `fast`, `slow`, ...); `scope` restricts the search to a named part of the
-    knowledge base; `retriever` names one of the run's further retrievers, None is its own. `vector` (dim numbers of a
-    unit vector in the index's space), where there is one, is searched by in place of the text's embedding.
+    `kind` is its origin (`question`, `fast`, `slow`, ...). `scope` restricts the search to a named part of the
+    knowledge base. `retriever` names one of the run's further retrievers; None is its main one. `vector`, if given,
+    replaces the embedding of the text: a unit vector in the embedding space of the index.
     """
 
     text: str
@@ -88,7 +88,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Retrieved ids, distinct and best first, ties by corpus order, with scores: (n,) float64.
+    """Retrieved ids, distinct and best first, ties in corpus order. `scores` has shape (n,), float64.
 
     `branch` is the code path that scored them (`bm25`, `cosine`, `ppr`, `dense_fallback`, ...). `low` and `high` are
     the extremes over *everything* that was scored, None where the retriever does not know. `texts` and `sources`
@@ -110,7 +110,7 @@ class Ranking:
 
     @property
     def hits(self) -> list[Hit]:
-        """The same as a list of `Hit`."""
+        """The ranking as a list of `Hit`."""
         texts = self.texts or ("",) * len(self)
         sources = self.sources or ((),) * len(self)
         kinds = self.kinds or (self.kind,) * len(self)
@@ -121,7 +121,7 @@ class Ranking:
         """Scores comparable across queries (for BDTR eq. 4): (n,); ValueError for an unknown `norm`.
 
         `minmax_full` uses the range over the whole corpus (`low`, `high`), because the minimum of a truncated list is
-        arbitrary, and the list's own range where that is unknown. All equal gives 1.0, and a NaN stays one.
+        arbitrary. If that range is unknown, the list's own is used. Equal extremes give 1.0, and NaN stays NaN.
         """
         s = np.asarray(self.scores, dtype=np.float64)
         if norm == "raw" or not len(s):
@@ -140,9 +140,9 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A path behind the score of hit `id`: names of nodes and relations by turns, from the question's start to the hit.
+    """A path that explains the score of hit `id`: alternating nodes and relations, from a seed node to the hit.
 
-    `score` is how much the hit's score leans on the path; comparable among the paths of one hit.
+    `score` is the contribution of the path to the hit's score, comparable only among the paths of one hit.
     """
 
     id: str
@@ -154,9 +154,9 @@ class Reason:
 class Evidence:
     """The outcome of a method's loop.
 
-    `ranking` is what Recall@k is measured on (the full re-ranked pool), `context` what the reader sees, in reading
-    order: passage ids, the first best first. `notes` are further text for the reader (chain, paths, reports), already
-    delimited; with an `answer` the reader is not called; `nodes` are graph nodes, best first.
+    `ranking` holds passage ids, best first (the full re-ranked pool), and Recall@k is measured on it. `context` holds
+    the ids of the passages that the reader sees, in reading order. `notes` are further text for the reader (paths,
+    reports), already delimited. If `answer` is set, the reader is not called. `nodes` are graph nodes, best first.
     """
 
     ranking: Sequence[str] = ()

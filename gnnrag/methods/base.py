@@ -1,4 +1,4 @@
-"""The protocol of methods, four functions that read like the paper's algorithm; a question's state."""
+"""The interface of methods (four functions), and the state of one question."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from gnnrag.types import Evidence, Query, Question, Ranking
 
 @dataclass
 class State:
-    """What one question knows while it is in the loop. The loop sets `round`; everything else is the method's."""
+    """The state of one question in the loop. The loop updates `round` and `queries`, the method everything else."""
 
     question: Question
     session: Session
-    round: int = 0  # 0 is the retrieval of the question itself
-    done: bool = False  # set by a method that has seen enough
+    round: int = 0  # retrieval rounds so far
+    done: bool = False  # set by the method to end the loop
     pool: Pool = field(default_factory=Pool)
     queries: list[str] = field(default_factory=list)  # query texts sent so far, oldest first
     memory: dict[str, Any] = field(default_factory=dict)
 
 
 class Method(Part):
-    """Start, propose, absorb, select. Methods hold no state of a question: everything is in `State`."""
+    """Base of all methods. A method keeps nothing about a question itself: everything is in `State`."""
 
-    role_names: tuple[str, ...] | None = None  # asked besides the reader; None: any
-    asked_channels: frozenset[str] = frozenset({"text"})  # what its retriever must be able to search
-    default_retriever: ClassVar[str | None] = None  # where a config names none; None: that of all methods
-    may_miss: bool = False  # some of several first retrievals may fail; else a failed one fails the question
+    role_names: tuple[str, ...] | None = None  # roles that it asks besides the reader; None: any
+    asked_channels: frozenset[str] = frozenset({"text"})  # channels that its retriever must offer
+    default_retriever: ClassVar[str | None] = None  # its retriever if the config names none; None: the general default
+    may_miss: bool = False  # true: a question fails only if all queries of its first round fail
     is_router: ClassVar[bool] = False  # it hands questions to other methods
     routes: Mapping[str, Any] = {}  # the methods that it hands questions to, by name
     index: Any  # set by `build`
     roles: Any  # set by `build`
 
     async def start(self, question: Question, session: Session) -> State:
-        """Prepare a question."""
+        """Return the initial state of a question."""
         return State(question, session)
 
     async def propose(self, state: State) -> list[Query]:

@@ -1,4 +1,4 @@
-"""Baselines: no or one retrieval; retrieving and reasoning in turns; agents that decide what to search for."""
+"""Baselines: no retrieval, a single one, interleaved retrieval and reasoning, and search agents."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ AtLeast0: TypeAlias = Annotated[int, Ge(0)]
 AtLeast1: TypeAlias = Annotated[int, Ge(1)]
 CHANNELS: dict[str, tuple[Channel, ...]] = {"text": ("text",), "graph": ("graph",), "both": ("text", "graph")}
 MAX_QUERY = 300  # characters; a longer query is cut at the end of a sentence
-QUERY_WORDS = 150  # words of a generation that join the question as query (IRGS)
+QUERY_WORDS = 150  # words of a generation that are appended to the question as the next query (IRGS)
 
 
 @part("method", "single")
 class Single(Method):
-    """One retrieval, the row called "Original" in the papers' tables.
+    """A single retrieval, called "Original" in the tables of the papers.
 
-    In the graph channel the ranking is that of the passages behind the hits, the best hit's first, and the nodes are
-    the entities among the hits. With both channels passages come from `text`, the rest from `graph`.
+    In the graph channel the ranking holds the source passages of the hits, in the order of the hits, and the nodes
+    are the entities among them. With both channels, passages come from `text`, notes and nodes from `graph`.
     """
 
     top_k: AtLeast1 = 200  # hits asked for: what Recall@k is measured on
     reader_top_k: AtLeast1 = 5  # passages the reader sees
-    channel: Literal["text", "graph", "both"] = "text"  # graph: passages behind graph hits, whose texts become notes
+    channel: Literal["text", "graph", "both"] = "text"  # graph: source passages of graph hits, whose texts become notes
     reader_notes: AtLeast0 = 20  # graph hits whose texts the reader sees
-    # retriever: its own answer where it has one (graphrag_global); reader: never
+    # retriever: its answer if it gives one (graphrag_global), else the reader's; reader: always the reader's
     answer: Literal["retriever", "reader"] = "retriever"
 
     role_names = ()
@@ -47,7 +47,7 @@ class Single(Method):
         return [Query(state.question.text, channel, self.top_k) for channel in channels]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """Keep both channels apart."""
+        """Pool the hits of the text channel; keep those of the graph channel apart."""
         for query, ranking in zip(queries, rankings, strict=True):
             if query.channel == "text":
                 state.pool.merge(ranking, "raw")
@@ -55,7 +55,7 @@ class Single(Method):
                 state.memory["hits"] = ranking.hits
 
     async def select(self, state: State) -> Evidence:
-        """The first passages, and the texts of the first graph hits."""
+        """Give the reader the best passages, and the texts of the best graph hits."""
         hits: list[Hit] = state.memory.get("hits", [])
         ranking = state.pool.ranked()
         if self.channel == "graph":
@@ -88,7 +88,7 @@ class ClosedBook(Method):
 # --------------------------------------------------------------------------------------- retrieve and reason in turns
 @part("method", "multihop")
 class MultiHop(Method):
-    """One query a round, from the fast thought, until the evidence suffices."""
+    """One query per round, from the fast thought, until the evidence suffices."""
 
     max_rounds: AtLeast0 = 3  # retrievals after the first
     top_k: AtLeast1 = 200  # passages asked for per query
@@ -99,11 +99,11 @@ class MultiHop(Method):
     role_names = ("thoughts",)
 
     def setup(self) -> None:
-        """Open the role before the first question."""
+        """Load the role before the first question."""
         self.thoughts = self.roles["thoughts"]
 
     async def propose(self, state: State) -> list[Query]:
-        """Round 0: the question; then the thought, unless the pool suffices or nothing new comes to mind."""
+        """Round 0: the question. Then a thought, unless the evidence suffices or the thought is not new."""
         if state.round == 0:
             return [Query(state.question.text, top_k=self.top_k)]
         if state.round > self.max_rounds:
@@ -143,14 +143,14 @@ class Iterative(Method):
     # auto: rank where steps come from rules, else minmax_full
     score_norm: Literal["auto", "minmax_full", "max_scale", "rank", "raw"] = "auto"
     reader_top_k: AtLeast1 = 5  # passages the reader sees
-    answer: Literal["reader", "native"] = "reader"  # native: what the last step states, where it states one
+    answer: Literal["reader", "native"] = "reader"  # native: that of the last step, if it gives one
 
     role_names = ("reasoner",)
     style: ClassVar[Style]
-    stops: ClassVar[bool] = True  # a step that says that it is the last ends the loop
+    stops: ClassVar[bool] = True  # a step may declare itself the last
 
     def setup(self) -> None:
-        """As in BDTR: what rules guess must not outrank what the question found."""
+        """As in BDTR, queries made by rules must not outrank the best hits of the question."""
         self.reasoner = self.roles["reasoner"]
         is_guess = self.reasoner.is_guess
         self.norm: Any = self.score_norm if self.score_norm != "auto" else "rank" if is_guess else "minmax_full"
@@ -191,10 +191,10 @@ class Iterative(Method):
         state.pool.merge(rankings[0], self.norm, self.weight if state.round else 1.0)
 
     async def select(self, state: State) -> Evidence:
-        """The pool's best; with `answer=native` also the answer that the reasoning gave."""
+        """The best passages of the pool; with `answer=native` also the answer that the reasoning gave."""
         ranked = state.pool.ranked()
         if self.answer == "native" and not self.stops:
-            await self._reason(state)  # the last retrieval feeds a last generation, whose answer counts
+            await self._reason(state)  # one more generation from the last retrieval gives the answer
         answer = state.memory.get("answer") if self.answer == "native" else None
         return Evidence(ranked, ranked[: self.reader_top_k], answer=answer)
 
@@ -215,14 +215,14 @@ class GCoT(Iterative):
 
 @part("method", "tog")
 class ToG(Iterative):
-    """Think-on-Graph (Sun et al., ICLR 2024) on passages: links, a verdict, and where to look next."""
+    """Think-on-Graph (Sun et al., ICLR 2024) on passages: a step names links, a verdict, and the next query."""
 
     style = "tog"
 
 
 @part("method", "irgs")
 class IRGS(Iterative):
-    """ITER-RETGEN (Shao et al., EMNLP Findings 2023): question and generation are the next query; no stop rule."""
+    """ITER-RETGEN (Shao et al., EMNLP Findings 2023): the next query is question plus generation; no stop rule."""
 
     style = "irgs"
     stops = False
@@ -250,13 +250,13 @@ def cut(query: str) -> str:
 class Agent(Method):
     """[MOVE, SEARCH] until the agent finishes or its turns are used up.
 
-    The pool is the union of all hits, each with its best normalised score; the question itself is not searched for.
+    The pool is the union of all hits, each with its best normalised score. Only the agent's own queries are searched.
     """
 
     max_searches: AtLeast1 | None = None  # null: the agent's usual number; 2 for the comparison at R = 2
     top_k: AtLeast1 = 200  # passages asked for per query: what Recall@k is measured on
     reader_top_k: AtLeast1 = 5
-    # native: the agent's, or where it ends without one, as with `reader`, that of the reader from the pool
+    # native: the agent's answer, or the reader's if the agent gives none; reader: always the reader's
     answer: Literal["native", "reader"] = "native"
 
     role_names = ("agent",)
@@ -264,17 +264,17 @@ class Agent(Method):
     usual: ClassVar[tuple[int, int, int]]  # searches, turns, passages
 
     def setup(self) -> None:
-        """Fill in the agent's usual numbers."""
+        """Load the role, and take limits that are not set from `usual`."""
         self.agent = self.roles["agent"]
         searches, self.turns, self.shown = self.usual
         self.limit = self.max_searches or searches
 
     async def start(self, question: Question, session: Session) -> State:
-        """Nothing was done yet."""
+        """Return a state without moves."""
         return State(question, session, memory={"turns": [], "searches": 0, "results": 0})
 
     async def propose(self, state: State) -> list[Query]:
-        """Return the agent's next search; moves that are none are carried out on the way."""
+        """Return the agent's next search. Moves before it that are not searches are carried out here."""
         memory = state.memory
         while len(memory["turns"]) < self.turns:
             may_search = memory["searches"] < self.limit
@@ -293,12 +293,12 @@ class Agent(Method):
             if note == "invalid":
                 state.session.flag("agent", "invalid_move")
             if move.move == "search" and not may_search:
-                return []  # it was told that searching is over and went on
+                return []  # it searches although it was told that no search is left
             memory["turns"].append(Turn(move.written, move.move, move.argument, note=note))
         return []
 
     def _lookup(self, memory: dict[str, Any], string: str) -> str:
-        """Return the next sentence of the last search result that holds a string (ReAct's Lookup)."""
+        """Return the next sentence with this string in the passages of the last search (ReAct's Lookup)."""
         last = next((turn for turn in reversed(memory["turns"]) if turn.passages), None)
         if not last or not string.strip():
             return "nothing to look up in"
@@ -311,14 +311,14 @@ class Agent(Method):
         return f"(Result {memory['results']} / {len(sentences)}) {sentences[memory['results'] - 1]}"
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """Unite the hits with the pool, and show the first ones to the agent."""
+        """Add the hits to the pool, and show the first ones to the agent."""
         state.pool.merge(rankings[0], "minmax_full")
         move: NextMove = state.memory.pop("move")
         passages: tuple[Passage, ...] = self.index.lookup(rankings[0].ids[: self.shown])
         state.memory["turns"].append(Turn(move.written, "search", move.argument, passages))
 
     async def select(self, state: State) -> Evidence:
-        """The pool's best; the agent's answer, unless it gave none and the reader stands in."""
+        """The best passages of the pool, and the agent's answer. Without one the reader answers."""
         ranked = state.pool.ranked()
         answer = state.memory.get("answer") if self.answer == "native" else None
         if answer is None and self.answer == "native":

@@ -17,10 +17,10 @@ from gnnrag.types import Evidence, Query, Ranking
 
 @part("method", "bdtr")
 class BDTR(Method):
-    """Two thoughts a round widen the pool (DTR); chain and verifier reorder it (BGEC).
+    """Two thoughts per round extend the pool (DTR); an evidence chain and a verifier re-rank it (BGEC).
 
-    The settings are the paper's where it states them. `preset=paper` is equations 1 to 6 by the letter: nothing limits
-    what the reader sees, and where all scores are equal, that is the whole pool.
+    `preset=paper` follows equations 1 to 6 literally. It sets no upper limit on the passages that the reader sees: if
+    all scores are equal, the reader sees the whole pool.
     """
 
     max_rounds: Annotated[int, Ge(0)] = 2  # thought rounds after the first retrieval; 0 removes DTR
@@ -32,23 +32,23 @@ class BDTR(Method):
     chain_from: Literal["final_pool", "last_round_joint"] = "final_pool"
     bgec: bool = True  # false: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
     verify: Annotated[int, Ge(1)] | None = 50  # passages that the verifier sees; null: the whole pool
-    max_promoted: Annotated[int, Ge(0)] | None = 10  # more selected passages than this are not all promoted
-    promotion: Promotion = "exempt"  # order_only: equation 5 to the letter
+    max_promoted: Annotated[int, Ge(0)] | None = 10  # promote at most so many of the selected passages
+    promotion: Promotion = "exempt"  # order_only: as in the paper
     window: Annotated[int, Ge(1)] = 50  # passages that mean and deviation are taken over
     floor: Annotated[int, Ge(1)] = 5  # fewest passages for the reader
     max_final: Annotated[int, Ge(1)] | None = 10  # most passages for the reader; null: no limit, as in the paper
     # auto: rank where thoughts come from rules (see `setup`), else minmax_full
     score_norm: Literal["auto", "minmax_full", "max_scale", "rank", "raw"] = "auto"
-    # of question, fast and slow thought; null: 1 each, .95 for thoughts from rules
+    # weights of question, fast and slow thought; null: 1 each, but .95 for thoughts from rules
     query_weights: Annotated[list[float], Len(3, 3)] | None = None
 
     role_names = ("thoughts", "chain", "verifier")
 
     def setup(self) -> None:
-        """Choose how scores of thoughts compare with those of the question.
+        """Choose how hits of thoughts are scored relative to those of the question.
 
-        A thought made by rules is a guess. Its hits must be seen by the verifier, but not outrank the question's own:
-        by rank and at .95, its first hit comes after the question's fourth.
+        A thought made by rules is a guess. The verifier should see its hits, but the question's best hits should stay
+        ahead. With scores by rank and a weight of .95, the first hit of a thought follows the question's fourth.
         """
         is_guess = self.roles["thoughts"].is_guess
         self.norm: Any = self.score_norm if self.score_norm != "auto" else "rank" if is_guess else "minmax_full"
@@ -61,7 +61,7 @@ class BDTR(Method):
         if state.round == 0:
             return [Query(state.question.text, top_k=top_k)]
         for round_ in range(max(state.round, state.memory.get("round", 0)), self.max_rounds + 1):
-            state.memory["round"] = round_ + 1  # a round without thoughts is spent, too
+            state.memory["round"] = round_ + 1  # a round without thoughts also counts
             thoughts = await self._think(state, round_)
             wanted = (("fast", thoughts.fast), ("slow", thoughts.slow))
             queries = [
@@ -94,7 +94,7 @@ class BDTR(Method):
         return thoughts
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """Equations 1 to 4: unite, and keep each passage's best score."""
+        """Equations 1 to 4: add the hits to the pool, and keep each passage's best score."""
         for query, ranking in zip(queries, rankings, strict=True):
             new = state.pool.merge(ranking, self.norm, self.weights[query.kind])
             state.session.record("merge", round=state.round, kind=query.kind, new=new, top=state.pool.top(50))
@@ -117,7 +117,7 @@ class BDTR(Method):
         state.session.record(
             "cut", selected=list(verdict.selected), kept=list(cut.kept), mean=cut.mean, deviation=cut.deviation
         )
-        return Evidence(order, cut.kept)  # the chain is for the verifier: the reader sees what `single` would show it
+        return Evidence(order, cut.kept)  # the reader sees passages only; the chain is for the verifier
 
     def cut(self, order: Sequence[str], scores: dict[str, float], selected: Sequence[str]) -> Cut:
         """Apply the cut with this method's settings."""

@@ -1,4 +1,4 @@
-"""Predict, then score: what `gnnrag evaluate` does, importable and testable."""
+"""Predict, then score: what `gnnrag evaluate` does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gnnrag.types import Prediction, Question
 
 @dataclass(frozen=True)
 class Observer:
-    """Callbacks of a run; `on_start` gets the number of questions left to answer, `on_note` texts for the user."""
+    """Callbacks of a run. `on_start` gets the number of questions left to answer, `on_note` a message for the user."""
 
     on_index: Progress = lambda stage, done, total: None
     on_question: Callable[[Prediction], None] = lambda prediction: None
@@ -47,16 +47,16 @@ def evaluate(
     data: Dataset | None = None,
     wrap: Callable[[Pipeline], Mapping[str, Any]] | None = None,
 ) -> tuple[Path, dict[str, Any]]:
-    """Run a config to the end and score it. The same config again continues an interrupted run, or only scores it.
+    """Run a config to the end and score it. Run again, it continues an interrupted run, or only scores a finished one.
 
-    `index` and `data` stand in for the configured ones; `wrap` is as in `Pipeline`. Returns the run directory and the
-    metrics; of a shard (`shard=3/16`) only `questions`, `failed` and `replies`.
+    `index` and `data` replace the configured ones; `wrap` is as in `Pipeline`. Returns the run directory and the
+    metrics. For a shard (`shard=3/16`) these are only `questions`, `failed` and `replies`.
     """
     shard, observer = read_shard(config.shard), observer or Observer()
     data = data or load_questions_for(config, observer.on_note)
     asked = questions_of(shard, data.questions)
     index = index or open_index(config, data.name, data.passages, observer.on_index)
-    pipeline = Pipeline(config, index, wrap)  # before there is a run: a part that cannot be built leaves no folder
+    pipeline = Pipeline(config, index, wrap)  # before the run is opened: a part that fails leaves no folder
     with closing(open_run(config, data, index, pipeline.roles.prompts)) as run:
         todo = _left(config, run, asked, observer.on_note)
         observer.on_start(len(todo))
@@ -99,8 +99,8 @@ def open_run(
     shard, fresh = read_shard(config.shard), config.run.fresh
     if fresh and config.shard == MERGE:
         raise ConfigError(f"run.fresh=true with shard={MERGE} would delete the shards; leave run.fresh out")
-    plain = to_plain(config) | ({} if shard else {"shard": None})  # merged, it is as if never divided
-    # Only the artefacts that this run reads: an index that has gained others since is still the same input.
+    plain = to_plain(config) | ({} if shard else {"shard": None})  # a merged run has the settings of an undivided one
+    # Only the artefacts that this run reads: new artefacts in the index do not change its input.
     artefacts = {name: index.key(name) for name in sorted({"passages", *needed_stages(config)})}
     inputs = {"data": data.fingerprints, "index": artefacts, "prompts": dict(prompts or {})}
     name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
@@ -111,7 +111,7 @@ def open_run(
 
 
 def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
-    """Return what shows a run in W&B, if `run.tracking` says so."""
+    """Return the tracker that reports a run to W&B if `run.tracking` says so."""
     shown = {**to_plain(config), "commit": commit(), "inputs": inputs}
     return Tracker(config.run, path, "evaluate", shown, path.parents[1] if path.parent.name == SHARDS else None)
 
@@ -119,7 +119,7 @@ def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) 
 def _left(
     config: EvaluateConfig, run: RunDir, asked: Sequence[Question], on_note: Callable[[str], None]
 ) -> list[Question]:
-    """Return the questions without a row in the run or its shards; none where shards are merged."""
+    """Return the questions that have no row in the run or its shards, or that are to be retried."""
     run.note(questions=len(asked))
     merges = config.shard == MERGE
     if merges or (config.shard is None and (run.path / SHARDS).is_dir()):
@@ -131,7 +131,7 @@ def _left(
 
 
 def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, done: int) -> Iterator[str]:
-    """Yield what a user should know of a run before it goes on, and record it where a figure would mislead."""
+    """Yield what a user should know before a run goes on. Training on its own questions is also recorded."""
     yield from idle_settings(config)
     if trained := trained_on(config, asked):
         run.note(trained_on=trained)
@@ -155,7 +155,7 @@ def _predict(
     tracker: Tracker,
     on_question: Callable[[Prediction], None],
 ) -> None:
-    """Answer questions; `done` are those answered before. Raises StoppedError where a signal left some."""
+    """Answer questions; `done` were answered before. Raises StoppedError if a signal stopped the run early."""
     answered = failed = 0
 
     def record(prediction: Prediction, session: Session) -> None:
@@ -177,7 +177,7 @@ def _predict(
 
 
 def check_retriever(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
-    """Raise GnnragError where the run is hardly one of its retriever (`Retriever.problem_of`)."""
+    """Raise GnnragError if the rankings hardly come from the configured retriever (`Retriever.problem_of`)."""
     if problem := config.retriever.settings.problem_of([prediction.usage for prediction in predictions]):
         raise GnnragError(f"{path / 'traces.jsonl'}: {problem}")
 
@@ -191,9 +191,9 @@ def write_metrics(
     on_note: Callable[[str], None] = lambda note: None,
     index: Index | None = None,
 ) -> dict[str, Any]:
-    """Write `metrics.json` and `scores.jsonl` (a row a question); `on_note` is notified of incomplete traces.
+    """Write `metrics.json` and `scores.jsonl` (a row per question). `on_note` is told of incomplete traces.
 
-    Long answers are also compared by the embedder of `index`, where one is given.
+    Long answers are also compared by the embedder of `index`, if an index is given.
     """
     rows, questions = list(predictions), data.questions
     material = _material(data, index, on_note)
@@ -224,7 +224,7 @@ def _material(data: Dataset, index: Index | None, on_note: Callable[[str], None]
     try:
         name = f"{index.config.embedder.model} ({index.embedder.identity[:16]})"
         return Material(passages, index.embedder.encode, name)
-    except GnnragError as error:  # all is answered, by a retriever that asks no embedder
+    except GnnragError as error:  # the run may not need an embedder, so this is no error
         on_note(f"answers are not compared by embedding: {error}")
         return Material(passages)
 

@@ -1,4 +1,4 @@
-"""The one inference loop. It owns what no method should: concurrency, batching, budgets, tracing, error isolation."""
+"""The inference loop of all methods. It handles concurrency, batching, budgets, tracing and error isolation."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
 Lookup = Callable[[Iterable[str]], tuple[Passage, ...]]
 TRACE_DEPTH = 50  # hits of a ranking that a trace keeps
-CACHE_SIZE = 20_000  # rankings kept for queries that come again
+CACHE_SIZE = 20_000  # rankings cached for repeated queries
 
 
 class Loop:
     """Runs questions through a method; `others` are retrievers that queries may name instead of `retriever`.
 
-    `concurrency` has no influence on any result; `max_rounds` is a safety net above every method's own limit,
-    and a question that meets it has the flag `round_limit`.
+    `concurrency` has no influence on any result. `max_rounds` is a limit for all methods, besides their own.
+    A question that reaches it gets the flag `round_limit`.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class Loop:
         done: Callable[[Prediction, Session], None],
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Answer all questions; `done` is called as each ends, in order of ending. Failed ones have rows with errors.
+        """Answer all questions. `done` is called as each one ends; the prediction of a failed one has an `error`.
 
-        Where `stop()` is true, no further question is begun. Cancelling this coroutine cancels what is in flight; what
-        was reported stays reported.
+        Once `stop()` is true, no further question is begun. Cancelling this coroutine cancels the questions in flight;
+        those already passed to `done` are unaffected.
         """
         left = iter(questions)
 
@@ -80,12 +80,12 @@ class Loop:
             self.close()
 
     def close(self) -> None:
-        """Let the threads of the retrievers end; they start again with the next question."""
+        """Stop the threads of the retrievers. The next question starts them again."""
         for batcher in self._batchers.values():
             batcher.close()
 
     async def answer(self, question: Question, session: Session | None = None) -> tuple[Prediction, Session]:
-        """Answer one question, recorded in `session` or one of its own; never raises for what goes wrong inside it."""
+        """Answer one question, recorded in `session` or a new one. An exception becomes the prediction's `error`."""
         session = session or Session(question.id, self.budget)
         evidence, answer, rounds, error = Evidence(), "", 0, None
         limit = asyncio.timeout(session.budget.max_seconds)
@@ -110,7 +110,7 @@ class Loop:
         retrieved = 0
         while not state.done:
             if state.round >= self.max_rounds:
-                session.counts["round_limit"] += 1  # the net held it, not the method
+                session.counts["round_limit"] += 1  # stopped by the loop's limit, not the method's
                 break
             session.check()
             queries = await self.method.propose(state)
@@ -126,23 +126,23 @@ class Loop:
         return evidence, max(0, retrieved - 1)
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
-        """Rank each query; one whose retrieval fails gives an empty list, is counted, and the round goes on."""
+        """Rank each query. One whose retrieval fails is counted and gets an empty ranking, and the round goes on."""
         session.count_queries(queries)
         found = await self.search(queries, session)
         rankings = []
-        # Without its first retrieval a question has no result. A method whose first round asks for several things,
-        # each of use alone, goes on with what there is.
+        # A failed retrieval in the first round fails the question, unless the method allows it (`may_miss`) and another
+        # query of that round succeeded.
         may_miss = self.method.may_miss and not all(isinstance(r, Exception) for r in found)
         must_succeed = round_ == 0 and not may_miss
         for result, query in zip(found, queries, strict=True):
-            # Damage and wrong settings are nobody's bad luck.
+            # A GnnragError (damaged files, wrong settings) fails the question in any round.
             if isinstance(result, GnnragError) or (isinstance(result, Exception) and must_succeed):
                 raise result
             if isinstance(result, Exception):
                 session.counts["retriever_failed"] += 1
                 session.record("retriever_failed", query=query.text, message=str(result))
                 result = Ranking((), np.zeros(0))
-            # A retriever that silently became another must show in the counts.
+            # If a retriever fell back to another one, the counts must show it.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))
             told = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(result)}
             session.record("query", round=round_, **told)
@@ -150,7 +150,7 @@ class Loop:
         return rankings
 
     async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
-        """Rank queries without booking them, unless the retriever itself does; one that fails gives its exception."""
+        """Rank queries without counting or tracing them here. A query that fails gives its exception."""
         _check_queries(queries, self.retrievers)
         queries = [replace(query, text=session.spelling(query)) for query in queries]
         keys = [self._cache_key(query, session) for query in queries]
@@ -166,16 +166,16 @@ class Loop:
         return [found[key] for key in keys]
 
     def _cache_key(self, query: Query, session: Session) -> Hashable:
-        """Return what decides a ranking (`kind` does not); questions that spell a query alike share rankings.
+        """Return what decides a ranking (`kind` does not). Questions that spell a query alike share its ranking.
 
-        A retriever that asks roles counts them in the session and may fall back, so its rankings belong to one
-        question: shared, counts would depend on which question comes first.
+        A retriever that asks roles counts their calls in the session, so its rankings are cached for one question
+        only. If they were shared, the counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
         return (query.text, query.vector, query.channel, query.top_k, query.scope, query.retriever, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
-        """Hand queries to their retrievers in turn (for one order of records), batched unless roles are needed."""
+        """Ask one retriever after the other, for a fixed order of records. Batched unless the retriever asks roles."""
         found: dict[Query, Ranking | Exception] = {}
         for name in dict.fromkeys(query.retriever for query in queries):
             mine = [query for query in queries if query.retriever == name]
@@ -195,7 +195,7 @@ class Loop:
 
 
 def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Retriever]) -> None:
-    """Refuse what no retriever could answer: a method's mistake, hence ValueError."""
+    """Refuse queries that their retriever cannot answer. Raises ValueError: it is a mistake of the method."""
     for query in queries:
         if not query.text.strip():
             raise ValueError("a method proposed an empty query")
@@ -210,7 +210,7 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
 
 
 def _check_vectors(retriever: Retriever) -> None:
-    """Raise ConfigError where a retriever cannot search by the vector of a query."""
+    """Raise ConfigError if a retriever cannot search by the vector of a query."""
     if not retriever.accepts_vectors:
         raise ConfigError(
             f"{type(retriever).__name__} cannot search by a vector, and these thoughts ask in vectors: give "

@@ -40,7 +40,7 @@ from gnnrag.types import Passage, Prediction, Question
 class Pipeline:
     """Retriever, roles, method and loop for one config. Raises ConfigError for parts that do not exist or do not fit.
 
-    `wrap` returns what the method is handed instead of this pipeline's `roles`, for recording what they decide.
+    `wrap` returns the roles that the method is given in place of `self.roles`, for instance to record their decisions.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Pipeline:
         self.roles = Roles(index, config.roles, config.llm, config.llm_cache)
         check_fit(config)
         for name in needed_stages(config):
-            index.folder(name)  # made now, not while a question waits
+            index.folder(name)  # load it now, not while a question waits
         retriever = open_retriever(config.retriever, index, self.roles)
         further = {r.name: r.retriever for r in routes(config).values() if r.name and r.retriever}
         others = {
@@ -59,7 +59,7 @@ class Pipeline:
         }
         roles = wrap(self) if wrap else self.roles
         method = build("method", config.method.settings, index=index, roles=roles)
-        for chosen, _ in pairs(config):  # built now, so that a run records the prompts of all
+        for chosen, _ in pairs(config):  # built now, so that a run records all prompts
             for role in chosen.settings.role_names or ():
                 self.roles[role]
         self.reader, self.answer = self.roles["reader"], config.answer
@@ -68,17 +68,17 @@ class Pipeline:
         self.loop = Loop(method, retriever, self._read, index.lookup, budget, config.concurrency, b.max_rounds, others)
 
     async def _read(self, task: ReaderTask, session: Session) -> Answer:
-        """Ask the reader for an answer as long as the settings say, or as the question's kind is where they do not."""
+        """Ask the reader for an answer of the style that is set, else of one that suits the question."""
         style: Any = self.answer.style or answer_style(task.question.text)
         return await self.reader(replace(task, style=style, words=self.answer.words or WORDS), session)  # type: ignore[no-any-return]
 
     async def standalone(self, question: str, history: Sequence[tuple[str, str]], session: Session) -> str:
-        """Return a follow-up as a question of its own, by `roles.rewriter`; as it is where nothing went before.
+        """Let `roles.rewriter` turn a follow-up into a standalone question. Without a history it is returned unchanged.
 
         Args:
             question: as a person typed it.
-            history: earlier questions with their answers, oldest first; an empty answer was none.
-            session: of the question, whose budget it counts towards; what is used up ends the question, not this.
+            history: earlier questions with their answers, oldest first; an empty answer means that none was found.
+            session: of the question. Its budget includes this call, but an exhausted budget is not raised here.
         """
         if not history:
             return question
@@ -114,7 +114,7 @@ def index_path(config: IndexConfig, name: str) -> Path:
 
 
 def routes(config: EvaluateConfig) -> dict[str, Route]:
-    """Return what the method of a run delegates to, by the name of the route; nothing for most methods."""
+    """Return the routes of the method of a run, by name. Only routing methods have any."""
     return dict(config.method.settings.routes)
 
 
@@ -125,7 +125,7 @@ def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
 
 
 def check_fit(config: EvaluateConfig) -> None:
-    """Refuse a retriever that lacks a channel which its method asks. Raises ConfigError naming those that fit."""
+    """Refuse a retriever that lacks a channel that its method asks. Raises ConfigError, naming those that fit."""
     for where, (method, retriever) in zip(("", *routes(config)), pairs(config), strict=True):
         wanted = method.settings.asked_channels
         have = retriever.settings.channels
@@ -141,7 +141,7 @@ def check_fit(config: EvaluateConfig) -> None:
 
 
 def _check_vectors(config: EvaluateConfig) -> None:
-    """Refuse thoughts in vectors where a retriever cannot search by them. Raises ConfigError naming those that can."""
+    """Refuse thoughts in vectors if a retriever cannot search by them. Raises ConfigError, naming those that can."""
     if "thoughts" not in asked_roles(config) or not made_role(config.roles, "thoughts").asks_in_vectors:
         return
     for _, retriever in pairs(config):
@@ -154,7 +154,7 @@ def _check_vectors(config: EvaluateConfig) -> None:
 
 
 def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]:
-    """Return the artefacts of the index that a run reads: what its retrievers, methods and roles say."""
+    """Return the index artefacts that a run reads: those that its retrievers, methods and roles declare."""
     needed: set[str] = set()
     for method, retriever in pairs(config):
         needed.update(retriever.settings.reads)
@@ -176,7 +176,7 @@ def asked_roles(config: EvaluateConfig) -> list[str]:
 
 
 def idle_settings(config: EvaluateConfig, further: Sequence[str] = ()) -> list[str]:
-    """Return what settings say of roles to no effect: of one nobody asks (nor `further`), or of a model it has not."""
+    """Return notes on role settings without effect: of a role that is not asked, or of a model for one without."""
     asked, book, found = [*asked_roles(config), *further], config.roles, []
     for name in ROLES:
         role: RoleConfig = getattr(book, name)
@@ -199,7 +199,7 @@ def open_index(
     progress: Progress = lambda stage, done, total: None,
     roles: Sequence[str] = (),
 ) -> Index:
-    """Build what is missing or out of date for a run, then open the index; `roles` are asked outside of the loop."""
+    """Build what is missing or out of date for a run, then open the index. `roles` are asked besides the run's own."""
     return open_shared_index([config], name, passages, progress, roles)
 
 
@@ -213,10 +213,10 @@ def open_shared_index(
 ) -> Index:
     """Build once what several runs read, then open the index.
 
-    Built one after the other, a run that does not read the triples of an existing index would leave them as they are,
+    With a build per run, one that does not read the triples of an existing index would leave them as they are,
     whatever the settings say (`build_index`). Data and index settings must be the same in all `configs`. `roles` are
-    asked outside of the loop; `further` are stages that something else reads. Raises ArtefactError where the index
-    holds triples that these settings would silently replace, ConfigError where it is of other data.
+    asked besides those of the runs; `further` are stages to build besides. Raises ArtefactError if these settings
+    would silently replace triples of the index, ConfigError if the index was built from other data.
     """
     config = configs[0]
     path, source, settings = index_path(config.index, name), data_source(config.data), index_settings(config)
@@ -228,7 +228,7 @@ def open_shared_index(
 
 
 def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence[str]) -> None:
-    """Raise ArtefactError where rules would silently take the place of triples from a file or a model."""
+    """Raise ArtefactError if rules would silently replace triples that came from a file or a model."""
     manifest = read_object(path / MANIFEST)
     if not manifest or "extraction" not in stages or config.extract.method != "offline":
         return
@@ -242,7 +242,7 @@ def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence
 
 
 def refuse_sample(config: IndexConfig, has_data: bool) -> None:
-    """Raise ConfigError where an index is named that is not there, and no data: the sample's is not meant."""
+    """Raise ConfigError if the named index does not exist and no data is given: the sample data is not meant."""
     if config.path and not has_data and not Path(config.path, MANIFEST).is_file():
         raise ConfigError(
             f"index.path={config.path}: there is no index; give the name of one that is there, or what to make it of, "
@@ -251,7 +251,7 @@ def refuse_sample(config: IndexConfig, has_data: bool) -> None:
 
 
 def index_settings(config: EvaluateConfig) -> IndexConfig:
-    """Return the settings of the index; its prompted writers use the run's model where they have none of their own."""
+    """Return the settings of the index. Prompted extraction and writers use the run's model unless another is set."""
     index, writers = config.index, config.index.writers
     impls: list[Any] = [getattr(writers, name).impl or getattr(writers, "default") for name in WRITERS]  # noqa: B009
     if index.llm is None and ("prompted" in impls or index.extract.method == "prompted"):
@@ -260,7 +260,7 @@ def index_settings(config: EvaluateConfig) -> IndexConfig:
 
 
 def chunking(config: DataConfig) -> Chunking:
-    """Return how own documents are cut."""
+    """Return how a user's own documents are split into passages."""
     return Chunking(config.chunk_words, config.chunk_overlap)
 
 

@@ -38,15 +38,15 @@ from gnnrag.types import Prediction, to_dict
 T = TypeVar("T")
 _FIELDS = {field.name for field in fields(Prediction)}
 _LISTS = ("ranking", "context", "nodes")
-# Settings that have no influence on any prediction, or that the fingerprints of the inputs stand for: a run may be
-# continued with other values of these (a server comes back under another address, an index has moved).
+# A run may be continued with other values of these settings (a server has a new address, an index has moved). They do
+# not influence predictions, or the fingerprints of the inputs already cover them.
 EXCLUDED_FIELDS = {
     *("concurrency", "run", "shard", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
     *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "concurrency")),
-    "roles.rewriter",  # is asked before a question is
+    "roles.rewriter",  # rewrites a follow-up before the run answers it
 }
-SHARDS = "shards"  # folder of a run's shards: runs of their own
-SCORED = ("metrics.json", "scores.jsonl")  # what is made of the rows once all are there
+SHARDS = "shards"  # folder of a run's shards; each shard is a run directory, too
+SCORED = ("metrics.json", "scores.jsonl")  # files computed from the rows of a complete run
 
 
 class RunDir:
@@ -83,13 +83,13 @@ class RunDir:
         self.log("start", commit=commit())
 
     def note(self, **facts: Any) -> None:
-        """Write facts into `meta.json` that are worth knowing and decide nothing."""
+        """Write facts into `meta.json` that are not compared when the run is continued."""
         self._meta |= facts
         write_json(self.path / "meta.json", self._meta)
 
     @property
     def made_by(self) -> set[str]:
-        """Commits that had worked on this run before it was opened, if it holds predictions."""
+        """Commits of the code that ran this run before, if it holds predictions."""
         starts = [row for row in self._log.rows if row["event"] == "start"] if self._predictions.rows else []
         return {row["commit"] for row in starts if row.get("commit")}
 
@@ -99,7 +99,7 @@ class RunDir:
         return {row.question_id: row for row in rows if not (retry_failed and row.error is not None)}
 
     def add(self, prediction: Prediction, session: Session) -> None:
-        """Record a question that has ended. The prediction goes last: what precedes it is overwritten by a redo."""
+        """Record a question that has ended. The prediction is written last, so a question cut short here is redone."""
         row = to_dict(prediction)
         seconds = row.pop("seconds")
         if self._traces:
@@ -108,7 +108,7 @@ class RunDir:
         self._predictions.append(row)
 
     def unscore(self) -> None:
-        """Remove the figures of an earlier end: there is something to answer again, and they would say all is done."""
+        """Remove the metrics of an earlier, complete run: with questions left to answer, they no longer hold."""
         for name in SCORED:
             remove(self.path / name)
 
@@ -117,10 +117,10 @@ class RunDir:
         self._log.append({"time": round(time.time(), 3), "event": event, **details})
 
     def take_shards(self, order: Sequence[str], must_be_whole: bool) -> None:
-        """Add the rows of all shards. Of several rows of a question the first that did not fail is taken.
+        """Add the rows of all shards. If a question has several rows, the first without an error is taken.
 
-        Raises ConfigError for a shard of other settings or inputs; GnnragError while one is being written, and
-        (`must_be_whole`) naming the shards whose questions are missing.
+        Raises ConfigError if a shard has other settings or inputs, and GnnragError if one is being written. With
+        `must_be_whole`, GnnragError also names the shards whose questions are missing.
         """
         shards = shards_of(self.path)
         rows = {row["question_id"]: row for row in read_journal(self.path / "predictions.jsonl")}
@@ -151,7 +151,7 @@ class RunDir:
             )
 
     def finish(self, order: Sequence[str]) -> list[Prediction]:
-        """Put predictions and traces into question order, the newest of each. Raises GnnragError for missing ones."""
+        """Keep each question's newest prediction and trace, in question order. GnnragError for missing predictions."""
         rows = {row["question_id"]: row for row in read_journal(self.path / "predictions.jsonl")}
         if missing := [id_ for id_ in order if id_ not in rows]:
             raise GnnragError(f"run {self.path}: {len(missing)} questions have no row, the first is {missing[0]!r}")
@@ -171,14 +171,14 @@ class RunDir:
 
 
 def lock_run(path: Path) -> ExitStack:
-    """Return a stack that holds a run's lock (beside its folder) until closed; GnnragError: another process has it."""
+    """Lock a run until the returned stack is closed. Raises GnnragError if another process holds the lock."""
     lock = ExitStack()
     lock.enter_context(exclusive_lock(path.with_name(f".{path.name}.lock"), f"run {path}"))
     return lock
 
 
 def check_same(path: Path, decisive: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
-    """Raise ConfigError naming what differs where a run with predictions has other settings or inputs."""
+    """Raise ConfigError, naming the differences, if a run with predictions has other settings or inputs."""
     rows = path / "predictions.jsonl"
     if not (path / "meta.json").exists() or not rows.exists() or not rows.stat().st_size:
         return
@@ -203,7 +203,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
 
 
 def predictions_of(run: Path, rows: Iterable[Any], log: Iterable[Any]) -> list[Prediction]:
-    """Return the newest prediction of each question, with its seconds. Raises ArtefactError for a row that is none."""
+    """Return the newest prediction of each question, with its seconds. Raises ArtefactError for an invalid row."""
     with interpreting(run / "predictions.jsonl", "run.fresh=true starts the run over"):
         seconds = {row["id"]: row["seconds"] for row in log if row["event"] == "question"}
         newest = {row["question_id"]: {k: v for k, v in row.items() if k in _FIELDS} for row in rows}
@@ -219,36 +219,36 @@ def log_rows(run: Path) -> list[Mapping[str, Any]]:
 
 
 def predicted_seconds(path: Path) -> float:
-    """Return the seconds that a run, which may still be writing its log, has spent on answering."""
+    """Return the seconds that a run has spent on answering. The run may still be in progress."""
     return sum(row["seconds"] for row in log_rows(path) if row["event"] == "predicted")
 
 
 def trained_counts(run: Path) -> dict[str, str]:
-    """Return which trained parts of a run had been shaped by its own questions, and how many: `3 of 50`."""
+    """Return the parts of a run that were trained on its own questions, each with how many: `3 of 50`."""
     return dict(read_object(run / "meta.json").get("trained_on", {}))
 
 
 def trained_note(path: str | Path) -> str:
-    """Return which trained parts of a run had been shaped by its own questions, for tables; empty where none had."""
+    """Return a note for tables on the parts of a run that were trained on its own questions; empty if none was."""
     counts = trained_counts(Path(path))
     return ", ".join(f"{name} trained on {count} of these questions" for name, count in counts.items())
 
 
 # --------------------------------------------------------------------------------------------------------------- names
 def run_name(config: Mapping[str, Any], data: str, inputs: Mapping[str, Any]) -> str:
-    """Return the default name: readable in front, a hash of settings and inputs behind."""
+    """Return the default name of a run: a readable prefix, then a hash of settings and inputs."""
     parts = [data, config["method"]["name"], config["retriever"]["name"], roles_label(config["roles"])]
     return "-".join([*parts, digest([fingerprint_fields(config), inputs])[:8]]).replace(":", "_")
 
 
 def roles_label(roles: Mapping[str, Any]) -> str:
-    """Return who does the roles: the default, and the roles that differ from it."""
+    """Return the forms of the roles: the default, and each role that differs from it."""
     others = (f"{name}.{role['impl']}" for name, role in roles.items() if name != "default" and role["impl"])
     return "+".join([roles["default"], *(o for o in others if not o.endswith(f".{roles['default']}"))])
 
 
 def run_label(config: Any) -> str:
-    """Return method, retriever and roles of a config, for tables; an oracle never passes for a result."""
+    """Return method, retriever and roles of a config, for tables. The roles show which rows use an oracle."""
     return f"{config.method.name} / {config.retriever.name} / {roles_label(to_plain(config.roles))}"
 
 
@@ -272,7 +272,7 @@ def commit() -> str:
 
 
 def differences(a: Any, b: Any, where: str = "") -> set[str]:
-    """Return the dotted names of what two mappings differ in; a section of nulls is as one that is not there."""
+    """Return the dotted names in which two mappings differ. A missing section equals one of nulls only."""
     if isinstance(a, Mapping) or isinstance(b, Mapping):
         a, b = a or {}, b or {}
     if isinstance(a, Mapping) and isinstance(b, Mapping):
@@ -285,7 +285,7 @@ MERGE = "merge"
 
 
 def read_shard(text: str | None) -> tuple[int, int] | None:
-    """Return number (from 1) and count of a shard (`3/16`), None for none or `merge`. ConfigError for other texts."""
+    """Return number (from 1) and count of a shard (`3/16`); None for None or `merge`. ConfigError for other texts."""
     if text is None or text == MERGE:
         return None
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
@@ -309,6 +309,6 @@ def shards_of(run: Path) -> list[Path]:
 
 
 def refuse_shard(text: str | None, what: str) -> None:
-    """Raise ConfigError where `what`, which answers all of its questions in one process, is given a shard."""
+    """Raise ConfigError if a shard is given to `what`, a command that answers all questions in one process."""
     if text is not None:
         raise ConfigError(f"shard={text!r} is a setting of gnnrag evaluate; {what} answers all questions itself")
