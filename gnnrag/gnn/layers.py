@@ -1,9 +1,9 @@
-"""GNN layers: messages, aggregation as sparse products, statistics of degrees that PNA scales by.
+"""GNN layers: messages, their aggregation, and the statistics and degree scalers of PNA.
 
 For DistMult the message over an edge (u, r, v) is the elementwise product of the state of u and the vector of r.
 Relation vectors carry no batch dimension, so the sum over the edges into v is, relation by relation, `rel[r] * (sum of
-x[u] over the edges u -r-> v)`: gather and add plain states for every distinct (target, relation) pair, scale each pair
-once, and add up the pairs of a target. Both sums are embedding bags. TransE and RotatE messages are sums of such
+x[u] over the edges u -r-> v)`: add up the states of the sources for every distinct (target, relation) pair, scale each
+pair once, and add up the pairs of a target. Both sums are embedding bags. TransE and RotatE messages are sums of such
 products, so they take the same path. States are (N, B, d), relation vectors and inverses (R2, d).
 """
 
@@ -19,7 +19,7 @@ from torch.nn import functional
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import EdgeOrder, RelationalIndex, RowBlock
 
-# Bytes of pair sums worked on at a time: on a CPU what a core's cache holds, on a GPU enough to fill it.
+# Bytes of pair sums computed at a time: what a core's cache holds on a CPU, and enough to keep a GPU busy.
 BLOCK_BYTES = {"cpu": 4 * 2**20, "cuda": 256 * 2**20}
 
 
@@ -28,9 +28,9 @@ def relational_sum(
 ) -> Tensor:
     """Add up the messages that every node receives. Shape (N, B, d).
 
-    Half-precision states are summed in float32, and the result then is float32: a hub of thousands of edges overflows
-    half precision or loses its small messages. `weights` are (E,) factors of the messages, with or without gradient; 0
-    removes an edge, None is 1 for all.
+    Half-precision states are summed in float32, which is then the result's type: at a hub with thousands of edges, half
+    precision overflows or loses small messages. `weights` are (E,) factors of the messages, with or without gradient.
+    A factor of 0 removes an edge; None means 1 for all.
     """
     if x.dtype in (torch.float16, torch.bfloat16) or rel.dtype in (torch.float16, torch.bfloat16):
         x, rel = x.float(), rel.float()
@@ -66,13 +66,13 @@ def _bag_sum(x: Tensor, rel: Tensor, weights: Tensor | None, index: RelationalIn
 
 
 def _block_size(x: Tensor) -> int:
-    """Edges of a block, so that the sums of its pairs fit `BLOCK_BYTES`."""
+    """Return how many edges a block has, so that the sums of its pairs fit in `BLOCK_BYTES`."""
     budget = BLOCK_BYTES["cuda" if x.is_cuda else "cpu"]
     return max(256, budget // max(1, x[0].numel() * x.element_size())) if len(x) else 256
 
 
 def _pair_sums(flat: Tensor, block: RowBlock, weights: Tensor | None) -> Tensor:
-    """Sum the rows of `flat`, (N, B d), that each pair of a block reads. Shape (P_b, B d)."""
+    """Sum the source rows of `flat`, (N, B d), for each of the P_b pairs of a block. Shape (P_b, B d)."""
     chosen = None if weights is None else weights.index_select(0, block.edges)
     return functional.embedding_bag(block.columns, flat, block.pair_start, mode="sum", per_sample_weights=chosen)
 
@@ -98,10 +98,10 @@ def _sum_products(x: Tensor, rel: Tensor, order: EdgeOrder, weights: Tensor | No
 
 
 class _BagSum(torch.autograd.Function):
-    """The factorised sum. Only its inputs are kept for the backward pass, which has the same form on the edges turned.
+    """The factorised sum. The backward pass keeps only the inputs, and has the same form on the reversed edges.
 
-    With y[u, r] the sum of the output's gradient over the edges u -r-> v: grad x[u] = sum over r of rel[r] * y[u, r],
-    and grad rel[r] = sum over u and the batch of y[u, r] * x[u].
+    Let y[u, r] be the sum of the output's gradient at v over the edges u -r-> v. Then grad x[u] is the sum over r of
+    rel[r] * y[u, r], and grad rel[r] is the sum over u and the batch of y[u, r] * x[u].
     """
 
     @staticmethod
@@ -142,8 +142,8 @@ def message_statistics(
 ) -> Tensor:
     """Return statistics (sum, square, max, min) over the messages that every node receives. Shape (S, N, B, d).
 
-    All messages are held at once, (E, B, d). An edge of weight 0 is no edge: it takes part in no maximum. A node
-    without edges has -inf as maximum and inf as minimum; the boundary, which every node has, replaces them.
+    All messages are held at once, (E, B, d). An edge of weight 0 counts in no maximum or minimum. A node
+    without edges has -inf as maximum and inf as minimum; `aggregate` then replaces them with its boundary state.
     """
     sent = messages(x[index.source], rel[index.relation], message)
     if weights is not None:
@@ -165,9 +165,9 @@ _PNA_WIDTH = 12  # mean, max, min and deviation, each under three scalers
 
 
 class SplitLinear(nn.Linear):
-    """A linear map of inputs of several `sizes` side by side: `W [a || b] = W_a a + W_b b`.
+    """A linear map of concatenated inputs of the given `sizes`, applied to each: `W [a || b] = W_a a + W_b b`.
 
-    Nothing is concatenated, so an input that is one row per question costs one row per question.
+    Nothing is concatenated, so an input with one row per question need not be repeated for every node.
     """
 
     def __init__(self, sizes: list[int], out_features: int) -> None:
@@ -175,13 +175,13 @@ class SplitLinear(nn.Linear):
         self.sizes = sizes
 
     def part(self, i: int, x: Tensor) -> Tensor:
-        """Return what input `i` adds, bias left out."""
+        """Return the contribution of input `i`, without the bias."""
         start = sum(self.sizes[:i])
         return functional.linear(x, self.weight[:, start : start + self.sizes[i]])
 
 
 class RelationalLayer(nn.Module):
-    """Sum (or other statistic) of messages, boundary included, then linear, norm, ReLU and residual.
+    """Aggregates messages and the boundary state, then applies linear map, norm, ReLU and residual.
 
     Equations of GFM-RAG, section 3.2: `a_v = AGG(boundary_v, {w_e * h_u (*) g_l(r)})`, `h_v' = ReLU(LN(U [h_v || a_v] +
     b)) + h_v`, where g_l is a two-layer perceptron of the relation's vector, with its own weights in each layer.
@@ -196,7 +196,7 @@ class RelationalLayer(nn.Module):
         self.layer_norm = nn.LayerNorm(d) if config.norm else nn.Identity()
 
     def forward(self, x: Tensor, rel: Tensor, boundary: Tensor, edges: EdgeInputs) -> Tensor:
-        """Return the next states, (N, B, d); `rel` is from `relation_projection`; the boundary broadcasts."""
+        """Return the next states, (N, B, d); `rel` comes from `relation_projection`; `boundary` may broadcast."""
         received = aggregate(x, rel, boundary, edges, self.aggregate, self.message)
         width = x.shape[2]
         own = functional.linear(x, self.linear.weight[:, :width], self.linear.bias)
@@ -206,13 +206,13 @@ class RelationalLayer(nn.Module):
 
 
 class EdgeInputs:
-    """Sorted edges, factors (E,) of their messages, and the question (N,) of each node in the blocks layout."""
+    """Sorted edges, factors (E,) of their messages, and, in the blocks layout, each node's question (N,)."""
 
     def __init__(self, index: RelationalIndex, weights: Tensor | None = None, owner: Tensor | None = None) -> None:
         self.index, self.weights, self.owner = index, weights, owner
 
     def degrees(self, dtype: torch.dtype) -> Tensor:
-        """Return 1 + the number of edges that end at each node, removed ones not counted. Shape (N, 1, 1)."""
+        """Return 1 + the number of edges into each node, without removed ones. Shape (N, 1, 1)."""
         index = self.index
         if self.weights is None:
             degree = index.in_degree
@@ -222,7 +222,7 @@ class EdgeInputs:
         return (degree.to(dtype) + 1)[:, None, None]
 
     def scale(self, dtype: torch.dtype) -> Tensor:
-        """Return log degrees over their mean, which is a question's own in the blocks layout. Shape (N, 1, 1)."""
+        """Return log degrees by their mean, taken per question in the blocks layout. Shape (N, 1, 1)."""
         logs = self.degrees(dtype).log()
         if self.owner is None:
             return logs / logs.mean()
@@ -234,10 +234,10 @@ class EdgeInputs:
 
 
 def aggregate(x: Tensor, rel: Tensor, boundary: Tensor, edges: EdgeInputs, name: str, message: str) -> Tensor:
-    """Aggregate what every node receives, the boundary being one message more.
+    """Aggregate the messages that every node receives; the boundary counts as one more message.
 
-    Shape (N, B, d); (N, B, 12 d) for pna, dimension outermost, then mean, max, min and deviation, then the scalers 1, s
-    and 1 / s, with s the log degree over its mean.
+    Shape (N, B, d), or (N, B, 12 d) for pna. Its last axis runs over dimensions, then mean, max, min and deviation,
+    then (fastest) the scalers 1, s and 1 / s, where s is the log degree divided by its mean.
     """
     if name in ("sum", "mean"):
         total = relational_sum(x, rel, edges.index, edges.weights, message) + boundary

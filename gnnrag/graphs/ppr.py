@@ -1,8 +1,8 @@
-"""Personalised PageRank of a whole graph by Chebyshev polynomials, and near the seeds by forward push.
+"""Personalised PageRank: on the whole graph by Chebyshev iteration, or near the seeds by forward push.
 
-With `P` the random walk, `d` the damping and `r` a reset that sums to 1, the result solves, as igraph's PRPACK,
+Let `P` be the random walk, `d` the damping and `r` a reset that sums to 1. Like igraph's PRPACK, this solves
 `x = d Pᵀ x + d (mass on isolated nodes) r + (1 - d) r`. `Pᵀ` is similar to the symmetric `D^-1/2 A D^-1/2`, of spectrum
-in [-1, 1]: a product gains a factor 0.27 at `d = 0.5`, power iteration 0.5.
+in [-1, 1]. At `d = 0.5` each product cuts the error to 0.27 of what it was; power iteration cuts it to 0.5.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from scipy import sparse
 from gnnrag.arrays import Lists, distinct
 
 Precision = Literal["auto", "exact", "fast"]
-_WIDTH = 32  # columns worked on at a time: a block of vectors then stays in the processor's cache
-_EXACT_UP_TO = 200_000  # nodes: below, the whole graph is solved about as fast as the part of it near the seeds
+_WIDTH = 32  # columns solved at a time, few enough for the processor's cache
+_EXACT_UP_TO = 200_000  # nodes: up to here, solving the whole graph is about as fast as near the seeds
 
 
 def is_near(precision: str, num_nodes: int) -> bool:
-    """Tell whether PageRank is computed near the seeds alone."""
+    """Tell whether PageRank is computed near the seeds only."""
     return precision == "fast" or (precision == "auto" and num_nodes > _EXACT_UP_TO)
 
 
@@ -31,8 +31,8 @@ class PageRankOperator:
     """A graph prepared for personalised PageRank; build once, solve many times.
 
     `adjacency`: (n, n) symmetric, non-negative weights, zero diagonal; `damping`: probability of following an edge, in
-    (0, 1). Raises ValueError where they are not. `precision`: `exact` solves on the whole graph, `fast` near the seeds,
-    `auto` near the seeds of graphs of more than 200,000 nodes.
+    (0, 1). Raises ValueError for other values. `precision`: `exact` solves on the whole graph, `fast` near the seeds,
+    `auto` near the seeds if the graph has more than 200,000 nodes.
     """
 
     def __init__(self, adjacency: Any, damping: float = 0.5, precision: Precision = "exact") -> None:
@@ -55,20 +55,20 @@ class PageRankOperator:
         inverse = np.divide(1.0, strengths, out=np.zeros_like(strengths), where=strengths > 0)
         step = sparse.csr_array(adjacency * (damping * inverse)[None, :])  # d Pᵀ
         self._steps = {np.float64: step, np.float32: step.astype(np.float32)}
-        # Errors are measured as ||D^-1/2 e||, in which the walk is symmetric: the start x = teleport errs by d at most,
-        # an entry's own error is at most sqrt(its strength) times that.
+        # Errors are measured as ||D^-1/2 e||, the norm in which the walk is symmetric. The error of the start,
+        # x = teleport, is at most d / sqrt(least strength); an entry errs by at most sqrt(its strength) times the norm.
         linked = strengths[strengths > 0]
         self._gain = damping * math.sqrt(linked.max() / linked.min()) if len(linked) else damping
 
     def solve(self, reset: Any, tol: float = 1e-8, rows: slice = slice(None)) -> np.ndarray:
-        """Return the PageRank of every column of `reset`: (n, B) or (n,), each full column sums to 1.
+        """Return the PageRank of every column of `reset`: (n, B) or (n,). Each column over all nodes sums to 1.
 
         Raises ValueError for a wrong shape, or a column that sums to 0, is not finite or has negative entries.
 
         Args:
             reset: non-negative seeds (n, B) or (n,), dense or scipy sparse, normalised here.
-            tol: bound on the absolute error of every entry, apart from rounding; near the seeds, on what an entry lacks
-                for each unit of its node's weights. From 1e-6 on it is computed in float32.
+            tol: bound on the absolute error of every entry, apart from rounding. Near the seeds, an entry is too small
+                by at most `tol` times the sum of its node's edge weights. At 1e-6 or more, float32 is used.
             rows: which nodes to return; all by default.
         """
         if reset.ndim == 1:
@@ -80,7 +80,7 @@ class PageRankOperator:
         total, isolated = (np.asarray(part.sum(axis=0)).ravel() for part in (seeds, seeds[self._isolated]))
         if not (np.isfinite(total) & (total > 0)).all() or seeds.data.min(initial=0) < 0:
             raise ValueError("reset: entries must be finite and at least 0, each column with a positive sum")
-        # Isolated nodes hand back their mass. Scaled before rounding to float32, which tiny seeds would not survive.
+        # Isolated nodes return their mass to the reset. Tiny seeds are scaled first, as float32 would round them to 0.
         teleport = (seeds * ((1.0 - self.damping) / (total - self.damping * isolated))).astype(real)
         blocks = [teleport[:, at : at + _WIDTH].toarray() for at in range(0, teleport.shape[1], _WIDTH)]
         solve = self._push.solve if self._push else self._chebyshev
@@ -88,7 +88,7 @@ class PageRankOperator:
         return np.concatenate([empty[rows], *(solve(block, tol)[rows] for block in blocks)], axis=1)
 
     def _chebyshev(self, teleport: np.ndarray, tol: float) -> np.ndarray:
-        """Solve `x = step x + teleport` in as many steps as bring the bound 2 rho^k below `tol`."""
+        """Solve `x = step x + teleport` in k steps, the fewest whose error bound `2 gain rho^k` is at most `tol`."""
         step, radius = self._steps[teleport.dtype.type], self.damping
         rho = radius / (1.0 + math.sqrt(1.0 - radius**2))
         before, now, omega = np.zeros_like(teleport), teleport, 1.0
@@ -104,30 +104,30 @@ class PageRankOperator:
 
 
 class PushSolver:
-    """Forward push: mass moves on from a node only while it holds enough of it, so that far nodes are never touched.
+    """Forward push: a node passes mass on only while it holds enough, so that far nodes are never touched.
 
-    Andersen, Chung and Lang (FOCS 2006), a frontier at a time. What has not moved on is at most `bound * strength` at
-    each node, and the walk multiplies a vector of strengths by `d`: no entry of the result is too large, and none is
-    too small by more than `bound * strength * d / (1 - d)`.
+    The method is that of Andersen, Chung and Lang (FOCS 2006), for a whole frontier at a time. At the end a node holds
+    back at most `bound * strength`, and a step of the walk multiplies a vector of strengths by `d`. So no entry of the
+    result is too large, and none is too small by more than `bound * strength * d / (1 - d)`.
 
-    `near`: the neighbours of each node, symmetric; `weights`: of those edges, None: 1 each.
+    `near`: the neighbours of each node, symmetric; `weights`: of these edges; None: 1 for each.
     """
 
     def __init__(self, near: Lists, damping: float, weights: np.ndarray | None = None) -> None:
         self._near, self._weights, self.damping = near, weights, damping
         sums = near.sizes if weights is None else np.add.reduceat(np.append(weights, 0.0), near.indptr[:-1])
         self._strengths = np.where(near.sizes > 0, sums, 0.0)
-        self._thread = threading.local()  # arrays of the graph's size, zero but while a thread is at work
+        self._thread = threading.local()  # arrays of the graph's size, all zero between calls
 
     def walk(self, seeds: Mapping[int, float], tol: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nodes that mass reaches, ascending, and their PageRank, of seeds of any positive sum."""
+        """Return the nodes that mass reaches, ascending, and their PageRank; `seeds` may have any positive sum."""
         nodes, masses = np.array(list(seeds), dtype=np.int64), np.array(list(seeds.values()))
         isolated = masses[self._strengths[nodes] == 0].sum()
         scale = (1.0 - self.damping) / (masses.sum() - self.damping * isolated)
         return self._push(nodes, masses * scale, tol)
 
     def solve(self, teleport: np.ndarray, tol: float) -> np.ndarray:
-        """Return the PageRank of every column, (n, B); an entry may lack `tol` for each unit of its node's weights."""
+        """Return the PageRank of every column, (n, B); an entry may be low by `tol` times its node's strength."""
         out = np.zeros_like(teleport)
         for column, into in zip(teleport.T, out.T, strict=True):
             nodes = np.flatnonzero(column)
@@ -162,5 +162,5 @@ class PushSolver:
 
 
 def personalised_pagerank(adjacency: Any, reset: np.ndarray, damping: float = 0.5, tol: float = 1e-8) -> np.ndarray:
-    """Solve once for a graph that is not kept; arguments, shapes and errors of `PageRankOperator` and its `solve`."""
+    """Solve once, for a graph that is used only here; see `PageRankOperator` for arguments, shapes and errors."""
     return PageRankOperator(adjacency, damping).solve(reset, tol)

@@ -1,7 +1,7 @@
-"""Artefacts of an index: how they are keyed, made, cached and read; the base class of what makes them.
+"""Artefacts of an index: how they are keyed, made, cached and read, and the base class of the stages that make them.
 
-An artefact lies in `NAME-KEY/` of the index folder, where the key hashes its settings and the keys of what it is made
-of. It is made when it is first read, appears whole, and is never changed.
+An artefact is the folder `NAME-KEY/` in the index folder; the key hashes its settings and the keys of its inputs. It is
+made when it is first read, becomes visible only when complete, and is never changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass
 class Context:
-    """What an artefact may use while it is made."""
+    """What a stage may use while it makes an artefact."""
 
     root: Path
     config: IndexConfig
@@ -37,27 +37,27 @@ class Context:
     embedder: Callable[[], Embedder]
     read: Callable[[str], Any]  # the value of another artefact
     progress: Callable[[int], None] = field(default=lambda n: None)
-    remarks: list[str] = field(default_factory=list)  # what a person should know of what was made
-    settings: str = ""  # digest of what decides the artefact that is being made
+    remarks: list[str] = field(default_factory=list)  # warnings to log about what was made
+    settings: str = ""  # digest of the settings of the artefact that is being made
 
     @cached_property
     def tasks(self) -> Any:
-        """Who runs the writers (`gnnrag.roles.writers.tasks.IndexTasks`): summaries, reports, extraction by a model."""
-        tasks = import_module("gnnrag.roles.writers.tasks")  # by name: the index knows no role
+        """Runs the roles that write for an index: summaries, reports, extraction by a model."""
+        tasks = import_module("gnnrag.roles.writers.tasks")  # by name, so that the index does not depend on roles
         return tasks.IndexTasks(self.config, self.embedder)
 
     @cached_property
     def hashes(self) -> list[str]:
-        """What tells the contents of passages apart: ids and order cost no work when they change."""
+        """Digests of the passages' titles and texts; a change of ids or order alone leaves them equal."""
         return [digest([passage.title, passage.text]) for passage in self.passages]
 
     def earlier(self, name: str, read: Callable[[Path, dict[str, Any]], T], default: T) -> T:
-        """Return what `read` gives of the newest artefact of a name and its record; the default where there is none."""
+        """Return what `read` makes of the newest artefact of a name and its record; `default` if there is none."""
         folders = [folder for folder in self.root.glob(f"{name}-*") if (folder / RECORD).is_file()]
         newest = max(folders, key=lambda folder: (folder / RECORD).stat().st_mtime_ns, default=None)
         try:
             return default if newest is None else read(newest, read_object(newest / RECORD))
-        except (OSError, ValueError, KeyError):  # of an earlier version of the code: made anew
+        except (OSError, ValueError, KeyError):  # written by an earlier version of the code: ignored
             return default
 
     def cached(
@@ -70,10 +70,10 @@ class Context:
         batch: int,
         progress: Callable[[int], None] = lambda n: None,
     ) -> list[Any]:
-        """Apply a costly function once to each distinct key, resumably; JSON values in the order of `keys`.
+        """Compute one JSON value for each distinct key, resumably; returns the values in the order of `keys`.
 
-        `compute` maps positions to values, `batch` of them a call; `known` are values from elsewhere. Values are kept
-        in a journal of `name` and `settings`; None, a failure, is not, and is tried again. `progress` gets counts.
+        `compute` maps at most `batch` positions in `keys` to their values; `known` holds values by key that need no
+        work. A journal of `name` and `settings` keeps values, but not None (a failure), which later calls try again.
         """
         journal = Journal(self.root / CACHE / f"{name}-{settings[:16]}.jsonl")
         values = {**known, **{row[0]: row[1] for row in journal.rows}}
@@ -94,7 +94,7 @@ class Context:
     ) -> tuple[np.ndarray, int]:
         """Embed each distinct string once, resumably: (len(strings), dim) rows, and how many were new.
 
-        Vectors of strings that the newest artefact `name` has, by the same embedder, are taken from there.
+        Vectors are copied from the newest artefact `name` where the same embedder made it and it has the string.
         """
         keys, progress = [digest(text) for text in strings], progress or self.progress_of(len(strings))
         embedder = self.embedder()
@@ -121,12 +121,12 @@ class Context:
         put_json(folder / KEYS, [digest(text) for text in strings])
 
     def forget(self, name: str) -> None:
-        """Delete the journals of an artefact that is there, unless a model wrote what is in them."""
+        """Delete the journals of a name; the artefact that they served must exist."""
         for path in (self.root / CACHE).glob(f"{name}-*.jsonl"):
             path.unlink(missing_ok=True)
 
     def progress_of(self, total: int) -> Callable[[int], None]:
-        """Return a callback for counts of `total` strings that moves the progress, which counts passages."""
+        """Return a callback that turns counts out of `total` strings into counts of passages for `progress`."""
         reported = done = 0
 
         def progress(count: int) -> None:
@@ -142,33 +142,33 @@ RECORD, CACHE, KEYS, VECTORS = "record.json", ".cache", "keys.json", "vectors.np
 
 
 class Stage:
-    """What makes one artefact: a pure function of its settings and of what it needs."""
+    """Makes one artefact: a pure function of its settings and its inputs."""
 
     name: str
     needs: tuple[str, ...]
-    sections: tuple[str, ...] = ()  # of the settings, that only such artefacts read: `graph`, ...
-    version = 1  # of the code: artefacts of another one are made anew
+    sections: tuple[str, ...] = ()  # sections of the settings that it reads: `graph`, ...
+    version = 1  # of the code: a new version makes the artefact again
 
     def needs_for(self, config: IndexConfig) -> tuple[str, ...]:
-        """Return the artefacts that it is made of under these settings."""
+        """Return the artefacts that are its inputs under these settings."""
         return self.needs
 
     def settings(self, context: Context) -> Any:
-        """Return JSON data that, with the version and the keys of `needs`, decides the artefact."""
+        """Return JSON data on which, besides the version and its inputs, the artefact depends."""
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         """Compute the artefact and write it into an empty folder; returns counts for its record."""
         raise NotImplementedError
 
     def load(self, folder: Path) -> Any:
-        """Read it back."""
+        """Read the artefact from its folder."""
         raise NotImplementedError
 
 
 class StringVectors(Stage):
-    """A vector per string of another artefact."""
+    """One vector for each string of another artefact."""
 
-    what: str  # what the strings are, for the record
+    what: str  # attribute of the first input that holds the strings, and their name in the record
 
     def strings(self, context: Context) -> Sequence[str]:
         """Return the strings, in the order of the rows."""
@@ -200,6 +200,6 @@ def read_artefact(folder: Path, load: Callable[[Path], T]) -> T:
 
 
 def unit_rows(halves: np.ndarray) -> np.ndarray:
-    """Return float16 rows as float32 ones of length 1, each by itself: the same whatever else is stored."""
+    """Return float16 rows as float32 rows of unit length; each result depends on its own row only."""
     rows = halves.astype(np.float32)
     return rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)).clip(1e-12)

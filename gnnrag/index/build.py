@@ -1,4 +1,4 @@
-"""Make an index of passages, add to it and remove from it."""
+"""Build an index of passages; add passages to it and remove them."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def build_index(
 ) -> list[str]:
     """Make the artefacts `names` (None: all) of passages with these settings; returns those that were made.
 
-    What is there already is taken, and what a killed build had made or embedded is not made again. Triples and the
-    knowledge graph keep the settings that they were made with until they are asked for. An index of another `source` is
-    refused unless `config.replace`; `keep_edits` refuses to undo what `update_index` changed.
+    Existing artefacts are reused, as are those and the vectors that a killed build left. Settings that only artefacts
+    outside `names` and their inputs read stay as stored. An index of another `source` is refused unless
+    `config.replace`; `keep_edits` refuses to undo changes by `update_index`.
 
-    Raises DataError: two passages share an id, or one has no text. ConfigError: an unknown artefact, another source.
+    Raises DataError: no passages, an empty one, or a shared id. ConfigError: an unknown artefact, another source.
     ArtefactError: `keep_edits`, and `passages` lack edits.
     """
     check_passages(root, passages)
@@ -78,17 +78,17 @@ def update_index(
     caller: IndexConfig | None = None,
     may_empty: bool = False,
 ) -> list[str]:
-    """Add, replace or remove passages; the same artefacts as those of the changed corpus built from scratch.
+    """Add, replace or remove passages; artefacts equal those of the changed corpus built from scratch.
 
-    A passage whose id is known replaces the old one in place; a new one goes to the end. `remove` takes ids, or the
-    name of a document for all that were cut from it; of the `documents` named, `add` has all passages: what else was
-    cut from them goes. All artefacts that are there are made again, with what has not changed taken from before.
-    Where no passage is left, `may_empty` leaves an empty index.
+    A passage whose id is known replaces the old one in place; a new one goes to the end. `remove` takes ids
+    of passages, or names of documents, whose passages are all removed. Of the documents in `documents`, only the
+    passages in `add` are kept. All existing artefacts are made again, reusing what has not changed.
+    `may_empty` permits a result without passages; without it that is a DataError.
 
     Raises DataError: an id to remove is not in the index, or two passages to add share an id. ArtefactError: no index.
     """
     check_passages(root, add)
-    Index(root, caller)  # before the lock, which would make the folder
+    Index(root, caller)  # raises if there is no index, before the lock makes the folder
     with exclusive_lock(root / ".writer.lock", f"index {root}", WAIT_S):
         return _update(root, add, remove, progress, documents, caller, may_empty)
 
@@ -116,7 +116,7 @@ def _update(
         raise DataError(root, "no passage would be left; delete the folder instead")
     is_other = passages != list(before.passages)
     source = {**before.manifest["source"], **({"edited": True} if is_other else {})}
-    # The new state is there once all its artefacts are: a reader finds one or the other.
+    # The manifest changes only when all new artefacts exist, so that a reader finds the old state or the new one.
     staged = Index(root, caller, progress)
     staged.manifest = {**staged.manifest, "passages": write_passages(root, passages)}
     made = _make_all(staged, names) if passages else []
@@ -135,7 +135,7 @@ def _make_all(index: Index, names: Iterable[str]) -> list[str]:
 
 
 def collect_garbage(root: Path, spare: Collection[str] = ()) -> list[str]:
-    """Delete artefacts of earlier passages or settings; returns the names of what went.
+    """Delete artefacts of earlier passages or settings; returns the names of what was deleted.
 
     `spare` are keys of passages whose artefacts readers may still hold open.
     """
@@ -157,7 +157,7 @@ def stored_passages(root: Path) -> Sequence[Passage]:
 
 # -------------------------------------------------------------------------------------------------------------- checks
 def check_passages(root: Path, passages: Sequence[Passage]) -> None:
-    """Refuse passages that no index could serve."""
+    """Raise DataError where passages share an id, or one has neither title nor text."""
     seen: dict[str, int] = {}
     for number, passage in enumerate(passages, start=1):
         if passage.id in seen:
@@ -169,7 +169,7 @@ def check_passages(root: Path, passages: Sequence[Passage]) -> None:
 
 
 def place(path: str) -> str | None:
-    """Return what tells the data at a path from those at another, from wherever it is named; None where none are."""
+    """Return an identifier of the data at a path, equal for all paths that lead to them; None if there are none."""
     try:
         source = find_source(Path(path))
     except (DataError, OSError, ValueError):
@@ -178,7 +178,7 @@ def place(path: str) -> str | None:
 
 
 def _is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Tell whether two records name one place; one that names none is any."""
+    """Tell whether two records name the same source; one without a path matches any."""
     if "path" not in before or "path" not in now:
         return True
     places = [source.get("place") or place(str(source["path"])) for source in (before, now)]
@@ -188,7 +188,7 @@ def _is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 def _refuse_other_source(
     root: Path, manifest: Mapping[str, Any], source: Mapping[str, Any], passages: Sequence[Passage]
 ) -> None:
-    """Raise ConfigError where an index is of other data; data that have moved, and a copy, are the same data."""
+    """Raise ConfigError where an index is of other data; moved or copied data count as the same."""
     if _is_same(manifest["source"], source):
         return
     there, now = list(Index(root).passages), set(passages)
@@ -203,7 +203,7 @@ def _refuse_other_source(
 
 
 def _with_stored_settings(manifest: Mapping[str, Any], config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
-    """Return settings with the stored ones of sections that none of the wanted artefacts reads."""
+    """Return `config`, but with the stored settings in sections that no wanted artefact reads."""
     stored: Any = read_plain(IndexConfig, manifest["settings"])
     read = {section for name in wanted for section in STAGES[name].sections}
     sections = {section for stage in STAGES.values() for section in stage.sections} - read
@@ -217,9 +217,9 @@ def _with_stored_settings(manifest: Mapping[str, Any], config: IndexConfig, want
 
 
 def named(root: Path, name: str, passages: Sequence[Passage], at: Mapping[str, int]) -> list[int]:
-    """Return where a name stands: the passage with that id, else those cut from that document; DataError without any.
+    """Return positions: of the passage with that id, else of those cut from that document; DataError without any.
 
-    `at` has the position of each id.
+    `at` maps each id to its position.
     """
     if name in at:
         return [at[name]]
@@ -232,7 +232,7 @@ def named(root: Path, name: str, passages: Sequence[Passage], at: Mapping[str, i
 
 
 def is_cut_from(id_: str, documents: Collection[str]) -> bool:
-    """Tell whether an id such as `notes/a.md#3` or `faq.jsonl:42#1` is of one of these documents, or of a record."""
+    """Tell whether an id (`notes/a.md#3`, `faq.jsonl:42#1`) was cut from one of these documents or records."""
     stem, _, number = id_.rpartition("#")
     if not number.isdecimal():
         return False

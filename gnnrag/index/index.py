@@ -1,4 +1,4 @@
-"""An index: one folder, whose artefacts are made when they are first read."""
+"""An index: one folder of artefacts, each made when it is first read."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from gnnrag.index.nearest import Nearest
 
 logger = logging.getLogger(__name__)
-KEYS = "keys.json"  # keys of artefacts by `Index._memo`
+KEYS = "keys.json"  # maps `Index._memo` of an artefact to its key
 MANIFEST = "manifest.json"  # the passages, settings and source of the newest state; replaced at the end of a change
 WAIT_S = 600.0  # how long one process waits for another that makes artefacts of the same index
-# Artefact, passages done now, passages in all.
+# Called with the artefact, the passages done since the last call, and the passages in all.
 Progress = Callable[[str, int, int], None]
 
 
@@ -45,13 +45,13 @@ def no_progress(name: str, done: int, total: int) -> None:
 
 
 class Index:
-    """An index folder in the state that it has when it is opened: `passages` and `config` stay what they are.
+    """An index folder, in its state when opened: later changes to the folder do not alter `passages` or `config`.
 
-    `caller` gives what an index does not record: a device, the model of prompted writers, limits. Raises ArtefactError
-    where there is no index. An artefact that is not there is made when it is first read.
+    `caller` gives what an index does not record: a device, the model of prompted writers, limits. A missing artefact is
+    made when it is first read. Raises ArtefactError where there is no index.
     """
 
-    is_reader = True  # False: the caller's model and files are looked at, to see whether they made what is there
+    is_reader = True  # trusts recorded keys; False: keys are computed again from the caller's model and files
 
     def __init__(self, root: Path | str, caller: IndexConfig | None = None, progress: Progress = no_progress) -> None:
         self.root, self.progress = Path(root), progress
@@ -68,7 +68,7 @@ class Index:
 
     # ------------------------------------------------------------------------------------------------------ artefacts
     def read(self, name: str) -> Any:
-        """Return an artefact's value, made if need be, loaded once."""
+        """Return an artefact's value; it is made if missing, and loaded once."""
         if name == "passages":
             return self.passages
         if name not in self._values:
@@ -76,7 +76,7 @@ class Index:
         return self._values[name]
 
     def folder(self, name: str) -> Path:
-        """Return the folder of an artefact; it is made if need be."""
+        """Return the folder of an artefact, which is made if missing."""
         folder = self.root / f"{name}-{self.key(name)[:16]}"
         if not (folder / RECORD).is_file():
             with exclusive_lock(self.root / ".lock", f"index {self.root}", WAIT_S):
@@ -85,18 +85,18 @@ class Index:
         return folder
 
     def has(self, name: str) -> bool:
-        """Tell whether an artefact is there already; one whose settings only a caller could give is not."""
+        """Tell whether an artefact exists; False if its key needs settings that the caller did not give."""
         try:
             return (self.root / f"{name}-{self.key(name)[:16]}" / RECORD).is_file()
         except NotGivenError:
             return False
 
     def record(self, name: str) -> dict[str, Any]:
-        """Return what was noted when an artefact was made: its settings, counts and seconds; empty: it is not there."""
+        """Return the record written with an artefact (settings, counts, seconds); empty if there is no artefact."""
         return read_object(self.root / f"{name}-{self.key(name)[:16]}" / RECORD)
 
     def key(self, name: str) -> str:
-        """Return what decides an artefact, as 64 hex digits: its settings and the keys of what it is made of."""
+        """Return an artefact's key: a hash of its settings and of the keys of its inputs, 64 hex digits."""
         if name == "passages":
             return str(self.manifest["passages"])
         if name not in STAGES:
@@ -105,7 +105,7 @@ class Index:
             memo = self._memo(name)
             known = read_object(self.root / KEYS).get(memo)
             if self.is_reader and known and (self.root / f"{name}-{known[:16]}" / RECORD).is_file():
-                self._keys[name] = known  # to compute it may take loading a model, or knowing its address
+                self._keys[name] = known  # computing it may need a model or its address
                 return known
             needs = [self.key(need) for need in STAGES[name].needs_for(self.config)]
             self._keys[name] = digest([self._settings(name), needs])
@@ -114,14 +114,14 @@ class Index:
         return self._keys[name]
 
     def _memo(self, name: str) -> str:
-        """Return a hash of the recorded settings that decide an artefact, and of the passages."""
+        """Return a hash of the recorded settings that an artefact depends on, and of the passages."""
         plain, sections = recorded(self.config), {"embedder", "text"}
         sections.update(section for each in closure([name], self.config) for section in STAGES[each].sections)
         own = {s: plain["writers"][s.removeprefix("writers.")] if "." in s else plain[s] for s in sorted(sections)}
         return digest([name, own, self.manifest["passages"]])
 
     def _settings(self, name: str) -> str:
-        """Return a digest of what decides an artefact, apart from what it is made of."""
+        """Return a digest of all that an artefact depends on except its inputs."""
         return digest([name, STAGES[name].version, STAGES[name].settings(self._context)])
 
     def _make(self, name: str, folder: Path) -> None:
@@ -154,25 +154,25 @@ class Index:
         return Context(self.root, self.config, self.passages, lambda: self.embedder, self.read)
 
     def state(self, passages: str | None = None) -> set[str]:
-        """Return the names of the folders that hold what is there; of other passages, by their key."""
+        """Return the names of the files and folders that belong to its passages, or to those with the given key."""
         other = self if passages is None else Index(self.root, self.config)
         other.manifest = {**self.manifest, "passages": passages or self.manifest["passages"]}
         folders = {f"passages-{other.manifest['passages'][:16]}.jsonl"}
         for name in STAGES:
             try:
                 folders.add(f"{name}-{other.key(name)[:16]}")
-            except NotGivenError:  # which one it is only the caller of a model knows
+            except NotGivenError:  # only a caller who gives the model knows which one it is
                 folders.update(path.name for path in self.root.glob(f"{name}-*"))
         return folders
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """Keys of all artefacts that are there."""
+        """Keys of all artefacts that exist."""
         return {name: self.key(name) for name in STAGES if any(self.root.glob(f"{name}-*")) and self.has(name)}
 
     @property
     def generation(self) -> str:
-        """16 hex digits that change with passages and settings."""
+        """16 hex digits that change with the passages or the recorded settings."""
         return digest([self.manifest["passages"], recorded(self.config)])[:16]
 
     # --------------------------------------------------------------------------------------------------------- content
@@ -219,7 +219,7 @@ class Index:
 
     @cached_property
     def titles(self) -> TitleMatcher:
-        """Names to the passages they stand for."""
+        """Matches names to the passages with these titles."""
         from gnnrag.graphs.titles import TitleMatcher
 
         return TitleMatcher(self.hierarchy, self.read("titles")[0])
@@ -231,7 +231,7 @@ class Index:
 
     @cached_property
     def question_phrases(self) -> Callable[[str], list[str]]:
-        """Finds the phrases of a question as those of the passages were found."""
+        """Finds the phrases of a question in the same way as those of the passages."""
         text: Any = self.config.text
         language = resolve_language(self.record("text").get("counts", {}).get("language") or text.language)
         return partial(question_phrases, analyser=language, rules=text.phrase_rules)
@@ -270,17 +270,17 @@ class Index:
 
     def dense_scores(self, queries: Sequence[str]) -> np.ndarray:
         """Cosine of queries and passages, (len(queries), num_passages) float32."""
-        # One matrix-vector product a query: the rounding of a matrix-matrix product depends on the batch.
+        # One product per query, as the rounding of a matrix-matrix product depends on the batch.
         vectors = self.embedder.encode(queries, is_query=True)
         return np.stack([self.passage_vectors @ v for v in vectors]) if len(queries) else np.zeros((0, len(self.ids)))
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
-_LOCAL = ("path", "root", "llm", "llm_cache", "max_calls", "max_tokens", "replace")  # the caller's alone
+_LOCAL = ("path", "root", "llm", "llm_cache", "max_calls", "max_tokens", "replace")  # never recorded
 
 
 def recorded(config: IndexConfig) -> dict[str, Any]:
-    """Return the settings that an index records: those that decide artefacts, no addresses, keys or devices."""
+    """Return the settings that an index records: those that artefacts depend on, not addresses, keys or devices."""
     plain = {key: value for key, value in asdict(config).items() if key not in _LOCAL}
     plain["embedder"] = {key: value for key, value in plain["embedder"].items() if key != "device"}
     default = plain["writers"].pop("default")
@@ -292,7 +292,7 @@ def recorded(config: IndexConfig) -> dict[str, Any]:
 
 
 def completed(stored: IndexConfig, caller: IndexConfig) -> IndexConfig:
-    """Return the settings of an index with what the caller says of all that it does not record."""
+    """Return the stored settings of an index, with the caller's values of those that it does not record."""
     writers: Any = stored.writers
     roles = {}
     for name in WRITERS:
@@ -313,7 +313,7 @@ def prompted_writers(name: str, config: IndexConfig) -> list[str]:
 
 
 def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
-    """Return artefacts and what they are made of, in the order in which they are made."""
+    """Return artefacts and all their inputs but the passages, in the order in which they are made."""
     wanted: set[str] = set()
 
     def visit(name: str) -> None:
@@ -330,7 +330,7 @@ def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
 
 
 def write_passages(root: Path, passages: Sequence[Passage]) -> str:
-    """Write passages into an index folder; returns their key. They are not the newest state yet."""
+    """Write passages into an index folder; returns their key. The manifest does not name them yet."""
     rows = [{k: v for k, v in asdict(passage).items() if v or k in ("id", "title", "text")} for passage in passages]
     key = digest(rows)
     path = root / f"passages-{key[:16]}.jsonl"
@@ -343,5 +343,5 @@ def write_passages(root: Path, passages: Sequence[Passage]) -> str:
 
 
 def write_manifest(root: Path, passages: str, settings: Mapping[str, Any], source: Mapping[str, Any]) -> None:
-    """Make passages, by their key, with settings and source the newest state of an index folder."""
+    """Record passages (by their key), settings and source as the newest state of an index folder."""
     write_json(root / MANIFEST, {"passages": passages, "settings": settings, "source": source})

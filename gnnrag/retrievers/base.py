@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from gnnrag.index.embedder import Embedder
     from gnnrag.index.index import Index
 
-ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it comes first
+ANSWER = "answer"  # id of the graph hit that holds the retriever's own answer; it is ranked first
 
 
 class Retriever(Part):
-    """Queries to rankings, in batches; read-only once built.
+    """Ranks passages or graph hits for batches of queries; read-only once built.
 
-    A result must not depend on which other queries share the batch. With `asks_roles`, `retrieve_for` is called, alone
-    for each question, and its rankings are kept for that question; without, `retrieve` is called, in batches over all
-    questions.
+    A result must not depend on which other queries share the batch. If `asks_roles` is set, `retrieve_for` is called
+    separately for each question, and its rankings are kept for that question only. Otherwise `retrieve` is called with
+    batches that mix the queries of all questions.
     """
 
     channels: frozenset[str] = frozenset({"text"})  # what it can search (`text`, `graph`)
     role_names: tuple[str, ...] = ()  # the roles that it may ask
     asks_roles: bool = False
-    accepts_vectors: bool = False  # a query's vector may stand for its text's embedding; words are read as they are
-    explains: ClassVar[bool] = False  # it has `explain`, which tells the paths behind a score
+    accepts_vectors: bool = False  # a query's own vector replaces the embedding of its text, not its words
+    explains: ClassVar[bool] = False  # it has `explain`, which returns the paths behind a score
     checkpoints: tuple[Path, ...] = ()  # folders of the trained models that it uses
     index: Any  # set by `build`
     roles: Any  # set by `build`
 
     def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
-        """Return why a finished run is hardly one of this retriever, from its questions' usage; empty: nothing is."""
+        """Return why a finished run does not really measure this retriever, given each question's usage; else empty."""
         return ""
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
@@ -46,16 +46,16 @@ class Retriever(Part):
         raise NotImplementedError
 
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> Sequence[Ranking | Exception]:
-        """Return the same for the queries of one question, whose roles are asked on behalf of it."""
+        """Do what `retrieve` does for the queries of one question; roles are called in that question's session."""
         return self.retrieve(queries)
 
 
 def rank_passages(
     scores: np.ndarray, ids: Sequence[str], top_k: int, branch: str, is_last_first: bool = False
 ) -> Ranking:
-    """Rank scores (num_passages,) over the corpus: best first, ties by corpus order or, `is_last_first`, from its end.
+    """Rank the passages by their scores (num_passages,), best first; ties keep corpus order.
 
-    NaN and infinities never rank; `branch` is recorded in the ranking.
+    `is_last_first` reverses the order of ties. NaN and infinite scores are left out. The ranking records `branch`.
     """
     finite = scores
     if not np.isfinite(scores.sum(dtype=np.float64)):
@@ -73,9 +73,9 @@ def rank_passages(
 def rank_order(
     order: Sequence[int], ids: Sequence[str], top_k: int, branch: str, tail: np.ndarray | None = None
 ) -> Ranking:
-    """Rank distinct positions, best first, with the scores 1, 1/2, 1/3, ...
+    """Rank distinct passage positions, given best first, with the scores 1, 1/2, 1/3, ...
 
-    The other passages follow by their scores in `tail` (num_passages,), ties by corpus order; None for no others.
+    The other passages follow by their scores in `tail` (num_passages,), ties in corpus order. None: none follow.
     """
     positions = list(order[:top_k])
     if tail is not None and len(positions) < top_k:
@@ -93,7 +93,7 @@ def by_rank(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
 
 
 def rank_graph(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
-    """Turn graph hits, best first, into a ranking for the `graph` channel; of a repeated id the first stays."""
+    """Turn graph hits, best first, into a ranking for the `graph` channel; the first hit of each id is kept."""
     first: dict[str, Hit] = {}
     for hit in hits:
         first.setdefault(hit.id, hit)
@@ -114,14 +114,14 @@ def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
     k = min(k, len(scores))
     if k <= 0:
         return np.zeros(0, dtype=np.int64)
-    # Everything tied with the k-th best must be seen before ties are broken by position.
+    # All entries that tie with the k-th best must be candidates before ties are broken by position.
     threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
     candidates = np.flatnonzero(scores >= threshold)
     return candidates[np.argsort(-scores[candidates], kind="stable")][:k]
 
 
 def min_max(scores: np.ndarray) -> np.ndarray:
-    """Scale to [0, 1], as HippoRAG does: all equal gives ones. Shape of `scores`, float64."""
+    """Scale scores to [0, 1], as HippoRAG does; equal scores all become 1. Same shape, float64."""
     scores = np.asarray(scores, dtype=np.float64)
     if not scores.size:
         return scores
@@ -130,20 +130,20 @@ def min_max(scores: np.ndarray) -> np.ndarray:
 
 
 def query_vectors(embedder: Embedder, rows: Sequence[Sequence[str]]) -> list[list[Any]]:
-    """Return vectors of shape (dim,) for each row: a query, empty or not, and what else it is searched by or None."""
+    """Embed each row's strings: the query, even if empty, then other strings (None where empty). Shape (dim,) each."""
     texts = list(dict.fromkeys(text for row in rows for n, text in enumerate(row) if text or not n))
     of = dict(zip(texts, embedder.encode(texts, is_query=True), strict=True)) if texts else {}
     return [[of[text] if text or not n else None for n, text in enumerate(row)] for row in rows]
 
 
 def vectors_of(queries: Sequence[Query], embedder: Embedder) -> np.ndarray:
-    """Return what queries are searched by: their own vectors, else the embeddings of their texts. Shape (n, dim)."""
+    """Return a search vector for each query: its own, else the embedding of its text. Shape (n, dim)."""
     vectors = iter(embedder.encode([query.text for query in queries if query.vector is None], is_query=True))
     return np.stack([next(vectors) if q.vector is None else np.array(q.vector, dtype=np.float32) for q in queries])
 
 
 def cosines_of(queries: Sequence[Query], index: Index) -> list[np.ndarray]:
-    """Return the cosine of each passage with what a query is searched by; (num_passages,) for each query."""
+    """Return each query's cosines with all passages, by its own vector or its text's; (num_passages,) for each."""
     cosines = iter(index.dense_scores([query.text for query in queries if query.vector is None]))
     return [
         next(cosines) if q.vector is None else index.passage_vectors @ np.array(q.vector, np.float32) for q in queries

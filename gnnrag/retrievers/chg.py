@@ -16,7 +16,7 @@ from gnnrag.retrievers.base import Retriever, best_positions, cosines_of, rank_p
 from gnnrag.types import Query, Ranking
 
 _TOLERANCE = 1e-6
-_FEW = 8  # a name or term that more other passages have links none
+_FEW = 8  # a name or term found in more than this many other passages links none of them
 
 
 @part("retriever", "chg")
@@ -24,29 +24,29 @@ class CHGRetriever(Retriever):
     """Personalised PageRank over passages, sentences and phrases, seeded by linking, search scores and title links.
 
     The graph and the ranking by PageRank are MGranRAG's (AAAI 2026), the seeds are not. The reset of a query holds
-    1. the passages that dense and lexical search like best (the prior);
-    2. the names of the query: the passages that bear them as titles, and their phrase nodes;
-    3. the bridges: each well-seeded passage hands as much mass as it has to the passages that its text mentions by
-       title, by how near the mention stands to the query's remaining words (`director`, `born`), how rare the phrase
-       is, and how sure the link is. This is the second hop.
-    A passage that has no title of its own hands mass on to those that share a rare name or term with it, too. Parts of
-    a document hand mass on to the part that follows, and count more the more of the prior their section holds.
-    Masses are relative to a linked title, which weighs its rarity (at most 1).
+    1. the passages that dense and lexical search score highest (the prior);
+    2. the names in the query: the passages with these titles, and the phrase nodes of the names;
+    3. the bridges: each of the best-seeded passages passes mass to the passages whose titles its text mentions. A
+       mention counts more the nearer it stands to the query's other words (`director`, `born`), the rarer its phrase
+       is, and the surer its link is. This is the second hop.
+    An untitled passage also passes mass to the passages that share a rare name or term with it. Each part of a document
+    passes mass to the next part. A passage's prior grows with the share of the prior that its section holds.
+    Mass 1 is that of a title which the query names with certainty and whose words are of the greatest rarity.
     """
 
     damping: float = 0.5  # probability of following an edge
-    prior_mass: float = 1.8  # seed mass shared by the passages that dense and lexical search like best
-    prior_passages: int = 50  # how many those are
-    prior_power: float = 4.0  # exponent on scores in [0, 1]: larger trusts the first few more
-    lexical_share: float = 0.5  # weight of BM25 against the embedder in the prior
+    prior_mass: float = 1.8  # seed mass shared by the passages with the best prior
+    prior_passages: int = 50  # how many passages share it
+    prior_power: float = 4.0  # exponent on scores in [0, 1]: the larger, the more the top few get
+    lexical_share: float = 0.5  # weight of BM25 in the prior; the embedder has the rest
     phrase_mass: float = 0.5  # seed mass of a linked phrase
-    bridge_mass: float = 1.0  # share of a passage's seed mass that goes on along its title links
+    bridge_mass: float = 1.0  # share of a passage's seed mass that it passes along its links, at most
     bridge_passages: int = 8  # how many passages pass mass on
-    bridge_floor: float = 0.02  # least seed mass of a passage that passes mass on
-    bridge_doubt: float = 1.0  # link weight that is lost; keeps a lone weak link from getting the whole mass
-    name_share: float = 0.25  # weight of a link by a name or term that no passage is known by, against one by title
-    section_gain: float = 1.0  # gain of a passage whose section holds all that the searches like best
-    follow_mass: float = 0.3  # share of a passage's seed mass that goes on to the next part of its document
+    bridge_floor: float = 0.02  # seed mass that a passage needs to pass mass on
+    bridge_doubt: float = 1.0  # added to the sum of link weights, so that a lone weak link does not get all the mass
+    name_share: float = 0.25  # weight of a link by a shared name or term, relative to a link by title
+    section_gain: float = 1.0  # gain in prior of a passage whose section holds the whole prior
+    follow_mass: float = 0.3  # share of a passage's seed mass that it passes to the next part of its document
     context_weight: float = 2.0  # gain of a link whose mention stands near the question's other words
     context_reach: float = 4.0  # distance in words at which that nearness has fallen to 1/e
     # exact: PageRank of the whole graph; fast: near the seeds; auto: fast for large graphs
@@ -56,7 +56,7 @@ class CHGRetriever(Retriever):
     accepts_vectors = True
 
     def setup(self) -> None:
-        """Prepare the links and the walk."""
+        """Prepare the weights of links and PageRank."""
         self.graph, self.layout, self.titles = self.index.hierarchy, self.index.layout, self.index.titles
         self.links = LinkWeigher(self.graph, self.titles, self.context_weight, self.context_reach)
         self.walk = PageRankOperator(self.graph.adjacency, self.damping, self.precision)
@@ -74,12 +74,12 @@ class CHGRetriever(Retriever):
         return [rank_passages(s, self.index.ids, q.top_k, "ppr") for q, s in zip(queries, scores.T, strict=True)]
 
     def _prior(self, dense: np.ndarray, lexical: np.ndarray) -> np.ndarray:
-        """Mix both searches' scores, each scaled to [0, 1], and lift by section. Shape (num_passages,)."""
+        """Mix dense and lexical scores, each scaled to [0, 1], then apply `section_gain`. Shape (num_passages,)."""
         prior = (1 - self.lexical_share) * _unit(dense) ** self.prior_power
         prior = prior + self.lexical_share * _unit(lexical) ** self.prior_power
         if not prior.any():
             return np.ones_like(prior)
-        sections = self.layout.sections  # 0: of no section
+        sections = self.layout.sections  # 0: the passage is in no section
         if not sections.any():
             return prior
         best = best_positions(prior, self.prior_passages)
@@ -88,7 +88,7 @@ class CHGRetriever(Retriever):
         return prior * (1 + self.section_gain * shares[sections])
 
     def _seeds(self, text: str, prior: np.ndarray) -> dict[int, float]:
-        """Return the reset of one query: the mass of each node that has any."""
+        """Return the reset of one query: node to mass, for nodes with any."""
         best = best_positions(prior, self.prior_passages)
         masses = prior[best]
         reset = dict(zip(best.tolist(), (self.prior_mass * masses / masses.sum()).tolist(), strict=True))
@@ -110,7 +110,7 @@ class CHGRetriever(Retriever):
             if name.title:
                 _share(reset, self._titled(name.title.form), rarity * name.title.confidence, prior)
             if nodes := list(self.graph.phrase_nodes.get(name.key, ())):
-                # A phrase that is no title is vaguer the more sentences hold it.
+                # A phrase that is no title tells less the more sentences contain it.
                 mass = rarity if name.title else rarity / math.log2(2 + degrees[nodes].sum())
                 shares = 1.0 / degrees[nodes]
                 _add(reset, nodes, self.phrase_mass * mass * shares / shares.sum())
@@ -119,7 +119,7 @@ class CHGRetriever(Retriever):
         return list(self.titles.passages(form))
 
     def _bridges(self, masses: Mapping[int, float], question: LinkedQuestion, prior: np.ndarray) -> dict[int, float]:
-        """Return what flows along title and name links to each passage, given the seed mass of each."""
+        """Return the mass that each passage receives along title and name links, given the seed masses."""
         wanted = frozenset(stems(question.rest))
         asked = frozenset(word for name in question.names for word in name.key.split())
         flow: dict[int, float] = {}
@@ -138,9 +138,9 @@ class CHGRetriever(Retriever):
     def _shared_names(
         self, passage: int, wanted: Collection[str], asked: frozenset[str]
     ) -> list[tuple[float, list[int]]]:
-        """Return weight and other passages of each name or term of a passage that nothing is known by, and few have.
+        """Return a weight and the other passages for each rare name or term of a passage, except titles.
 
-        None of a passage with a title: its links by title say enough. A name of the query's words leads nowhere new.
+        A passage with a title gets none: its title links suffice. Names made of words of the query's names are skipped.
         """
         if self.titles.is_titled(passage) or not self.name_share:
             return []
@@ -154,7 +154,7 @@ class CHGRetriever(Retriever):
         return [(self.name_share * weight, self._others(passage, key)) for key, weight in weights.items()]
 
     def _others(self, passage: int, key: str) -> list[int]:
-        """Return the passages that share a name with one, empty where they are many or the name is a title."""
+        """Return the other passages that contain a name; none if they are many or the name is a title."""
         if key not in self._holders:
             nodes = self.graph.phrase_nodes[key] if not self.titles.match(key) else ()
             holders = {p for node in nodes for p in self.graph.passages_with(node - self.graph.first_phrase)}
@@ -173,13 +173,13 @@ def _add(reset: dict[int, float], nodes: Sequence[int], masses: np.ndarray) -> N
 
 
 def _share(reset: dict[int, float], passages: list[int], mass: float, prior: np.ndarray) -> None:
-    """Share mass among passages by their prior."""
+    """Split mass among passages in proportion to their prior."""
     shares = prior[passages] + 1e-6
     _add(reset, passages, mass * shares / shares.sum())
 
 
 def _unit(scores: Any) -> np.ndarray:
-    """Scale to [0, 1]; all equal gives zeros. float64."""
+    """Scale scores to [0, 1]; equal scores all become 0. float64."""
     scores = np.asarray(scores, dtype=np.float64)
     span = scores.max() - scores.min()
     return (scores - scores.min()) / span if span > 0 else np.zeros_like(scores)

@@ -26,9 +26,9 @@ from gnnrag.types import Query, Ranking
 
 Fact = tuple[str, str, str]
 _TOLERANCE = 1e-10
-RELEASED, SENTENCES = (5, 5), (2, 20)  # candidates and seeds; those for sentences were chosen on 2wiki's dev questions
-LEAST_QUERIES = 20  # fewer say nothing about a rate
-_MOST, _LONGEST = 100, 1000  # facts of a reply, and characters of one, that are compared with the candidates
+RELEASED, SENTENCES = (5, 5), (2, 20)  # (facts_k, seeds_k); those of SENTENCES were chosen on 2wiki's dev set
+LEAST_QUERIES = 20  # with fewer, the rate of fallbacks is not judged
+_MOST, _LONGEST = 100, 1000  # at most so many facts of a reply, and characters of a fact, are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class FactsKept:
 class PromptedFactFilter(PromptedPart[FactFilterTask, FactsKept]):
     """Keeps the candidate facts that help with the query; it may keep none.
 
-    A returned fact stands for the candidate that it resembles most; one that resembles none is dropped
-    (`fact_unknown`). An unreadable reply or failed call keeps nothing (`filter_failed`).
+    Each fact of the reply is mapped to the most similar candidate; if that is below `floor`, it is dropped
+    (`fact_unknown`). An unreadable reply or a failed call keeps no fact (`filter_failed`).
     """
 
     max_facts: Annotated[int, Ge(1)] = 4
-    # least similarity of a returned fact to the candidate it is taken for; 0 maps anything, as released
+    # least similarity of a fact of the reply to its candidate; 0 maps every fact, as the released code does
     floor: Annotated[float, Ge(0), Le(1)] = 0.6
 
     async def __call__(self, task: FactFilterTask, session: Session) -> FactsKept:
@@ -76,7 +76,7 @@ class PromptedFactFilter(PromptedPart[FactFilterTask, FactsKept]):
 def read_facts(reply: str) -> list[Fact]:
     """Return the facts of `{"fact": [[head, relation, tail], ...]}` anywhere in a reply; MalformedError without it.
 
-    The released field marker `[[ ## fact_after_filter ## ]]` is optional; rows that are no triples are left out.
+    The released prompt's marker `[[ ## fact_after_filter ## ]]` is optional. Rows that are not triples are dropped.
     """
     for data in json_objects(strip_thinking(reply), whole=True):
         for key in ("fact", "facts", "fact_after_filter"):
@@ -91,7 +91,7 @@ def _is_fact(row: Any) -> bool:
 
 
 def nearest_fact(fact: Fact, candidates: Sequence[Fact], floor: float) -> int | None:
-    """Return the first candidate most like `fact` (`difflib`, words without case); None where all are below `floor`."""
+    """Return the position of the candidate most similar to `fact` (`difflib`, case ignored); None if below `floor`."""
     wanted = _joined(fact)[:_LONGEST]
     scores = [SequenceMatcher(None, _joined(c), wanted, autojunk=False).ratio() for c in candidates]
     best = int(np.argmax(scores))
@@ -104,7 +104,7 @@ def _joined(fact: Fact) -> str:
 
 @part("role", "fact_filter.offline")
 class OfflineFactFilter(Role[FactFilterTask, FactsKept]):
-    """Keeps all candidates in order, as HippoRAG 2 without recognition memory; need not be asked (`keeps_all`)."""
+    """Keeps all candidates in order: HippoRAG 2 without recognition memory. It need not be asked (`keeps_all`)."""
 
     keeps_all = True
 
@@ -115,7 +115,7 @@ class OfflineFactFilter(Role[FactFilterTask, FactsKept]):
 
 @dataclass(frozen=True)
 class Candidates:
-    """Statements near a query, best first, with their scores in [0, 1] and as a fact filter sees them."""
+    """Statements near a query, best first: positions, scores in [0, 1], and the facts shown to the filter."""
 
     statements: Sequence[int] = ()
     scores: Sequence[float] = ()
@@ -126,18 +126,18 @@ class Candidates:
 class HippoRAG2Retriever(Retriever):
     """Personalised PageRank over entities and passages (Gutiérrez et al., "From RAG to Memory", ICML 2025).
 
-    The reset holds the entities of the facts nearest to the query, each weighed against how many passages know it, and
-    every passage by its dense score. A query without seeds falls back to dense search (branch `dense_fallback`, else
-    `ppr`). Where facts are sentences that join a head to many tails, the facts of one sentence are one candidate. The
-    role `fact_filter` is the recognition memory. The settings are the released ones, but for facts that are sentences.
+    The reset holds the entities of the facts nearest to the query, by fact score over the number of passages with the
+    entity, and every passage, by dense score. A query without seeded entities follows `fallback_policy`, and its branch
+    is `dense_fallback` instead of `ppr`. Where facts are sentences that join a head to many tails, the facts of one
+    sentence are one candidate, and the defaults differ from the released ones. `fact_filter` is recognition memory.
     """
 
     damping: float = 0.5  # probability of following an edge
-    passage_weight: float = 0.05  # seed mass of the passage that dense search likes best
-    facts_k: Annotated[int, Ge(1)] | None = None  # candidate facts of a query; null: 5; of sentences 2
-    seeds_k: Annotated[int, Ge(1)] | None = None  # entities that are seeded; null: 5; where facts are sentences, 20
-    filter: Literal["role", "none"] = "role"  # who filters the candidates: `fact_filter` (offline: keeps all), nobody
-    # of a query without seeds; minmax: dense scores in [0, 1]; same_scale: PageRank from the passages alone
+    passage_weight: float = 0.05  # seed mass of the passage with the best dense score
+    facts_k: Annotated[int, Ge(1)] | None = None  # candidate facts per query; null: 5, or 2 where facts are sentences
+    seeds_k: Annotated[int, Ge(1)] | None = None  # entities seeded per query; null: 5, or 20 where facts are sentences
+    filter: Literal["role", "none"] = "role"  # role: `fact_filter` chooses among candidates; none: all are kept
+    # scores of a query without seeded entities; minmax: dense, in [0, 1]; same_scale: PageRank from passages alone
     fallback_policy: Literal["minmax", "same_scale"] = "minmax"
     max_fallback_rate: float = 0.3  # an evaluation in which more queries than this fall back ends with an error
 
@@ -145,7 +145,7 @@ class HippoRAG2Retriever(Retriever):
     role_names = property(lambda self: ("fact_filter",) if self.filter == "role" else ())
 
     def setup(self) -> None:
-        """Prepare the walk."""
+        """Prepare PageRank."""
         if self.fallback_policy == "same_scale" and self.passage_weight <= 0:
             raise ConfigError("retriever.fallback_policy=same_scale needs retriever.passage_weight above 0")
         self.knowledge, self.graph = self.index.entity_graph, self.index.entity_graph.graph
@@ -153,11 +153,11 @@ class HippoRAG2Retriever(Retriever):
         self.num_facts = facts_k if self.facts_k is None else self.facts_k
         self.num_seeds = seeds_k if self.seeds_k is None else self.seeds_k
         self.walk = PageRankOperator(self.graph.adjacency(), self.damping)
-        # Without a filter queries are batched over questions, which asking on behalf of one question is not.
+        # Without a filter, queries of several questions share a batch; a role is asked for one question at a time.
         self.asks_roles = self.filter == "role" and not self.roles["fact_filter"].keeps_all
 
     def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
-        """Say that too many queries fell back: a model that cannot follow the filter's format makes it dense search."""
+        """Report too many fallbacks: a model that fails the filter's format turns the method into dense search."""
         limit = self.max_fallback_rate
         queries = sum(usage.get("retriever_calls", 0) for usage in usages)
         fallbacks = sum(usage.get("flags", {}).get("dense_fallback", 0) for usage in usages)
@@ -170,7 +170,7 @@ class HippoRAG2Retriever(Retriever):
         )
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """Return one ranking for each query, nothing filtered; scores are PageRank values, dense ones in a fallback."""
+        """Rank for each query without filtering candidates; scores are PageRank values, or those of the fallback."""
         candidates = self.candidates([query.text for query in queries])
         return self.rank(queries, [self.seeds(c, range(len(c.statements))) for c in candidates])
 
@@ -190,21 +190,21 @@ class HippoRAG2Retriever(Retriever):
             return [Candidates() for _ in texts]
         out = []
         for vector in self.index.embedder.encode(texts, is_query=True):
-            # One product a query: the rounding of a matrix-matrix product depends on the batch.
+            # One product per query, as the rounding of a matrix-matrix product depends on the batch.
             scores = min_max(vectors @ vector)
             best = best_positions(scores, self.num_facts).tolist()
             out.append(Candidates(best, scores[best].tolist(), tuple(map(self._shown, best))))
         return out
 
     def _shown(self, statement: int) -> Triple:
-        """Return a statement as one fact; several tails are listed."""
+        """Return a statement as one fact, its tails joined by commas."""
         facts = [self.graph.facts[f] for f in self.knowledge.statement_facts[statement].tolist()]
         return (facts[0][0], facts[0][1], ", ".join(fact[2] for fact in facts))
 
     def seeds(self, candidates: Candidates, kept: Sequence[int]) -> dict[int, float]:
-        """Return the entities of the candidates kept, best first: each by the mean of what its facts give it.
+        """Return the best `num_seeds` entities of the kept candidates with their weights, best first.
 
-        A fact gives each of its entities its score over the number of passages that know the entity.
+        The weight is the mean, over its facts, of the fact's score by the number of passages that mention the entity.
         """
         shares: defaultdict[int, list[float]] = defaultdict(list)
         for i in dict.fromkeys(kept):
@@ -216,7 +216,7 @@ class HippoRAG2Retriever(Retriever):
         return {entity: weight for entity, weight in best if weight > 0}
 
     def rank(self, queries: Sequence[Query], seeds: Sequence[Mapping[int, float]]) -> list[Ranking]:
-        """Rank the passages of each query, given the entities that are seeded."""
+        """Rank passages for each query, given the weights of its seeded entities."""
         if not queries:
             return []
         scores = [min_max(row) for row in self.index.dense_scores([query.text for query in queries])]

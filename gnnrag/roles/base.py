@@ -1,4 +1,4 @@
-"""The protocols of roles and what passes between them and methods: queries, verdicts, answers, tasks."""
+"""The base class of roles, and the tasks and results that roles and methods exchange."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gnnrag.types import Passage, Question
 
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
-QUERY_CLASSES = ("passage_local", "multi_hop", "thematic")  # by what their answers need, cheapest first
+QUERY_CLASSES = ("passage_local", "multi_hop", "thematic")  # by the retrieval that a question needs, cheapest first
 
 
 class Role(Part, Generic[TaskT, ResultT]):
-    """One job, `prompted`, `offline`, `tuned` or `oracle`; must be safe to call for many questions at once."""
+    """One job in a method: `prompted`, `offline`, `tuned` or `oracle`. Calls may run for many questions at once."""
 
-    prompters: Sequence[Any] = ()  # its ways to a language model, whose prompts and model a run records
+    prompters: Sequence[Any] = ()  # its calls to a language model; a run records their prompts and model
     fingerprint: str = ""  # of the weights of a tuned role
-    is_guess: bool = False  # methods let its queries widen the pool, not overrule the question
-    keeps_all: bool = False  # of a filter: nothing is ever dropped, so that it need not be asked
+    is_guess: bool = False  # methods normalise its queries' results by rank, and weigh them below the question's
+    keeps_all: bool = False  # of a filter: it never drops anything, so it need not be asked
     uses_embedder: bool = False  # of a writer: its results depend on the embedder of the index
     index: Any  # set by `build`
     backend: Any  # of a prompted role: its language model, set by `build`
     embedder: ClassVar[Any]  # of a writer: gives the embedder of the index
-    version: int = 1  # of a writer: raised where results change under equal settings
+    version: int = 1  # of a writer: raised when a code change alters its results
 
     async def close(self) -> None:
         """Release what it holds."""
@@ -44,7 +44,7 @@ class ThoughtsTask:
     earlier: tuple[str, ...] = ()  # queries already sent, oldest first
     round: int = 1  # 1-based
     with_chain: bool = False  # also write the reasoning chain (BDTR's `chain_from=last_round_joint`)
-    may_stop: bool = False  # the role may say that nothing is missing any more
+    may_stop: bool = False  # the role may reply that no evidence is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Thoughts:
     sufficient: bool = False
     chain: str | None = None
     flags: tuple[str, ...] = ()
-    # Unit vectors (dim numbers) to search by in place of the texts' embeddings, of those that have one
+    # Unit vectors (dim,) that replace the embeddings of the texts in search; a thought may have none
     vectors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # by `fast` and `slow`
 
 
@@ -69,11 +69,11 @@ class ChainTask:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The chain as text (one hop a line), the entities that bridge its hops, and the ids of passages it rests on."""
+    """The chain as text (one hop per line), the entities that bridge its hops, and the ids of supporting passages."""
 
     text: str
     bridges: tuple[str, ...] = ()
-    support: tuple[str, ...] = ()  # left empty by a language model: finding it out is the verifier's job
+    support: tuple[str, ...] = ()  # empty from a language model: the verifier finds it
     flags: tuple[str, ...] = ()
 
 
@@ -87,13 +87,13 @@ class VerifierTask:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Ids of the selected passages. No scores: promotion uses the pool's."""
+    """Ids of the selected passages. It has no scores, as promotion uses those of the pool."""
 
     selected: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
 
 
-AnswerStyle = Literal["short", "sentence", "long"]  # a name or a few words; one or two sentences; as many as fit
+AnswerStyle = Literal["short", "sentence", "long"]  # a few words; one or two sentences; up to `words` words
 WORDS = 120  # of a long answer, at most
 
 
@@ -108,9 +108,9 @@ class ReaderTask:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A sentence of an answer, the ids of the passages that it cites, and of those that bear it, or a part of it, out.
+    """A sentence of an answer, the ids of the passages that it cites, and of those that support it at least in part.
 
-    `supported`: no part of it is left over.
+    `supported`: every part of the sentence is supported.
     """
 
     sentence: str
@@ -120,7 +120,7 @@ class Citation:
 
 
 def cited(sentence: str, numbers: Sequence[int]) -> str:
-    """Return a sentence with the numbers of its passages in brackets before its stop, as in `it is given [2].`."""
+    """Return a sentence with the numbers of its passages in brackets before its full stop, as in `it is given [2].`."""
     mark = f" [{', '.join(map(str, numbers))}]"
     return f"{sentence[:-1]}{mark}{sentence[-1]}" if sentence.endswith((".", "!", "…")) else f"{sentence}{mark}"
 
@@ -129,15 +129,15 @@ def cited(sentence: str, numbers: Sequence[int]) -> str:
 class Answer:
     """An answer; empty text means that the reader says it cannot answer from these passages.
 
-    A sentence or long answer names its passages in brackets, `[2]`: the second of those that the reader was shown.
+    Answers of style `sentence` or `long` cite passages in brackets: `[2]` is the second one shown to the reader.
     """
 
     text: str
-    support: tuple[str, ...] = ()  # ids of the passages that it was read from
+    support: tuple[str, ...] = ()  # ids of the passages that it is based on
     confidence: float = 0.0  # in [0, 1], comparable within one implementation only
     thought: str = ""
     flags: tuple[str, ...] = ()
-    citations: tuple[Citation, ...] = ()  # a sentence each; none of a short answer
+    citations: tuple[Citation, ...] = ()  # one for each sentence; a short answer has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ class RouterTask:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    probabilities: Mapping[str, float]  # by class of `QUERY_CLASSES`, adding up to 1; one not named has 0
-    cues: Mapping[str, float] = field(default_factory=dict)  # what an implementation looked at, for the trace
+    probabilities: Mapping[str, float]  # by class of `QUERY_CLASSES`; they sum to 1, a missing class has 0
+    cues: Mapping[str, float] = field(default_factory=dict)  # features that the choice rests on, for the trace
     flags: tuple[str, ...] = ()
 
 
@@ -169,7 +169,7 @@ class Keywords:
 @dataclass(frozen=True, slots=True)
 class MentionsTask:
     query: str
-    types: tuple[str, ...] = ()  # those there are
+    types: tuple[str, ...] = ()  # entity types to choose from
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,26 +183,26 @@ class Mentions:
 
 @dataclass(frozen=True, slots=True)
 class DecomposeTask:
-    """Sub-questions to be found. `plain` ones can each be understood alone; `linked` ones refer to the answer of part
-    k by `#k`; `triples` are lists of triples with unknowns `Entity#k`, as `render_triples` writes them.
+    """Asks for sub-questions. Each `plain` one can be understood alone; `linked` ones refer to the answer of part k
+    by `#k`; `triples` are lists of triples with unknowns `Entity#k`, as `render_triples` writes them.
     """
 
     question: Question
     max_parts: int = 4
     form: Literal["plain", "linked", "triples"] = "plain"
-    parsing: str = "repaired"  # of linked ones and triples; or `released`, as GraphSearch's code reads replies
+    parsing: str = "repaired"  # of `linked` and `triples`; `released`: as GraphSearch's code reads replies
 
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """Sub-questions in answering order, none where the question is simple; `written` is the model's own text."""
+    """Sub-questions in answering order, empty if the question is simple; `written` is the model's own text."""
 
     parts: tuple[str, ...] = ()
     written: str = ""
     flags: tuple[str, ...] = ()
 
 
-# The next fact; an answer with short reasoning; what is missing; links between things, and where to look next.
+# In this order: the next fact; an answer with short reasoning; what is missing; links of entities and the next query.
 Style = Literal["ircot", "irgs", "gcot", "tog"]
 
 
@@ -216,7 +216,7 @@ class ReasonTask:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of reasoning; `done` where it says that it is the last, `query` what to search for next, if any."""
+    """One reasoning step. `done`: the model says that it is the last; `query`: what to search for next, if any."""
 
     text: str = ""
     query: str | None = None
@@ -242,7 +242,7 @@ class Turn:
 class MoveTask:
     question: Question
     turns: tuple[Turn, ...]  # oldest first
-    protocol: AgentFormat  # whose tags or actions are spoken
+    protocol: AgentFormat  # the agent whose tags or actions the model writes
     may_search: bool = True
 
 

@@ -1,11 +1,11 @@
-"""Prompted roles: render, generate, parse, one retry, and a record of it all.
+"""Prompted roles: render a prompt, generate, parse, retry, and record each call.
 
-Calls, tokens, malformed replies and model errors are counted here; the flags of a role's result by whoever called it. A
-reply that cannot be used counts as `parse_failure`, and under its reason where that is known (`gnnrag.roles.parsing`).
-A reply cut off has failed; a prompter with `keeps_cut` reads it, and counts `cut_off` and `cut_but_read`. A request
-that is rejected for what it holds (too long, filtered) counts as `rejected`, a model that cannot be asked as
-`llm_error`, both also under the error's `kind`. A prompt that failed, reminder included, is not sent again for the same
-question where sampling is greedy: that counts as `repeated_prompt`.
+Calls, tokens, malformed replies and model errors are counted here; callers count the flags of a role's result. A reply
+that cannot be used counts as `parse_failure`, and also under its reason if known (`gnnrag.roles.parsing`). A truncated
+reply fails, unless `keeps_cut` lets the parser read it; then it counts as `cut_off` and `cut_but_read`. A request
+rejected for its content (too long, filtered) counts as `rejected`, and any other error of the model as `llm_error`;
+both also count under the error's `kind`. With greedy sampling, a prompt whose tries all failed to parse is not sent
+again for the same question; that counts as `repeated_prompt`.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Attempt:
     messages: Messages
     reply: Reply | None = None
     problem: str = ""
-    flags: tuple[str, ...] = ()  # what it is counted as
+    flags: tuple[str, ...] = ()  # the counters that it adds to
 
 
 @dataclass(slots=True)
 class Outcome(Generic[T]):
-    """What asking gave: a parsed value, or the reason why there is none."""
+    """The result of a prompt: a parsed value, or the reason why there is none."""
 
     value: T | None = None
     failure: Failure = ""
-    attempts: list[Attempt] = field(default_factory=list)  # none: this prompt has failed before
+    attempts: list[Attempt] = field(default_factory=list)  # empty: this prompt has failed before
 
     @property
     def reply(self) -> str:
@@ -57,7 +57,7 @@ class Outcome(Generic[T]):
 
 
 class Prompter:
-    """One role's way to its language model: a prompt and sampling settings (null: those of the backend)."""
+    """Sends one prompt of a role to its language model, with sampling settings (None: those of the backend)."""
 
     def __init__(
         self,
@@ -70,15 +70,15 @@ class Prompter:
         max_tokens: int = 512,
         temperature: float | None = None,
         seed: int | None = None,
-        raw: bool = False,  # the reply continues the prompt's own text, without a chat template and without a reminder
+        raw: bool = False,  # the reply continues the prompt's own text, without chat template or reminder
         tries: int = 2,  # replies asked for before a malformed one counts as a failure
-        keeps_cut: bool = False,  # read a reply that was cut off: for parsers that take what is whole in it
+        keeps_cut: bool = False,  # parse truncated replies, for parsers that use only complete items
     ) -> None:
         self.role, self.backend, self.raw, self.tries, self.keeps_cut = role, backend, raw, tries, keeps_cut
         self.max_tokens, self.temperature, self.seed = max_tokens, temperature, seed
         small = SMALL if backend.wants_small and not raw else ""
         self.prompt = load_prompt(prompt or packaged + small, *options)
-        # Whether the same prompt gets the same reply
+        # Greedy: the same prompt gets the same reply
         self.is_greedy = (backend.identity.get("temperature", 0.0) if temperature is None else temperature) == 0
 
     async def ask(
@@ -89,9 +89,9 @@ class Prompter:
         before: Messages = (),
         shown: int | None = None,
     ) -> Outcome[T]:
-        """Ask once; a malformed reply is counted and asked for once more. Never raises LLMError.
+        """Ask, and ask again while the reply is malformed, at most `tries` times. Never raises LLMError.
 
-        `values` has one for each placeholder; `parse` raises MalformedError; `before` holds the earlier turns of the
+        `values` fills the placeholders; `parse` raises MalformedError; `before` holds the earlier turns of the
         conversation; `shown`, how many things the prompt numbers from 1, bounds the integers in the reply's schema.
         """
         return (await self.ask_many(session, [values], parse, before, [shown]))[0]
@@ -104,7 +104,7 @@ class Prompter:
         before: Messages = (),
         shown: Sequence[int | None] = (),
     ) -> list[Outcome[T]]:
-        """Ask for each of `batch` concurrently; recorded in order, so that traces do not depend on timing."""
+        """Ask for each of `batch` concurrently, but record in order, so that traces do not depend on timing."""
         parsers = [parse] * len(batch) if callable(parse) else parse
         prompts = [(*before, *self.prompt.render(**values)) for values in batch]
         rows = zip(prompts, parsers, shown or [None] * len(batch), strict=True)
@@ -112,12 +112,12 @@ class Prompter:
         try:
             outcomes = await asyncio.gather(*tasks)
         finally:
-            for task in tasks:  # after a cancellation or a bug none may go on spending
+            for task in tasks:  # after a cancellation or an exception, no call may run on
                 task.cancel()
         over_budget: BudgetError | None = None
         for messages, outcome in zip(prompts, outcomes, strict=True):
             over_budget = self._book(session, messages, outcome) or over_budget
-        if over_budget:  # only now, so that every call already paid for is in the books
+        if over_budget:  # only now, when every call already paid for is recorded
             raise over_budget
         return outcomes
 
@@ -163,14 +163,14 @@ class Prompter:
         return self.role, messages, self.max_tokens, self.temperature, self.seed
 
     def _reminded(self, messages: Messages, number: int) -> Messages:
-        """Append the reminder to the last turn: everything before it stays cached, and no bad reply is quoted."""
+        """Append the reminder to the last turn. The text before it stays cached, and the bad reply is not quoted."""
         reminder = self.prompt.reminder or REMINDER
         if number > 2:  # else a response cache would give the same reply again
             reminder += f" (Try {number}.)"
         return (*messages[:-1], replace(messages[-1], content=f"{messages[-1].content}\n\n{reminder}"))
 
     def _book(self, session: Session, messages: Messages, outcome: Outcome[Any]) -> BudgetError | None:
-        """Write what was asked into the session; returns the error of a budget that it exceeds."""
+        """Record the attempts in the session; returns the BudgetError if they exceed the budget."""
         over_budget = None
         if not outcome.attempts:
             session.record("repeated_prompt", role=self.role, prompt=self.prompt.name)
@@ -197,9 +197,9 @@ class Prompter:
 
 @dataclass(eq=False)
 class PromptedPart(Role[TaskT, ResultT]):
-    """Base of prompted roles: a role adds values, parser and fallback."""
+    """Base of prompted roles; a role adds its values, its parser and what it returns on failure."""
 
-    prompt_name = ""  # of its packaged prompt; empty: that of the role
+    prompt_name = ""  # of its packaged prompt; empty: the role's name
 
     prompt: str = ""  # a packaged prompt by name, or the path of a .yaml file, in place of the role's own
     temperature: float | None = None  # null: the backend's, like seed
@@ -213,7 +213,7 @@ class PromptedPart(Role[TaskT, ResultT]):
     def prompter(
         self, packaged: str = "", *options: str, is_replaceable: bool = True, max_tokens: int = 0, **more: Any
     ) -> Prompter:
-        """Return a way to the model with the role's settings; `prompt` replaces the packaged one if it may."""
+        """Return a prompter with the role's settings; `prompt` replaces the packaged one if `is_replaceable`."""
         role = self.name.split(".")[0]
         return Prompter(
             role, self.backend, packaged or role, options, prompt=self.prompt if is_replaceable else "",

@@ -1,4 +1,4 @@
-"""Thoughts: the next queries after a round (BDTR's fast and slow thought); prompted, by rules, and by gold."""
+"""Thoughts: the next queries after a round (BDTR's fast and slow thought), from a model, rules or gold passages."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ KINDS = ("fast", "slow")
 
 @part("role", "thoughts.prompted")
 class PromptedThoughts(PromptedPart[ThoughtsTask, Thoughts]):
-    """Asks for a fast and a slow thought. No reply at all, or none that parses, gives neither (`thought_failed`).
+    """Asks for a fast and a slow thought. Without any reply that parses there is neither (`thought_failed`).
 
-    `joint` asks for both in one call; `separate` asks twice, and shows the fast thought to the second. `prompt` is for
-    joint mode: ConfigError in separate mode.
+    `joint` asks for both in one call. `separate` makes two calls and shows the fast thought to the second; setting
+    `prompt` is then a ConfigError.
     """
 
     max_tokens: int = 128
-    chain_tokens: int = 256  # on top, when the chain is asked for in the same call
+    chain_tokens: int = 256  # added to max_tokens when the same call asks for the chain
     mode: Literal["joint", "separate"] = "joint"
 
     def setup(self) -> None:
@@ -71,7 +71,7 @@ class PromptedThoughts(PromptedPart[ThoughtsTask, Thoughts]):
         return Thoughts(flags=("thought_failed",))
 
     def _prompter(self, *key: str) -> Prompter:
-        """Return the prompter of a prompt with some of its options, made when a task first wants them."""
+        """Return the prompter of a prompt and its options (the `key`), made on first use."""
         if key not in self._variants:
             tokens = self.max_tokens + self.chain_tokens * ("chain" in key[1:])
             self._variants[key] = self.prompter(*key, max_tokens=tokens)
@@ -79,7 +79,7 @@ class PromptedThoughts(PromptedPart[ThoughtsTask, Thoughts]):
 
 
 def thoughts_chat(task: ThoughtsTask, thoughts: Thoughts, prompt: str = "") -> tuple[Message, ...]:
-    """Return the joint prompt (or another, by its name) for a task, and the reply that gives these thoughts."""
+    """Return the chat of the joint prompt (or of the one named) for a task, with a reply that gives these thoughts."""
     lines = [f"{label} Thought: {text}" for label, text in (("Fast", thoughts.fast), ("Slow", thoughts.slow)) if text]
     lines += ["Chain:", thoughts.chain] if task.with_chain and thoughts.chain else []
     asked = cached_prompt(prompt or "thoughts", *_options(task.may_stop, task.with_chain)).render(**_values(task))
@@ -100,7 +100,7 @@ def parse_thoughts(
 ) -> Thoughts:
     """Parse a reply: labelled lines, a JSON object, or a line for each of `kinds`; MalformedError without a thought.
 
-    The chain stands below the line `Chain:`, if one was asked for; one that states no fact is none.
+    With `with_chain`, the chain is what follows `Chain:`; a chain that states no fact is dropped.
     """
     text, chain = plain(text), None
     if label := _CHAIN.search(text) if with_chain else None:
@@ -109,19 +109,19 @@ def parse_thoughts(
     if may_stop and _NOTHING.match(text):
         return Thoughts(sufficient=True, chain=chain)
     lines, pair = [line for line in text.splitlines() if line.strip()], _json_pair(text)
-    # A reply that is JSON holds the labels as keys, which would pass for labelled lines.
+    # JSON goes first: its keys are the labels, so its lines would otherwise match as labelled lines.
     texts = (pair if text.startswith("{") else {}) or _labelled(text) or pair
     if not texts and 1 <= len(lines) <= len(kinds) and text[0] not in "{[":
         texts = dict(zip(kinds, lines, strict=False))
     fast, slow = (clean_line(texts.get(kind, "")) if kind in kinds else None for kind in KINDS)
     if fast is None and slow is None:
         raise MalformedError(f"no {' and no '.join(kinds)} thought")
-    flags = ("answer_leak",) if any(t and _ANSWER.match(t) for t in (fast, slow)) else ()  # states one, asks nothing
+    flags = ("answer_leak",) if any(t and _ANSWER.match(t) for t in (fast, slow)) else ()  # an answer, not a query
     return Thoughts(fast, slow, chain=chain, flags=flags)
 
 
 def _labelled(text: str) -> dict[str, str]:
-    """Return the labelled values; one runs on until the next label or a blank line, the first of a kind counts."""
+    """Return the labelled values. A value ends at the next label or a blank line; the first of each kind counts."""
     texts: dict[str, str] = {}
     current: str | None = None
     for line in text.splitlines():
@@ -132,7 +132,7 @@ def _labelled(text: str) -> dict[str, str]:
             if current:
                 texts[current] = label[2]
         elif not line.strip():
-            # A blank line between a label and its value does not end a value that has not begun.
+            # A blank line between a label and its value does not end the value.
             current = current if current and not texts[current].strip() else None
         elif current and len(texts[current]) < 4000:  # far more than `clean_line` keeps
             texts[current] += f" {line}"
@@ -149,16 +149,16 @@ def _json_pair(text: str) -> dict[str, str]:
 
 @part("role", "thoughts.offline")
 class OfflineThoughts(BridgingRole[ThoughtsTask, Thoughts]):
-    """Asks for what the evidence lacks.
+    """Writes queries for passages that the evidence lacks, by rules.
 
-    Fast: the first missing thing with the part of the question that no shown passage covers. Slow: the open part of the
-    question, asked of the next missing thing. Missing are, in this order: titles that the question names, and bridges
-    out of the passages about them.
+    The missing passages are those of titles in the question, then those that bridges from them lead to; names already
+    asked for are skipped. Fast: the first missing name with the words of the question's open part that no shown passage
+    contains. Slow: the whole open part with the next missing name.
     """
 
-    max_bridges: int = 2  # bridges the evidence should have, over all anchors
-    frontier: int = 2  # pool passages that bridges are looked for in when the question names no title
-    max_words: int = 12  # of the open part that a query carries
+    max_bridges: int = 2  # bridges that the evidence should hold, over all anchors
+    frontier: int = 2  # first pool passages to search for bridges if the question names no title
+    max_words: int = 12  # words of the open part in the fast query, at most
 
     is_guess = True
 
@@ -166,7 +166,7 @@ class OfflineThoughts(BridgingRole[ThoughtsTask, Thoughts]):
         return self.think(task)
 
     def think(self, task: ThoughtsTask) -> Thoughts:
-        """Return the next two queries; None where nothing is missing."""
+        """Return the next two queries, or neither (`nothing_missing`)."""
         question = self.finder.read(task.question.text)
         shown = [self.index.position[p.id] for p in task.passages]
         anchors = [a.passage for a in question.anchors]
@@ -187,7 +187,7 @@ class OfflineThoughts(BridgingRole[ThoughtsTask, Thoughts]):
 
 @part("role", "thoughts.oracle")
 class OracleThoughts(Role[ThoughtsTask, Thoughts]):
-    """Fast: the first gold hop not shown. Slow: the next, or the first with its answer. A ceiling, never a result."""
+    """Fast: the first gold hop not shown. Slow: another, or the first in other words. An upper bound, not a result."""
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
         shown = {p.id for p in task.passages}
@@ -195,7 +195,7 @@ class OracleThoughts(Role[ThoughtsTask, Thoughts]):
         missing = [hop for hop in hops if hop.gold not in shown]
         if not missing:
             return Thoughts(sufficient=True, flags=("nothing_missing",))
-        # What was asked already and did not come up is asked again in other words.
+        # A hop that was asked for without success is asked for again in other words.
         ways = ways_to_ask(missing, task.earlier, self.index)
         if not ways:
             return Thoughts(flags=("asked_in_vain",))

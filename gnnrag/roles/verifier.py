@@ -1,4 +1,4 @@
-"""Verifier: which passages support a chain (BDTR, equations 5 and 6); prompted, by rules, and by gold."""
+"""Verifiers choose the passages that support a chain (BDTR, equations 5 and 6): by a model, rules or gold passages."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _NUMBER = re.compile(r"\W*(?:(?:doc(?:ument)?|passage|id|no)\W*)?(\d{1,6})\W*", 
 class PromptedVerifier(PromptedPart[VerifierTask, Verdict]):
     """Selects the passages that state or complete a link of the chain; it gives no scores.
 
-    Calls that fail select nothing: `verifier_failed` when none succeeded, `verifier_partial` when some did. Numbers of
-    passages that were not shown are left out (`out_of_range`), and a reply with no others has failed.
+    A failed call selects nothing: `verifier_failed` if all calls failed, `verifier_partial` if some did. Numbers of
+    passages that were not shown are left out (`out_of_range`); a reply with only such numbers counts as failed.
     """
 
     max_tokens: int = 256
-    window: Annotated[int, Field(ge=1)] | None = 50  # passages a call; null shows all at once
+    window: Annotated[int, Field(ge=1)] | None = 50  # passages per call; null shows all at once
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
-        """Select among `task.passages`; the order of the result is theirs."""
+        """Select among `task.passages`, in their order."""
         if not task.passages:
             return Verdict()
         size = self.window or len(task.passages)
@@ -55,14 +55,14 @@ class PromptedVerifier(PromptedPart[VerifierTask, Verdict]):
 
 
 def verifier_chat(task: VerifierTask, selected: Collection[str], prompt: str = "") -> tuple[Message, ...]:
-    """Return the prompt (or another, by its name) for a task, and the reply that selects these ids."""
+    """Return the chat of the prompt (or of the one named) for a task, with a reply that selects these ids."""
     numbers = [n for n, passage in enumerate(task.passages, start=1) if passage.id in selected]
     asked = cached_prompt(prompt or "verifier").render(**_values(task, task.passages))
     return (*asked, Message("assistant", json.dumps({"selected": numbers})))
 
 
 def _values(task: VerifierTask, shown: Sequence[Passage]) -> dict[str, str]:
-    """Return the values of the prompt; the chain was written from passages, so it is fenced in like them."""
+    """Return the values of the prompt. The chain comes from passages, so it is marked as untrusted as they are."""
     chain = notes_element(task.chain.text)
     return {"question": inline(task.question.text), "chain": chain, "passages": passage_elements(shown)}
 
@@ -73,7 +73,7 @@ def _numbered(value: Any) -> Any:
 
 
 class Selection(ReplyModel):
-    """The numbers of passages; 3, 3.0, "3", "[3]" and "Doc 3" are the same."""
+    """Passage numbers in a reply; 3, 3.0, "3", "[3]" and "Doc 3" mean the same."""
 
     selected: Annotated[list[Annotated[int, BeforeValidator(_numbered)]], Rows] = Field(
         validation_alias=AliasChoices("selected", "documents", "passages", "ids")
@@ -83,7 +83,7 @@ class Selection(ReplyModel):
 def parse_selection(text: str, count: int | None = None) -> frozenset[int]:
     """Return the passage numbers of a reply; the caller drops those that it did not show.
 
-    MalformedError: no `Selection`, or no number is of the `count` passages shown.
+    Raises MalformedError if there is no `Selection`, or all its numbers are outside 1 to `count`.
     """
     selected = frozenset(read_as(Selection, text).selected)
     if selected and count is not None and not any(1 <= n <= count for n in selected):
@@ -93,7 +93,7 @@ def parse_selection(text: str, count: int | None = None) -> frozenset[int]:
 
 @part("role", "verifier.offline")
 class OfflineVerifier(BridgingRole[VerifierTask, Verdict]):
-    """Selects those passages that the chain rests on; without a chain, the anchors of the question."""
+    """Selects the passages that support the chain and those whose titles the question names (its anchors)."""
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
         anchors = self.finder.read(task.question.text).anchors

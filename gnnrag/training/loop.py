@@ -1,4 +1,4 @@
-"""The training loop: one process on a CPU or many on a cluster; a run that was killed goes on from its last state."""
+"""The training loop: one process on a CPU or many on a cluster; a killed run resumes from its last saved state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = dict[str, dict[str, float]]
 
 
 class Task(Protocol):
-    """Training task; `metric` names the validation metric that decides which weights are kept, larger is better."""
+    """A training task; `metric` names the validation metric that chooses the weights to keep (larger is better)."""
 
     metric: str
 
@@ -36,7 +36,7 @@ class Task(Protocol):
         ...
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
-        """Return the metrics of each validation question of `part` (every n-th of them), by id."""
+        """Return the metrics by question id for the validation questions in `part`, this process's share."""
         ...
 
     def save(self, model: nn.Module, folder: Any, record: Mapping[str, Any]) -> None:
@@ -55,16 +55,16 @@ class Progress:
     seconds: float = 0.0
     loss: float = 0.0  # summed since the last log
     metrics: dict[str, float] = field(default_factory=dict)  # of the last evaluation
-    kept_metrics: dict[str, float] = field(default_factory=dict)  # of the weights that are kept
+    kept_metrics: dict[str, float] = field(default_factory=dict)  # of the weights that `kept` holds
     is_done: bool = False
 
 
 class Trainer:
-    """Runs a task to its end, or until `stop`, asked before each step, is true: then it saves the state.
+    """Trains to the end. `stop` is called before each step; if it is true in any process, the state is saved.
 
-    The items of a step depend on the step alone and are dealt out to the processes in turn; losses are summed and
-    divided by the global batch. `model` is changed in place; `summarise` makes the validation metrics of those of all
-    questions. Raises ConfigError where processes cannot share the batch evenly.
+    The items of a step depend only on its number, and processes take turns at them. Losses are summed and divided by
+    `batch_size`, which spans all processes. `model` is changed in place. `summarise` turns the metrics of all questions
+    into those of the validation. Raises ConfigError where processes cannot share the batch evenly.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class Trainer:
         optimizer = torch.optim.AdamW(groups_of(model), lr=config.lr, weight_decay=config.weight_decay)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare = accelerator.unwrap_model(self.model)
-        # The mean changes with every step and lies with the weights; copies only to be put back lie in main memory.
+        # The mean is updated at every step, so it is on the model's device; `kept` is only restored: main memory.
         self.mean = copied(self.bare, accelerator.device) if config.average else {}
         self.kept = copied(self.bare)
         self._resume()
 
     def fit(self) -> Progress:
-        """Train. Afterwards the model holds the weights that are kept, unless it was stopped before the end."""
+        """Train. Afterwards the model holds the weights in `kept`, unless training was stopped before the end."""
         state, config = self.progress, self.config
         started = time.perf_counter() - state.seconds
         while state.step < config.steps and not state.is_done:
@@ -122,7 +122,7 @@ class Trainer:
         return state
 
     def _must_stop(self) -> bool:
-        """Ask all processes, so that all stop at the same step."""
+        """Call `stop` in all processes, and let all of them stop at the same step."""
         asked = torch.tensor(float(self._stop()), device=self.accelerator.device)
         return bool(self.accelerator.reduce(asked, "sum") > 0)  # type: ignore[operator]
 
@@ -131,7 +131,7 @@ class Trainer:
         items = self.task.batch(step)
         own = items[accelerator.process_index :: accelerator.num_processes]
         size = config.micro_batch or len(own)
-        torch.manual_seed(step * accelerator.num_processes + accelerator.process_index)  # dropout: the same if resumed
+        torch.manual_seed(step * accelerator.num_processes + accelerator.process_index)  # same dropout if resumed
         self.model.train()
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, step) * group["scale"]
@@ -141,7 +141,7 @@ class Trainer:
             is_last = start == starts[-1]
             with nullcontext() if is_last else accelerator.no_sync(self.model), accelerator.autocast():
                 rows = self.task.loss(self.model, own[start : start + size], accelerator.device)
-                # Processes average their gradients; that mean is to be the sum over all items by their number.
+                # Gradients are averaged over processes; this scaling makes the average the mean over the whole batch.
                 loss = rows.sum() * accelerator.num_processes / config.batch_size
             accelerator.backward(loss)
             total += loss.detach() / accelerator.num_processes
@@ -154,7 +154,7 @@ class Trainer:
         self.optimizer.zero_grad()
         self.progress.loss += float(total)
         for name, value in learned(self.bare).items() if self.mean else ():
-            # The mean over few steps would remember the random start: its memory grows with the steps.
+            # The decay rises with the steps: a high one early on would keep the random initial weights in the mean.
             decay = min(config.average, (1 + step) / (10 + step))
             self.mean[name].lerp_(value, 1 - decay) if value.is_floating_point() else self.mean[name].copy_(value)
 
@@ -177,7 +177,7 @@ class Trainer:
         state.stale = 0 if is_better or not state.metrics else state.stale + 1
         if is_better:
             state.best = value
-        if is_better or not state.metrics:  # where nothing validates, the last weights are kept
+        if is_better or not state.metrics:  # without validation, the last weights are kept
             state.best_step = state.step
         if is_better or not state.metrics or self.config.keep == "last":
             self.kept, state.kept_metrics = copied(self.bare), dict(state.metrics)
@@ -213,14 +213,14 @@ class Trainer:
 
 
 def groups_of(model: nn.Module) -> list[dict[str, Any]]:
-    """Return the parameters that train; a model with `parameter_groups()` says which have their own `scale` of lr."""
+    """Return the parameters that train; `parameter_groups()` of a model may give some their own `scale` of lr."""
     own = getattr(model, "parameter_groups", None)
     groups = own() if own else [{"params": [p for p in model.parameters() if p.requires_grad]}]
     return [{"scale": 1.0, **group} for group in groups]
 
 
 def learned(model: nn.Module) -> dict[str, Tensor]:
-    """Return what training changes: trained parameters and buffers. A frozen base model is not saved with them."""
+    """Return what training changes: trainable parameters and buffers. Frozen parameters are left out."""
     frozen = {name for name, value in model.named_parameters(remove_duplicate=False) if not value.requires_grad}
     return {name: value for name, value in model.state_dict().items() if name not in frozen}
 
@@ -231,7 +231,7 @@ def copied(model: nn.Module, device: str | torch.device = "cpu") -> dict[str, Te
 
 
 def put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Put back what `learned` or `copied` returned. Raises RuntimeError where the model is another."""
+    """Load what `learned` or `copied` returned. Raises RuntimeError where it comes from a different model."""
     result = model.load_state_dict(weights, strict=False)
     missing = set(result.missing_keys) & set(learned(model))
     if missing or result.unexpected_keys:
@@ -239,7 +239,7 @@ def put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def learning_rate(config: FitConfig, step: int) -> float:
-    """Return the rate of a step (from 0): a linear rise, then constant or falling to 0."""
+    """Return the learning rate of a step (from 0): a linear warm-up, then constant or falling towards 0."""
     if step < config.warmup:
         return config.lr * (step + 1) / (config.warmup + 1)
     done = (step - config.warmup) / max(config.steps - config.warmup, 1)
@@ -258,7 +258,7 @@ def means(rows: Rows) -> dict[str, float]:
 
 
 def means_of_sets(rows: Rows) -> dict[str, float]:
-    """Return the means over sets of their means; ids are `SET/ID`. No set counts for its size."""
+    """Return the mean over sets of each set's means; ids are `SET/ID`. Sets count equally, whatever their size."""
     by_set: dict[str, Rows] = {}
     for id_, row in rows.items():
         by_set.setdefault(id_.partition("/")[0], {})[id_] = row
