@@ -21,7 +21,7 @@ from gnnrag.roles.tuned.encoder import encoder_folder
 from gnnrag.run.rundir import commit
 from gnnrag.run.trained import read_seen
 from gnnrag.training.base import OnIndex, RunContext, Training
-from gnnrag.training.config import Count, FitConfig, FoldConfig, Parts, TrainingRunConfig, check_sets, divide, draw
+from gnnrag.training.config import Count, Parts, TrainConfig, check_sets, divide, draw
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.report import Card, Report, promotion_metrics
 from gnnrag.training.rows import VerifierRow
@@ -53,7 +53,7 @@ class ChainsConfig:
 
 
 @dataclass
-class TrainChainConfig:
+class TrainChainConfig(TrainConfig):
     """Everything that training of a chain verifier reads."""
 
     kind: str = "chain"
@@ -63,11 +63,6 @@ class TrainChainConfig:
     # weight that the next-hop encoder which ships is given in use; its scores teach nothing
     next_hop: Annotated[float, Ge(0)] = 0.0
     metric: str = "recall@5"  # of validation, that decides which weights are kept
-    folds: FoldConfig = field(default_factory=FoldConfig)
-    cross: bool = False  # train once for each fold and report on all questions together
-    fit: FitConfig = field(default_factory=FitConfig)
-    run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
-    seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,6 +61,17 @@ class TrainingRunConfig(TrackedRun):
     licence: str = ""  # of the weights, for the card
 
 
+@dataclass
+class TrainConfig:
+    """What the settings of every training hold."""
+
+    folds: FoldConfig = field(default_factory=FoldConfig)
+    cross: bool = False  # train once for each fold and report on all questions together
+    fit: FitConfig = field(default_factory=FitConfig)
+    run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
+    seed: int = 0
+
+
 def check_sets(sets: Mapping[str, Any], cross: bool, folds: FoldConfig) -> None:
     """Raise ConfigError: no set, or `cross` would report on a question in every fold, or in none."""
     if not sets:

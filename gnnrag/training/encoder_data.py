@@ -19,7 +19,7 @@ from gnnrag.retrievers.base import best_positions
 from gnnrag.roles.tuned.encoder import NextHopConfig
 from gnnrag.run.pipeline import data_source, index_path
 from gnnrag.training.composing import ComposeConfig, bare_title, compose, facts_of
-from gnnrag.training.config import Count, FitConfig, FoldConfig, SetShare, TrainingRunConfig, Use, check_sets
+from gnnrag.training.config import Count, SetShare, TrainConfig, Use, check_sets
 from gnnrag.types import Question
 
 STAGES = ("embeddings",)
@@ -59,7 +59,7 @@ class SearchConfig:
 
 
 @dataclass
-class TrainEncoderConfig:
+class TrainEncoderConfig(TrainConfig):
     """Everything that training of the next-hop encoder reads."""
 
     kind: str = "encoder"
@@ -70,11 +70,6 @@ class TrainEncoderConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
     temperature: Annotated[float, Gt(0)] = 0.05  # of the softmax over all passages
     metric: str = "recall@5"  # of validation, that decides which weights are kept
-    folds: FoldConfig = field(default_factory=FoldConfig)
-    cross: bool = False  # train once for each fold and report on all questions together
-    fit: FitConfig = field(default_factory=FitConfig)
-    run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
-    seed: int = 0
 
 
 def check_encoder(config: TrainEncoderConfig) -> None:

@@ -26,7 +26,7 @@ from gnnrag.index.index import Index
 from gnnrag.run.pipeline import data_source, index_path
 from gnnrag.training.base import OnIndex
 from gnnrag.training.composing import ComposeConfig, compose, facts_of
-from gnnrag.training.config import FitConfig, FoldConfig, Parts, SetShare, TrainingRunConfig, Use, check_sets, draw
+from gnnrag.training.config import Parts, SetShare, TrainConfig, Use, check_sets, draw
 from gnnrag.types import Passage, Question
 
 
@@ -61,7 +61,7 @@ class NetworkConfig(GNNConfig):
 
 
 @dataclass
-class TrainGNNConfig:
+class TrainGNNConfig(TrainConfig):
     """Everything that training of the graph network reads."""
 
     sets: dict[str, SetConfig] = field(default_factory=dict)  # by name
@@ -74,11 +74,6 @@ class TrainGNNConfig:
     losses: LossConfig = field(default_factory=LossConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
     metric: str = "recall@5"  # of validation, that decides which weights are kept
-    folds: FoldConfig = field(default_factory=FoldConfig)
-    cross: bool = False  # train once for each fold and report on all questions together
-    fit: FitConfig = field(default_factory=FitConfig)
-    run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
-    seed: int = 0
     cache: str = ".cache/gnn"  # subgraphs of the questions
 
 

@@ -23,11 +23,10 @@ from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, places_of
 from gnnrag.run.pipeline import open_index, open_retriever
 from gnnrag.training.config import (
     Count,
-    FitConfig,
     FoldConfig,
     Parts,
     SetShare,
-    TrainingRunConfig,
+    TrainConfig,
     Use,
     check_sets,
     divide,
@@ -75,7 +74,7 @@ class ReaderLossConfig:
 
 
 @dataclass
-class TrainReaderConfig:
+class TrainReaderConfig(TrainConfig):
     """Everything that training of a reader reads."""
 
     kind: str = "span"
@@ -86,11 +85,6 @@ class TrainReaderConfig:
     losses: ReaderLossConfig = field(default_factory=ReaderLossConfig)
     metric: Literal["em", "f1", "gold_em", "gold_f1"] = "f1"  # of validation, that decides which weights are kept
     threshold_loss: float = 0.01  # EM of validation that may be lost by withholding unsure answers
-    folds: FoldConfig = field(default_factory=FoldConfig)
-    cross: bool = False  # train once for each fold and report on all questions together
-    fit: FitConfig = field(default_factory=FitConfig)
-    run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
-    seed: int = 0
 
 
 def check_reader(config: TrainReaderConfig) -> None:

@@ -28,7 +28,7 @@ from gnnrag.roles.tuned.verifier import (
 )
 from gnnrag.run.rundir import commit
 from gnnrag.training.base import OnIndex, RunContext, Training
-from gnnrag.training.config import Count, FitConfig, FoldConfig, Parts, TrainingRunConfig, check_sets, divide
+from gnnrag.training.config import Count, Parts, TrainConfig, check_sets, divide
 from gnnrag.training.loop import Rows, Trainer, means, means_of_sets
 from gnnrag.training.report import Card, Report, auc, pooled_metrics, promotion_metrics
 from gnnrag.training.rows import VerifierRow
@@ -66,7 +66,7 @@ class SelectingConfig:
 
 
 @dataclass
-class TrainVerifierConfig:
+class TrainVerifierConfig(TrainConfig):
     """Everything that training of a cross-encoder reads."""
 
     kind: str = "cross_encoder"
@@ -75,11 +75,6 @@ class TrainVerifierConfig:
     ranking: RankingConfig = field(default_factory=RankingConfig)
     selecting: SelectingConfig = field(default_factory=SelectingConfig)
     metric: str = "auc"  # of validation, that decides which weights are kept
-    folds: FoldConfig = field(default_factory=FoldConfig)
-    cross: bool = False  # train once for each fold and report on all questions together
-    fit: FitConfig = field(default_factory=FitConfig)
-    run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
-    seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, Verifie
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat
 from gnnrag.roles.verifier import verifier_chat
-from gnnrag.training.config import Count, FitConfig, FoldConfig, Parts, TrainingRunConfig, divide, draw
+from gnnrag.training.config import Count, Parts, TrainConfig, TrainingRunConfig, divide, draw
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, Turn, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
 
@@ -104,7 +104,7 @@ class ExportRunConfig(TrainingRunConfig):
 
 
 @dataclass
-class TrainLanguageConfig:
+class TrainLanguageConfig(TrainConfig):
     """Everything that training of a language model for a role reads."""
 
     kind: Literal["causal", "seq2seq"] = "causal"  # as the model is
@@ -118,11 +118,7 @@ class TrainLanguageConfig:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     corpora: dict[str, CorpusConfig] = field(default_factory=dict)  # by set; thoughts: measures what they retrieve
     judging: ValidationConfig = field(default_factory=ValidationConfig)
-    folds: FoldConfig = field(default_factory=FoldConfig)
-    cross: bool = False  # train once for each fold and report on all questions together
-    fit: FitConfig = field(default_factory=FitConfig)
     run: ExportRunConfig = field(default_factory=ExportRunConfig)
-    seed: int = 0
 
 
 def check_language(config: TrainLanguageConfig, role: str) -> None:
