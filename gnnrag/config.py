@@ -248,11 +248,6 @@ def _settle_thoughts(config: Any) -> None:
         role.options = {**options, **role.options}
 
 
-def read_plain(schema: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """Return a dataclass made from plain data. Raises ConfigError for an unknown key or a wrong type."""
-    return make(schema, values, where)
-
-
 def to_plain(config: Any) -> Any:
     """Return settings as JSON data. A choice becomes a mapping that begins with `name`."""
     if isinstance(config, Choice):

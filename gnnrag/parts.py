@@ -104,12 +104,11 @@ def find(kind: str, name: str, where: str = "") -> type:
         return _PARTS[kind, name]
     if point := next(iter(entry_points(group=f"gnnrag.{kind}", name=name)), None):
         return _at(kind, point.value)
-    if (kind, name) not in _PARTS:
-        known = names(kind)  # imports all modules: one module of language models holds several parts
-        if name not in known:
-            job, dot, form = name.rpartition(".")
-            hint = nearest(form, {other.removeprefix(job + dot) for other in known if other.startswith(job + dot)})
-            raise ConfigError(f"{where or kind}={form!r} is unknown. {hint} Or name your own: package.module:Class")
+    known = names(kind)  # imports all modules: one module of language models holds several parts
+    if name not in known:
+        job, dot, form = name.rpartition(".")
+        hint = nearest(form, {other.removeprefix(job + dot) for other in known if other.startswith(job + dot)})
+        raise ConfigError(f"{where or kind}={form!r} is unknown. {hint} Or name your own: package.module:Class")
     return _PARTS[kind, name]
 
 
@@ -150,17 +149,17 @@ def names(kind: str) -> list[str]:
     return sorted(name for of, name in _PARTS if of == kind)
 
 
-def make(cls: Callable[..., T], values: Mapping[str, Any], where: str) -> T:
+def make(cls: Callable[..., T], values: Mapping[str, Any], where: str = "") -> T:
     """Return `cls` made from checked settings. `preset` in `values` names a group of settings that `values` override.
 
     Raises ConfigError, naming the setting (`where.field`), if it is unknown or has a wrong type or value.
     """
-    if "preset" in values and "preset" not in (types := _types(cls)):
+    types, checked = _types(cls), {}
+    if "preset" in values and "preset" not in types:
         layers = presets(cls)
         if (layer := layers.get(values["preset"])) is None:
             raise ConfigError(f"{where}.preset={values['preset']!r}: {nearest(str(values['preset']), layers)}")
         values = layered(layer, {key: value for key, value in values.items() if key != "preset"})
-    types, checked = _types(cls), {}
     for key, value in values.items():
         dotted = f"{where}.{key}" if where else str(key)
         if key not in types:

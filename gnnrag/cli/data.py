@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gnnrag.cli.console import note, plain_table
-from gnnrag.config import DataConfig, EvaluateConfig, read_plain, read_yaml
+from gnnrag.config import DataConfig, EvaluateConfig, read_yaml
 from gnnrag.datasets.base import load_dataset
 from gnnrag.datasets.fetch import fetch as fetch_release
 from gnnrag.datasets.fetch import release, releases, verify
@@ -16,6 +16,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.hub import from_pretrained, push_to_hub
 from gnnrag.index.index import Index
 from gnnrag.interchange import write_beir, write_graphml, write_trec
+from gnnrag.parts import make
 from gnnrag.run.evaluate import load_questions_for
 from gnnrag.run.rundir import read_predictions
 
@@ -71,7 +72,7 @@ def exchange(
     """
     if form == "trec":
         settings: Any = read_yaml(source / "config.yaml")
-        config = EvaluateConfig(data=read_plain(DataConfig, settings["data"], "data"))
+        config = EvaluateConfig(data=make(DataConfig, settings["data"], "data"))
         questions = load_questions_for(config).questions
         write_trec(out, read_predictions(source), questions, tag=source.resolve().name)
     elif form == "beir":

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import IndexConfig, read_plain
+from gnnrag.config import IndexConfig
 from gnnrag.datasets.chunk import document_of
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
@@ -26,6 +26,7 @@ from gnnrag.index.index import (
     write_passages,
 )
 from gnnrag.io import digest, exclusive_lock, read_object
+from gnnrag.parts import make
 from gnnrag.types import Passage
 
 
@@ -204,7 +205,7 @@ def _refuse_other_source(
 
 def _with_stored_settings(manifest: Mapping[str, Any], config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
     """Return `config`, but with the stored settings in sections that no wanted artefact reads."""
-    stored: Any = read_plain(IndexConfig, manifest["settings"])
+    stored: Any = make(IndexConfig, manifest["settings"])
     read = {section for name in wanted for section in STAGES[name].sections}
     sections = {section for stage in STAGES.values() for section in stage.sections} - read
     plain = {name: getattr(stored, name) for name in sections if "." not in name}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from gnnrag.config import IndexConfig, read_plain
+from gnnrag.config import IndexConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents.blocks import Progress, silent
@@ -13,12 +13,13 @@ from gnnrag.datasets.folder import write_report
 from gnnrag.index.build import is_cut_from, stored_passages, update_index
 from gnnrag.index.index import MANIFEST
 from gnnrag.io import read_object
+from gnnrag.parts import make
 
 
 def cut_as(root: Path) -> Chunking:
     """Return how the documents of an index were cut."""
     source = read_object(root / MANIFEST).get("source", {})
-    return read_plain(Chunking, source.get("chunking", {}), "chunking")
+    return make(Chunking, source.get("chunking", {}), "chunking")
 
 
 def add_documents(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnrag.arrays import get_lines, put_json, put_lines
-from gnnrag.config import IndexConfig, RoleConfig, read_plain
+from gnnrag.config import IndexConfig, RoleConfig
 from gnnrag.errors import ArtefactError, ConfigError, NotGivenError, nearest
 from gnnrag.index.artefacts import RECORD, Context, read_artefact
 from gnnrag.index.embedder import Embedder, make_embedder
@@ -21,6 +21,7 @@ from gnnrag.index.stages import STAGES
 from gnnrag.index_config import WRITERS
 from gnnrag.io import digest, exclusive_lock, read_object, write_folder, write_json
 from gnnrag.metrics.replies import WARN, by_writer, remarks
+from gnnrag.parts import make
 from gnnrag.text.analyse import question_phrases, resolve_language
 from gnnrag.types import Passage
 
@@ -59,7 +60,7 @@ class Index:
         if not self.manifest:
             raise ArtefactError(f"{root} is no index; make one: gnnrag index build data.path=FOLDER index.path={root}")
         try:
-            self.config = completed(read_plain(IndexConfig, self.manifest["settings"]), caller or IndexConfig())
+            self.config = completed(make(IndexConfig, self.manifest["settings"]), caller or IndexConfig())
         except ConfigError as error:
             raise ArtefactError(f"index {root} was made by another version ({error}); build it again") from error
         self.config = replace(self.config, path=str(root))

@@ -17,7 +17,6 @@ from gnnrag.config import (
     IndexConfig,
     RoleConfig,
     implementation,
-    read_plain,
     to_plain,
 )
 from gnnrag.datasets.chunk import Chunking
@@ -27,7 +26,7 @@ from gnnrag.index.index import MANIFEST, Index, closure
 from gnnrag.index_config import WRITERS
 from gnnrag.io import read_object
 from gnnrag.methods.routed import Route
-from gnnrag.parts import build, find, names
+from gnnrag.parts import build, find, make, names
 from gnnrag.roles.base import WORDS, Answer, ReaderTask
 from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.registry import Roles, made_role
@@ -232,7 +231,7 @@ def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence
     manifest = read_object(path / MANIFEST)
     if not manifest or "extraction" not in stages or config.extract.method != "offline":
         return
-    have = read_plain(IndexConfig, manifest["settings"]).extract
+    have = make(IndexConfig, manifest["settings"]).extract
     if have.method != "offline":
         where = " index.extract.path=FILE" if have.path else f" index.extract.format={have.format}"
         raise ArtefactError(
