@@ -303,8 +303,8 @@ class EntityScorer:
         if entity not in nodes:
             return []
         found = explain(self.model, batch, nodes.index(entity), top_k=top_k)
-        told = [([graph.entities[nodes[n]] for n in p.nodes], [relations[r] for r in p.relations]) for p in found]
-        return [_tell(path, *row, graph.relations) for path, row in zip(found, told, strict=True)]
+        named = [([graph.entities[nodes[n]] for n in p.nodes], [relations[r] for r in p.relations]) for p in found]
+        return [_tell(path, *row, graph.relations) for path, row in zip(found, named, strict=True)]
 
 
 def _chances(logits: torch.Tensor) -> np.ndarray:
@@ -313,8 +313,8 @@ def _chances(logits: torch.Tensor) -> np.ndarray:
 
 def _tell(path: RelationalPath, names: Sequence[str], relations: Sequence[int], texts: Sequence[str]) -> ToldPath:
     """Write a path down from the names of its nodes and the ids of its relations; inverses start with `<-`."""
-    told = [texts[r] if r < len(texts) else f"<- {texts[r - len(texts)]}" for r in relations]
-    steps = [text for pair in zip(names, [*told, ""], strict=True) for text in pair]
+    named = [texts[r] if r < len(texts) else f"<- {texts[r - len(texts)]}" for r in relations]
+    steps = [text for pair in zip(names, [*named, ""], strict=True) for text in pair]
     return ToldPath(tuple(steps[:-1]), path.score)
 
 

@@ -217,13 +217,13 @@ def _buckets(graph: KnowledgeGraph, small: Sequence[np.ndarray]) -> list[tuple[i
     """Gather small components, ten entities at most, by the bits of their names' hashes: an edit changes one bucket."""
     hashed = [(hash_of(graph.names[int(nodes[0])]), nodes.tolist()) for nodes in small]
 
-    def parted(rows: list[tuple[int, list[int]]], bit: int) -> list[tuple[int, ...]]:
+    def split_by_bit(rows: list[tuple[int, list[int]]], bit: int) -> list[tuple[int, ...]]:
         if sum(len(nodes) for _, nodes in rows) <= BUCKET or bit < 0:
             return [tuple(sorted(i for _, nodes in rows for i in nodes))] if rows else []
         ones = [row for row in rows if row[0] >> bit & 1]
-        return [*parted([row for row in rows if not row[0] >> bit & 1], bit - 1), *parted(ones, bit - 1)]
+        return [*split_by_bit([row for row in rows if not row[0] >> bit & 1], bit - 1), *split_by_bit(ones, bit - 1)]
 
-    return parted(hashed, 63)
+    return split_by_bit(hashed, 63)
 
 
 def _gather(graph: KnowledgeGraph, clusters: Sequence[Cluster], buckets: Sequence[tuple[int, ...]]) -> Communities:
