@@ -64,7 +64,7 @@ def promote(order: Sequence[str], selected: Collection[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutResult:
     """What the cut kept, and the statistics it used."""
 
     kept: tuple[str, ...]
@@ -87,7 +87,7 @@ def mean_deviation_cut(
     floor: int = 5,
     max_final: int | None = 10,
     ddof: int = 0,
-) -> Cut:
+) -> CutResult:
     """Keep passages whose score reaches mean + deviation (`ddof` 0: population) of the first `window` (BDTR, eq. 6).
 
     `order` holds all pool ids, the promoted (`selected`) first. At least `floor` (if the pool has them) and at most
@@ -95,7 +95,7 @@ def mean_deviation_cut(
     equation, can cut them, and keeps all if all scores are equal. `boost` first raises them to the pool's best score.
     """
     if not order:
-        return Cut((), 0.0, 0.0)
+        return CutResult((), 0.0, 0.0)
     chosen = set(selected)
     values = dict(scores)
     if promotion == "boost":
@@ -117,4 +117,4 @@ def mean_deviation_cut(
             break
         kept.add(id_)
     result = [i for i in order if i in kept]
-    return Cut(tuple(result[:max_final]), mean, deviation)
+    return CutResult(tuple(result[:max_final]), mean, deviation)

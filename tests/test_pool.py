@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.pool import Cut, Pool, mean_deviation_cut, passages_behind, promote
+from gnnrag.pool import CutResult, Pool, mean_deviation_cut, passages_behind, promote
 from gnnrag.types import Ranking
 from tests.helpers.parts import ranking
 
@@ -36,7 +36,7 @@ def merged(lists: list[dict[str, float]], norm: Any = "raw") -> Pool:
     return pool
 
 
-def cut_of(pool: Pool, selected: Any, **settings: Any) -> Cut:
+def cut_of(pool: Pool, selected: Any, **settings: Any) -> CutResult:
     return mean_deviation_cut(promote(pool.ranked(), selected), pool.scores, selected, **settings)
 
 
@@ -239,8 +239,8 @@ def test_max_final_keeps_the_first_in_reading_order() -> None:
 
 
 def test_an_empty_pool() -> None:
-    assert cut_of(Pool(), ()) == Cut((), 0.0, 0.0)
-    assert cut_of(Pool(), {"gone"}) == Cut((), 0.0, 0.0)
+    assert cut_of(Pool(), ()) == CutResult((), 0.0, 0.0)
+    assert cut_of(Pool(), {"gone"}) == CutResult((), 0.0, 0.0)
 
 
 def test_a_selection_outside_the_pool_is_ignored() -> None:
