@@ -71,11 +71,6 @@ class CutResult:
     mean: float
     deviation: float
 
-    @property
-    def threshold(self) -> float:
-        """Mean plus standard deviation."""
-        return self.mean + self.deviation
-
 
 def mean_deviation_cut(
     order: Sequence[str],
@@ -86,9 +81,8 @@ def mean_deviation_cut(
     window: int = 50,
     floor: int = 5,
     max_final: int | None = 10,
-    ddof: int = 0,
 ) -> CutResult:
-    """Keep passages whose score reaches mean + deviation (`ddof` 0: population) of the first `window` (BDTR, eq. 6).
+    """Keep passages whose score reaches mean + deviation (of the population) of the first `window` (BDTR, eq. 6).
 
     `order` holds all pool ids, the promoted (`selected`) first. At least `floor` (if the pool has them) and at most
     `max_final` are kept. `promotion=exempt` keeps promoted passages whatever their score. `order_only`, the literal
@@ -102,7 +96,7 @@ def mean_deviation_cut(
         values.update(dict.fromkeys(chosen & set(order), max(scores[i] for i in order)))
     head = np.array([values[i] for i in order[:window]])
     mean = float(head.mean())
-    deviation = float(head.std(ddof=ddof)) if len(head) > ddof else 0.0
+    deviation = float(head.std())
     kept = set(chosen) if promotion == "exempt" else set()
     # If all scores are equal, rounding must not decide whether all or none reach the threshold.
     if promotion == "order_only":

@@ -86,11 +86,6 @@ def test_g2_a_without_the_floor() -> None:
     assert cut_of(merged(INPUT_A), (), floor=0).kept == ("d7", "d1", "d2")
 
 
-def test_g2_a_sample_deviation() -> None:
-    cut = cut_of(merged(INPUT_A), G, ddof=1)
-    assert (cut.deviation, cut.threshold) == (pytest.approx(0.281601, abs=1e-6), pytest.approx(0.852435, abs=1e-6))
-
-
 G2_B = {
     "d1": 1, "d2": 1, "d7": 1, "d8": 1, "d9": 0.661765, "d3": 0.416667, "d6": 0.4, "d11": 0.384615, "d4": 0.333333,
     "d5": 0, "d10": 0, "d12": 0,

@@ -73,9 +73,8 @@ def test_native_answers():
     last = Step("So the answer is: Rome", None, True, "Rome")
     assert run(IRCoT, STEPS[0], last, rounds=3, answer="native")[0].answer == "Rome"
     assert run(IRCoT, STEPS[0], last, rounds=3)[0].answer != "Rome"
-    prediction, _, tasks, _ = run(
-        IterRetGen, Step("s1"), Step("s2"), Step("s3", answer="end"), rounds=2, answer="native"
-    )
+    steps = Step("s1"), Step("s2"), Step("s3", answer="end")
+    prediction, _, tasks, _ = run(IterRetGen, *steps, rounds=2, answer="native")
     assert prediction.answer == "end" and len(tasks) == 3, "the last retrieval feeds a last generation"
     prediction, _, tasks, _ = run(IterRetGen, *STEPS, rounds=2, answer="native")
     assert prediction.answer == "A3" and len(tasks) == 3, "even where earlier generations gave answers"
