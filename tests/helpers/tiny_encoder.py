@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def make_tiny_encoder(folder: Path, texts: Iterable[str], seed: int = 0, width: int = 32, layers: int = 2) -> Path:
-    """Write a random BERT and a tokenizer that knows the words of some texts into `folder`; 0.1 s once torch is imported.
+    """Write a random BERT, and a tokenizer that knows the words of some texts; about 0.1 s once torch is imported.
 
-    `WordPieceTrainer` numbers its pieces differently in each process; the vocabulary is made here so that the same weights
-    mean the same vectors every time.
+    `WordPieceTrainer` numbers its pieces differently in each process; the vocabulary is made here, so that the same
+    weights mean the same vectors every time.
     """
     import torch
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
