@@ -20,7 +20,7 @@ from gnnrag.errors import ConfigError, DataError, GnnragError, described
 from gnnrag.index.build import stored_passages
 from gnnrag.index.index import MANIFEST
 from gnnrag.io import read_object
-from gnnrag.parts import make_part, names
+from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
 from gnnrag.run.pipeline import check_fit, needed_stages
 from gnnrag.serve import writer
@@ -154,14 +154,14 @@ def _fitting(config: EvaluateConfig, stages: set[str]) -> dict[str, list[str]]:
     def fits(kind: str, name: str, base: EvaluateConfig) -> bool:
         try:
             if name != getattr(base, kind).name:
-                base = replace(base, **{kind: Choice(name, make_part(kind, name, {}))})  # type: ignore[arg-type]
+                base = replace(base, **{kind: Choice(name, part_from_settings(kind, name, {}))})  # type: ignore[arg-type]
             check_fit(base)
             return needed_stages(base) <= stages
         except (GnnragError, ImportError):
             return False
 
     # A method asks the settings' retriever here; a retriever is asked by the plainest method.
-    plain = replace(config, method=Choice("single", make_part("method", "single", {})))
+    plain = replace(config, method=Choice("single", part_from_settings("method", "single", {})))
     fitting = {}
     for kind, base in (("method", config), ("retriever", plain)):
         known = dict.fromkeys([getattr(config, kind).name, *names(kind)])

@@ -32,13 +32,13 @@ def metric_rows(path: Path) -> list[dict[str, Any]]:
 
 def test_the_loop_learns_and_writes_what_it_did(tmp_path: Path) -> None:
     trainer = train(tmp_path / "run", FitConfig(**SHORT | {"steps": 200, "eval_every": 50}), dropout=0.0)
-    assert trainer.progress.is_done and trainer.progress.metrics["score"] > -0.3
+    assert trainer.state.is_done and trainer.state.metrics["score"] > -0.3
     rows = metric_rows(tmp_path / "run")
     assert [r["step"] for r in rows if "validation/score" in r] == [50, 100, 150, 200]
     assert rows[0]["step"] == 4 and rows[0]["train/loss"] > [r for r in rows if "train/loss" in r][-1]["train/loss"]
     assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
     best = json.loads((tmp_path / "run" / "best" / "model.json").read_text())
-    assert best["step"] == trainer.progress.best_step
+    assert best["step"] == trainer.state.best_step
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_micro_batches_change_no_update(tmp_path: Path) -> None:
 def test_training_stops_when_nothing_improves(tmp_path: Path) -> None:
     config = FitConfig(steps=500, lr=1e-9, eval_every=5, patience=2)
     trainer = train(tmp_path / "a", config, dropout=0.0)
-    assert trainer.progress.step <= 20 and trainer.progress.is_done
+    assert trainer.state.step <= 20 and trainer.state.is_done
 
 
 @pytest.mark.slow
