@@ -30,7 +30,7 @@ _ABOUT = (
 
 
 def make_tools(server: Server, caller: Callable[[], Caller]) -> MCPServer:
-    """Return the server of what `server` serves; `caller` tells who asks."""
+    """Return the tools that ask the indexes of `server`; `caller` tells who asks."""
     # The instructions are the same for all, and a caller must not hear of an index that its token does not name.
     names = "" if server.service.callers else f" Indexes: {', '.join(server.served)}."
     tools = MCPServer("gnnrag", version=__version__, instructions=_ABOUT + names, log_level="ERROR")
