@@ -48,8 +48,8 @@ class Client:
     ) -> tuple[int, Any, dict[str, str]]:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        told = {"authorization": f"Bearer {self.token}"} if self.token else {}
-        connection.request(method, path, data, told | {"content-type": "application/json"} | (headers or {}))
+        auth = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        connection.request(method, path, data, auth | {"content-type": "application/json"} | (headers or {}))
         response = connection.getresponse()
         text = response.read()
         found = {name.lower(): value for name, value in response.getheaders()}

@@ -111,15 +111,15 @@ def test_the_graph_is_walked(client: Client) -> None:
 def test_what_is_wrong_is_said_in_one_line_of_json(
     client: Client, method: str, path: str, body: Any, status: int, word: str
 ) -> None:
-    got, told, _ = client(method, f"/api/indexes/index/{path}", body)
-    message = told["error"]["message"]
+    got, reply, _ = client(method, f"/api/indexes/index/{path}", body)
+    message = reply["error"]["message"]
     assert got == status and word in message and "\n" not in message and "Traceback" not in message
 
 
 def test_a_fault_of_the_server_is_json_and_names_no_path(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnnrag.serve.rest.answer_data", lambda answer: 1 / 0)
-    status, told, _ = client("POST", ASK, SINGLE)
-    assert status == 500 and "log" in told["error"]["message"] and "zero" not in str(told)
+    status, reply, _ = client("POST", ASK, SINGLE)
+    assert status == 500 and "log" in reply["error"]["message"] and "zero" not in str(reply)
 
 
 @pytest.fixture
