@@ -71,13 +71,13 @@ def ordered_gold(question: Mapping[str, Any]) -> list[str]:
 def sub_questions(question: Mapping[str, Any]) -> list[str]:
     """Return what each hop asks: gold sub-questions, earlier answers filled in, or heads and relations of evidence."""
     hops = question.get("decomposition", [])
-    told = []
+    queries = []
     for hop in hops:
         text = hop["question"]
         for number, earlier in enumerate(hops, start=1):
             text = text.replace(f"#{number}", earlier["answer"])
-        told.append(text)
-    return told or [f"{head} {relation}" for head, relation, _ in question.get("evidence", [])]
+        queries.append(text)
+    return queries or [f"{head} {relation}" for head, relation, _ in question.get("evidence", [])]
 
 
 def answers(question: Mapping[str, Any]) -> list[str]:

@@ -49,7 +49,7 @@ HOMES: Mapping[tuple[str, str], str] = {
     **{("retriever", f"graphrag_{form}"): "gnnrag.retrievers.graphrag" for form in ("local", "global")},
     **{
         ("method", name): "gnnrag.methods.baselines"
-        for name in ("closed_book", "single", "multihop", "ircot", "irgs", "tog", "gcot", "react", "search_r1",
+        for name in ("closed_book", "single", "multihop", "ircot", "iter_retgen", "tog", "gcot", "react", "search_r1",
                      "r1_searcher")
     },
     ("role", "evidence_extractor"): "gnnrag.methods.mgranrag",

@@ -36,7 +36,7 @@ BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "roles=prom
 # Where any text is a reply of the right form, garbage cannot be told from one.
 EXCLUDED_FIELDS = {
     "chain", "drafter", "grounder", "refiner", "refiner_triples", "sub_answerer", "reason_gcot", "reason_ircot",
-    "reason_irgs", "redirect", "report_reduce", "summary",
+    "reason_iter_retgen", "redirect", "report_reduce", "summary",
 }  # fmt: skip
 COUNTS = {"calls", "prompt_tokens", "completion_tokens", "cached_calls", "parse_failure", "refused"}
 

@@ -203,7 +203,7 @@ class Decomposition:
 
 
 # In this order: the next fact; an answer with short reasoning; what is missing; links of entities and the next query.
-Style = Literal["ircot", "irgs", "gcot", "tog"]
+Style = Literal["ircot", "iter_retgen", "gcot", "tog"]
 
 
 @dataclass(frozen=True, slots=True)

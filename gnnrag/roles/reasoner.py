@@ -48,7 +48,7 @@ class PromptedReasoner(PromptedPart[ReasonTask, Step]):
             raise MalformedError("empty reply")
         if task.style == "tog":
             return parse_links(text)
-        step = parse_generation(text) if task.style == "irgs" else parse_thought(text, self.one_sentence)
+        step = parse_generation(text) if task.style == "iter_retgen" else parse_thought(text, self.one_sentence)
         if step.done:
             need_answer(step.answer or "", task.question.text)
         elif not has_fact(text, task.question.text):

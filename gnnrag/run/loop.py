@@ -144,8 +144,8 @@ class Loop:
                 result = Ranking((), np.zeros(0))
             # If a retriever fell back to another one, the counts must show it.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))
-            told = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(result)}
-            session.record("query", round=round_, **told)
+            event = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(result)}
+            session.record("query", round=round_, **event)
             rankings.append(result)
         return rankings
 
@@ -206,10 +206,10 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
         if query.channel not in channels:
             raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
         if query.vector is not None:
-            _check_vectors(retrievers[query.retriever])
+            _check_vector_search(retrievers[query.retriever])
 
 
-def _check_vectors(retriever: Retriever) -> None:
+def _check_vector_search(retriever: Retriever) -> None:
     """Raise ConfigError if a retriever cannot search by the vector of a query."""
     if not retriever.accepts_vectors:
         raise ConfigError(

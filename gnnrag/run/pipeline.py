@@ -136,10 +136,10 @@ def check_fit(config: EvaluateConfig) -> None:
                 f"suitable: {', '.join(fitting) or 'none'}"
             )
     if implementation(config.roles, "thoughts") == "tuned":
-        _check_vectors(config)
+        _check_vector_thoughts(config)
 
 
-def _check_vectors(config: EvaluateConfig) -> None:
+def _check_vector_thoughts(config: EvaluateConfig) -> None:
     """Refuse thoughts in vectors if a retriever cannot search by them. Raises ConfigError, naming those that can."""
     if "thoughts" not in asked_roles(config) or not made_role(config.roles, "thoughts").asks_in_vectors:
         return

@@ -46,9 +46,9 @@ def test_a_stopped_run_ends_with_the_weights_and_metrics_of_an_undisturbed_one(t
     config = FitConfig(**SHORT)
     whole = train(tmp_path / "a", config)
     stopped = train(tmp_path / "b", config, stop_at=17)
-    assert not stopped.progress.is_done and stopped.progress.step == 17
+    assert not stopped.state.is_done and stopped.state.step == 17
     resumed = train(tmp_path / "b", config)
-    assert resumed.progress.is_done
+    assert resumed.state.is_done
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(resumed)[name]), name
     assert metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
@@ -60,7 +60,7 @@ def test_without_validation_nothing_is_to_be_patient_about_and_the_last_weights_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LineTask, "evaluate", lambda *_: {})
-    state = train(tmp_path / "a", FitConfig(**SHORT | {"patience": 1})).progress
+    state = train(tmp_path / "a", FitConfig(**SHORT | {"patience": 1})).state
     assert (state.step, state.best_step, state.stale) == (30, 30, 0)
     assert json.loads((tmp_path / "a" / "best" / "model.json").read_text())["step"] == 30
 
@@ -111,7 +111,7 @@ def test_half_a_state_is_skipped_and_the_one_before_is_taken(tmp_path: Path) -> 
     train(tmp_path / "b", config, stop_at=17)
     (tmp_path / "b" / "state.pt").write_bytes(b"PK\x03\x04 cut short")
     resumed = train(tmp_path / "b", config)  # from step 15
-    assert resumed.progress.is_done and metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
+    assert resumed.state.is_done and metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
     assert all(torch.allclose(v, weights(resumed)[name], atol=1e-5) for name, v in weights(whole).items())
 
 

@@ -158,7 +158,7 @@ def test_a_region_that_is_too_large_keeps_the_best_of_each_layer() -> None:
     whole = typed.region(start, keep, DotRAG(max_nodes=61), none)
     assert whole.notes == () and len(whole.near) == 61
     region = typed.region(start, keep, DotRAG(max_nodes=20), none)
-    assert region.notes == ("layers",) and 20 < len(region.near) < 61
+    assert region.notes == ("size_cut",) and 20 < len(region.near) < 61
 
 
 # ---------------------------------------------------------------------------------------------------------- paths

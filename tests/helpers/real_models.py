@@ -33,7 +33,7 @@ ON = {
     "graphsearch": "lightrag",
     "dotrag": "bm25",
     "ircot": "hipporag2",
-    "irgs": "minirag",
+    "iter_retgen": "minirag",
     "tog": "hipporag",
     "gcot": "pathrag",
     "react": "hypergraphrag",

@@ -116,7 +116,7 @@ def test_thoughts_see_the_pool_of_the_round_before_and_what_was_asked() -> None:
 
 
 def test_chain_and_verifier_see_the_final_pool() -> None:
-    _, _, roles = run(chain_passages=3, verify=6)
+    _, _, roles = run(chain_passages=3, verifier_passages=6)
     (chain,) = roles["chain"].tasks
     assert [p.id for p in chain.passages] == ["a", "b", "e"]
     assert chain.thoughts == ("fast1", "slow1", "fast2", "slow2")
@@ -152,7 +152,7 @@ def test_without_rounds_and_selection_it_is_one_retrieval_and_the_cut() -> None:
 
 
 def test_without_bgec_the_reader_sees_the_head_of_the_pool() -> None:
-    prediction, _, roles = run(bgec=False, floor=3)
+    prediction, _, roles = run(use_bgec=False, floor=3)
     assert prediction.context == ("a", "b", "e") and len(prediction.ranking) == 8
     assert not roles["chain"].tasks and not roles["verifier"].tasks and roles["reader"].tasks[0].notes == ""
 
@@ -166,7 +166,7 @@ def test_one_thought_alone(kind: str, asked: list[str]) -> None:
 
 
 def test_query_weights() -> None:
-    prediction, _, _ = run(bgec=False, query_weights=[1.0, 0.95, 0.9])
+    prediction, _, _ = run(use_bgec=False, query_weights=[1.0, 0.95, 0.9])
     # a 1; fast: b, f .95; slow: e, g .9
     assert prediction.ranking[:5] == ("a", "b", "f", "e", "g")
 
@@ -175,7 +175,7 @@ def test_query_weights() -> None:
 def test_raw_scores_of_incomparable_queries_are_another_matter() -> None:
     """Why `raw` is not the default: one loud query owns the head of the pool."""
     loud = TABLE | {"slow2": {i: 1000 * s for i, s in TABLE["slow2"].items()}}
-    assert run(retriever=ToyRetriever(loud), score_norm="raw", bgec=False)[0].ranking[:2] == ("g", "a")
+    assert run(retriever=ToyRetriever(loud), score_norm="raw", use_bgec=False)[0].ranking[:2] == ("g", "a")
 
 
 DEEP = {"Q": {f"n{i:02}": 1 / i for i in range(1, 61)}}
@@ -192,9 +192,9 @@ def test_a_bridge_at_rank_40_that_the_verifier_selects(promotion: str, kept: boo
 
 def test_what_the_verifier_did_not_see_it_cannot_select() -> None:
     llm = ScriptedBackend.of(("You check which passages", '{"selected": [2, 51, 0]}'), *REPLIES[1:])
-    prediction, _, _ = run(prompted(llm), ToyRetriever(DEEP), max_rounds=0, verify=50)
+    prediction, _, _ = run(prompted(llm), ToyRetriever(DEEP), max_rounds=0, verifier_passages=50)
     assert prediction.ranking[:2] == ("n02", "n01") and calls(prediction)["verifier"] == 1
-    prediction, _, _ = run(prompted(llm), ToyRetriever(DEEP), max_rounds=0, verify=None)
+    prediction, _, _ = run(prompted(llm), ToyRetriever(DEEP), max_rounds=0, verifier_passages=None)
     assert prediction.ranking[:3] == ("n02", "n52", "n01"), "a second window of the whole pool"
     assert calls(prediction)["verifier"] == 2
 

@@ -58,7 +58,7 @@ def test_the_worked_trace() -> None:
     ]
     assert [row["raw_query"] for row in text] == [TEXT_QUERIES[0], "Where was #1 born?",
                                                   "How long is the river flowing through #2?"]  # fmt: skip
-    assert [row["origin"] for row in graph] == ["decomposed"] * 3 + ["expanded"]
+    assert [row["kind"] for row in graph] == ["decomposed"] * 3 + ["expanded"]
     assert [row["answer"] for row in text] == ["Maren Tolvik", "Esker Vale", "212 km"]
     assert [row["answer"] for row in graph] == ["Maren Tolvik", "Esker Vale",
                                                 "the Brannock; its length is not given", ""]  # fmt: skip

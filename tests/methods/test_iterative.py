@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.baselines import IRGS, GCoT, IRCoT, ToG, cut
+from gnnrag.methods.baselines import GCoT, IRCoT, IterRetGen, ToG, shortened
 from gnnrag.parts import set_up
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import ReasonTask, Step
@@ -36,13 +36,13 @@ def run(cls, *steps, reader=None, retriever=None, **settings):
     return prediction, session, roles["reasoner"].tasks, asked
 
 
-@pytest.mark.parametrize("cls", [IRCoT, GCoT, ToG, IRGS])
+@pytest.mark.parametrize("cls", [IRCoT, GCoT, ToG, IterRetGen])
 @pytest.mark.parametrize("rounds", [0, 1, 2, 3])
 def test_r_rounds_are_r_steps_and_r_plus_one_retrievals(cls, rounds):
     prediction, session, tasks, asked = run(cls, rounds=rounds)
     assert session.counts["retriever_calls"] == rounds + 1 == len(asked.asked)
     assert len(tasks) == rounds and prediction.error is None
-    expected = ["Q"] + [f"Q s{i}" if cls is IRGS else f"s{i}" for i in range(1, rounds + 1)]
+    expected = ["Q"] + [f"Q s{i}" if cls is IterRetGen else f"s{i}" for i in range(1, rounds + 1)]
     assert asked.asked == expected
 
 
@@ -52,8 +52,8 @@ def test_a_last_step_ends_the_loop_before_it_is_searched_for(cls):
     assert asked.asked == ["Q"] and len(tasks) == 1
 
 
-def test_irgs_has_no_stop_rule():
-    _, _, _, asked = run(IRGS, Step("s1", None, True), Step("s2"), rounds=2)
+def test_iter_retgen_has_no_stop_rule():
+    _, _, _, asked = run(IterRetGen, Step("s1", None, True), Step("s2"), rounds=2)
     assert asked.asked == ["Q", "Q s1", "Q s2"]
 
 
@@ -73,14 +73,15 @@ def test_native_answers():
     last = Step("So the answer is: Rome", None, True, "Rome")
     assert run(IRCoT, STEPS[0], last, rounds=3, answer="native")[0].answer == "Rome"
     assert run(IRCoT, STEPS[0], last, rounds=3)[0].answer != "Rome"
-    prediction, _, tasks, _ = run(IRGS, Step("s1"), Step("s2"), Step("s3", answer="end"), rounds=2, answer="native")
+    steps = Step("s1"), Step("s2"), Step("s3", answer="end")
+    prediction, _, tasks, _ = run(IterRetGen, *steps, rounds=2, answer="native")
     assert prediction.answer == "end" and len(tasks) == 3, "the last retrieval feeds a last generation"
-    prediction, _, tasks, _ = run(IRGS, *STEPS, rounds=2, answer="native")
+    prediction, _, tasks, _ = run(IterRetGen, *STEPS, rounds=2, answer="native")
     assert prediction.answer == "A3" and len(tasks) == 3, "even where earlier generations gave answers"
 
 
-def test_irgs_asks_with_as_much_of_the_generation_as_the_setting_says():
-    asked = run(IRGS, Step("word " * 200), rounds=1)[3].asked
+def test_iter_retgen_asks_with_as_much_of_the_generation_as_the_setting_says():
+    asked = run(IterRetGen, Step("word " * 200), rounds=1)[3].asked
     assert asked == ["Q", "Q" + " word" * 150], "the limit of the other methods' queries would cut it at a third"
 
 
@@ -122,5 +123,5 @@ def test_offline_and_oracle_ask_for_what_is_missing(tmp_path):
 
 def test_long_queries_are_cut_at_a_sentence():
     text = "One short sentence. " * 30
-    assert cut(text).endswith("sentence.") and len(cut(text)) <= 300
-    assert len(cut("word " * 200)) <= 300 and cut("short") == "short"
+    assert shortened(text).endswith("sentence.") and len(shortened(text)) <= 300
+    assert len(shortened("word " * 200)) <= 300 and shortened("short") == "short"

@@ -80,8 +80,8 @@ PREDICATES = ["directed_by", "starred actors", "written_by"]
 
 def trace(id_: str, *found: tuple[list[list[str]], int], names: Sequence[str] = PREDICATES) -> dict[str, Any]:
     complete = [{"pattern": pattern, "paths": paths} for pattern, paths in found]
-    told = {"event": "patterns", "complete": complete, "predicates": list(names)}
-    return {"question_id": id_, "events": [{"event": "query"}, told]}
+    event = {"event": "patterns", "complete": complete, "predicates": list(names)}
+    return {"question_id": id_, "events": [{"event": "query"}, event]}
 
 
 def test_shares_by_question() -> None:

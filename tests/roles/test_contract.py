@@ -80,7 +80,7 @@ ROLES: dict[str, tuple[Any, Any]] = {
     **{f"decomposer {form}": (PromptedDecomposer, DecomposeTask(QUESTION, 4, form)) for form in
        ("plain", "linked", "triples")},
     **{f"reasoner {style}": (PromptedReasoner, ReasonTask(QUESTION, PASSAGES, ("x",), style)) for style in
-       ("ircot", "irgs", "gcot", "tog")},
+       ("ircot", "iter_retgen", "gcot", "tog")},
     **{f"agent {name}": (PromptedAgent, MoveTask(QUESTION, (), name)) for name in
        ("react", "search_r1", "r1_searcher")},
     "concepts": (PromptedConcepts, ConceptsTask(QUESTION, SCHEMA)),
@@ -103,7 +103,7 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "triples hyper": (HyperTriples, TriplesTask(FILM, gleaning=1)),
 }  # fmt: skip
 AGENTS = {name for name in ROLES if name.startswith("agent")}  # what is no move, they are told
-ANY_TEXT = {"chain", "reader", "reader closed", "reasoner ircot", "reasoner irgs", "reasoner gcot",
+ANY_TEXT = {"chain", "reader", "reader closed", "reasoner ircot", "reasoner iter_retgen", "reasoner gcot",
             "report_reduce", "redirect", "rewriter", "summary", "thoughts separate"}  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def test_links(text, query, done):
         ("ircot", "So the answer is:", "no_answer"),
         ("gcot", "Nothing is missing.", "no_fact"),
         ("gcot", "So the answer is: The answer is", "no_answer"),
-        ("irgs", "There is not enough information to answer.", "no_fact"),
+        ("iter_retgen", "There is not enough information to answer.", "no_fact"),
         ("tog", '{"links": [], "sufficient": false, "next": ""}', "no_fact"),
     ],
 )

@@ -140,7 +140,7 @@ class DotRAG(Method):
             wanted = full
         near_to = [text for text in (state.question.text, rules.terminal) if text]  # what a hub and the size guard keep
         region = await self.worker(lambda: self.graph.region(anchors, wanted, self, self.meaning.nodes(*near_to)))
-        session.counts.update(note.partition(":")[0] for note in region.notes)
+        session.counts.update(region.notes)
         session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.rule,
                        nodes=len(region.near), notes=list(region.notes), types=list(region.filter.allowed))  # fmt: skip
         dot = Dot(number, start.text, region, rules, self.index.knowledge, self, many)

@@ -69,7 +69,7 @@ def completed(wanted: Filter, schema: Schema, starts: Sequence[str], ends: Seque
 class Region:
     """A grown DOT: its neighbourhood, the filter it ended up with, and what had to be changed on the way.
 
-    `notes` are `filter_relaxed`, `filter_dropped`, `isolated`, `hub_cut`, and `layers` where the size guard cut it.
+    `notes` are `filter_relaxed`, `filter_dropped`, `isolated`, `hub_cut`, and `size_cut` where the size guard cut it.
     """
 
     near: Neighbourhood
@@ -121,7 +121,7 @@ class TypedGraph:
         near = grow(self.adjacency, list(anchors), settings.hops, rules)
         if settings.max_nodes is not None and len(near) > settings.max_nodes:
             near = near.cut(scores, settings.max_nodes)
-            notes.append("layers")
+            notes.append("size_cut")
         return Region(near, wanted, tuple(notes))
 
     def _loosened(self, anchors: Sequence[int], wanted: Filter) -> tuple[Filter, list[str]]:

@@ -8,7 +8,7 @@ const HELP = {
   routed: "picks by the question",
   closed_book: "without the documents",
   ircot: "thought and search by turns",
-  irgs: "each draft answer searches on",
+  iter_retgen: "each draft answer searches on",
   tog: "Think-on-Graph's steps",
   gcot: "Graph-CoT's steps",
   multihop: "step by step",
