@@ -10,9 +10,9 @@ from gnnrag.retrievers.dense import DenseRetriever
 
 def test_settings_are_those_of_the_parts() -> None:
     route = read_route(RouteConfig("bdtr", "dense", {"max_rounds": 1}, {"search": "flat"}), "r")
-    assert route.method.name == "bdtr" and isinstance(route.method.settings, BDTR)
-    assert route.method.settings.max_rounds == 1 and route.retriever is not None
-    assert isinstance(route.retriever.settings, DenseRetriever) and route.retriever.settings.search == "flat"
+    assert route.method.name == "bdtr" and isinstance(route.method.part, BDTR)
+    assert route.method.part.max_rounds == 1 and route.retriever is not None
+    assert isinstance(route.retriever.part, DenseRetriever) and route.retriever.part.search == "flat"
 
 
 def test_names_of_retrievers() -> None:

@@ -20,7 +20,7 @@ from gnnrag.graphs.rendering import (
     passages_in_order,
     round_robin,
 )
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.prompts.untrusted import inline
 from gnnrag.retrievers.base import by_rank
 from gnnrag.retrievers.keywords import OfflineKeywords
@@ -98,7 +98,7 @@ class OfflineHyperQuery(Role[HyperQueryTask, HyperQuery]):
 
     def setup(self) -> None:
         """Find names as the role `keywords` does."""
-        self._keywords = ready(OfflineKeywords(), index=self.index)
+        self._keywords = set_up(OfflineKeywords(), index=self.index)
 
     async def __call__(self, task: HyperQueryTask, session: Session) -> HyperQuery:
         """Return sentences and names in the query's order."""

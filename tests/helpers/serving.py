@@ -18,7 +18,7 @@ from gnnrag.api import Index
 from gnnrag.serve.app import make_app
 from gnnrag.serve.settings import read_service
 
-PLAIN = ("index.embedder.model=hash", "index.text.language=blank:en", "roles=offline", "serve.log=off")
+PLAIN = ("index.embedder.model=hash", "index.text.language=blank:en", "roles=offline", "serve.log=false")
 DOCUMENTS = {
     "solaris.txt": "Solaris is a Soviet film of 1972. Solaris was directed by Andrei Tarkovsky.",
     "tarkovsky.txt": "Andrei Tarkovsky was born in Zavrazhye. Andrei Tarkovsky died in Paris in 1986.",

@@ -37,7 +37,7 @@ from gnnrag.methods.dotrag.roles import (
     schema_text,
 )
 from gnnrag.methods.dotrag.schema import Kind, Schema, draft
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
@@ -69,7 +69,7 @@ ASKED = Question("q", "when did films by the director of Solaris come out", ("19
 
 
 def do(role: Any, task: Any) -> Any:
-    return asyncio.run(ready(role, index=INDEX)(task, Session("q")))
+    return asyncio.run(set_up(role, index=INDEX)(task, Session("q")))
 
 
 def path(id_: str, names: str, *steps: str, similarity: float = 0.0) -> PathText:

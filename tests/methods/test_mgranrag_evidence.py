@@ -16,7 +16,7 @@ from gnnrag.methods.mgranrag.evidence import (
     parse_evidence,
     render_sentences,
 )
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from gnnrag.types import Question
@@ -39,7 +39,7 @@ def parse(text, parts=1):
 
 def ask(*replies, **settings):
     backend, session = ScriptedBackend.of((".", list(replies))), Session("q")
-    role = ready(PromptedEvidenceExtractor(**settings), backend=backend)
+    role = set_up(PromptedEvidenceExtractor(**settings), backend=backend)
     found = asyncio.run(role(TASK, session))
     return found, backend, session
 

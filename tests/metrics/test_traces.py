@@ -144,7 +144,7 @@ def test_both_names_and_the_predicate(relation: str, triple: tuple[str, str, str
 
 def asked(text: str, kind: str, *ids: str, ranking: str = "entity") -> list[dict[str, Any]]:
     """A query of a side, and the sub-query that it was sent for."""
-    query = {"event": "query", "kind": kind, "text": text, "ranking": {"kind": ranking, "ids": list(ids)}}
+    query = {"event": "query", "origin": kind, "text": text, "ranking": {"kind": ranking, "ids": list(ids)}}
     return [query, {"event": "sub_query", "side": kind, "sent": text, "context_ids": []}]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gnnrag.graphs.tree import SummaryTree
 from gnnrag.index.index import Index
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.retrievers.raptor import RaptorRetriever
 from gnnrag.types import Query
@@ -33,7 +33,7 @@ def golden(cosines: np.ndarray = COSINES, **settings: Any) -> RaptorRetriever:
         embedder=SimpleNamespace(encode=lambda texts, is_query: np.ones((len(texts), 1))),
         read=lambda stage: tree,
     )
-    return ready(RaptorRetriever(**settings), index=index)  # type: ignore[no-any-return]
+    return set_up(RaptorRetriever(**settings), index=index)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -94,17 +94,17 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 @pytest.mark.parametrize("mode", ["collapsed", "traverse"])
 def test_every_passage_of_an_index_is_ranked(index: Index, tmp_path: Any, mode: Any) -> None:
-    retriever = ready(RaptorRetriever(mode), index=index)
+    retriever = set_up(RaptorRetriever(mode), index=index)
     for ranking in retriever.retrieve([Query("director born in Kalmar"), Query("zzz")]):
         assert sorted(ranking.ids) == sorted(index.ids)
     assert len(retriever.retrieve([Query("a film", channel="graph")])[0]) > 0
-    tiny = ready(RaptorRetriever(mode), index=small_index(tmp_path, CORPUS[:3]))
+    tiny = set_up(RaptorRetriever(mode), index=small_index(tmp_path, CORPUS[:3]))
     text, graph = tiny.retrieve([Query("film"), Query("film", channel="graph")])
     assert len(text) == 3 and len(graph) == 0, "a corpus too small for summaries"
 
 
 def test_gamma_0_is_dense(index: Index) -> None:
     query = Query("Where was Vera Lindqvist born?")
-    (raptor,) = ready(RaptorRetriever(gamma=0.0), index=index).retrieve([query])
-    (dense,) = ready(DenseRetriever(), index=index).retrieve([query])
+    (raptor,) = set_up(RaptorRetriever(gamma=0.0), index=index).retrieve([query])
+    (dense,) = set_up(DenseRetriever(), index=index).retrieve([query])
     assert raptor.ids[:10] == dense.ids[:10] and raptor.scores == pytest.approx(dense.scores, abs=1e-6)

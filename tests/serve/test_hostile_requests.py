@@ -84,8 +84,8 @@ def raw(port: int, sent: bytes) -> int:
 
 
 def state(folder: Path) -> str:
-    """Return what stands in a folder, without the server's own database."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and "jobs.sqlite" not in path.name]
+    """Return what stands in a folder."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return digest([[str(path), path.read_bytes().decode("latin-1")] for path in files])
 
 

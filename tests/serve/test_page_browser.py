@@ -1,4 +1,4 @@
-"""The page in a real browser: what a person does with it, on a desk and on a phone, by day and by night."""
+"""The page in a real browser: what a person does with it, on a desktop and on a phone, by day and by night."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class DotRAG(Method):
         for dot in active:
             dot.done = not dot.queries
             kinds |= {text: "followup" for text in dot.queries if text not in kinds}
-        return [Query(text, top_k=self.top_k, kind=kind) for text, kind in kinds.items()]
+        return [Query(text, top_k=self.top_k, origin=origin) for text, origin in kinds.items()]
 
     async def _redirect(self, state: State, dot: Dot, session: Session) -> None:
         """Nothing is left to follow: ask once for another direction."""
@@ -171,7 +171,7 @@ class DotRAG(Method):
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """S3, one round: search every DOT with its queries; passages of all queries go into the pool."""
         for query, ranking in zip(queries, rankings, strict=True):
-            state.pool.merge(ranking, weight=1.0 if query.kind == "question" else FOLLOW_UP_WEIGHT)
+            state.pool.merge(ranking, weight=1.0 if query.origin == "question" else FOLLOW_UP_WEIGHT)
         dots = state.memory["dots"]
         await concurrently(state.session, [partial(self._search, state, dot) for dot in dots if not dot.done])
         state.done = all(dot.done for dot in dots)

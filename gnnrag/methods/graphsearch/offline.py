@@ -21,7 +21,7 @@ from gnnrag.methods.graphsearch.roles import (
     Written,
     parse_triples,
 )
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.roles.base import ReaderTask, Role, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import OracleHop, gold_hops
@@ -60,7 +60,7 @@ class OfflineSubAnswerer(Role[SubAnswerTask, Written]):
     reads = ("hierarchy", "embeddings")
 
     def setup(self) -> None:
-        self.finder, self.reader = BridgeFinder(self.index), ready(OfflineReader())
+        self.finder, self.reader = BridgeFinder(self.index), set_up(OfflineReader())
 
     async def __call__(self, task: SubAnswerTask, session: Session) -> Written:
         query, ids = without_placeholders(task.query), task.view.ids
@@ -116,7 +116,7 @@ class OfflineDrafter(Role[DraftTask, Draft]):
     """The answer of the offline reader, with how it was found as the draft."""
 
     def setup(self) -> None:
-        self.reader: Any = ready(OfflineReader())
+        self.reader: Any = set_up(OfflineReader())
 
     async def __call__(self, task: DraftTask, session: Session) -> Draft:
         answer = self.reader.read(ReaderTask(task.question, task.passages))
@@ -128,7 +128,7 @@ class OracleDrafter(OfflineDrafter):
     """The answer of the oracle reader to the passages shown."""
 
     def setup(self) -> None:
-        self.reader = ready(OracleReader())
+        self.reader = set_up(OracleReader())
 
 
 class _Thinking(Role[Any, Any]):
@@ -137,7 +137,7 @@ class _Thinking(Role[Any, Any]):
     reads = ("hierarchy", "embeddings")
 
     def setup(self) -> None:
-        self.thoughts = ready(OfflineThoughts(), index=self.index)
+        self.thoughts = set_up(OfflineThoughts(), index=self.index)
 
 
 @part("role", "evidence_check.offline")

@@ -100,7 +100,7 @@ class MGranRAG(Method):
         text = state.question.text
         if "augmentation" not in self.ablate:
             text = evidence.augment(text, len(state.memory["parts"]), self.released)
-        return [Query(text, top_k=SIMILAR, kind="augmented")]
+        return [Query(text, top_k=SIMILAR, origin="augmented")]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Rank all passages by PageRank from the evidence; without evidence the ranking stays as it is."""

@@ -12,7 +12,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from gnnrag.extract.entity_types import noun_type
 from gnnrag.graphs.rendering import above
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.prompts.untrusted import inline
 from gnnrag.retrievers.base import min_max, rank_graph
 from gnnrag.retrievers.keywords import OfflineKeywords
@@ -96,7 +96,7 @@ class OfflineMentions(Role[MentionsTask, Mentions]):
 
     def setup(self) -> None:
         """Find names as the role `keywords` does."""
-        self._keywords = ready(OfflineKeywords(), index=self.index)
+        self._keywords = set_up(OfflineKeywords(), index=self.index)
 
     async def __call__(self, task: MentionsTask, session: Session) -> Mentions:
         """Return the names in the query's order."""
