@@ -114,7 +114,7 @@ def clauses(query: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Side:
+class SideHits:
     """What one side of the search found: positions of entities, hyperedges and passages, best first."""
 
     entities: Sequence[int] = ()
@@ -202,8 +202,8 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
     ) -> Ranking:
         """See `KnowledgeGraphRetriever`."""
         cosines = self.index.passage_vectors @ vector
-        entity_side = Side() if low is None else self.entity_side(low, vector)
-        fact_side = Side() if high is None else self.fact_side(high)
+        entity_side = SideHits() if low is None else self.entity_side(low, vector)
+        fact_side = SideHits() if high is None else self.fact_side(high)
         branch = {(True, True): "hybrid", (True, False): "entities", (False, True): "hyperedges"}.get(
             (bool(entity_side.entities), bool(fact_side.facts)), "naive_fallback"
         )
@@ -215,7 +215,7 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         own = round_robin(near, fact_side.passages, entity_side.passages)
         return self.with_tail(own, query, branch, cosines)
 
-    def entity_side(self, low: np.ndarray, query: np.ndarray) -> Side:
+    def entity_side(self, low: np.ndarray, query: np.ndarray) -> SideHits:
         """Return entities near the names `low`, their hyperedges (by degrees, or near `query`), passages of both."""
         scores = self.vectors.scores("entities", low)
         if self.is_paper:
@@ -229,9 +229,11 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
             near, self.graph.entity_passages, self.graph.entity_hyperedges, self.graph.hyper_passages
         )
         facts = self._fit_facts(facts)
-        return Side(self._fit_entities(distinct([*near, *self.bipartite.members(facts)])), facts, self._fit(passages))
+        return SideHits(
+            self._fit_entities(distinct([*near, *self.bipartite.members(facts)])), facts, self._fit(passages)
+        )
 
-    def fact_side(self, high: np.ndarray) -> Side:
+    def fact_side(self, high: np.ndarray) -> SideHits:
         """Return the hyperedges near the facts of a query, their members and their passages."""
         scores = self.vectors.scores("hyperedges", high)
         if self.is_paper:
@@ -240,7 +242,7 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         near.sort(key=lambda fact: (-scores[fact], -self.graph.hyper_scores[fact]))
         facts = self._fit_facts(near)
         passages = passages_in_order(facts, self.graph.hyper_passages)
-        return Side(self._fit_entities(self.bipartite.members(facts)), facts, self._fit(passages))
+        return SideHits(self._fit_entities(self.bipartite.members(facts)), facts, self._fit(passages))
 
     def _fit_entities(self, entities: Sequence[int]) -> list[int]:
         return self.shown.fit_entities(entities, self.entity_tokens)

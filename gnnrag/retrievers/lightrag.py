@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from gnnrag.graphs.rendering import (
-    Found,
+    GraphHits,
     above,
     current_passages,
     cut,
@@ -99,20 +99,20 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         own = self.shown.fit_passages(own[: self.chunk_top_k], self.total_tokens - used)
         return self.with_tail(own, query, branch, cosines)
 
-    def _local(self, low: np.ndarray | None, query: np.ndarray) -> Found:
+    def _local(self, low: np.ndarray | None, query: np.ndarray) -> GraphHits:
         """Entities by the low-level keywords, and their relations."""
         if low is None:
-            return Found()
+            return GraphHits()
         entities = above(self.vectors.scores("entities", low), self.top_k, self.cosine_floor)
         if self.is_fixed:
             by_cosine = [self.edges.best(self.vectors.scores("relations", query))]
-            return Found(entities, seed_edges(self.edges, entities, by_cosine, _EDGES))
-        return Found(entities, seed_edges(self.edges, entities, [self.edges.degree_sums, self.edges.weights]))
+            return GraphHits(entities, seed_edges(self.edges, entities, by_cosine, _EDGES))
+        return GraphHits(entities, seed_edges(self.edges, entities, [self.edges.degree_sums, self.edges.weights]))
 
-    def _global(self, high: np.ndarray | None) -> Found:
+    def _global(self, high: np.ndarray | None) -> GraphHits:
         """Relations by the high-level keywords, and their ends."""
         if high is None:
-            return Found()
+            return GraphHits()
         scores = self.edges.best(self.vectors.scores("relations", high))
         edges = above(scores, self.top_k, self.cosine_floor)
-        return Found(distinct(self.edges.ends[edges].ravel().tolist()), edges)
+        return GraphHits(distinct(self.edges.ends[edges].ravel().tolist()), edges)

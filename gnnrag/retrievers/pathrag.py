@@ -17,7 +17,7 @@ import numpy as np
 from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import Path, paths_between_seeds
 from gnnrag.graphs.rendering import (
-    Found,
+    GraphHits,
     above,
     classic_passages,
     distinct,
@@ -160,11 +160,11 @@ _FALLBACK = 20  # passages of the vector search where the graph had nothing
 
 
 @dataclass(frozen=True)
-class PathFound:
+class PathRAGHits:
     """What a query found, as positions: seeds; relations with their ends; paths, most reliable first."""
 
     seeds: Sequence[int]
-    themes: Found
+    themes: GraphHits
     paths: Sequence[FlowPath]
 
 
@@ -225,7 +225,7 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
             own = above(cosines, _FALLBACK, self.cosine_floor)
         return self.with_tail(own, query, branch, cosines)
 
-    def find(self, low: np.ndarray | None, high: np.ndarray | None) -> PathFound:
+    def find(self, low: np.ndarray | None, high: np.ndarray | None) -> PathRAGHits:
         """Return seeds, relations and paths for the vectors of the keywords."""
         seeds = [] if low is None else above(self.vectors.scores("entities", low), self.top_k, self.cosine_floor)
         edges: list[int] = []
@@ -233,7 +233,7 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
             edges = above(self.edges.best(self.vectors.scores("relations", high)), self.top_k, self.cosine_floor)
         edges = self.shown.fit_edges(edges, self.relation_tokens)
         ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), self.entity_tokens)
-        return PathFound(seeds, Found(ends, edges), self.paths(seeds))
+        return PathRAGHits(seeds, GraphHits(ends, edges), self.paths(seeds))
 
     def paths(self, seeds: Sequence[int]) -> list[FlowPath]:
         """Return the most reliable paths between seeds."""
@@ -241,14 +241,14 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=False)
         return best[: self.shown.fit_paths([path.nodes for path in best], self.entity_tokens)]
 
-    def _passages(self, found: PathFound) -> list[int]:
+    def _passages(self, found: PathRAGHits) -> list[int]:
         shown, edges = self.shown, self.edges
         stated = shown.fit_passages(passages_in_order(found.themes.edges, edges.passages), self.passage_tokens)
         ranked = classic_passages(found.seeds, self.graph.entity_passages, edges.neighbours)
         own = round_robin(stated, shown.fit_passages(ranked, self.passage_tokens))
         return distinct(chain(own, *(shown.path_passages(path.nodes) for path in found.paths)))
 
-    def _graph_ranking(self, found: PathFound, top_k: int, branch: str) -> Ranking:
+    def _graph_ranking(self, found: PathRAGHits, top_k: int, branch: str) -> Ranking:
         paths = [self.shown.path_hit(path.nodes) for path in found.paths]
         entities = [self.shown.entity_hit(e) for e in distinct([*found.seeds, *found.themes.entities])]
         relations = [hit for edge in found.themes.edges for hit in self.shown.relation_hits(edge)]

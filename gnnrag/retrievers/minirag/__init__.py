@@ -121,7 +121,7 @@ def guessed_types(query: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Linked:
+class LinkedQuery:
     """What a query was linked to."""
 
     mentions: Sequence[Sequence[int]]  # candidates of each mention, best first
@@ -189,7 +189,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         values = np.array([scores[p] if k < len(own) else rest[p] for k, p in enumerate(positions)], dtype=np.float64)
         return replace(ranking, scores=values, low=0.0, high=float(values.max(initial=0.0)))
 
-    def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> Linked:
+    def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> LinkedQuery:
         """Find each mention's candidates, and the nodes and edges that speak for walks (steps 2 to 5)."""
         found: list[list[int]] = []
         scores: dict[int, float] = {}
@@ -210,9 +210,9 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         short = sorted((e for e in scores if not self.edges.degrees[e]), key=lambda e: -scores[e])
         dropped = set(short[max(1, int(len(short) * self.short_share)) :])
         kept = {entity: score for entity, score in scores.items() if entity not in dropped}
-        return Linked([[e for e in row if e not in dropped] for row in found], kept, votes)
+        return LinkedQuery([[e for e in row if e not in dropped] for row in found], kept, votes)
 
-    def _passage_scores(self, query: str, linked: Linked, cosines: np.ndarray) -> dict[int, float]:
+    def _passage_scores(self, query: str, linked: LinkedQuery, cosines: np.ndarray) -> dict[int, float]:
         """Score passages by the walks of the candidates (steps 6 to 8), in order of first mention."""
         starts = list(linked.scores)
         if self.is_fixed:
@@ -225,7 +225,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         mentions = [[(linked.scores[e], supported[e]) for e in row] for row in linked.mentions]
         return score_passages(mentions, near, sticky=not self.is_fixed)
 
-    def _graph_ranking(self, linked: Linked, top_k: int, branch: str) -> Ranking:
+    def _graph_ranking(self, linked: LinkedQuery, top_k: int, branch: str) -> Ranking:
         """Return candidates and their best walks, in one order of scores."""
         best = sorted(linked.scores, key=lambda e: -linked.scores[e])
         hits = [
