@@ -28,7 +28,7 @@ class BDTR(Method):
     thoughts: Literal["both", "fast", "slow"] = "both"  # only one of them: an ablation
     thought_passages: Annotated[int, Ge(1)] = 5  # passages that the thoughts are made from
     chain_passages: Annotated[int, Ge(1)] = 10  # passages that the chain is made from
-    # last_round_joint: the last call for thoughts writes the chain, too
+    # the paper has both: Algorithm 1 makes the chain from the final pool, section 3.2 together with the last thoughts
     chain_from: Literal["final_pool", "last_round_joint"] = "final_pool"
     use_bgec: bool = True  # false: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
     verifier_passages: Annotated[int, Ge(1)] | None = 50  # passages that the verifier sees; null: the whole pool
@@ -56,7 +56,7 @@ class BDTR(Method):
         self.weights = dict(zip(("question", "fast", "slow"), weights, strict=True))
 
     async def propose(self, state: State) -> list[Query]:
-        """Round 0: the question. Then a fast and a slow thought, made from the pool so far."""
+        """Round 0: the question (eq. 1). Then a fast and a slow thought, made from the pool so far (eq. 2)."""
         top_k = self.top_k
         if state.round == 0:
             return [Query(state.question.text, top_k=top_k)]
@@ -78,6 +78,7 @@ class BDTR(Method):
         return []
 
     async def _think(self, state: State, round_: int) -> Thoughts:
+        """Ask for both thoughts of a round; by section 3.2 the last call also writes the evidence chain."""
         ids = state.pool.top(self.thought_passages)
         last = round_ == self.max_rounds
         task = ThoughtsTask(
@@ -94,13 +95,13 @@ class BDTR(Method):
         return thoughts
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """Equations 1 to 4: add the hits to the pool, and keep each passage's best score."""
+        """Unite the hits with the pool (eq. 3), and keep each passage's best score (eq. 4)."""
         for query, ranking in zip(queries, rankings, strict=True):
             new = state.pool.merge(ranking, self.norm, self.weights[query.origin])
             state.session.record("merge", round=state.round, origin=query.origin, new=new, top=state.pool.top(50))
 
     async def select(self, state: State) -> Evidence:
-        """Equations 5 and 6: promote what the verifier selects, then cut at mean plus deviation."""
+        """Move what the verifier selects to the front (eq. 5), then cut at mean plus deviation (eq. 6)."""
         ranked = state.pool.ranked()
         if not self.use_bgec or not ranked:
             return Evidence(ranked, ranked[: self.floor])
@@ -123,6 +124,7 @@ class BDTR(Method):
         return Evidence(order, cut.kept)  # the reader sees passages only; the chain is for the verifier
 
     async def _chain(self, state: State, ranked: Sequence[str]) -> Chain:
+        """Return the evidence chain, by Algorithm 1 (line 7) from the final pool."""
         if text := state.memory.get("chain"):
             return Chain(text)
         task = ChainTask(state.question, self.index.lookup(ranked[: self.chain_passages]), tuple(state.queries[1:]))
