@@ -48,11 +48,6 @@ _FILTER = re.compile(r"content[ _]?(?:filter|policy|management)|moderation|flagg
 _NO_MODEL = re.compile(r"api[ _]?key|model\W.{0,80}\b(?:not found|not exist|unknown)|model_not_found", re.IGNORECASE)
 
 
-def prices_of(settings: Any) -> tuple[float, float]:
-    """Return the prices of a model per million tokens of prompt and of reply; zeros where it has none."""
-    return getattr(settings, "price_in", 0.0), getattr(settings, "price_out", 0.0)
-
-
 @dataclass(eq=False)
 class OpenAI(Backend):
     """Calls a server, at most `concurrency` requests at a time for each event loop.
