@@ -279,7 +279,7 @@ def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_pa
     reply = '{"named_entities": ["Solaris"], "triples": [["Solaris", "directed by", "Andrei Tarkovsky"]]}'
     dots = ["method=single", "retriever=hipporag2", "index.extract.method=prompted", f"index.path={tmp_path / 'i'}"]
     settings = config(*dots, "llm=scripted", f"llm_cache={tmp_path / 'cache.sqlite'}")
-    settings.llm.settings.default = reply
+    settings.llm.part.default = reply
     assert evaluate(settings)[1]["failed"] == 0
     index = Index(tmp_path / "i")
     assert list(index.entity_graph.graph.facts) == [("solaris", "directed by", "andrei tarkovsky")]

@@ -56,7 +56,7 @@ def runs() -> dict[str, list[str]]:
     found = {f"{name}{n or ''}": [f"method={name}", *dots] for name in METHODS for n, dots in enumerate(SETTINGS[name])}
     for name in RETRIEVERS:
         config = load(tuple(RETRIEVER_SETTINGS[name]))
-        if config.retriever.settings.role_names:
+        if config.retriever.part.role_names:
             found[f"single-{name}"] = RETRIEVER_SETTINGS[name]
     return found
 

@@ -14,13 +14,12 @@ from random import Random
 from gnnrag.datasets import canonical, folder, hipporag, kb
 from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.datasets.documents.blocks import Progress, silent
 from gnnrag.datasets.folder import FileReport
 from gnnrag.datasets.hipporag import MissingGold, PopqaAliases
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.source import Source, find_source
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.types import Passage, Question
+from gnnrag.types import OnProgress, Passage, Question, no_progress
 
 _LONG_PASSAGES: dict[str, Callable[[Path, Chunking, Skips], list[Passage]]] = {
     "multihop_rag": long.multihop_rag_passages,
@@ -127,14 +126,14 @@ def load_dataset(
     source, skips = find_source(Path(path)), Skips()
     passages = _passages(source, chunking or Chunking(), skips)
     nodes: Mapping[str, tuple[str, ...]] = {}
-    if source.kind == "kb":
+    if source.layout == "kb":
         files = [Path(questions)] if questions else kb.question_files(source.path, split)
         loaded, nodes = kb.load_questions(files, passages, limit), kb.passage_nodes(source.path)
         limit = None if len(files) > 1 else limit
     else:
         file = Path(questions) if questions else source.questions_file(split)
         loaded = _questions(source, file, passages, skips, popqa_aliases, missing_gold) if file else []
-        if source.kind == "canonical" and (source.path / kb.FILE).is_file():
+        if source.layout == "canonical" and (source.path / kb.FILE).is_file():
             nodes = kb.passage_nodes(source.path)
     if sample:
         asked = stratified_sample(loaded, sample[0], 0, sample[1])[0]
@@ -170,10 +169,10 @@ def stratified_sample(
     return sample, {q.id: shares[q.type] * len(sample) / quota[q.type] for q in sample}
 
 
-def load_passages(path: str | Path, chunking: Chunking | None = None, progress: Progress = silent) -> Dataset:
+def load_passages(path: str | Path, chunking: Chunking | None = None, progress: OnProgress = no_progress) -> Dataset:
     """Return the corpus at `path` without questions, errors as in `load_dataset`; `progress` gets a PDF's pages."""
     source, skips, chunking = find_source(Path(path)), Skips(), chunking or Chunking()
-    if source.kind != "folder":
+    if source.layout != "folder":
         return Dataset(source.name, tuple(_passages(source, chunking, skips)), (), skips.frozen(), tuple(skips.notes))
     read = folder.load_documents(source.path, chunking, skips, progress)
     skipped, notes = skips.frozen(), tuple(skips.notes)
@@ -190,15 +189,15 @@ def load_questions(
 
 
 def _passages(source: Source, chunking: Chunking, skips: Skips) -> list[Passage]:
-    if source.kind == "canonical":
+    if source.layout == "canonical":
         return canonical.load_passages(source.path / "corpus.jsonl")
-    if source.kind == "release":
+    if source.layout == "release":
         return hipporag.load_passages(source.path, source.name, skips)
-    if source.kind == "kb":
+    if source.layout == "kb":
         return kb.load_passages(source.path, skips)
-    if source.kind == "folder":
+    if source.layout == "folder":
         return folder.load_documents(source.path, chunking, skips).passages
-    passages = _LONG_PASSAGES[source.kind](source.path, chunking, skips)
+    passages = _LONG_PASSAGES[source.layout](source.path, chunking, skips)
     if not passages:
         raise DataError(source.path, "holds no text")
     return passages
@@ -213,7 +212,7 @@ def _questions(
     missing_gold: MissingGold,
 ) -> list[Question]:
     if source.is_own_format(file):
-        questions = _LONG_QUESTIONS[source.kind](file, passages, skips, missing_gold)
+        questions = _LONG_QUESTIONS[source.layout](file, passages, skips, missing_gold)
         if not questions:
             raise DataError(file, f"holds no usable questions. {skips.summary()}".strip())
         return questions

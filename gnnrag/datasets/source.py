@@ -16,7 +16,7 @@ from gnnrag.datasets.documents import READERS
 from gnnrag.datasets.fetch import advice
 from gnnrag.errors import DataError
 
-Kind = Literal[
+Layout = Literal[
     "canonical", "release", "kb", "folder", "multihop_rag", "graphrag_bench", "textbook_bench", "ultradomain"
 ]
 _CORPUS, _QUESTIONS = "_corpus.json", "_questions.json"
@@ -31,7 +31,7 @@ class Source:
     `questions` is the file or folder of questions that belongs to a release of long documents.
     """
 
-    kind: Kind
+    layout: Layout
     path: Path
     name: str
     questions: Path | None = None
@@ -40,15 +40,15 @@ class Source:
         """Return the questions file, None for own documents without; DataError: there is none where there should be."""
         if self.questions is not None:
             return self.questions
-        if self.kind == "release":
+        if self.layout == "release":
             return self.path.with_name(f"{self.name}.json")
-        if self.kind == "folder" and not (self.path.is_dir() and any(self.path.glob("questions.*.jsonl"))):
+        if self.layout == "folder" and not (self.path.is_dir() and any(self.path.glob("questions.*.jsonl"))):
             return None
         return split_file(self.path, split)
 
     def is_own_format(self, questions: Path) -> bool:
         """Tell whether a questions file is of a long release's own format, rather than canonical `.jsonl`."""
-        if self.kind == "ultradomain":
+        if self.layout == "ultradomain":
             return long.is_ultradomain(questions)
         return self.questions is not None and (questions.suffix != ".jsonl" or questions.stem in long.KINDS)
 

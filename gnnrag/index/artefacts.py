@@ -102,7 +102,7 @@ class Context:
         def read(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
             if record.get("embedder") != embedder.identity:
                 return {}
-            return dict(zip(get_json(folder / KEYS), get_vectors(folder / VECTORS), strict=True))
+            return dict(zip(get_json(folder / DIGESTS), get_vectors(folder / VECTORS), strict=True))
 
         def compute(positions: list[int]) -> list[Any]:
             rows = embedder.encode([strings[i] for i in positions])
@@ -118,7 +118,7 @@ class Context:
     def put_vectors(self, folder: Path, strings: Sequence[str], vectors: np.ndarray) -> None:
         """Write vectors so that `embed` finds them again."""
         np.save(folder / VECTORS, vectors)
-        put_json(folder / KEYS, [digest(text) for text in strings])
+        put_json(folder / DIGESTS, [digest(text) for text in strings])
 
     def forget(self, name: str) -> None:
         """Delete the journals of a name; the artefact that they served must exist."""
@@ -138,7 +138,8 @@ class Context:
         return progress
 
 
-RECORD, CACHE, KEYS, VECTORS = "record.json", ".cache", "keys.json", "vectors.npy"
+# Files of an artefact: its record; vectors, and digests of the strings that they stand for. CACHE: journals of builds.
+RECORD, CACHE, DIGESTS, VECTORS = "record.json", ".cache", "digests.json", "vectors.npy"
 
 
 class Stage:

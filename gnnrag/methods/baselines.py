@@ -120,12 +120,12 @@ class MultiHop(Method):
             state.session.record("stop", sufficient=thoughts.sufficient, query=text)
             return []
         vector = thoughts.vectors.get("fast" if thoughts.fast else "slow")
-        return [Query(text, top_k=self.top_k, kind="fast", vector=vector)]
+        return [Query(text, top_k=self.top_k, origin="fast", vector=vector)]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Unite, and keep each passage's best score."""
         new = state.pool.merge(rankings[0], self.score_norm)
-        state.session.record("merge", round=state.round, kind=queries[0].kind, new=new, top=state.pool.top(50))
+        state.session.record("merge", round=state.round, origin=queries[0].origin, new=new, top=state.pool.top(50))
 
     async def select(self, state: State) -> Evidence:
         """The pool's best."""
@@ -168,7 +168,7 @@ class Iterative(Method):
             return []
         if normalised(query) in map(normalised, state.queries):
             state.session.flag("reasoner", "repeated_query")
-        return [Query(query, top_k=self.top_k, kind="step")]
+        return [Query(query, top_k=self.top_k, origin="step")]
 
     async def _reason(self, state: State) -> Step:
         shown = self.index.lookup(state.pool.top(self.shown))
@@ -288,7 +288,7 @@ class Agent(Method):
             if move.move == "search" and move.argument.strip() and may_search:
                 memory["searches"] += 1
                 memory["move"] = move
-                return [Query(move.argument, top_k=self.top_k, kind="search")]
+                return [Query(move.argument, top_k=self.top_k, origin="search")]
             if move.move == "finish":
                 memory["answer"] = move.argument or None
                 return []

@@ -65,9 +65,9 @@ class BDTR(Method):
             thoughts = await self._think(state, round_)
             wanted = (("fast", thoughts.fast), ("slow", thoughts.slow))
             queries = [
-                Query(text, top_k=top_k, kind=kind, vector=thoughts.vectors.get(kind))
-                for kind, text in wanted
-                if text and self.thoughts in ("both", kind)
+                Query(text, top_k=top_k, origin=origin, vector=thoughts.vectors.get(origin))
+                for origin, text in wanted
+                if text and self.thoughts in ("both", origin)
             ]
             if len({(normalised(q.text), q.vector) for q in queries}) < len(queries):  # equal thoughts are one query
                 state.session.counts["duplicate_query"] += 1
@@ -96,8 +96,8 @@ class BDTR(Method):
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Equations 1 to 4: add the hits to the pool, and keep each passage's best score."""
         for query, ranking in zip(queries, rankings, strict=True):
-            new = state.pool.merge(ranking, self.norm, self.weights[query.kind])
-            state.session.record("merge", round=state.round, kind=query.kind, new=new, top=state.pool.top(50))
+            new = state.pool.merge(ranking, self.norm, self.weights[query.origin])
+            state.session.record("merge", round=state.round, origin=query.origin, new=new, top=state.pool.top(50))
 
     async def select(self, state: State) -> Evidence:
         """Equations 5 and 6: promote what the verifier selects, then cut at mean plus deviation."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import get_args
 
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.prompts.untrusted import Shown, escaped_except, inline
 from gnnrag.roles.base import AgentFormat as Protocol
 from gnnrag.roles.base import MoveTask, NextMove, Role, ThoughtsTask, Turn
@@ -135,7 +135,7 @@ class OfflineAgent(Role[MoveTask, NextMove]):
     reads = OfflineThoughts.reads
 
     def setup(self) -> None:
-        self.thoughts = ready(OfflineThoughts(), index=self.index)
+        self.thoughts = set_up(OfflineThoughts(), index=self.index)
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
         if not task.may_search:

@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import ReasonTask, Role, Step, Style, ThoughtsTask
 from gnnrag.roles.gold import gold_hops, ways_to_ask
@@ -117,7 +117,7 @@ class OfflineReasoner(Role[ReasonTask, Step]):
     is_guess = True
 
     def setup(self) -> None:
-        self.thoughts = ready(OfflineThoughts(), index=self.index)
+        self.thoughts = set_up(OfflineThoughts(), index=self.index)
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
         thoughts = self.thoughts.think(

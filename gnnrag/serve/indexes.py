@@ -20,12 +20,13 @@ from gnnrag.config import Choice, EvaluateConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
 from gnnrag.index.build import is_cut_from, stored_passages
-from gnnrag.index.index import MANIFEST, Progress
-from gnnrag.parts import make_part, names
+from gnnrag.index.index import MANIFEST
+from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
 from gnnrag.run.pipeline import check_fit, needed_stages
 from gnnrag.serve.jobs import Job, Jobs
 from gnnrag.serve.settings import Caller, Right, Service
+from gnnrag.types import OnProgress
 
 logger = logging.getLogger("gnnrag.serve")
 LONGEST = 16_000  # characters of a question or a query
@@ -129,7 +130,7 @@ class ServedIndex:
         finally:
             self._open()
 
-    def _add(self, jobs: Sequence[Job], index: Index | None, progress: Progress) -> None:
+    def _add(self, jobs: Sequence[Job], index: Index | None, progress: OnProgress) -> None:
         given: Any = {"config": self.service.source, "settings": self.service.settings, "on_progress": progress}
         read: list[tuple[Job, Dataset]] = []
         for job in jobs:
@@ -153,7 +154,7 @@ class ServedIndex:
             count, remarks = len(part.passages), [remark for report in part.report for remark in report.why]
             job.end("done", "; ".join([f"{count} passage{'s' * (count != 1)}", *remarks]))
 
-    def _remove(self, jobs: Sequence[Job], index: Index | None, progress: Progress) -> None:
+    def _remove(self, jobs: Sequence[Job], index: Index | None, progress: OnProgress) -> None:
         ids = index.stored.ids if index else ()
         there = [job for job in jobs if any(id_ == job.document or is_cut_from(id_, {job.document}) for id_ in ids)]
         if index and there:
@@ -195,14 +196,14 @@ def _fitting(config: EvaluateConfig, stages: set[str]) -> dict[str, list[str]]:
     def fits(kind: str, name: str, base: EvaluateConfig) -> bool:
         try:
             if name != getattr(base, kind).name:
-                base = replace(base, **{kind: Choice(name, make_part(kind, name, {}))})  # type: ignore[arg-type]
+                base = replace(base, **{kind: Choice(name, part_from_settings(kind, name, {}))})  # type: ignore[arg-type]
             check_fit(base)
             return needed_stages(base) <= stages
         except (GnnragError, ImportError):
             return False
 
     # A method asks the settings' retriever here; a retriever is asked by the plainest method.
-    plain = replace(config, method=Choice("single", make_part("method", "single", {})))
+    plain = replace(config, method=Choice("single", part_from_settings("method", "single", {})))
     fitting = {}
     for kind, base in (("method", config), ("retriever", plain)):
         known = dict.fromkeys([getattr(config, kind).name, *names(kind)])

@@ -179,7 +179,7 @@ async def _sse(request: Request, target: ServedIndex, question: Ask) -> AsyncGen
                 name, data = "answer", answer_data(step)
             elif step["event"] == "query":
                 ids = [id_ for id_ in step["ranking"]["ids"][:_HITS] if id_ in index.position]  # others were removed
-                shown = {key: step[key] for key in ("event", "round", "kind", "text", "retriever")}
+                shown = {key: step[key] for key in ("event", "round", "origin", "text", "retriever")}
                 name, data = "step", {**shown, "found": [_snippet(passage) for passage in index.lookup(ids)]}
             else:
                 name, data = "step", shortened(step, 10)

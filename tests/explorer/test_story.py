@@ -52,9 +52,9 @@ def test_what_a_query_brought_that_none_before_had() -> None:
 def test_what_a_clipped_ranking_or_pool_lacks_is_not_called_new() -> None:
     ids = [f"p{i}" for i in range(KEPT)]
     sections, passages = story_of(
-        query(0, "a", ids), {"event": "merge", "round": 0, "kind": "question", "new": 90, "top": ids},
+        query(0, "a", ids), {"event": "merge", "round": 0, "origin": "question", "new": 90, "top": ids},
         query(1, "b", ["far", "p3"]),
-        {"event": "merge", "round": 1, "kind": "fast", "new": 0, "top": ["far", *ids[:49]]},
+        {"event": "merge", "round": 1, "origin": "fast", "new": 0, "top": ["far", *ids[:49]]},
         {"event": "cut", "selected": ["further"], "kept": ["further", "far"], "mean": 1.0, "deviation": 0.1},
     )  # fmt: skip
     first, second = blocks(sections, "query")
@@ -80,10 +80,10 @@ def test_graph_hits_are_names_with_the_passages_they_come_from() -> None:
 def test_the_merges_of_a_round_are_told_as_one() -> None:
     before, after = [f"a{i}" for i in range(12)], ["b1", "a11", *(f"a{i}" for i in range(9))]
     sections, passages = story_of(
-        query(0, "q", before), {"event": "merge", "round": 0, "kind": "question", "new": 12, "top": before},
+        query(0, "q", before), {"event": "merge", "round": 0, "origin": "question", "new": 12, "top": before},
         query(1, "f", ["b1"]), query(1, "s", ["a11"]),
-        {"event": "merge", "round": 1, "kind": "fast", "new": 1, "top": ["b1", *before]},
-        {"event": "merge", "round": 1, "kind": "slow", "new": 2, "top": after},
+        {"event": "merge", "round": 1, "origin": "fast", "new": 1, "top": ["b1", *before]},
+        {"event": "merge", "round": 1, "origin": "slow", "new": 2, "top": after},
     )  # fmt: skip
     first, second = blocks(sections, "merge")
     assert (first["new"], first["groups"]) == (12, []) and second["new"] == 3
@@ -94,7 +94,7 @@ def test_the_merges_of_a_round_are_told_as_one() -> None:
 def test_what_was_promoted_and_cut_at_the_end() -> None:
     pool = [f"p{i}" for i in range(1, 15)]
     sections, passages = story_of(
-        query(0, "q", pool), {"event": "merge", "round": 0, "kind": "question", "new": 14, "top": pool},
+        query(0, "q", pool), {"event": "merge", "round": 0, "origin": "question", "new": 14, "top": pool},
         {"event": "cut", "selected": ["p13", "p2"], "kept": ["p13", "p2", "p1", "p3"], "mean": 1.0, "deviation": 0.1},
     )  # fmt: skip
     (cut,) = blocks(sections, "cut")

@@ -10,7 +10,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.bdtr import BDTR
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Chain, Thoughts, Verdict
 from gnnrag.roles.chain import PromptedChain
 from gnnrag.roles.reader import PromptedReader
@@ -46,17 +46,17 @@ def run(
     roles: dict[str, Any] | None = None, retriever: Any = None, **settings: Any
 ) -> tuple[Prediction, Session, dict[str, Any]]:
     roles = roles or scripted_roles(ROUNDS)
-    method = ready(BDTR(**settings), index=ToyIndex(), roles=roles)
+    method = set_up(BDTR(**settings), index=ToyIndex(), roles=roles)
     prediction, session = answer_one(method, retriever or ToyRetriever(TABLE), roles["reader"])
     return prediction, session, roles
 
 
 def prompted(llm: ScriptedBackend, mode: Any = "joint") -> dict[str, Any]:
     return {
-        "thoughts": ready(PromptedThoughts(mode=mode), backend=llm),
-        "chain": ready(PromptedChain(), backend=llm),
-        "verifier": ready(PromptedVerifier(), backend=llm),
-        "reader": ready(PromptedReader(), backend=llm),
+        "thoughts": set_up(PromptedThoughts(mode=mode), backend=llm),
+        "chain": set_up(PromptedChain(), backend=llm),
+        "verifier": set_up(PromptedVerifier(), backend=llm),
+        "reader": set_up(PromptedReader(), backend=llm),
     }
 
 
@@ -162,7 +162,7 @@ def test_one_thought_alone(kind: str, asked: list[str]) -> None:
     retriever = ToyRetriever(TABLE)
     prediction, session, _ = run(retriever=retriever, thoughts=kind)
     assert retriever.asked == asked and prediction.usage["retriever_calls"] == 3
-    assert [e["kind"] for e in session.events if e["event"] == "query"] == ["question", kind, kind]
+    assert [e["origin"] for e in session.events if e["event"] == "query"] == ["question", kind, kind]
 
 
 def test_query_weights() -> None:
@@ -222,7 +222,7 @@ def test_the_paper_by_the_letter(given: list[str], context: str) -> None:
     """Nothing is capped, what was promoted is cut; a setting that is given goes before the preset."""
     config = load_config(EvaluateConfig, None, ["method=bdtr", "method.preset=paper", "method.max_rounds=0", *given])
     roles = scripted_roles(verifier=[Verdict(tuple(f"n{i}" for i in range(41, 61)))])
-    method = ready(config.method.settings, index=ToyIndex(), roles=roles)
+    method = set_up(config.method.part, index=ToyIndex(), roles=roles)
     prediction, _ = answer_one(method, ToyRetriever(DEEP), roles["reader"])
     assert prediction.context == tuple(context.split())
     (task,) = roles["verifier"].tasks
@@ -312,7 +312,7 @@ def test_the_trace_tells_how_it_was_found() -> None:
     assert session.by_role["chain"]["no_anchor"] == 1
     events = [e["event"] for e in session.events]
     assert events == ["query", "merge", *["query", "query", "merge", "merge"] * 2, "chain", "cut", "evidence", "answer"]
-    merges = [(e["round"], e["kind"], e["new"]) for e in session.events if e["event"] == "merge"]
+    merges = [(e["round"], e["origin"], e["new"]) for e in session.events if e["event"] == "merge"]
     assert merges == [(0, "question", 4), (1, "fast", 1), (1, "slow", 1), (2, "fast", 1), (2, "slow", 1)]
     cut = next(e for e in session.events if e["event"] == "cut")
     assert cut["selected"] == ["d"] and cut["kept"][0] == "d"

@@ -32,7 +32,7 @@ from gnnrag.methods.graphsearch.roles import (
     View,
     parse_triples,
 )
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import DecomposeTask
 from gnnrag.roles.decomposer import OfflineDecomposer, OracleDecomposer
@@ -110,7 +110,7 @@ def oracle(index: Index) -> dict[str, Any]:
 def run(
     index: Index, roles: dict[str, Any], question: Question = QUESTION, **dotted: Any
 ) -> tuple[Prediction, Session]:
-    loop = Loop(ready(search(**dotted), index=index, roles=roles), Overlap(), read_nothing, index.lookup)
+    loop = Loop(set_up(search(**dotted), index=index, roles=roles), Overlap(), read_nothing, index.lookup)
     return asyncio.run(loop.answer(question))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.baselines import GCoT, IRCoT, IterRetGen, ToG, shortened
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import ReasonTask, Step
 from gnnrag.roles.reasoner import OfflineReasoner, OracleReasoner, PromptedReasoner
@@ -30,7 +30,7 @@ STEPS = [Step(f"s{i}", f"s{i}", answer=f"A{i}") for i in (1, 2, 3)]
 
 def run(cls, *steps, reader=None, retriever=None, **settings):
     roles = {"reasoner": Scripted("reasoner", *(steps or STEPS))}
-    method = ready(cls(**settings), index=ToyIndex(), roles=roles)
+    method = set_up(cls(**settings), index=ToyIndex(), roles=roles)
     asked = retriever or ToyRetriever(TABLE)
     prediction, session = answer_one(method, asked, *([reader] if reader else []))
     return prediction, session, roles["reasoner"].tasks, asked
@@ -91,8 +91,8 @@ def test_a_repeated_query_is_counted():
 
 
 def test_failures_end_the_loop_not_the_question():
-    roles = {"reasoner": ready(PromptedReasoner(), backend=ScriptedBackend.of((".", "")))}
-    prediction, session = answer_one(ready(IRCoT(), index=ToyIndex(), roles=roles), ToyRetriever(TABLE))
+    roles = {"reasoner": set_up(PromptedReasoner(), backend=ScriptedBackend.of((".", "")))}
+    prediction, session = answer_one(set_up(IRCoT(), index=ToyIndex(), roles=roles), ToyRetriever(TABLE))
     assert prediction.error is None and prediction.ranking and session.by_role["reasoner"]["loop_error"] == 1
     table = {**TABLE, "s1": broken("bug")}
     prediction, session, _, asked = run(IRCoT, rounds=2, retriever=ToyRetriever(table))
@@ -104,17 +104,19 @@ def test_offline_and_oracle_ask_for_what_is_missing(tmp_path):
     hops = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
     question = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=hops)
     for role, query in (
-        (ready(OracleReasoner(), index=index), "Where was Vera Lindqvist born?"),
-        (ready(OfflineReasoner(), index=index), None),
+        (set_up(OracleReasoner(), index=index), "Where was Vera Lindqvist born?"),
+        (set_up(OfflineReasoner(), index=index), None),
     ):
         shown = index.lookup(["p0"])
         step = asyncio.run(role(ReasonTask(question, shown, (), "ircot"), Session("q")))
         assert step.query == query if query else "vera lindqvist" in (step.query or "").lower()
-        method = ready(IRCoT(), index=index, roles={"reasoner": role})
-        prediction, _ = answer_one(method, ready(DenseRetriever(), index=index))
+        method = set_up(IRCoT(), index=index, roles={"reasoner": role})
+        prediction, _ = answer_one(method, set_up(DenseRetriever(), index=index))
         assert prediction.error is None
     done = asyncio.run(
-        ready(OracleReasoner(), index=index)(ReasonTask(question, index.lookup(["p0", "p1"]), (), "gcot"), Session("q"))
+        set_up(OracleReasoner(), index=index)(
+            ReasonTask(question, index.lookup(["p0", "p1"]), (), "gcot"), Session("q")
+        )
     )
     assert done.done and done.query is None
 
