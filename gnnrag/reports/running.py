@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.config import EvaluateConfig
-from gnnrag.datasets.base import load_passages
+from gnnrag.datasets.base import find_source, load_passages
 from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.kb import question_files
-from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError, DataError, described
 from gnnrag.graphs.hierarchy import build_hierarchy
 from gnnrag.index.embedder import SHIPPED
