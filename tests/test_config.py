@@ -25,17 +25,17 @@ def test_file_then_overrides(tmp_path):
 
 
 def test_shorthand_of_parts_and_roles():
-    config = load("retriever=dense", "retriever.search=hnsw", "roles=oracle", "roles.verifier=offline")
-    assert to_plain(config.retriever) == {"name": "dense", "search": "hnsw", "ef_search": 64}
+    config = load("retriever=dense", "retriever.search=flat", "roles=oracle", "roles.verifier=offline")
+    assert to_plain(config.retriever) == {"name": "dense", "search": "flat"}
     assert (config.roles.default, config.roles.verifier.impl) == ("oracle", "offline")
 
 
 def test_another_part_drops_the_settings_of_the_first(tmp_path):
-    text = "retriever: {name: dense, search: hnsw}\nroles: {verifier: {impl: prompted, model: m}}"
+    text = "retriever: {name: dense, search: flat}\nroles: {verifier: {impl: prompted, model: m}}"
     config = load("retriever=bm25", "roles.verifier=offline", yaml=text, tmp_path=tmp_path)
     assert to_plain(config.retriever) == {"name": "bm25"}
     assert config.roles.verifier.model is None
-    assert load("retriever=dense", yaml=text, tmp_path=tmp_path).retriever.part.search == "hnsw"
+    assert load("retriever=dense", yaml=text, tmp_path=tmp_path).retriever.part.search == "flat"
 
 
 def test_presets_lie_below_what_is_given():

@@ -129,7 +129,7 @@ def test_a_tail_that_was_cut_is_done_again(tmp_path: Path, name: str, cut: int) 
     [
         (changed("method", max_rounds=3), "method.max_rounds"),
         (changed("retriever", name="bm25"), "retriever.name"),
-        (changed("retriever", search="hnsw"), "retriever.search"),
+        (changed("retriever", search="flat"), "retriever.search"),
         (CONFIG | {"seed": 1}, "seed"),
     ],
 )

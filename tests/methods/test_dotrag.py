@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag import DotRAG
-from gnnrag.methods.dotrag.paths import Judgement
+from gnnrag.methods.dotrag.paths import PathVerdict
 from gnnrag.methods.dotrag.roles import (
     Concept,
     Concepts,
     DotRules,
-    Judged,
+    PathVerdicts,
     PromptedConcepts,
     PromptedPathJudge,
     PromptedRedirect,
@@ -198,7 +198,7 @@ def scripted(**given: Any) -> dict[str, Any]:
     results = {
         "concepts": Concepts((Concept("Ada Renn", "person"),)),
         "rules": DotRules("", "way", "end"),
-        "path_judge": lambda task: Judged(tuple(Judgement(p.id, "complete", 0.9) for p in task.paths)),
+        "path_judge": lambda task: PathVerdicts(tuple(PathVerdict(p.id, "complete", 0.9) for p in task.paths)),
         "redirect": Redirect(None),
     } | given
     return {name: Scripted(name, result) for name, result in results.items()}
@@ -249,7 +249,7 @@ def test_types_between_anchor_and_answer_are_added() -> None:
 def test_two_rounds_of_nothing_lift_the_filter_once(preset: str, lifted: int) -> None:
     nothing = scripted(
         rules=DotRules("", "w", "e", ("person", "company", "ship")),
-        path_judge=lambda task: Judged(tuple(Judgement(p.id, "irrelevant", 0.9) for p in task.paths)),
+        path_judge=lambda task: PathVerdicts(tuple(PathVerdict(p.id, "irrelevant", 0.9) for p in task.paths)),
     )
     nothing["redirect"] = Scripted("redirect", Redirect(HERON), Redirect(YARD), Redirect(None))
     _, session, _ = run(nothing, preset=preset, **TRACE | {"top_nodes": 1, "by_name": True})
@@ -272,9 +272,9 @@ def graphs(draw: Any) -> tuple[StubIndex, dict[str, Any]]:
     choices = ("complete", "partial", "irrelevant")
     counter = iter(range(10_000))
 
-    def judge(task: Any) -> Judged:
-        return Judged(tuple(
-            Judgement(p.id, choices[int(rng.integers(3))], float(rng.random()), "", f"f{next(counter) % 99}")
+    def judge(task: Any) -> PathVerdicts:
+        return PathVerdicts(tuple(
+            PathVerdict(p.id, choices[int(rng.integers(3))], float(rng.random()), "", f"f{next(counter) % 99}")
             for p in task.paths))  # fmt: skip
 
     anchors = tuple(Concept(n) for n in sorted(used)[: int(rng.integers(1, 3))])

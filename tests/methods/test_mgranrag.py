@@ -9,8 +9,8 @@ import pytest
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.mgranrag import MGranRAG
 from gnnrag.methods.mgranrag.evidence import (
-    EvidenceFound,
-    FoundEvidence,
+    EvidenceSentence,
+    ExtractedEvidence,
     OfflineEvidenceExtractor,
     OracleEvidenceExtractor,
 )
@@ -28,7 +28,7 @@ QUESTION = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decompos
 def directed(task):
     """Report the sentence that names the director, wherever it is shown."""
     hits = [i for i, s in enumerate(task.sentences) if "directed by Vera" in s.text]
-    return EvidenceFound(tuple(FoundEvidence(i, "...", ("Vera Lindqvist",), ((0, "P"), (1, "T"))) for i in hits))
+    return ExtractedEvidence(tuple(EvidenceSentence(i, "...", ("Vera Lindqvist",), ((0, "P"), (1, "T"))) for i in hits))
 
 
 def run(
@@ -48,7 +48,7 @@ def test_no_iteration_is_dense_retrieval(index):
     dense = set_up(DenseRetriever(), index=index)
     assert list(prediction.ranking) == list(dense.retrieve([Query(COMPOSITIONAL)])[0].ids)
     assert not roles["evidence_extractor"].tasks and session.counts["retriever_calls"] == 1
-    without, _, _ = run(index, Scripted("evidence_extractor", EvidenceFound()), iterations=2)
+    without, _, _ = run(index, Scripted("evidence_extractor", ExtractedEvidence()), iterations=2)
     assert without.ranking == prediction.ranking, "nor is it anything else without evidence"
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.mgranrag.evidence import (
+    EvidenceSentence,
     EvidenceTask,
-    FoundEvidence,
     PromptedEvidenceExtractor,
     ShownSentence,
     parse_evidence,
@@ -30,7 +30,7 @@ TASK = EvidenceTask(
     Question("q", "Where was the maker of Stone Gate born?"), ("Who made Stone Gate?",), SHOWN, ("old",)
 )
 RECORD = {"id": 2, "text": "Orla Venn was born in Ribe.", "labels": {"10": "T", "11": "P"}, "phrases": ["Ribe", " "]}
-FOUND = FoundEvidence(2, "Orla Venn was born in Ribe.", ("Ribe",), ((0, "T"), (1, "P")))
+FOUND = EvidenceSentence(2, "Orla Venn was born in Ribe.", ("Ribe",), ((0, "T"), (1, "P")))
 
 
 def parse(text, parts=1):

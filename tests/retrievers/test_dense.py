@@ -68,25 +68,6 @@ def test_ties_by_corpus_order() -> None:
     assert retriever.retrieve([Query("1", top_k=1)])[0].ids == ("p0001",)
 
 
-def test_hnsw_finds_nearly_all_on_clustered_vectors(clustered: Any) -> None:
-    exact = set_up(DenseRetriever(), index=clustered).retrieve(all_queries(10))
-    found = set_up(DenseRetriever("hnsw"), index=clustered).retrieve(all_queries(10))
-    recall = np.mean([len(set(a.ids) & set(b.ids)) / 10 for a, b in zip(exact, found, strict=True)])
-    assert recall >= 0.95
-    for ranking in found:
-        assert ranking.low is None and ranking.high == ranking.scores[0], "the range is not known"
-        assert (np.diff(ranking.scores) <= 0).all()
-    again = set_up(DenseRetriever("hnsw"), index=clustered).retrieve(all_queries(10))
-    assert [r.ids for r in again] == [r.ids for r in found]
-
-
-def test_hnsw_asked_for_more_than_there_is() -> None:
-    vectors = unit(np.eye(4))
-    retriever = set_up(DenseRetriever("hnsw"), index=Vectors(vectors, vectors))  # type: ignore[arg-type]
-    (ranking,) = retriever.retrieve([Query("2", top_k=50)])
-    assert ranking.ids[0] == "p0002" and len(ranking) <= 4
-
-
 def test_on_a_real_index(index: Index) -> None:
     rankings = set_up(DenseRetriever(), index=index).retrieve([Query(p.text, top_k=3) for p in CORPUS])
     assert [r.ids[0] for r in rankings] == [p.id for p in CORPUS]

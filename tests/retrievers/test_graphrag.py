@@ -138,14 +138,6 @@ def first_ids(request: Request) -> list[str]:
 
 
 class TestGlobal:
-    def test_members_of_a_report_left_out_are_read_above_it(self, index: Index) -> None:
-        retriever = set_up(GraphRAGGlobalRetriever(min_rating=0.01), index=index, roles={})
-        view, every = retriever.view, retriever.candidates()
-        parents = view.communities.parents
-        gone = next(i for i in every if parents[i] >= 0 and int(parents[i]) not in every)
-        view.ratings = np.where(np.arange(len(view.ratings)) == gone, 0.0, 5.0)
-        assert retriever.candidates() == sorted({*every, int(parents[gone])} - {gone})
-
     def roles(self, points: Any, reduce: Any = None) -> dict[str, Any]:
         return {
             "report_points": Scripted("report_points", *points),

@@ -102,8 +102,8 @@ def test_bad_settings(settings, message) -> None:
 
 
 def test_settings_reach_the_part(index: Index) -> None:
-    retriever = set_up(HybridRetriever(settings={"dense": {"search": "hnsw"}}), index=index, roles=None)
-    assert retriever.fused[1].search == "hnsw"
+    retriever = set_up(HybridRetriever(settings={"dense": {"search": "flat"}}), index=index, roles=None)
+    assert retriever.fused[1].search == "flat"
 
 
 def test_bm25_and_dense_on_a_real_index(index: Index) -> None:

@@ -125,7 +125,7 @@ class TestPaper:
         assert own(BOTH, rank_by="paper", entity_tau=0.7, near_k=0) == (("c2",), "hyperedges")
         assert own(BOTH, rank_by="paper", fact_tau=0.3, near_k=0)[0] == ("c2", "c1", "c3")
 
-    @pytest.mark.parametrize("rank_by, facts", [("released", [1, 0]), ("cosine", [0, 1]), ("paper", [0, 1])])
+    @pytest.mark.parametrize("rank_by, facts", [("released", [1, 0]), ("paper", [0, 1])])
     def test_an_entitys_facts(self, rank_by: str, facts: list[int]) -> None:
         retriever = set_up(HyperGraphRAGRetriever(rank_by=rank_by), index=index(), roles={})
         names, query = retriever.index.embedder.encode(["Ann", "A met B."])

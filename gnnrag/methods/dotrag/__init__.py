@@ -17,12 +17,12 @@ from annotated_types import Ge
 
 from gnnrag.batching import Worker
 from gnnrag.methods.base import Method, State
+from gnnrag.methods.dotrag.anchors import AnchorFinder, ConceptAnchors, GraphCosines
 from gnnrag.methods.dotrag.evidence import gather, unite
 from gnnrag.methods.dotrag.paths import describe
 from gnnrag.methods.dotrag.roles import ConceptsTask, DotRules, JudgeTask, RedirectTask, RulesTask, path_texts
 from gnnrag.methods.dotrag.schema import Schema, draft, load
-from gnnrag.methods.dotrag.search import Dot, Filter, Round, TypedGraph, completed
-from gnnrag.methods.dotrag.start import AnchorFinder, Meaning, Start
+from gnnrag.methods.dotrag.search import Dot, Filter, RoundPaths, TypedGraph, completed
 from gnnrag.parts import part
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Evidence, Query, Question, Ranking
@@ -88,7 +88,7 @@ class DotRAG(Method):
 
     def setup(self) -> None:
         self.worker = Worker()
-        self.meaning = Meaning(self.index)
+        self.meaning = GraphCosines(self.index)
         self.concepts, self.rules, self.judge, self.redirect = (self.roles[name] for name in self.role_names)
 
     @cached_property
@@ -122,7 +122,7 @@ class DotRAG(Method):
         state.memory["dots"] = await concurrently(session, jobs)
         return state
 
-    async def _open(self, state: State, number: int, start: Start, many: bool, session: Session) -> Dot:
+    async def _open(self, state: State, number: int, start: ConceptAnchors, many: bool, session: Session) -> Dot:
         """S2: the rules of one DOT, and its region."""
         anchors = start.nodes
         names, kinds = tuple(self.index.knowledge.names[a] for a in anchors), tuple(self.graph.types_of(anchors))
@@ -179,7 +179,7 @@ class DotRAG(Method):
     async def _search(self, state: State, dot: Dot, session: Session) -> None:
         """Candidates, paths, verdicts, and what follows from them."""
 
-        def find() -> tuple[Round, np.ndarray]:
+        def find() -> tuple[RoundPaths, np.ndarray]:
             cosines = self.meaning.nodes(*dot.queries)
             return dot.find(cosines, self.meaning.relations(*dot.queries)), cosines
 
