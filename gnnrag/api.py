@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnrag.config import EvaluateConfig, load_config, shipped
 from gnnrag.datasets.base import Dataset, load_passages, load_questions
-from gnnrag.datasets.canonical import read_question
 from gnnrag.datasets.folder import load_documents, write_report
-from gnnrag.datasets.jsonl import Skips
+from gnnrag.datasets.jsonl import Skips, read_question
 from gnnrag.errors import ConfigError
 from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored

@@ -52,6 +52,10 @@ HOMES: Mapping[tuple[str, str], str] = {
         for name in ("closed_book", "single", "multihop", "ircot", "iter_retgen", "tog", "gcot", "react", "search_r1",
                      "r1_searcher")
     },
+    **{
+        ("role", f"{name}.oracle"): "gnnrag.roles.oracle"
+        for name in ("thoughts", "chain", "verifier", "reader", "reasoner", "decomposer", "agent")
+    },
     ("role", "evidence_extractor"): "gnnrag.methods.mgranrag",
     **{("role", name): "gnnrag.methods.dotrag" for name in _DOTRAG},
     **{("role", name): "gnnrag.methods.graphsearch" for name in _GRAPHSEARCH},

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.config import IndexConfig
+from gnnrag.datasets.base import find_source
 from gnnrag.datasets.chunk import document_of
-from gnnrag.datasets.source import find_source
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.index.index import (
     MANIFEST,

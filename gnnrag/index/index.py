@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from gnnrag.arrays import get_lines, put_json, put_lines
+from gnnrag.arrays import put_json, put_lines
 from gnnrag.config import IndexConfig, RoleConfig
 from gnnrag.errors import ArtefactError, ConfigError, NotGivenError, nearest
-from gnnrag.index.artefacts import RECORD, Context, read_artefact
+from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
 from gnnrag.index.embedder import Embedder, make_embedder
-from gnnrag.index.stages import STAGES
+from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage, KnowledgeStage, KnowledgeVectorStage
+from gnnrag.index.message_stages import (
+    EntityVectorStage,
+    MessageGraphStage,
+    PhraseVectorStage,
+    RelationVectorStage,
+    SentenceVectorStage,
+)
+from gnnrag.index.stages import (
+    RECORD,
+    Context,
+    EmbeddingStage,
+    HierarchyStage,
+    LexicalStage,
+    Stage,
+    TextStage,
+    TitleStage,
+)
 from gnnrag.index_config import WRITERS
 from gnnrag.io import digest, exclusive_lock, read_object, write_folder, write_json
 from gnnrag.metrics.replies import WARN, by_writer, remarks
@@ -33,10 +51,19 @@ if TYPE_CHECKING:
     from gnnrag.index.lexical import BM25
     from gnnrag.index.nearest import Nearest
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 KNOWN_KEYS = "keys.json"  # maps `Index._recorded_digest` of an artefact to its key
 MANIFEST = "manifest.json"  # the passages, settings and source of the newest state; replaced at the end of a change
 WAIT_S = 600.0  # how long one process waits for another that makes artefacts of the same index
+
+_ALL: tuple[Stage, ...] = (
+    TextStage(), HierarchyStage(), TitleStage(), LexicalStage(), EmbeddingStage(),
+    ExtractionStage(), EntityGraphStage(), KnowledgeStage(), KnowledgeVectorStage(),
+    PhraseVectorStage(), SentenceVectorStage(), MessageGraphStage(), EntityVectorStage(), RelationVectorStage(),
+    TreeStage(), CommunityStage(), ReportStage(),
+)  # fmt: skip
+STAGES = {stage.name: stage for stage in _ALL}
 
 
 class Index:
@@ -148,7 +175,7 @@ class Index:
 
     @cached_property
     def _context(self) -> Context:
-        return Context(self.root, self.config, self.passages, lambda: self.embedder, self.read)
+        return Context(self, self.root, self.config, self.passages, self.read)
 
     def file_names(self, passages: str | None = None) -> set[str]:
         """Return the names of the files and folders that belong to its passages, or to those with the given key."""
@@ -178,7 +205,7 @@ class Index:
         """The corpus, in index order."""
         path = self.root / f"passages-{self.manifest['passages'][:16]}.jsonl"
 
-        return read_artefact(path, lambda file: [Passage(**row) for row in get_lines(file)])
+        return read_artefact(path, _read_passages)
 
     @cached_property
     def ids(self) -> Sequence[str]:
@@ -270,6 +297,22 @@ class Index:
         # One product per query, as the rounding of a matrix-matrix product depends on the batch.
         vectors = self.embedder.encode(queries, is_query=True)
         return np.stack([self.passage_vectors @ v for v in vectors]) if len(queries) else np.zeros((0, len(self.ids)))
+
+
+def _read_passages(path: Path) -> list[Passage]:
+    with path.open(encoding="utf-8", errors="surrogatepass", newline="\n") as lines:
+        return [Passage(**json.loads(line)) for line in lines]
+
+
+def read_artefact(folder: Path, load: Callable[[Path], T]) -> T:
+    """Return what `load` reads. Raises ArtefactError where the folder is damaged."""
+    try:
+        return load(folder)
+    except ArtefactError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        problem = f"is damaged ({type(error).__name__}: {error}); delete it, and it is made anew"
+        raise ArtefactError(f"index artefact {folder} {problem}") from error
 
 
 # ------------------------------------------------------------------------------------------------------------ settings

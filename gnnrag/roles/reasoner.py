@@ -1,4 +1,4 @@
-"""Reasoner: the next sentence of a chain of thought (IRCoT and its like); prompted, by rules, and by gold."""
+"""Reasoner: the next sentence of a chain of thought (IRCoT and its like); prompted, and by rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pydantic import Field
 from gnnrag.parts import part, set_up
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import ReasonTask, Role, Step, Style, ThoughtsTask
-from gnnrag.roles.gold import gold_hops, ways_to_ask
 from gnnrag.roles.parsing import NO_ANSWER, Number, ReplyModel, Rows, clean_line, need_answer, plain, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.thoughts import OfflineThoughts
@@ -122,18 +121,3 @@ class OfflineReasoner(Role[ReasonTask, Step]):
         )
         text = thoughts.fast or thoughts.slow
         return Step(text, text) if text else Step(done=True, flags=("nothing_missing",))
-
-
-@part("role", "reasoner.oracle")
-class OracleReasoner(Role[ReasonTask, Step]):
-    """The first gold hop that the reader would not see, in words not used before; the last step when there is none."""
-
-    read: int = 5  # passages that the reader will see: a gold passage further down is still asked for
-
-    async def __call__(self, task: ReasonTask, session: Session) -> Step:
-        read = {p.id for p in task.passages[: self.read]}
-        missing = [hop for hop in gold_hops(task.question, self.index) if hop.gold not in read]
-        ways = ways_to_ask(missing, task.steps, self.index)
-        if not ways:
-            return Step(done=True, flags=("asked_in_vain",) if missing else ())
-        return Step(ways[0][1], ways[0][1])

@@ -7,8 +7,9 @@ import pytest
 from gnnrag.methods.baselines import R1Searcher, ReAct, SearchR1
 from gnnrag.parts import set_up
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.roles.agent import OfflineAgent, OracleAgent
+from gnnrag.roles.agent import OfflineAgent
 from gnnrag.roles.base import NextMove
+from gnnrag.roles.oracle import OracleAgent
 from gnnrag.types import GoldHop, Question
 from tests.helpers.parts import COMPOSITIONAL, Scripted, ToyIndex, ToyRetriever, answer_all, answer_one, small_index
 

@@ -35,7 +35,8 @@ from gnnrag.methods.graphsearch.roles import (
 from gnnrag.parts import set_up
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import DecomposeTask
-from gnnrag.roles.decomposer import OfflineDecomposer, OracleDecomposer
+from gnnrag.roles.decomposer import OfflineDecomposer
+from gnnrag.roles.oracle import OracleDecomposer
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.text.normalise import words

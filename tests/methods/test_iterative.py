@@ -11,7 +11,8 @@ from gnnrag.methods.baselines import GCoT, IRCoT, IterRetGen, ToG, shortened
 from gnnrag.parts import set_up
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import ReasonTask, Step
-from gnnrag.roles.reasoner import OfflineReasoner, OracleReasoner, PromptedReasoner
+from gnnrag.roles.oracle import OracleReasoner
+from gnnrag.roles.reasoner import OfflineReasoner, PromptedReasoner
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
 from tests.helpers.parts import COMPOSITIONAL, Scripted, ToyIndex, ToyRetriever, answer_one, broken, small_index

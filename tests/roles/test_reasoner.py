@@ -8,7 +8,8 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.roles.base import ReasonTask, Step, Style
-from gnnrag.roles.reasoner import OracleReasoner, PromptedReasoner, parse_generation, parse_links, parse_thought
+from gnnrag.roles.oracle import OracleReasoner
+from gnnrag.roles.reasoner import PromptedReasoner, parse_generation, parse_links, parse_thought
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import MUSIQUE
 from tests.helpers.roles import Asked, ask

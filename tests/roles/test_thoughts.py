@@ -12,9 +12,9 @@ from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Thoughts, ThoughtsTask
-from gnnrag.roles.gold import gold_hops, ways_to_ask
+from gnnrag.roles.oracle import OracleThoughts, gold_hops, ways_to_ask
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.thoughts import OfflineThoughts, OracleThoughts, PromptedThoughts, parse_thoughts
+from gnnrag.roles.thoughts import OfflineThoughts, PromptedThoughts, parse_thoughts
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, MUSIQUE
 from tests.helpers.roles import ask

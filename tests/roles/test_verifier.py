@@ -15,8 +15,9 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Chain, ChainTask, Verdict, VerifierTask
 from gnnrag.roles.chain import OfflineChain
+from gnnrag.roles.oracle import OracleVerifier
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.verifier import OfflineVerifier, OracleVerifier, PromptedVerifier, parse_selection
+from gnnrag.roles.verifier import OfflineVerifier, PromptedVerifier, parse_selection
 from gnnrag.session import Budget, Session
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import COMPOSITIONAL, MUSIQUE

@@ -25,7 +25,7 @@ from gnnrag.methods.dotrag.roles import (
 )
 from gnnrag.parts import part
 from gnnrag.roles.base import Role
-from gnnrag.roles.gold import OracleHop, gold_hops, ways_to_ask
+from gnnrag.roles.oracle import OracleHop, gold_hops, ways_to_ask
 from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import phrase_key
 

@@ -24,10 +24,9 @@ from gnnrag.methods.graphsearch.roles import (
 from gnnrag.parts import part, set_up
 from gnnrag.roles.base import ReaderTask, Role, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder
-from gnnrag.roles.gold import OracleHop, gold_hops
 from gnnrag.roles.offline_reader.reader import OfflineReader
+from gnnrag.roles.oracle import OracleHop, OracleReader, gold_hops
 from gnnrag.roles.parsing import MalformedError
-from gnnrag.roles.reader import OracleReader
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import words

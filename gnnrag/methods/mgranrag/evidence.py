@@ -14,7 +14,7 @@ from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
 from gnnrag.roles.base import Role
 from gnnrag.roles.bridges import BridgeFinder
-from gnnrag.roles.gold import gold_hops
+from gnnrag.roles.oracle import gold_hops
 from gnnrag.roles.parsing import ReplyModel, Rows, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session

@@ -21,6 +21,7 @@ from gnnrag.io import read_settings
 from gnnrag.parts import part, set_up
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.offline_reader.candidates import FEATURES, rule_kind
+from gnnrag.roles.offline_reader.question import with_style
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import (
     LANGUAGE_KINDS,
@@ -292,6 +293,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""
+        task = with_style(task)
         if task.style != "short":
             return await self._rules(task, session)
         (answer,) = await self._batcher.results([task])
