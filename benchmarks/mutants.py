@@ -12,20 +12,23 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import importlib
 import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import Process
 from pathlib import Path
-from queue import Queue
 
+import pytest
 from coverage.numbits import numbits_to_nums
 
 PLACES = ("gnnrag/methods", "gnnrag/retrievers", "gnnrag/graphs", "gnnrag/gnn", "gnnrag/metrics", "gnnrag/run/loop.py")
@@ -33,6 +36,10 @@ COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
+LIBRARIES = (
+    "torch", "transformers", "sentence_transformers", "torch_geometric", "faiss", "scipy.sparse", "sklearn", "openai",
+    "networkx", "hypothesis", "spacy", "peft", "accelerate", "matplotlib", "graspologic_native", "openvino",
+)  # fmt: skip
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
 
 
@@ -129,37 +136,38 @@ def lines_at_import(tree: ast.Module) -> set[int]:
     return set(range(1, max((getattr(node, "end_lineno", 0) or 0) for node in ast.walk(tree)) + 1)) - inside
 
 
-def is_killed(copy: Path, tests: list[str], seconds: float) -> str:
-    """Run tests until one fails; returns `killed`, `survived` or `time`."""
-    groups = [tests[:40], tests[40:400]]  # long lists of names would end the command line's space
+def outcome_of(copy: Path, tests: list[str], seconds: float) -> str:
+    """Run tests in a child until one fails; returns `killed`, `survived` or `time`."""
+    child = os.fork()  # the libraries have been imported: most tests take less time than they do
+    if child == 0:
+        os.setsid()
+        sys.dont_write_bytecode = True
+        os.chdir(copy)
+        os.environ.update(environment(copy))
+        sys.path.insert(0, str(copy))
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nowhere, stream)
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--timeout", "60"]
+        os._exit(pytest.main([*options, *tests]))
     end = time.monotonic() + seconds
-    for group in filter(None, groups):
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            "--timeout",
-            "60",
-        ]
-        try:
-            done = subprocess.run(
-                [*command, *group],
-                cwd=copy,
-                env=environment(copy),
-                capture_output=True,
-                timeout=max(5, end - time.monotonic()),
-            )
-        except subprocess.TimeoutExpired:
-            return "time"
-        if done.returncode not in (0, 5):
-            return "killed"
-    return "survived"
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return "survived" if os.waitstatus_to_exitcode(status) in (0, 5) else "killed"
+        time.sleep(0.05)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "time"
+
+
+def copy_of(tree: Path, home: Path) -> Path:
+    """Copy a tree, with the shared data beside it as they are beside the original."""
+    ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "runs", "indexes", ".mypy_cache")
+    copy = Path(shutil.copytree(tree, home / tree.name, ignore=ignored))
+    if (tree.parent / "shared").exists():
+        (home / "shared").symlink_to((tree.parent / "shared").resolve())
+    return copy
 
 
 def main() -> None:
@@ -186,35 +194,34 @@ def main() -> None:
     texts = {str(file.relative_to(tree)): file.read_text() for file in files}
     everywhere = [(name, i) for name, text in texts.items() for i in range(len(sites(ast.parse(text))))]
     sample = random.Random(given.seed).sample(everywhere, given.count)
-    copies: Queue[Path] = Queue()
-    home = Path(tempfile.mkdtemp(prefix="mutants"))
-    for number in range(given.workers):
-        ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "runs", "indexes", ".mypy_cache")
-        copies.put(Path(shutil.copytree(tree, home / str(number) / tree.name, ignore=ignored)))
-        if (tree.parent / "shared").exists() and not (home / str(number) / "shared").exists():
-            (home / str(number) / "shared").symlink_to((tree.parent / "shared").resolve())
+    for library in LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(library)
 
-    rows = []
-
-    def judge(site: tuple[str, int]) -> None:
-        name, position = site
-        text, line, change = write_mutant(texts[name], position)
-        tests = coverage.tests(name, line, line in lines_at_import(ast.parse(texts[name])))
-        outcome = "uncovered"
-        if tests:
-            copy = copies.get()
+    def judge(sites_of_worker: list[tuple[str, int]], out: Path) -> None:
+        home = Path(tempfile.mkdtemp(prefix="mutants"))
+        copy, rows = copy_of(tree, home), []
+        for name, position in sites_of_worker:
+            text, line, change = write_mutant(texts[name], position)
+            tests = coverage.tests(name, line, line in lines_at_import(ast.parse(texts[name])))
             (copy / name).write_text(text)
-            outcome = is_killed(copy, tests, given.seconds)
+            outcome = outcome_of(copy, tests, given.seconds) if tests else "uncovered"
             (copy / name).write_text(texts[name])
-            copies.put(copy)
-        rows.append({"file": name, "line": line, "change": change, "tests": len(tests), "outcome": outcome})
-        killed = sum(row["outcome"] == "killed" for row in rows)
-        print(f"{len(rows)}/{len(sample)} killed {killed}  {outcome:9} {name}:{line}  {change}", flush=True)
-        given.out.write_text(json.dumps({"killed": killed, "of": len(rows), "mutants": rows}, indent=1))
+            rows.append({"file": name, "line": line, "change": change, "tests": len(tests), "outcome": outcome})
+            print(f"{outcome:9} {name}:{line}  {change}", flush=True)
+            out.write_text(json.dumps(rows))
+        shutil.rmtree(home)
 
-    with ThreadPoolExecutor(given.workers) as pool:
-        list(pool.map(judge, sample))
-    shutil.rmtree(home)
+    parts = [given.out.with_suffix(f".{number}.json") for number in range(given.workers)]
+    workers = [Process(target=judge, args=(sample[i :: given.workers], part)) for i, part in enumerate(parts)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    rows = [row for part in parts for row in json.loads(part.read_text())]
+    killed = sum(row["outcome"] == "killed" for row in rows)
+    given.out.write_text(json.dumps({"killed": killed, "of": len(rows), "mutants": rows}, indent=1))
+    print(f"{killed} of {len(rows)} mutants killed")
 
 
 if __name__ == "__main__":
