@@ -134,9 +134,7 @@ class _BenchRow(_Row):
     answer: Texts
     question_type: str
     evidence: str | list[str] = []  # statements about the source, seldom in its own words
-    triples: Texts = Field(
-        [], validation_alias=AliasChoices("evidence_triple", "evidence_triples", "evidence_tripples")
-    )
+    triples: Texts = Field([], validation_alias=AliasChoices(*_TRIPLES))
 
 
 def graphrag_bench_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:

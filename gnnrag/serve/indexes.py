@@ -15,7 +15,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gnnrag.api import Found, Index, read_documents
+from gnnrag.api import Index, SearchHit, read_documents
 from gnnrag.config import Choice, EvaluateConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
@@ -227,7 +227,7 @@ class Server:
             raise Problem(403, f"your token has not the right to {right} index {name}")
         return self.served[name]
 
-    async def search(self, served: ServedIndex, query: str, k: int, retriever: str | None = None) -> list[Found]:
+    async def search(self, served: ServedIndex, query: str, k: int, retriever: str | None = None) -> list[SearchHit]:
         """Return the passages of a query. Problem: as of a question."""
         async with asyncio.timeout(self.own.seconds), self._turns:
             index = await served.check(Ask(query, retriever=retriever))
