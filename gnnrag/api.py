@@ -114,15 +114,17 @@ class Index:
         """
         places = {} if isinstance(documents, Dataset) else {"data.path": str(documents)}
         places |= {"index.path": str(path)} if path is not None else {}
-        own = load_config(EvaluateConfig, config, _dots({**(settings or {}), **places}, method, retriever))
+        run_config = load_config(EvaluateConfig, config, _dots({**(settings or {}), **places}, method, retriever))
         if isinstance(documents, Dataset):
-            data, source = documents, {"own": True, "edited": True, "chunking": asdict(chunking(own.data))}
+            data, source = documents, {"own": True, "edited": True, "chunking": asdict(chunking(run_config.data))}
         else:
-            data = load_passages(own.data.path, chunking(own.data), on_progress)
-            data, source = data if own.data.titles else data.without_titles(), data_source(own.data)
-        folder = index_path(own.index, data.name)
-        stages = {*needed_stages(own), *ALWAYS}
-        build_index(folder, data.passages, index_settings(own), stages, source, on_progress, keep_edits=not fresh)
+            data = load_passages(run_config.data.path, chunking(run_config.data), on_progress)
+            data, source = data if run_config.data.titles else data.without_titles(), data_source(run_config.data)
+        folder = index_path(run_config.index, data.name)
+        stages = {*needed_stages(run_config), *ALWAYS}
+        build_index(
+            folder, data.passages, index_settings(run_config), stages, source, on_progress, keep_edits=not fresh
+        )
         if data.report:
             write_report(folder, data.report)
         return cls(folder, config=config, settings=settings)
@@ -138,9 +140,9 @@ class Index:
         self, *, method: str | None = None, retriever: str | None = None, on_progress: OnProgress = no_progress
     ) -> None:
         """Make what a method and a retriever read and the index lacks, ahead of the first question."""
-        own = self._config(_dots(None, method, retriever))
-        fresh = stored.Index(self.path, index_settings(own), on_progress)
-        for name in needed_stages(own):
+        run_config = self._config(_dots(None, method, retriever))
+        fresh = stored.Index(self.path, index_settings(run_config), on_progress)
+        for name in needed_stages(run_config):
             fresh.folder(name)
         self.refresh()
 
@@ -367,12 +369,12 @@ def evaluate(
     """
     opened = index._opened.index
     named = {"run.name": name} if name is not None else {}
-    own = index._config(_dots({**(settings or {}), **named}, method, retriever))
+    run_config = index._config(_dots({**(settings or {}), **named}, method, retriever))
     data = Dataset(index.path.name, tuple(opened.passages), tuple(_questions(questions, opened)))
     observer = evaluation.Observer(on_question=on_question, on_note=on_note)
 
     def run() -> tuple[Path, dict[str, Any]]:
-        return evaluation.evaluate(own, observer, opened, data)
+        return evaluation.evaluate(run_config, observer, opened, data)
 
     try:
         asyncio.get_running_loop()
@@ -384,12 +386,12 @@ def evaluate(
     return Results(path, metrics, tuple(read_predictions(path)))
 
 
-def _questions(given: str | Path | Iterable[Any], index: stored.Index) -> Iterable[Question]:
-    if isinstance(given, str | Path):
-        return load_questions(shipped(given), index.passages)
-    rows = list(given)
-    known = frozenset(index.ids)
-    return [row if isinstance(row, Question) else read_question(row, n, known) for n, row in enumerate(rows, start=1)]
+def _questions(questions: str | Path | Iterable[Any], index: stored.Index) -> Iterable[Question]:
+    if isinstance(questions, str | Path):
+        return load_questions(shipped(questions), index.passages)
+    rows = list(questions)
+    ids = frozenset(index.ids)
+    return [row if isinstance(row, Question) else read_question(row, n, ids) for n, row in enumerate(rows, start=1)]
 
 
 def _turns(history: History) -> Turns:
@@ -408,7 +410,7 @@ def _text(question: str) -> str:
 
 def _dots(settings: Settings | None, method: str | None = None, retriever: str | None = None) -> list[str]:
     """Return settings as overrides; JSON is YAML, so that every value keeps its type."""
-    given = {**(settings or {})} | {
+    values = {**(settings or {})} | {
         key: value for key, value in (("method", method), ("retriever", retriever)) if value is not None
     }
-    return [f"{key}={json.dumps(value)}" for key, value in given.items()]
+    return [f"{key}={json.dumps(value)}" for key, value in values.items()]

@@ -52,10 +52,11 @@ def build(
     refuse_sample(config.index, is_given("data.path", source, overrides))
     data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     path = index_path(config.index, data.name)
-    wanted = stages.split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
+    stage_names = stages.split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
 
     source_of = data_source(config.data)
-    _change(path, lambda advance: build_index(path, data.passages, index_settings(config), wanted, source_of, advance))
+    settings_of = index_settings(config)
+    _change(path, lambda advance: build_index(path, data.passages, settings_of, stage_names, source_of, advance))
     if data.report:
         write_report(path, data.report)
         note("\n".join(summary(data.report)))

@@ -70,8 +70,8 @@ def load_questions(
     seen: dict[str, int] = {}
     questions = []
     for i, row in enumerate(read_objects(path, "questions")):
-        own = row.get("_id", row.get("id"))
-        row_id = f"{name}-q{i}" if own is None else str(own)
+        given_id = row.get("_id", row.get("id"))
+        row_id = f"{name}-q{i}" if given_id is None else str(given_id)
         if row_id in seen:
             raise DataError(path, f"question {i} has id {row_id!r}, which question {seen[row_id]} has already")
         seen[row_id] = i

@@ -72,10 +72,10 @@ def summarise_graph(
 def _graphs(index: Index) -> list[dict[str, Any]]:
     graphs = []
     if index.has("knowledge"):
-        known = index.knowledge
-        kinds = [kind or "entity" for kind in known.types]
-        describe = list(zip(known.names, kinds, strict=True)).__getitem__
-        graphs.append(summarise_graph("knowledge", known.num_entities, known.pairs[0], describe))
+        knowledge = index.knowledge
+        kinds = [kind or "entity" for kind in knowledge.types]
+        describe = list(zip(knowledge.names, kinds, strict=True)).__getitem__
+        graphs.append(summarise_graph("knowledge", knowledge.num_entities, knowledge.pairs[0], describe))
     if index.has("entity_graph"):
         facts = index.entity_graph.graph
         describe = [(name, "entity") for name in facts.entities].__getitem__
