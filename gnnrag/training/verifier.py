@@ -23,9 +23,9 @@ from gnnrag.index.embedder import quiet_loading
 from gnnrag.io import check_tokenizer
 from gnnrag.roles.tuned.checkpoint import base_folder, base_record
 from gnnrag.roles.tuned.verifier import Selection, pairs_of, save_cross_encoder, scores_of
-from gnnrag.run.rundir import commit
+from gnnrag.run.rundir import code_version
 from gnnrag.run.tracking import Tracker
-from gnnrag.training.base import OnIndex, RunContext, Training
+from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Count, FitConfig, Parts, TrainConfig, check_sets, divide
 from gnnrag.training.hf_trainer import RunCallback, newest_checkpoint
 from gnnrag.training.loop import means
@@ -33,6 +33,7 @@ from gnnrag.training.report import Card, Report, auc, promotion_metrics
 from gnnrag.training.rows import VerifierRow
 from gnnrag.training.rundir import CHECKPOINTS, TrainingRun
 from gnnrag.training.verifier_rows import RowsConfig, RowSet, read_set, seen_of
+from gnnrag.types import OnProgress
 
 TOP = 5  # passages that recall, NDCG and MRR are taken of
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
@@ -97,7 +98,7 @@ class VerifierTraining(Training):
         self.inputs = {name: one.fingerprint for name, one in self.sets.items()}
 
     @classmethod
-    def open(cls, config: TrainVerifierConfig, context: RunContext, on_index: OnIndex) -> Any:
+    def open(cls, config: TrainVerifierConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Read all rows."""
         check_sets(config.sets, config.cross, config.folds)
         sets = {}
@@ -215,7 +216,7 @@ class VerifierTraining(Training):
 
     def _save(self, model: CrossEncoder, record: Mapping[str, Any], folder: Path) -> None:
         config = self.config
-        facts = {**record, "inputs": self.inputs, "commit": commit(), "seed": config.seed}
+        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
         save_cross_encoder(folder, model, config.network, base_record(config.network.base), facts)
         known = {"encoder": config.network.base, "parameters": sum(p.numel() for p in model.parameters())}
         known |= {"loss": config.ranking.loss, "threshold": round(record["threshold"], 4)}

@@ -36,7 +36,7 @@ class GraphRAGLocalRetriever(Retriever):
     and their relations, in this order. Scores are 1 / rank. ConfigError for shares that leave nothing.
     """
 
-    profile: Literal["released", "fixed"] = "fixed"  # released: twice as many entities as asked for (Q-MS-5)
+    profile: Literal["released", "fixed"] = "fixed"  # released: twice as many entities as asked for
     entities: Annotated[int, Ge(1)] = 10  # entities taken by their vectors
     max_tokens: int = 12000  # of everything
     community_share: Annotated[float, Ge(0)] = 0.15  # of it for reports
@@ -170,10 +170,9 @@ class GraphRAGGlobalRetriever(Retriever):
     Roles: `report_points` and `report_reduce`.
     """
 
-    # released: parents beside their children (Q-MS-6), and the reduce step stops at an overflow
+    # released: reports of parents beside those of their children, and the reduce step stops at an overflow
     profile: Literal["released", "fixed"] = "fixed"
     max_level: int = 2  # reports up to this level, 0 is coarsest
-    min_rating: float = 0.0
     seed: int = 86  # reports are shuffled, so that similar ones do not share a batch
     batch_tokens: Annotated[int, Ge(1)] = 12000
     reduce_tokens: Annotated[int, Ge(1)] = 12000
@@ -227,9 +226,9 @@ class GraphRAGGlobalRetriever(Retriever):
     def candidates(self) -> list[int]:
         """Return the reports that may be read, by position."""
         communities = self.view.communities
-        is_candidate = (communities.levels <= self.max_level) & (self.view.ratings >= self.min_rating)
-        candidates = np.flatnonzero(is_candidate).tolist()
-        return candidates if self.profile == "released" else deepest(communities, self.max_level, set(candidates))
+        if self.profile == "released":
+            return np.flatnonzero(communities.levels <= self.max_level).tolist()
+        return deepest(communities, self.max_level)
 
     def batches(self, chosen: Sequence[int]) -> list[list[int]]:
         """Return the reports of each map call: shuffled into batches, and there by (occurrence weight, rating)."""
