@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Len
 
-from gnnrag.methods.base import Method, State
+from gnnrag.methods.base import AutoNorm, Method, State, scale_of
 from gnnrag.parts import part
 from gnnrag.pool import Promotion, mean_deviation_cut, promote
 from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
@@ -37,22 +37,16 @@ class BDTR(Method):
     window: Annotated[int, Ge(1)] = 50  # passages that mean and deviation are taken over
     floor: Annotated[int, Ge(1)] = 5  # fewest passages for the reader
     max_final: Annotated[int, Ge(1)] | None = 10  # most passages for the reader; null: no limit, as in the paper
-    # auto: rank where thoughts come from rules (see `setup`), else minmax_full
-    score_norm: Literal["auto", "minmax_full", "max_scale", "rank", "raw"] = "auto"
+    score_norm: AutoNorm = "auto"  # how scores of different queries are made comparable
     # weights of question, fast and slow thought; null: 1 each, but .95 for thoughts from rules
     query_weights: Annotated[list[float], Len(3, 3)] | None = None
 
     role_names = ("thoughts", "chain", "verifier")
 
     def setup(self) -> None:
-        """Choose how hits of thoughts are scored relative to those of the question.
-
-        A thought made by rules is a guess. The verifier should see its hits, but the question's best hits should stay
-        ahead. With scores by rank and a weight of .95, the first hit of a thought follows the question's fourth.
-        """
-        is_guess = self.roles["thoughts"].is_guess
-        self.norm: Any = self.score_norm if self.score_norm != "auto" else "rank" if is_guess else "minmax_full"
-        weights = self.query_weights or ([1.0, 0.95, 0.95] if is_guess else [1.0, 1.0, 1.0])
+        """Choose how hits of thoughts are scored relative to those of the question."""
+        self.norm, weight = scale_of(self.roles["thoughts"].is_guess, self.score_norm)
+        weights = self.query_weights or [1.0, weight, weight]
         self.weights = dict(zip(("question", "fast", "slow"), weights, strict=True))
 
     async def propose(self, state: State) -> list[Query]:
