@@ -291,7 +291,7 @@ class Index:
         self, question: str, tell: Callable[[Any], None] | None = None, **options: Unpack[AskOptions]
     ) -> Answer:
         text, turns = _text(question), _turns(options.pop("history", ()))
-        shared, limits = parted(_dots(**options))
+        shared, limits = parted(_dots(**options))  # type: ignore[misc]  # `history` is taken out
         async with self._opened as opened, opened.turn(shared, self._config) as parts:
             budget = replace(parts.loop.budget, **limits)  # type: ignore[arg-type]
             session = Session(f"ask-{next(self._numbers)}", budget)
