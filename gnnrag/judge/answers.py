@@ -1,4 +1,4 @@
-"""What is judged: the answers of finished runs as a judge sees them, and the gold that they are held against."""
+"""What a judge is shown: the answers of finished runs, and the gold that they are compared with."""
 
 from __future__ import annotations
 
