@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
+import yaml  # type: ignore[import-untyped]
+
+from gnnrag.config import DataConfig, EvaluateConfig, MetricsConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
-from gnnrag.io import write_json, write_jsonl
+from gnnrag.io import interpreting, write_json, write_jsonl
 from gnnrag.metrics.long_answers import TEXT, TEXT_VERSION, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.metrics.traces import from_traces
+from gnnrag.parts import from_settings
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.run.rundir import MERGE, SHARDS, RunDir, code_version, questions_of, read_shard, run_name
 from gnnrag.run.stopping import StoppedError, stop_flag
@@ -89,6 +92,14 @@ def load_questions_for(config: EvaluateConfig, on_note: Callable[[str], None] = 
     for note in data.remarks:
         on_note(note)
     return data if d.titles else data.without_titles()
+
+
+def load_data_of(run: Path) -> Dataset:
+    """Load the data that a run was made on, from where it found them. Raises ArtefactError for a folder without."""
+    path = run / "config.yaml"
+    with interpreting(path, "give a run that gnnrag evaluate made"):
+        data = from_settings(DataConfig, yaml.safe_load(path.read_text("utf-8"))["data"], "data")
+    return load_questions_for(EvaluateConfig(data=data))
 
 
 def open_run(

@@ -44,7 +44,7 @@ class Phrases:
         return self._graph.passages_with(name)
 
     def names_in(self, passage: int) -> list[int]:
-        """Return the entities of a passage: those that join it to others come first, the rarest of them at the front."""
+        """Return the entities of a passage: those that join it to others come first, rarest first."""
         names = {int(p) for s in self._graph.sentences_of(passage) for p in self._graph.phrases_of(int(s))}
         degrees = self.degrees
         return sorted((n for n in names if phrase_key(self.names[n])), key=lambda n: (degrees[n] < 2, degrees[n], n))
