@@ -91,7 +91,8 @@ def measured(table: Table, row: Row, config: EvaluateConfig, run: Path, metrics:
         figures |= index_figures(config)
     if "timing" in sections:
         data = load_questions_for(config)
-        figures |= time_retriever(config, index_path(config.index, data.name), [q.text for q in data.questions])
+        texts = [question.text for question in data.questions]
+        figures["timing/query_ms"] = time_retriever(config, index_path(config.index, data.name), texts)
 
     def values(of: Mapping[str, Any]) -> dict[str, Any]:
         return {column.name: of.get(column.key) for column in table.columns}
