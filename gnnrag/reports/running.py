@@ -19,7 +19,7 @@ from gnnrag.index.embedder import SHIPPED
 from gnnrag.index.index import Index, closure
 from gnnrag.judge import judged_figures
 from gnnrag.metrics.replies import remarks
-from gnnrag.reports.cross import cross_evaluate, read_part, swapped
+from gnnrag.reports.cross import cross_evaluate, read_part, with_training_runs
 from gnnrag.reports.retrievers import time_retriever
 from gnnrag.reports.tables import Result, Row, Table, averages, row_config
 from gnnrag.run.evaluate import Observer, load_questions_for
@@ -73,7 +73,7 @@ def run_table(
                 parts = [read_part(name, path, data) for name, path in (trained or {}).items()]
                 observer = Observer(on_index, on_question, on_start=partial(on_start, row))
                 path, metrics = cross_evaluate(config, parts, data, observer)
-                result = measured(table, row, swapped(config, parts), path, metrics)
+                result = measured(table, row, with_training_runs(config, parts), path, metrics)
         except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
             result = Result(row, _label(config) if config else "", error=described(problem))
         results.append(result)
