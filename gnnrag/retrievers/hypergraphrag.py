@@ -22,7 +22,7 @@ from gnnrag.graphs.rendering import (
 )
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.base import by_rank
+from gnnrag.retrievers.base import rank_hits_in_order
 from gnnrag.retrievers.keywords import NamingRole
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.roles.parsing import clean_line, in_parentheses, strip_thinking
@@ -179,7 +179,7 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         self.near_floor = 0.5 if self.is_paper else self.cosine_floor
         self.bipartite = Bipartite(self.graph)
 
-    def strings(self, query: str, reply: HyperQuery) -> tuple[str, str]:
+    def search_texts(self, query: str, reply: HyperQuery) -> tuple[str, str]:
         """Return what entities and hyperedges are searched by."""
         low, high = ", ".join(reply.entities), ", ".join(reply.sentences)
         return (low, high) if low or high else ("", query)
@@ -201,7 +201,7 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         if query.channel == "graph":
             facts = [self._fact_hit(f) for f in distinct([*fact_side.facts, *entity_side.facts])]
             entities = distinct([*fact_side.entities, *entity_side.entities])
-            return by_rank(facts + [self.shown.entity_hit(e) for e in entities], query.top_k, branch)
+            return rank_hits_in_order(facts + [self.shown.entity_hit(e) for e in entities], query.top_k, branch)
         near = above(cosines, self.near_k, self.near_floor)
         own = round_robin(near, fact_side.passages, entity_side.passages)
         return self.with_tail(own, query, branch, cosines)

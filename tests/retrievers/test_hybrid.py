@@ -12,7 +12,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.parts import part, set_up
-from gnnrag.retrievers.base import Retriever, rank_graph
+from gnnrag.retrievers.base import Retriever, rank_hits
 from gnnrag.retrievers.hybrid import HybridRetriever
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
@@ -138,14 +138,14 @@ class Nodes(Toy):
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         hits = [Hit("A", 9.0, 1, "entity", "about A", ("p1",)), Hit("A -> B", 8.0, 2, "path", "A to B", ("p1", "p2"))]
-        return [rank_graph(hits, q.top_k, "nodes") for q in queries]
+        return [rank_hits(hits, q.top_k, "nodes") for q in queries]
 
 
 @part("retriever", "others")
 class Others(Nodes):
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         hits = [Hit("C", 2.0, 1, "entity", "about C"), Hit("A -> B", 1.0, 2, "relation", "other words")]
-        return [rank_graph(hits, q.top_k, "others") for q in queries]
+        return [rank_hits(hits, q.top_k, "others") for q in queries]
 
 
 ROLES = {"rename": lambda text: text.upper()}

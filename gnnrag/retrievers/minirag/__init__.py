@@ -14,7 +14,7 @@ from gnnrag.extract.entity_types import noun_type
 from gnnrag.graphs.rendering import above
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.base import min_max, rank_graph
+from gnnrag.retrievers.base import min_max, rank_hits
 from gnnrag.retrievers.keywords import NamingRole
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.retrievers.minirag.walks import TypePool, Votes, WalkGraph, score_passages
@@ -159,7 +159,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
     def task(self, query: str) -> MentionsTask:
         return MentionsTask(query, self.types.names if self.is_fixed else ())
 
-    def strings(self, query: str, reply: Mentions) -> Sequence[str]:
+    def search_texts(self, query: str, reply: Mentions) -> Sequence[str]:
         """Return the names that candidates are searched by."""
         return [name for name in reply.names if name][: self.max_mentions]
 
@@ -226,4 +226,4 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         walks = [(e, *walk) for e in best for walk in self.walks.best_walks(e, linked.votes, self.walks_k)]
         most = max((weight for *_, weight in walks), default=1)
         hits += [replace(self.shown.path_hit(nodes), score=linked.scores[e] * w / most) for e, nodes, w in walks]
-        return rank_graph(sorted(hits, key=lambda hit: -hit.score), top_k, branch)
+        return rank_hits(sorted(hits, key=lambda hit: -hit.score), top_k, branch)
