@@ -30,8 +30,15 @@ from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.verifier import verifier_chat
-from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
-from gnnrag.run.pipeline import Pipeline, asked_roles, open_retriever, open_shared_index
+from gnnrag.run.evaluate import (
+    Observer,
+    Pipeline,
+    asked_roles,
+    evaluate,
+    load_questions_for,
+    open_index,
+    open_retriever,
+)
 from gnnrag.run.rundir import code_version, read_predictions, refuse_shard
 from gnnrag.session import Session, normalised
 from gnnrag.training.config import FoldConfig, draw, split_questions
@@ -473,9 +480,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     config = replace(config, run=replace(config.run, root=own.out, name=name))
     data = load_questions_for(config, observer.on_note)
     readers = [config, *(replace(config, retriever=miner) for miner in mining_retrievers(own, config))]
-    index = open_shared_index(
-        readers, data.name, data.passages, observer.on_index, further=build.stages if build else ()
-    )
+    index = open_index(readers, data.name, data.passages, observer.on_index, further=build.stages if build else ())
     run, metrics = evaluate(config, observer, index, data, partial(Recorder, build=build))
     for line in remarks(metrics.get("replies", {}), config.run.warn_bad_replies, None):
         observer.on_note(line)
