@@ -82,13 +82,16 @@ class Index:
         self.manifest = read_object(self.root / MANIFEST)
         if not self.manifest:
             raise ArtefactError(f"{root} is no index; make one: gnnrag index build data.path=FOLDER index.path={root}")
-        try:
-            self.config = completed(from_settings(IndexConfig, self.manifest["settings"]), caller or IndexConfig())
-        except ConfigError as error:
-            raise ArtefactError(f"index {root} was made by another version ({error}); build it again") from error
-        self.config = replace(self.config, path=str(root))
+        caller = caller or IndexConfig()
+        if recorded(caller) != self.manifest["settings"]:
+            try:
+                caller = completed(from_settings(IndexConfig, self.manifest["settings"]), caller)
+            except ConfigError as error:
+                raise ArtefactError(f"index {root} was made by another version ({error}); build it again") from error
+        self.config = replace(caller, path=str(root))
         self._values: dict[str, Any] = {}
         self._keys: dict[str, str] = {}
+        self._settings: dict[str, str] = {}  # of each artefact, a digest of all that it depends on except its inputs
 
     # ------------------------------------------------------------------------------------------------------ artefacts
     def read(self, name: str) -> Any:
@@ -126,18 +129,25 @@ class Index:
         if name not in STAGES:
             raise ConfigError(f"artefact {name!r} is unknown. {nearest(name, STAGES)}")
         if name not in self._keys:
-            recorded_digest = self._recorded_digest(name)
-            known = read_object(self.root / KNOWN_KEYS).get(recorded_digest)
-            if self.trusts_known_keys and known and (self.root / f"{name}-{known[:16]}" / RECORD).is_file():
+            if self.trusts_known_keys and (known := self._known_key(name)):
                 self._keys[name] = known  # computing it may need a model or its address
                 return known
-            needs = [self.artefact_key(need) for need in STAGES[name].needs_for(self.config)]
-            self._keys[name] = digest([self._settings_digest(name), needs])
-            if known != self._keys[name]:
-                write_json(
-                    self.root / KNOWN_KEYS, {**read_object(self.root / KNOWN_KEYS), recorded_digest: self._keys[name]}
-                )
+            stage = STAGES[name]
+            self._settings[name] = digest([name, stage.version, stage.settings(self._context)])
+            needs = [self.artefact_key(need) for need in stage.needs_for(self.config)]
+            self._keys[name] = digest([self._settings[name], needs])
         return self._keys[name]
+
+    def _known_key(self, name: str) -> str | None:
+        """Return the key of the artefact that was made last with the recorded settings; None where it is not there."""
+        known = read_object(self.root / KNOWN_KEYS).get(self._recorded_digest(name))
+        return known if known and (self.root / f"{name}-{known[:16]}" / RECORD).is_file() else None
+
+    def remember_key(self, name: str) -> None:
+        """Record the key of an artefact for those who open the index without the model or the files behind it."""
+        known, recorded_digest = read_object(self.root / KNOWN_KEYS), self._recorded_digest(name)
+        if known.get(recorded_digest) != self.artefact_key(name):
+            write_json(self.root / KNOWN_KEYS, {**known, recorded_digest: self.artefact_key(name)})
 
     def _recorded_digest(self, name: str) -> str:
         """Return a hash of the recorded settings that an artefact depends on, and of the passages."""
@@ -146,16 +156,12 @@ class Index:
         own = {s: plain["writers"][s.removeprefix("writers.")] if "." in s else plain[s] for s in sorted(sections)}
         return digest([name, own, self.manifest["passages"]])
 
-    def _settings_digest(self, name: str) -> str:
-        """Return a digest of all that an artefact depends on except its inputs."""
-        return digest([name, STAGES[name].version, STAGES[name].settings(self._context)])
-
     def _make(self, name: str, folder: Path) -> None:
         for need in STAGES[name].needs_for(self.config):
             if need != "passages" and not self.has(need):
                 self._make(need, self.root / f"{need}-{self.artefact_key(need)[:16]}")
         context, total, started = self._context, len(self.passages), time.perf_counter()
-        context.settings = self._settings_digest(name)
+        context.settings = self._settings[name]
         context.progress = lambda done: self.progress(name, done, total)
         context.remarks.clear()
         self.progress(name, 0, total)
@@ -169,6 +175,7 @@ class Index:
             return counts
 
         counts = write_folder(folder, whole)
+        self.remember_key(name)
         context.forget(f"{name}-vectors")
         if not prompted_writers(name, self.config):
             context.forget(name)
@@ -431,6 +438,7 @@ def open_or_build(
             _refuse_to_replace_triples(root, manifest, config)
         build_index(root, passages, config, stages, source, progress, keep_edits=True)
     index = Index(root, config, progress)
+    index.passages = passages
     index.trusts_known_keys = False  # the model or the files that artefacts are made with may be others by now
     for stage in stages:
         index.folder(stage)
@@ -544,6 +552,7 @@ def make_all(index: Index, names: Iterable[str]) -> list[str]:
         if not index.has(name):
             index.folder(name)
             made.append(name)
+        index.remember_key(name)
     return made
 
 

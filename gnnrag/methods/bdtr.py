@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Len
 
-from gnnrag.methods.base import Method, State
+from gnnrag.methods.base import Method, Promotion, State, mean_deviation_cut, promote
 from gnnrag.parts import part
-from gnnrag.pool import Promotion, mean_deviation_cut, promote
 from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.session import normalised
 from gnnrag.types import Evidence, Query, Ranking

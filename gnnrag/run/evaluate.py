@@ -29,7 +29,6 @@ from gnnrag.errors import BudgetError, ConfigError, DataError, GnnragError, Stop
 from gnnrag.index.index import MANIFEST, Index, open_or_build
 from gnnrag.index_config import WRITERS
 from gnnrag.io import write_json, write_jsonl
-from gnnrag.methods.routed import Route
 from gnnrag.metrics.long_answers import TEXT, TEXT_VERSION, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import paired, per_question, summarise
@@ -83,7 +82,9 @@ def evaluate(
     shard, observer = read_shard(config.shard), observer or Observer()
     data = data or load_questions_for(config, observer.on_note)
     asked = questions_of(shard, data.questions)
-    index = index or open_index([config], data.name, data.passages, observer.on_index)
+    if index is None:
+        settings, stages = index_settings(config), needed_stages(config)
+        index = open_or_build(settings, config.data, data.name, data.passages, stages, observer.on_index)
     pipeline = Pipeline(config, index, wrap)  # before the run is opened: a part that fails leaves no folder
     with closing(open_run(config, data, pipeline)) as run, _tracked(config, run) as tracker:
         todo = _left(config, run, asked, observer.on_note)
@@ -301,10 +302,12 @@ class Pipeline:
         self.reads = needed_stages(config)
         for name in self.reads:
             index.folder(name)  # made now, not while a question waits
-        retriever = open_retriever(config.retriever, index, self.roles)
-        further = {r.name: r.retriever for r in routes(config).values() if r.name and r.retriever}
+        retriever = build("retriever", config.retriever.part, index=index, roles=self.roles)
+        further = {r.name: r.retriever for r in config.method.part.routes.values() if r.name and r.retriever}
         others = {
-            name: retriever if choice == config.retriever else open_retriever(choice, index, self.roles)
+            name: retriever
+            if choice == config.retriever
+            else build("retriever", choice.part, index=index, roles=self.roles)
             for name, choice in further.items()
         }
         roles = wrap(self) if wrap else self.roles
@@ -350,25 +353,15 @@ class Pipeline:
             await self.roles.close()
 
 
-def open_retriever(choice: Choice, index: Any, roles: Any) -> Any:
-    """Return a retriever ready for work."""
-    return build("retriever", choice.part, index=index, roles=roles)
-
-
-def routes(config: EvaluateConfig) -> dict[str, Route]:
-    """Return the routes of the method of a run, by name. Only routing methods have any."""
-    return dict(config.method.part.routes)
-
-
 def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
     """Return each method of a run with the retriever that it asks: the run's own first, then those of its routes."""
     found = [(config.method, config.retriever)]
-    return found + [(route.method, route.retriever or config.retriever) for route in routes(config).values()]
+    return found + [(route.method, route.retriever or config.retriever) for route in config.method.part.routes.values()]
 
 
 def check_fit(config: EvaluateConfig) -> None:
     """Refuse a retriever that lacks a channel that its method asks. Raises ConfigError, naming those that fit."""
-    for where, (method, retriever) in zip(("", *routes(config)), pairs(config), strict=True):
+    for where, (method, retriever) in zip(("", *config.method.part.routes), pairs(config), strict=True):
         wanted = method.part.asked_channels
         have = retriever.part.channels
         if not wanted <= have:

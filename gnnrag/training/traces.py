@@ -25,7 +25,7 @@ from gnnrag.index.index import Index
 from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_atomic, write_json, write_jsonl
 from gnnrag.metrics.answer import gives_away
 from gnnrag.metrics.replies import remarks
-from gnnrag.parts import find_class, names, part_from_settings
+from gnnrag.parts import find_class, names, part_from_settings, set_up
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.thoughts import thoughts_chat
@@ -37,7 +37,6 @@ from gnnrag.run.evaluate import (
     evaluate,
     load_questions_for,
     open_index,
-    open_retriever,
 )
 from gnnrag.run.rundir import code_version, read_predictions, refuse_shard
 from gnnrag.session import Session, normalised
@@ -496,7 +495,7 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
     teachers = {role: teacher(config, role) for role in roles}
     source = {"method": config.method.name, "retriever": config.retriever.name, "embedder": index.config.embedder.model}
     parts = parts_of(((q.id, q.text) for q in data.questions), own.folds)
-    miners = [open_retriever(miner, index, None) for miner in mining_retrievers(own, config)]
+    miners = [set_up(miner.part, index=index, roles=None) for miner in mining_retrievers(own, config)]
     mined = near_misses(miners, data.questions, own.mine_top)
     name = digest([made["settings"], made["inputs"]])[:10]
     maker = RowMaker(index, data.name, name, teachers, source, parts, own.chat_passages, mined)
