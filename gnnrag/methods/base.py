@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
 from gnnrag.parts import Part
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking, ScoreNorm
+
+AutoNorm = Literal["auto", "minmax_full", "max_scale", "rank", "raw"]  # auto: see `scale_of`
 
 Promotion = Literal["exempt", "order_only", "boost"]
 
@@ -156,3 +158,13 @@ class Method(Part):
     async def select(self, state: State) -> Evidence:
         """Decide what the reader sees."""
         raise NotImplementedError
+
+
+def scale_of(is_guess: bool, score_norm: AutoNorm = "auto") -> tuple[ScoreNorm, float]:
+    """Return how the hits of a role's queries are normalised and weighted against those of the question.
+
+    A query made by rules is a guess. Its hits should be seen, but the question's best hits should stay ahead. With
+    scores by rank and a weight of .95, the first hit of a guess follows the question's fourth.
+    """
+    norm = score_norm if score_norm != "auto" else "rank" if is_guess else "minmax_full"
+    return cast(ScoreNorm, norm), 0.95 if is_guess else 1.0
