@@ -134,8 +134,8 @@ def collect_traces(settings: Settings) -> None:
     """
     from gnnrag.training.traces import TracesConfig, check_out, collect, import_rows, join, recorded_roles
 
-    known = {field.name for field in fields(TracesConfig)}
-    own = [item for item in settings if item.partition("=")[0].partition(".")[0] in known and "=" in item]
+    names = {field.name for field in fields(TracesConfig)}
+    own = [item for item in settings if item.partition("=")[0].partition(".")[0] in names and "=" in item]
     config = load_config(TracesConfig, None, own)
     check_out(config)
     rest = [item for item in settings if item not in own]

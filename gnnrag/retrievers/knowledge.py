@@ -32,7 +32,6 @@ class KnowledgeGraphRetriever(Retriever):
     is_fork: ClassVar[bool] = True  # budgets count descriptions one by one, as forks of LightRAG do
 
     def setup(self) -> None:
-        """Open what is searched."""
         self.graph, self.vectors = self.index.knowledge, self.index.knowledge_vectors
         self.edges, self.counter = Edges(self.graph), TokenCounter(self.tokenizer)
         self.shown = Shown(self.edges, self.index.passages, self.counter, classic=self.is_fork)
@@ -51,7 +50,6 @@ class KnowledgeGraphRetriever(Retriever):
         raise NotImplementedError
 
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
-        """See `Retriever`."""
         asked = []
         for query in queries:
             reply = None

@@ -60,7 +60,6 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         return () if self.mode == "naive" else ("keywords",)
 
     def setup(self) -> None:
-        """Open what is searched."""
         super().setup()
         self.is_fixed = self.profile == "fixed"
 
@@ -82,7 +81,6 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
     def rank_one(
         self, query: Query, reply: Keywords | None, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None
     ) -> Ranking:
-        """See `KnowledgeGraphRetriever`."""
         cosines = self.index.passage_vectors @ vector
         found = merge(self._local(low, vector), self._global(high))
         found = cut(self.shown, found, self.entity_tokens, self.relation_tokens)

@@ -200,7 +200,6 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
     role_names, task_type = ("keywords",), KeywordsTask
 
     def setup(self) -> None:
-        """Open what is searched."""
         super().setup()
         self.adjacency = Adjacency(self.graph.ends, self.graph.num_entities)
 
@@ -211,7 +210,6 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         return low, f"{query} {high}" if high else query
 
     def rank_one(self, query: Query, reply: Keywords, vector: np.ndarray, low: np.ndarray, high: np.ndarray) -> Ranking:
-        """See `KnowledgeGraphRetriever`."""
         found = self.find(low, high)
         if not found.seeds and not found.themes.edges:
             branch = "naive_fallback"

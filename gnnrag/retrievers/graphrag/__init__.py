@@ -48,7 +48,6 @@ class GraphRAGLocalRetriever(Retriever):
     reads = ("knowledge", "knowledge_vectors", "communities", "reports", "embeddings")
 
     def setup(self) -> None:
-        """Open what is searched."""
         if self.community_share + self.text_share > 1:
             raise ConfigError(
                 f"retriever.community_share={self.community_share} and text_share={self.text_share} must be shares of 1"
@@ -63,7 +62,6 @@ class GraphRAGLocalRetriever(Retriever):
         self._of_entity = self.view.communities.of_entities(self.graph.num_entities)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`."""
         texts = [query.text for query in queries if query.text.strip()]
         vectors = iter(self.index.embedder.encode(texts, is_query=True) if texts else ())
         return [self._rank(query, next(vectors) if query.text.strip() else None) for query in queries]
@@ -183,7 +181,6 @@ class GraphRAGGlobalRetriever(Retriever):
     role_names, asks_roles = ("report_points", "report_reduce"), True
 
     def setup(self) -> None:
-        """Open what is searched."""
         self.view = ReportView(self.index)
         self.keys = self.view.communities.keys
 
