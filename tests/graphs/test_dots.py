@@ -11,6 +11,7 @@ from gnnrag.errors import DataError
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import grow
 from gnnrag.llm.base import estimate_tokens
+from gnnrag.methods.base import Pool
 from gnnrag.methods.dotrag import DotRAG, search
 from gnnrag.methods.dotrag.anchors import AnchorFinder, top_nodes
 from gnnrag.methods.dotrag.evidence import aggregate, num_fitting, rank_passages, unite
@@ -28,7 +29,6 @@ from gnnrag.methods.dotrag.paths import (
 )
 from gnnrag.methods.dotrag.schema import draft, load, to_yaml
 from gnnrag.methods.dotrag.search import Dot, Region, TypedGraph, TypeFilter, folded_query
-from gnnrag.pool import Pool
 from tests.helpers.dots import at, trace_graph, typed_graph
 
 GRAPH = trace_graph()

@@ -13,7 +13,7 @@ from gnnrag.methods.baselines import ClosedBook, Single
 from gnnrag.parts import set_up
 from gnnrag.retrievers.base import ANSWER, rank_hits
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.run.pipeline import check_fit
+from gnnrag.run.evaluate import check_fit
 from gnnrag.session import Session
 from gnnrag.types import Hit, Prediction, Query, Ranking
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles

@@ -12,9 +12,9 @@ import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.llm.base import estimate_tokens
+from gnnrag.methods.base import Pool
 from gnnrag.methods.dotrag.paths import AcceptedPath, best_of_each, describe, pattern_of
 from gnnrag.methods.dotrag.search import Dot
-from gnnrag.pool import Pool
 from gnnrag.session import Session
 from gnnrag.types import Evidence
 
