@@ -19,12 +19,13 @@ from gnnrag.datasets.jsonl import Skips, read_question
 from gnnrag.errors import ConfigError
 from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
-from gnnrag.index.build import build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
+from gnnrag.index.index import build_index, data_source, index_path
+from gnnrag.index.update import stored_passages
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
+from gnnrag.run.evaluate import chunking, index_settings, needed_stages
 from gnnrag.run.opened import Events, LoopThread, Opened, parted
-from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
 from gnnrag.types import OnProgress, Passage, Prediction, Query, Question, no_progress

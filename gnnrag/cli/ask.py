@@ -23,7 +23,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.answers import Answer, make_answer, where
-from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
+from gnnrag.run.evaluate import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
 from gnnrag.session import Session
 from gnnrag.text.sentences import excerpt
 from gnnrag.types import Prediction, Query, Question
@@ -84,7 +84,7 @@ def _open(config: EvaluateConfig, is_alone: bool) -> Index:
         return Index(path, index_settings(config))
     data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     with progress_bar() as advance:
-        index = open_index(config, data.name, data.passages, advance)
+        index = open_index([config], data.name, data.passages, advance)
     if data.report:
         write_report(index.root, data.report)
     return index

@@ -23,13 +23,13 @@ from gnnrag.cli.console import (
 )
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.folder import summary, write_report
-from gnnrag.index.build import build_index, collect_garbage
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index, data_source, index_path
+from gnnrag.index.update import collect_garbage
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
 from gnnrag.pages.inspection import inspect_index
-from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
+from gnnrag.run.evaluate import chunking, index_settings, needed_stages, refuse_sample
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build, change and look at an index.")
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX")]

@@ -12,12 +12,11 @@ import typer
 
 from gnnrag.cli.console import Settings, note, plain_table, progress_bar, split
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ConfigError, nearest
+from gnnrag.errors import ConfigError, StoppedError, nearest
 from gnnrag.io import read_journal
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.run.evaluate import Observer
-from gnnrag.run.rundir import run_label
-from gnnrag.run.stopping import StoppedError, stop_flag
+from gnnrag.run.rundir import run_label, stop_flag
 
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
 PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie

@@ -19,11 +19,11 @@ from gnnrag.api import Index, SearchHit, read_documents
 from gnnrag.config import Choice, EvaluateConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
-from gnnrag.index.build import is_cut_from, stored_passages
 from gnnrag.index.index import MANIFEST
+from gnnrag.index.update import is_cut_from, stored_passages
 from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
-from gnnrag.run.pipeline import check_fit, needed_stages
+from gnnrag.run.evaluate import check_fit, needed_stages
 from gnnrag.serve.jobs import Job, Jobs
 from gnnrag.serve.settings import Caller, Right, Service
 from gnnrag.types import OnProgress

@@ -95,7 +95,7 @@ def test_the_route_is_told(arguments: list[str], capsys: pytest.CaptureFixture[s
     assert call(["Where was the director of Solaris born?", *arguments, "method=routed"]) == 0
     out = capsys.readouterr().out
     assert "Route: multi_hop by rule R2 (passage_local 0." in out and "round 0, the question to chg: " in out
-    flat = ["method.failed=[]", "method.min_confidence=1"]
+    flat = ["method.flat_fails=[]", "method.min_confidence=1"]
     assert call([QUESTION, *arguments, "method=routed", *flat]) == 0
     out = capsys.readouterr().out
     assert "Route: passage_local by rule R3" in out
