@@ -18,7 +18,6 @@ from gnnrag.parts import has_class
 from gnnrag.run.evaluate import (
     Observer,
     asked_roles,
-    check_retriever,
     evaluate,
     load_questions_for,
     open_index,
@@ -153,7 +152,6 @@ def cross_evaluate(
     predictions = read_predictions(merged)
     metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
     open_tracker(whole, merged, {"data": data.fingerprints}).finish(metrics)
-    check_retriever(config, merged, predictions)
     return merged, metrics
 
 

@@ -121,7 +121,6 @@ def evaluate(
             metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, observer.on_note, index)
         if tracker:
             tracker.finish(metrics)
-    check_retriever(config, run.path, predictions)
     return run.path, metrics
 
 
@@ -237,12 +236,6 @@ def trained_on(config: EvaluateConfig, questions: Sequence[Question]) -> dict[st
         if count := sum(seen_hash(question.id) in seen for question in questions):
             counts[name] = f"{count} of {len(questions)}"
     return counts
-
-
-def check_retriever(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
-    """Raise GnnragError if the rankings hardly come from the configured retriever (`Retriever.problem_of`)."""
-    if problem := config.retriever.part.problem_of([prediction.usage for prediction in predictions]):
-        raise GnnragError(f"{path / 'traces.jsonl'}: {problem}")
 
 
 def write_metrics(
