@@ -33,9 +33,8 @@ from gnnrag.judge.tasks import LLM_ERROR
 from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.reports import cross
-from gnnrag.run.evaluate import Observer, load_questions_for
+from gnnrag.run.evaluate import Observer, load_questions_for, open_index, refuse_sample
 from gnnrag.run.evaluate import evaluate as run_evaluation
-from gnnrag.run.pipeline import open_shared_index, refuse_sample
 from gnnrag.run.rundir import read_predictions, read_shard, run_label
 from gnnrag.types import Prediction
 
@@ -88,7 +87,7 @@ def demo(settings: Settings = []) -> None:  # noqa: B006
     data = load_questions_for(configs[0])
     rows = []
     with progress_bar() as advance:
-        index = open_shared_index(configs, data.name, data.passages, advance)
+        index = open_index(configs, data.name, data.passages, advance)
         for config in configs:
             path, metrics = run_evaluation(config, Observer(on_note=note), index, data)
             rows.append((run_label(config), metrics))
@@ -118,7 +117,7 @@ def cross_validate(settings: Settings) -> int:
         note(f"{len(data.questions)} questions, {part.name}: {len(set(part.checkpoints.values()))} checkpoints")
     with progress_bar() as advance:
         path, metrics = cross.cross_evaluate(config, parts, data, Observer(advance, on_note=note))
-    print(metrics_table([(run_label(cross.swapped(config, parts)), metrics)]))
+    print(metrics_table([(run_label(cross.with_training_runs(config, parts)), metrics)]))
     has_bad = show_remarks(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies))
     print(path)
     return int(has_bad)

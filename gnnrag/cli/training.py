@@ -12,12 +12,11 @@ import typer
 
 from gnnrag.cli.console import Settings, note, plain_table, progress_bar, split
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ConfigError, nearest
+from gnnrag.errors import ConfigError, StoppedError, nearest
 from gnnrag.io import read_journal
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.run.evaluate import Observer
-from gnnrag.run.rundir import run_label
-from gnnrag.run.stopping import StoppedError, stop_flag
+from gnnrag.run.rundir import run_label, stop_flag
 
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
 PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie
@@ -60,7 +59,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     source, overrides = split(settings)
     kind = chosen_training(TRAININGS[script], source, overrides)
     config = kind.load(source, overrides)
-    context = run_context(config.fit, script, source, overrides, stop)
+    context = run_context(config, script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)
     with progress_bar() as advance:
@@ -88,7 +87,9 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     return path
 
 
-def run_context(fit: Any, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]) -> Any:
+def run_context(
+    config: Any, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]
+) -> Any:
     """Return processes, devices, and what stops a training; `script` and its arguments go into the model card."""
     import torch
     from accelerate import Accelerator
@@ -101,7 +102,8 @@ def run_context(fit: Any, script: str, source: str | None, overrides: Sequence[s
         DistributedDataParallelKwargs(find_unused_parameters=True),  # not every part is used with every setting
         InitProcessGroupKwargs(timeout=PATIENCE),
     ]
-    precision = "no" if fit.precision == "float32" else fit.precision
+    fit = getattr(config, "fit", None)  # trainers of TRL set their own precision
+    precision = "no" if fit is None or fit.precision == "float32" else fit.precision
     accelerator = Accelerator(mixed_precision=precision, cpu=not has_gpu, kwargs_handlers=handlers)
     lasting = [item for item in overrides if item.split("=")[0].rsplit(".", 1)[-1] not in PLACES]
     command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *lasting])
@@ -132,8 +134,8 @@ def collect_traces(settings: Settings) -> None:
     """
     from gnnrag.training.traces import TracesConfig, check_out, collect, import_rows, join, recorded_roles
 
-    known = {field.name for field in fields(TracesConfig)}
-    own = [item for item in settings if item.partition("=")[0].partition(".")[0] in known and "=" in item]
+    names = {field.name for field in fields(TracesConfig)}
+    own = [item for item in settings if item.partition("=")[0].partition(".")[0] in names and "=" in item]
     config = load_config(TracesConfig, None, own)
     check_out(config)
     rest = [item for item in settings if item not in own]

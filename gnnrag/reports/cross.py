@@ -15,10 +15,16 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.io import digest, folds_of, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.parts import has_class
-from gnnrag.run.evaluate import Observer, check_retriever, evaluate, load_questions_for, open_tracker, write_metrics
-from gnnrag.run.pipeline import asked_roles, open_index
-from gnnrag.run.rundir import code_version, read_predictions, trained_counts
-from gnnrag.run.trained import read_parts, read_seen, seen_hash, seen_in
+from gnnrag.run.evaluate import (
+    Observer,
+    asked_roles,
+    evaluate,
+    load_questions_for,
+    open_index,
+    open_tracker,
+    write_metrics,
+)
+from gnnrag.run.rundir import code_version, read_parts, read_predictions, read_seen, seen_hash, seen_in, trained_counts
 from gnnrag.types import Question
 
 GNN = "gnn"  # the part that is no role: the network of retriever=gfm
@@ -104,7 +110,7 @@ def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> Eval
     return replace(config, retriever=retriever, roles=roles)
 
 
-def swapped(config: EvaluateConfig, parts: Sequence[Part]) -> EvaluateConfig:
+def with_training_runs(config: EvaluateConfig, parts: Sequence[Part]) -> EvaluateConfig:
     """Return the settings with the parts that they ask, each by its training run: what stands in a merged run."""
     return with_checkpoints(config, {part.name: part.run for part in used_parts(config, parts)})
 
@@ -133,20 +139,19 @@ def cross_evaluate(
         chosen = dict(zip((p.name for p in parts), folders, strict=True))
         name = f"{config.run.name}-group{number}" if config.run.name else None
         single = replace(with_checkpoints(config, chosen), run=replace(config.run, tracking="off", name=name))
-        index = index or open_index(single, data.name, data.passages, observer.on_index)
+        index = index or open_index([single], data.name, data.passages, observer.on_index)
         path, _ = evaluate(single, observer, index, replace(data, questions=tuple(questions)))
         checkpoints = {name: str(folder) for name, folder in chosen.items()}
         runs[path] = {"checkpoints": checkpoints, "questions": [q.id for q in questions]}
     first = next(iter(runs))
     name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
-    merged, whole = first.with_name(name), swapped(config, parts)
+    merged, whole = first.with_name(name), with_training_runs(config, parts)
     _merge(list(runs), data.questions, merged)
     write_json(merged / "folds.json", {path.name: group for path, group in runs.items()})
     write_atomic(merged / "config.yaml", yaml.safe_dump(to_plain(whole), sort_keys=False, allow_unicode=True))
     predictions = read_predictions(merged)
     metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
     open_tracker(whole, merged, {"data": data.fingerprints}).finish(metrics)
-    check_retriever(config, merged, predictions)
     return merged, metrics
 
 

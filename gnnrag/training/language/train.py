@@ -18,8 +18,7 @@ from gnnrag.errors import DataError
 from gnnrag.io import file_digest, read_json, remove
 from gnnrag.llm.hf import load_model
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
-from gnnrag.run.rundir import code_version
-from gnnrag.run.trained import read_seen
+from gnnrag.run.rundir import code_version, read_seen
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
 from gnnrag.training.language.data import (
@@ -193,11 +192,10 @@ class LanguageTraining(Training):
         self._adapter(network, folder)
         self._describe(folder, record, "adapter")
 
-    def exports(self, trainer: Trainer, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
-        """Write the merged model, where both forms are asked for."""
-        if self.config.run.export != "both":
-            return {}
-        return {"merged": partial(self.merge, trainer.bare, record=record)}
+    def folders(self, fitted: Any, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
+        """Write the merged model, too, where both forms are asked for."""
+        merged = {"merged": partial(self.merge, fitted.bare, record=record)}
+        return {**(merged if self.config.run.export == "both" else {}), **super().folders(fitted, record)}
 
     def merge(self, network: Any, folder: Path, record: Mapping[str, Any]) -> None:
         """Write a model of its own: the base, loaded anew in its precision, with the adapter added to its weights."""
