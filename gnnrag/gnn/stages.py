@@ -278,11 +278,11 @@ class CompletionTask:
         seeds = torch.zeros(base.num_nodes, len(items), device=device)
         for column, item in enumerate(items):
             seeds[item.query.head, column] = 1.0
-        weights = torch.ones(len(base.source), device=device)
-        weights[torch.from_numpy(items[0].hidden).to(device)] = 0.0
+        is_kept = torch.ones(len(base.source), dtype=torch.bool, device=device)
+        is_kept[torch.from_numpy(items[0].hidden).to(device)] = False
         vectors = base.relation_vectors[[item.query.relation for item in items]]
         features = None if base.features is None else base.features.expand(-1, len(items), -1)
-        batch = replace(base, seeds=seeds, edge_weights=weights, questions=vectors, features=features)
+        batch = replace(base, seeds=seeds, is_kept=is_kept, questions=vectors, features=features)
         if self.config.query == "question":
             return model(batch)
         bare: Any = getattr(model, "module", model)

@@ -134,7 +134,7 @@ def test_new_gates_are_open_and_closed_ones_cut() -> None:
     plain.load_state_dict({k: v for k, v in gated.state_dict().items() if not k.startswith("gate")})
     torch.testing.assert_close(gated(batch), plain(batch))
     torch.nn.init.constant_(gated.gate[2].bias, -1e9)
-    edgeless = replace(batch, edge_weights=torch.zeros(160, dtype=torch.float64))
+    edgeless = replace(batch, is_kept=torch.zeros(160, dtype=torch.bool))
     torch.testing.assert_close(gated(batch), plain(edgeless))
 
 
