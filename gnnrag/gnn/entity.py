@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import torch
 from scipy import sparse
 
 from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
-from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.features import (
     EDGE_FEATURES,
     NODE_FEATURES,
@@ -51,9 +49,9 @@ Span = tuple[int, int]
 class NameFinder:
     """Finds names in questions, in any case; of graphs of text (`is_normalised`) by their `phrase_key` forms.
 
-    A name written with a capital or a digit goes before one that is not, one spelt as it is here before one that is not;
-    of those the longest, then the first. Names in
-    lower case are mostly words of the question (`director`, `actors`), so one counts only where there is no other.
+    A name written with a capital or a digit goes before one that is not, one spelt as in the graph before one that is
+    not; of those the longest, then the first. Names in lower case are mostly words of the question (`director`), so one
+    counts only where there is no other.
     """
 
     def __init__(self, names: Iterable[str], is_normalised: bool = False) -> None:
@@ -116,7 +114,7 @@ class EntityQuestion:
 
 
 class EntityQuestions:
-    """Makes batches of questions on an index's graph of facts; ConfigError where the message graph has none.
+    """Finds where questions start in an index's graph of facts; ConfigError where the message graph has none.
 
     Needs the stages `message_graph` and `relation_vectors`, and `entity_vectors` where `config.link_vectors`.
     """
@@ -152,15 +150,6 @@ class EntityQuestions:
         """Rows of the triples that are facts."""
         return np.arange(len(self.graph.triples))
 
-    @cached_property
-    def base(self) -> GraphBatch:
-        """The graph of entities without questions, its edges sorted."""
-        source, relation, target = (torch.from_numpy(part) for part in self.graph.edges)
-        count, size = self.graph.num_entities, self.relation_vectors.shape[1]
-        vectors = torch.from_numpy(np.ascontiguousarray(self.relation_vectors, dtype=np.float32))
-        nothing = torch.zeros((count, 0)), torch.zeros((0, size))
-        return GraphBatch(source, relation, target, count, vectors, nothing[1], nothing[0]).sorted()
-
     def find(self, text: str) -> EntityQuestion:
         """Return where a question starts (specification 3.4) and the text to embed."""
         found = self.names.find_all(text)[: 1 if self.is_kb else None]
@@ -183,15 +172,6 @@ class EntityQuestions:
         if self.is_kb or not self.config.link_vectors:
             return {}
         return link_by_vector(self, text, frozenset(words(text)).difference(*(words(name) for name in names)))
-
-    def prepare(self, questions: Sequence[EntityQuestion]) -> GraphBatch:
-        """Return a batch in the shared layout, one column per question."""
-        vectors = self.index.embedder.encode([question.text for question in questions], is_query=True)
-        seeds = np.zeros((self.graph.num_entities, len(questions)), dtype=np.float32)
-        for column, question in enumerate(questions):
-            for entity, sure in question.seeds.items():
-                seeds[entity, column] = sure * seed_weight(self.graph, self.config, entity)
-        return replace(self.base, questions=torch.from_numpy(vectors.astype(np.float32)), seeds=torch.from_numpy(seeds))
 
 
 # ----------------------------------------------------------------------------------------- the part that is looked at

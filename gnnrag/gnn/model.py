@@ -131,17 +131,16 @@ class QueryGNN(nn.Module):
     def forward(
         self,
         batch: GraphBatch,
-        relations: Sequence[Tensor] | None = None,
         query: Tensor | None = None,
         layer_weights: Sequence[Tensor] | None = None,
     ) -> Tensor:
         """Return the logits of all nodes, (N, B); ConfigError where features of the batch are not those of the network.
 
-        `relations` are kept `encode_relations` of this graph; `query`, (Q, d) states, replaces those of
-        `batch.questions`; `layer_weights`, for explanations, has one (E,) factor of the messages for each layer.
+        `query`, (Q, d) states, replaces those of `batch.questions`; `layer_weights`, for explanations, has one (E,)
+        factor of the messages for each layer.
         """
         self._check(batch)
-        rels = self.encode_relations(batch.relation_vectors) if relations is None else relations
+        rels = self._encode_relations(batch.relation_vectors)
         asked = batch.questions if self.config.question_text else torch.zeros_like(batch.questions)
         q = self.question_mlp(asked) if query is None else query
         texts = self.node_mlp(batch.node_vectors)[:, None] if self._has_text(batch) else None
@@ -149,8 +148,8 @@ class QueryGNN(nn.Module):
         hidden = self._propagate(batch, boundary, rels, layer_weights)
         return self._score(batch, hidden, q, texts)
 
-    def encode_relations(self, vectors: Tensor) -> list[Tensor]:
-        """Return each layer's (R2, d) relation vectors from (R2, F); at inference, once for a model and a graph."""
+    def _encode_relations(self, vectors: Tensor) -> list[Tensor]:
+        """Return each layer's (R2, d) relation vectors from (R2, F)."""
         if not self.layers:
             return []
         if self.config.upstream_direction:  # turning every edge round swaps each relation and its inverse

@@ -175,14 +175,7 @@ class EntityScorer:
         threshold = checkpoint.facts.get("threshold")
         self.threshold = 0.5 if threshold is None else float(threshold)
         sizes = NeighbourhoodConfig(**(checkpoint.facts.get("neighbourhood") or {"hops": None}))
-        self.near = None if sizes.hops is None else Neighbourhoods(self.questions, sizes)
-
-    @cached_property
-    def _graph(self) -> tuple[GraphBatch, list[torch.Tensor]]:
-        """The graph on the device, and the network's vectors of its relations: they are the same for all questions."""
-        base = self.questions.base.to(self.device)
-        with torch.no_grad():
-            return base, self.model.encode_relations(base.relation_vectors)
+        self.near = Neighbourhoods(self.questions, sizes)
 
     @cached_property
     def _incidence(self) -> Incidence:
@@ -244,38 +237,25 @@ class EntityScorer:
         inside = np.repeat(np.arange(len(lists)), lists.sizes)[lists.values == passage]
         return int(inside[np.argmax(self.score(text)[0][inside])]) if len(inside) else -1
 
-    def _cut(self, question: EntityQuestion) -> Subgraph | None:
-        """Return the neighbourhood of a question; None where the network looks at the whole graph."""
-        if self.near is None:
-            return None
+    def _cut(self, question: EntityQuestion) -> Subgraph:
         return self.near.cut(question, self.index.embedder.encode([question.text], is_query=True)[0])
 
     def _logits(self, questions: Sequence[EntityQuestion]) -> list[torch.Tensor]:
         """Return (num_entities,) CPU logits for each question, in one pass; entities outside a neighbourhood last."""
-        parts = [part for question in questions if (part := self._cut(question)) is not None]
-        if parts:
-            with torch.no_grad():
-                inside = self.model(join(parts).to(self.device)).cpu().split([len(part.nodes) for part in parts])
-            count = self.questions.graph.num_entities
-            return [whole_logits(row, part.nodes, count)[:, 0] for row, part in zip(inside, parts, strict=True)]
-        base, relations = self._graph
-        batch = self.questions.prepare(questions)
-        batch = replace(base, questions=batch.questions.to(self.device), seeds=batch.seeds.to(self.device))
+        parts = [self._cut(question) for question in questions]
         with torch.no_grad():
-            return list(self.model(batch, relations=relations).cpu().T.contiguous())
+            inside = self.model(join(parts).to(self.device)).cpu().split([len(part.nodes) for part in parts])
+        count = self.questions.graph.num_entities
+        return [whole_logits(row, part.nodes, count)[:, 0] for row, part in zip(inside, parts, strict=True)]
 
     def paths(self, text: str, entity: int, top_k: int = 3) -> list[PathText]:
         """Return the paths that the score of an entity leans on, best first."""
-        graph, question = self.questions.graph, self.questions.find(text)
-        if (part := self._cut(question)) is None:
-            batch = self.questions.prepare([question]).to(self.device)
-            nodes, relations = list(range(graph.num_entities)), list(range(2 * graph.num_relations))
-        else:
-            batch, nodes, relations = join([part]).to(self.device), part.nodes.tolist(), part.relations.tolist()
-        if entity not in nodes:
+        part, graph = self._cut(self.questions.find(text)), self.questions.graph
+        where = np.flatnonzero(part.nodes == entity)
+        if not len(where):
             return []
-        found = explain(self.model, batch, nodes.index(entity), top_k=top_k)
-        return path_texts(found, lambda i: graph.entities[nodes[i]], relations, graph.relations)
+        found = explain(self.model, join([part]).to(self.device), int(where[0]), top_k=top_k)
+        return path_texts(found, lambda i: graph.entities[part.nodes[i]], part.relations.tolist(), graph.relations)
 
 
 def _chances(logits: torch.Tensor) -> np.ndarray:
