@@ -191,9 +191,7 @@ class QueryGNN(nn.Module):
             out = out + extra
         return self.early_out(functional.relu(out))
 
-    def _message_weights(
-        self, batch: GraphBatch, given: Sequence[Tensor] | None
-    ) -> Sequence[Tensor] | Sequence[None]:
+    def _message_weights(self, batch: GraphBatch, given: Sequence[Tensor] | None) -> Sequence[Tensor] | Sequence[None]:
         """Return the (E,) factors of the messages for each layer: the network's gates, and those `given`."""
         if not hasattr(self, "gate"):
             return given or [None] * len(self.layers)
@@ -206,7 +204,9 @@ class QueryGNN(nn.Module):
         """Return the states after each layer, or those that the head reads alone."""
         edges = batch.visible_edges()
         x, hidden = boundary, []
-        for i, (layer, weights) in enumerate(zip(self.layers, self._message_weights(batch, layer_weights), strict=True)):
+        for i, (layer, weights) in enumerate(
+            zip(self.layers, self._message_weights(batch, layer_weights), strict=True)
+        ):
             near = edges
             if i == 0 and not self.has_early and self.config.aggregate == "sum" and self.config.message != "transe":
                 near = edges.leaving((batch.seeds != 0).any(1))  # all other states are zero, and so are their messages

@@ -20,11 +20,12 @@ from torch_geometric.utils import scatter, softmax
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import LossConfig
 from gnnrag.gnn.edges import GraphBatch
-from gnnrag.gnn.examples import Example
+from gnnrag.gnn.examples import EntitySet, Example, ExampleSet
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.subgraph import join
 from gnnrag.graphs.messages import MessageGraph
 
+Saver = Callable[[nn.Module, Path, Mapping[str, Any]], None]
 _EPSILON = 1e-5
 HITS = (1, 3, 10)
 
@@ -209,7 +210,7 @@ class CompletionTask:
         bases: Mapping[str, GraphBatch],
         config: CompletionConfig,
         draws: Batches,
-        save: Callable[[nn.Module, Path, Mapping[str, Any]], None],
+        save: Saver,
         seed: int = 0,
     ) -> None:
         self.tables = {name: TripleTable(graph) for name, graph in graphs.items()}
@@ -315,24 +316,11 @@ def whole_graph(graph: MessageGraph, relation_vectors: np.ndarray, model: QueryG
 
 
 # ------------------------------------------------------------------------------------------------- stage 2: retrieval
-Saver = Callable[[nn.Module, Path, Mapping[str, Any]], None]
-
-
-class Examples(Protocol):
-    """The examples of a set."""
-
-    def __getitem__(self, i: int) -> Example: ...
-
-    def rank(self, model: nn.Module, items: Sequence[int], device: torch.device) -> list[dict[str, Any]]:
-        """Rank the candidates of some questions as at inference; see `gnnrag.gnn.examples.rank_examples`."""
-        ...
-
-
 @dataclass(frozen=True)
 class Pool:
     """Examples of several sets, by name of the set: whole sets, and which items of each belong."""
 
-    sets: Mapping[str, Examples]
+    sets: Mapping[str, ExampleSet | EntitySet]
     items: Mapping[str, Sequence[int]]
 
     def __len__(self) -> int:

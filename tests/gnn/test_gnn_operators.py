@@ -54,9 +54,7 @@ def test_sums_are_those_of_all_messages(kind: str) -> None:
         return torch.zeros_like(x).index_add(0, target, sent)
 
     written_out = with_gradients(expected)
-    assert_alike(
-        with_gradients(lambda x, rel, w: RelationalConv(kind, "sum")(x, rel, NOTHING, edges, w)), written_out
-    )
+    assert_alike(with_gradients(lambda x, rel, w: RelationalConv(kind, "sum")(x, rel, NOTHING, edges, w)), written_out)
     assert not written_out[0][N - 1].any() and not written_out[2][R - 1].any()  # the isolated node, the idle relation
 
 

@@ -52,7 +52,9 @@ def test_what_lies_in_the_folder_is_what_was_built(tmp_path: Path) -> None:
     assert build(tmp_path / "i", CORPUS, REBUILD, names=STAGES) == []
 
 
-def test_reports_of_communities_that_a_change_leaves_alone_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_of_communities_that_a_change_leaves_alone_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus = [passage(i, i % 6, i // 2) for i in range(120)]
     build(tmp_path / "i", corpus, REBUILD, names=STAGES)
     before = Index(tmp_path / "i").read("reports")
