@@ -73,8 +73,8 @@ class SortedEdges:
 
     def to(self, device: torch.device | str) -> SortedEdges:
         """Return the edges on a device."""
-        parts = (t.to(device) for t in (self.order, self.source, self.relation, self.target))
-        return SortedEdges(*parts, self.num_nodes)
+        order, source = self.order.to(device), self.source.to(device)
+        return SortedEdges(order, source, self.relation.to(device), self.target.to(device), self.num_nodes)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ _PNA_WIDTH = 12  # mean, max, min and deviation, each under three scalers
 
 
 class RelationalConv(MessagePassing):
-    """Aggregates messages of DistMult (`h_u * r`), TransE (`h_u + r`) or RotatE (`h_u` turned by `r`), and the boundary.
+    """Aggregates messages of DistMult (`h_u * r`), TransE (`h_u + r`) or RotatE (`h_u` turned by `r`).
 
     The boundary state of a node counts as one more message. Sums of DistMult's messages are made by `FusedSum`.
     """

@@ -204,13 +204,12 @@ class QueryGNN(nn.Module):
         """Return the states after each layer, or those that the head reads alone."""
         edges = batch.visible_edges()
         x, hidden = boundary, []
-        for i, (layer, weights) in enumerate(
-            zip(self.layers, self._message_weights(batch, layer_weights), strict=True)
-        ):
+        weights = self._message_weights(batch, layer_weights)
+        for i, layer in enumerate(self.layers):
             near = edges
             if i == 0 and not self.has_early and self.config.aggregate == "sum" and self.config.message != "transe":
                 near = edges.leaving((batch.seeds != 0).any(1))  # all other states are zero, and so are their messages
-            x = layer(x, rels[i], boundary, near, weights, batch.owner)
+            x = layer(x, rels[i], boundary, near, weights[i], batch.owner)
             if self.config.concat_hidden:
                 hidden.append(x)
         return hidden or [x]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
-from gnnrag.config import TrackedRun
+from gnnrag.config import TrackingConfig
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Tracker:
     """
 
     def __init__(
-        self, settings: TrackedRun, path: Path, kind: str, config: Mapping[str, Any], whole: Path | None = None
+        self, settings: TrackingConfig, path: Path, kind: str, config: Mapping[str, Any], whole: Path | None = None
     ) -> None:
         self._run: Any = None
         if settings.tracking == "off":
@@ -54,6 +54,11 @@ class Tracker:
                 settings=wandb.Settings(silent=True, console="off"),
                 **({} if "WANDB_SWEEP_ID" in os.environ else run),
             )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a W&B run is open, which the integration of a trainer then logs to, too."""
+        return self._run is not None
 
     def log(self, row: Mapping[str, Any], step: int) -> None:
         """Show figures of a step; W&B passes over a step that is not above the last one."""

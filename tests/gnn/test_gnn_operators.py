@@ -71,7 +71,6 @@ def test_the_last_node_takes_part() -> None:
 @pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "pna"])
 def test_hidden_edges_are_no_edges_and_order_is_nothing(kind: str) -> None:
     source, relation, target = gfm.random_edges()
-    x, rel, weights = inputs()
     boundary = torch.ones(N, B, D, dtype=torch.float64)
     keep = torch.rand(160, generator=torch.Generator().manual_seed(1)) > 0.3
     order = torch.randperm(160, generator=torch.Generator().manual_seed(2))

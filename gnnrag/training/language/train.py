@@ -18,9 +18,8 @@ from gnnrag.errors import DataError
 from gnnrag.io import file_digest, read_json, remove
 from gnnrag.llm.hf import load_model
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
-from gnnrag.run.rundir import commit
-from gnnrag.run.trained import read_seen
-from gnnrag.training.base import OnIndex, RunContext, Training
+from gnnrag.run.rundir import code_version, read_seen
+from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
 from gnnrag.training.language.data import (
     AnyRow,
@@ -50,6 +49,7 @@ from gnnrag.training.language.validation import (
 )
 from gnnrag.training.loop import Rows, Trainer
 from gnnrag.training.report import Card, Report
+from gnnrag.types import OnProgress
 
 TITLES = {"verifier": "Verifier", "thoughts": "Thought generator", "reader": "Reader"}
 SUMMARY = (
@@ -83,7 +83,7 @@ class LanguageTraining(Training):
         self._step = 0
 
     @classmethod
-    def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnIndex) -> Any:
+    def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Read the rows, and open what measures thoughts."""
         check_language(config, cls.role)
         rows = read_role(cls.role, config.data.rows, config.data.prompt or "")
@@ -192,11 +192,10 @@ class LanguageTraining(Training):
         self._adapter(network, folder)
         self._describe(folder, record, "adapter")
 
-    def exports(self, trainer: Trainer, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
-        """Write the merged model, where both forms are asked for."""
-        if self.config.run.export != "both":
-            return {}
-        return {"merged": partial(self.merge, trainer.bare, record=record)}
+    def folders(self, fitted: Any, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
+        """Write the merged model, too, where both forms are asked for."""
+        merged = {"merged": partial(self.merge, fitted.bare, record=record)}
+        return {**(merged if self.config.run.export == "both" else {}), **super().folders(fitted, record)}
 
     def merge(self, network: Any, folder: Path, record: Mapping[str, Any]) -> None:
         """Write a model of its own: the base, loaded anew in its precision, with the adapter added to its weights."""
@@ -241,7 +240,7 @@ class LanguageTraining(Training):
             "dropped": dict(self.rows.dropped),
             "stage": config.stage,
             "training": to_plain(config),
-            "commit": commit(),
+            "commit": code_version(),
         }
         self._card(folder, record, form)
         write_tuned(folder, TunedRecord(self.role, config.kind, self.model.base, settings, facts))
