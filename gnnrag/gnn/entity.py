@@ -24,13 +24,13 @@ from gnnrag.gnn.features import (
     Seeds,
     as_feature,
     edge_features,
+    feature_columns,
     find_seeds,
     leads_of,
     link_by_vector,
     nearest_entities,
     node_features,
     passage_prior,
-    pick,
     seed_weight,
 )
 from gnnrag.gnn.subgraph import PruneConfig, Subgraph, TextGraph, with_inverses
@@ -180,8 +180,8 @@ class QuestionGraphs(TextGraph):
 
     def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
         super().__init__(index, config, prune)
-        self.node_columns = pick(self.config.features, NODE_FEATURES, "features")
-        self.edge_columns = pick(self.config.edge_features, EDGE_FEATURES, "edge_features")
+        self.node_columns = feature_columns(self.config.features, NODE_FEATURES, "features")
+        self.edge_columns = feature_columns(self.config.edge_features, EDGE_FEATURES, "edge_features")
         heads = self.graph.triples[:, 0]
         self._first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
 
@@ -200,7 +200,7 @@ class QuestionGraphs(TextGraph):
         return sparse.csr_array((np.ones(len(rows.values)), rows.values, rows.indptr), shape=shape)
 
     @cached_property
-    def _steps(self) -> tuple[sparse.csr_array, sparse.csr_array, sparse.csr_array, sparse.csr_array]:
+    def _transitions(self) -> tuple[sparse.csr_array, sparse.csr_array, sparse.csr_array, sparse.csr_array]:
         """Ways between passages: along references, against them, to the names they share, and back."""
         graph, count = self.graph, self.graph.num_passages
         rows = np.flatnonzero(graph.triples[:, 1] == REFERS)
@@ -212,8 +212,8 @@ class QuestionGraphs(TextGraph):
         names = sparse.csr_array(sparse.diags_array(worth) @ self._incidence)
         back = sparse.csr_array(sparse.diags_array(1.0 / np.maximum(frequency, 1)) @ self._incidence)
         # What flows out of a passage is at most what it has; a lone weak way does not get all of it.
-        along, against = (_shares(m) for m in (refers, sparse.csr_array(refers.T)))
-        return along.T.tocsr(), against.T.tocsr(), _shares(sparse.csr_array(names.T)).T.tocsr(), back.T.tocsr()
+        along, against = (_row_shares(m) for m in (refers, sparse.csr_array(refers.T)))
+        return along.T.tocsr(), against.T.tocsr(), _row_shares(sparse.csr_array(names.T)).T.tocsr(), back.T.tocsr()
 
     def prepare(self, queries: Sequence[str]) -> list[Subgraph]:
         """Return one subgraph for each query; none depends on the others."""
@@ -260,7 +260,7 @@ class QuestionGraphs(TextGraph):
 
     def _walk(self, seeds: Seeds) -> np.ndarray:
         """Return how much of the seeds' mass a short walk leaves at each passage. Shape (num_passages,), float64."""
-        along, against, names, back = self._steps
+        along, against, names, back = self._transitions
         graph = self.graph
         flow = seeds.weights(np.arange(graph.first_passage, graph.first_sentence)).astype(np.float64)
         flow += back @ seeds.weights(np.arange(graph.num_entities)).astype(np.float64)
@@ -315,7 +315,7 @@ class QuestionGraphs(TextGraph):
         return np.concatenate(rows).astype(np.float16)
 
 
-def _shares(ways: sparse.csr_array) -> sparse.csr_array:
+def _row_shares(ways: sparse.csr_array) -> sparse.csr_array:
     """Return the weights of each row as shares of their sum and a doubt of 1/4."""
     totals = np.asarray(ways.sum(axis=1)).ravel() + 0.25
     return sparse.csr_array(sparse.diags_array(1.0 / totals) @ ways)

@@ -124,7 +124,7 @@ class PassageScorer:
             with torch.no_grad():
                 logits = self.model(join(parts).to(self.device))[:, 0].double().cpu().numpy()
             blocks = np.split(logits, np.cumsum([len(part.nodes) for part in parts])[:-1])
-            out += [(_spread(part, block), part.branch) for part, block in zip(parts, blocks, strict=True)]
+            out += [(_passage_scores(part, block), part.branch) for part, block in zip(parts, blocks, strict=True)]
         return out
 
     def paths(self, text: str, passage: int, top_k: int = 3) -> list[PathText]:
@@ -148,14 +148,14 @@ class PassageScorer:
 
 
 @dataclass(frozen=True)
-class Links:
+class EntityLinking:
     """Settings of where the questions of mode `entity` start."""
 
     by_vector: bool = False  # names that are not spelt as in the graph are linked by vectors
     fallback: str = "none"  # what ranks passages without a start: dense, none
 
 
-def _spread(part: Subgraph, logits: np.ndarray) -> np.ndarray:
+def _passage_scores(part: Subgraph, logits: np.ndarray) -> np.ndarray:
     """Return scores of all passages: those of the subgraph by their logits, then the others by what search says."""
     inside = part.passages[part.candidates]
     known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
@@ -167,9 +167,13 @@ def _spread(part: Subgraph, logits: np.ndarray) -> np.ndarray:
 class EntityScorer:
     """Mode `entity`: every entity of the graph of facts is scored, and a ranker maps them to passages."""
 
-    def __init__(self, index: Index, checkpoint: Checkpoint, links: Links | None = None, device: str = "cpu") -> None:
+    def __init__(
+        self, index: Index, checkpoint: Checkpoint, links: EntityLinking | None = None, device: str = "cpu"
+    ) -> None:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
-        self.links = links or Links(checkpoint.model.config.link_vectors, checkpoint.facts.get("fallback", "none"))
+        self.links = links or EntityLinking(
+            checkpoint.model.config.link_vectors, checkpoint.facts.get("fallback", "none")
+        )
         self.questions = EntityQuestions(index, replace(checkpoint.model.config, link_vectors=self.links.by_vector))
         self.ranker = checkpoint.ranker or RankerConfig()
         threshold = checkpoint.facts.get("threshold")
@@ -263,7 +267,7 @@ def _chances(logits: torch.Tensor) -> np.ndarray:
 
 
 def make_scorer(
-    index: Index, checkpoint: Checkpoint, passages: int | None, links: Links, device: str
+    index: Index, checkpoint: Checkpoint, passages: int | None, links: EntityLinking, device: str
 ) -> PassageScorer | EntityScorer:
     """Return the scorer that a network's mode asks for. Raises ConfigError where the index does not suit it."""
     if checkpoint.model.config.mode == "entity":

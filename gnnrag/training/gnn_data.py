@@ -214,7 +214,7 @@ def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, 
 
     def items(name: str, part: str) -> list[int]:
         found = [place[name][id_] for id_ in getattr(parts[name], part)]
-        return [i for i in found if examples[name].teaches(i)] if part == "train" else found
+        return [i for i in found if examples[name].can_train(i)] if part == "train" else found
 
     def pool(part: str) -> Pool:
         return Pool(examples, {name: items(name, part) for name in examples})
