@@ -17,8 +17,9 @@ from gnnrag.errors import ConfigError
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.edges import GraphBatch
-from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods, QuestionGraphs
+from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, QueryGNN, rank_passages, whole_logits
+from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
 from gnnrag.index.index import Index
 
