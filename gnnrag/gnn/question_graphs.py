@@ -37,7 +37,8 @@ class QuestionGraphs(TextGraph):
         self.node_columns = feature_columns(self.config.features, NODE_FEATURES, "features")
         self.edge_columns = feature_columns(self.config.edge_features, EDGE_FEATURES, "edge_features")
         heads = self.graph.triples[:, 0]
-        self._first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
+        first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
+        self._triples_of = Lists(first, np.arange(len(heads)))  # the triples that each node is the head of
 
     @cached_property
     def passage_entities(self) -> Lists:
@@ -150,8 +151,7 @@ class QuestionGraphs(TextGraph):
 
     def _triples(self, nodes: np.ndarray, local: np.ndarray) -> np.ndarray:
         """Return the rows of the triples between some nodes, ascending."""
-        starts, counts = self._first[nodes], self._first[nodes + 1] - self._first[nodes]
-        rows = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+        rows = self._triples_of.places(nodes)
         return rows[local[self.graph.triples[rows, 2]] >= 0]
 
     def _is_passage(self, nodes: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ has, and a result must not depend on which questions share a batch. On a CPU a j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -93,17 +93,27 @@ PathText = tuple[tuple[str, ...], float]  # names of nodes and relations by turn
 
 
 def path_texts(
-    paths: Iterable[RelationalPath], node_name: Callable[[int], str], relations: Sequence[int], texts: Sequence[str]
+    model: QueryGNN,
+    part: Subgraph,
+    is_target: np.ndarray,
+    node_name: Callable[[int], str],
+    texts: Sequence[str],
+    k: int,
 ) -> list[PathText]:
-    """Write down the paths of a positive score; `relations` are ids of `texts`, those of inverses come after them."""
-    names = [texts[r] if r < len(texts) else f"<- {texts[r - len(texts)]}" for r in relations]
+    """Write down the `k` best paths to the node of `is_target`, (n,) bool, if there is one: those of a positive score.
+
+    `node_name` names nodes of the whole graph; `texts` are its relations, without the inverses, which get an arrow.
+    """
+    if not is_target.any():
+        return []
+    names = [texts[r] if r < len(texts) else f"<- {texts[r - len(texts)]}" for r in part.relations.tolist()]
+    batch = join([part]).to(next(model.parameters()).device)
     written = []
-    for path in paths:
+    for path in explain(model, batch, int(is_target.argmax()), top_k=k):
         if path.score > 0:
-            steps = [node_name(path.nodes[0])]
-            for node, relation in zip(path.nodes[1:], path.relations, strict=True):
-                steps += [names[relation], node_name(node)]
-            written.append((tuple(steps), path.score))
+            nodes = [node_name(int(part.nodes[node])) for node in path.nodes]
+            steps = [step for r, node in zip(path.relations, nodes[1:], strict=True) for step in (names[r], node)]
+            written.append(((nodes[0], *steps), path.score))
     return written
 
 
@@ -131,12 +141,7 @@ class PassageScorer:
     def paths(self, text: str, passage: int, top_k: int = 3) -> list[PathText]:
         """Return the paths that the score of a passage leans on, best first; none where it is not in the subgraph."""
         (part,) = self.graphs.prepare([text])
-        where = np.flatnonzero(part.passages == passage)
-        if not len(where):
-            return []
-        found = explain(self.model, join([part]).to(self.device), int(where[0]), top_k=top_k)
-        relations = part.relations.tolist()
-        return path_texts(found, lambda i: self._name(int(part.nodes[i])), relations, self.graphs.graph.relations)
+        return path_texts(self.model, part, part.passages == passage, self._name, self.graphs.graph.relations, top_k)
 
     def _name(self, node: int) -> str:
         graph = self.graphs.graph
@@ -256,11 +261,7 @@ class EntityScorer:
     def paths(self, text: str, entity: int, top_k: int = 3) -> list[PathText]:
         """Return the paths that the score of an entity leans on, best first."""
         part, graph = self._cut(self.questions.find(text)), self.questions.graph
-        where = np.flatnonzero(part.nodes == entity)
-        if not len(where):
-            return []
-        found = explain(self.model, join([part]).to(self.device), int(where[0]), top_k=top_k)
-        return path_texts(found, lambda i: graph.entities[part.nodes[i]], part.relations.tolist(), graph.relations)
+        return path_texts(self.model, part, part.nodes == entity, graph.entities.__getitem__, graph.relations, top_k)
 
 
 def _chances(logits: torch.Tensor) -> np.ndarray:
