@@ -61,7 +61,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     source, overrides = split(settings)
     kind = chosen_training(TRAININGS[script], source, overrides)
     config = kind.load(source, overrides)
-    context = run_context(config.fit, script, source, overrides, stop)
+    context = run_context(config, script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)
     with progress_bar() as advance:
@@ -89,7 +89,9 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     return path
 
 
-def run_context(fit: Any, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]) -> Any:
+def run_context(
+    config: Any, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]
+) -> Any:
     """Return processes, devices, and what stops a training; `script` and its arguments go into the model card."""
     import torch
     from accelerate import Accelerator
@@ -102,7 +104,8 @@ def run_context(fit: Any, script: str, source: str | None, overrides: Sequence[s
         DistributedDataParallelKwargs(find_unused_parameters=True),  # not every part is used with every setting
         InitProcessGroupKwargs(timeout=PATIENCE),
     ]
-    precision = "no" if fit.precision == "float32" else fit.precision
+    fit = getattr(config, "fit", None)  # trainers of TRL set their own precision
+    precision = "no" if fit is None or fit.precision == "float32" else fit.precision
     accelerator = Accelerator(mixed_precision=precision, cpu=not has_gpu, kwargs_handlers=handlers)
     lasting = [item for item in overrides if item.split("=")[0].rsplit(".", 1)[-1] not in PLACES]
     command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *lasting])

@@ -89,7 +89,7 @@ def test_the_folds_together_report_on_every_question_once(crossed: Path) -> None
 @pytest.mark.slow
 def test_a_language_model_may_judge(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "base", lively=True)
-    assert run(["train", "verifier", *settings(tmp_path, "verifier", model, "run.name=c", "fit.steps=2")]) == 0
+    assert run(["train", "verifier", *settings(tmp_path, "verifier", model, "run.name=c", "trainer.max_steps=2")]) == 0
     assert read_tuned(tmp_path / "runs" / "c", "verifier", ("causal",)).facts["report"]
 
 
