@@ -13,8 +13,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import Method
 from gnnrag.parts import part
-from gnnrag.run.evaluate import evaluate
-from gnnrag.run.pipeline import check_fit, needed_stages, pairs, routes
+from gnnrag.run.evaluate import check_fit, evaluate, needed_stages, pairs
 
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
 BASE = [f"data.path={SAMPLE}", "index.embedder.model=hash", "index.text.language=blank:en", "method=routed"]
@@ -96,13 +95,13 @@ def test_stages_of_all_routes_count() -> None:
 
 def test_pairs_and_names() -> None:
     config = load(
-        "retriever=dense", "method.thematic.retriever=dense", "method.thematic.retriever_settings={search: hnsw}"
+        "retriever=dense", "method.thematic.retriever=dense", "method.thematic.retriever_settings={search: flat}"
     )
     assert [(m.name, r.name) for m, r in pairs(config)] == [
         ("routed", "dense"), ("single", "hybrid"), ("bdtr", "chg"), ("single", "dense")
     ]  # fmt: skip
-    assert str(routes(config)["thematic"].name).startswith("dense-")
-    assert routes(load("method=single")) == {}
+    assert str(config.method.part.routes["thematic"].name).startswith("dense-")
+    assert load("method=single").method.part.routes == {}
 
 
 @part("method", "dual")

@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.registry import Roles
-from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
+from gnnrag.run.evaluate import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Question
 from tests.helpers.every_method import RETRIEVER_SETTINGS, SETTINGS
@@ -36,7 +35,7 @@ BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "roles=prom
 # Where any text is a reply of the right form, garbage cannot be told from one.
 EXCLUDED_FIELDS = {
     "chain", "drafter", "grounder", "refiner", "refiner_triples", "sub_answerer", "reason_gcot", "reason_ircot",
-    "reason_irgs", "redirect", "report_reduce", "summary",
+    "reason_iter_retgen", "redirect", "report_reduce", "summary",
 }  # fmt: skip
 COUNTS = {"calls", "prompt_tokens", "completion_tokens", "cached_calls", "parse_failure", "refused"}
 
@@ -56,7 +55,7 @@ def runs() -> dict[str, list[str]]:
     found = {f"{name}{n or ''}": [f"method={name}", *dots] for name in METHODS for n, dots in enumerate(SETTINGS[name])}
     for name in RETRIEVERS:
         config = load(tuple(RETRIEVER_SETTINGS[name]))
-        if config.retriever.settings.role_names:
+        if config.retriever.part.role_names:
             found[f"single-{name}"] = RETRIEVER_SETTINGS[name]
     return found
 

@@ -11,8 +11,7 @@ import typer
 
 from gnnrag import __version__
 from gnnrag.cli import ask, data, evaluate, index, reports, training
-from gnnrag.errors import GnnragError
-from gnnrag.run.stopping import StoppedError
+from gnnrag.errors import GnnragError, StoppedError
 
 
 def end(code: int | None) -> None:
@@ -42,8 +41,7 @@ app = typer.Typer(
 app.add_typer(index.app, name="index")
 for command in (
     *(ask.ask, ask.serve, evaluate.evaluate, evaluate.demo, evaluate.cross_validate, evaluate.audit, evaluate.judge),
-    *(reports.compare, reports.table, reports.reproduce, training.train, training.collect_traces, training.reader_rows),
-    *(training.sub_question_rows, training.compose_questions),
+    *(reports.compare, reports.table, reports.reproduce, training.train, training.collect_traces),
     *(data.fetch, data.exchange, data.hub),
 ):
     app.command(command.__name__.replace("_", "-"))(command)

@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 from gnnrag.datasets.chunk import Chunking, count_words
 from gnnrag.datasets.documents import READERS, read_document
-from gnnrag.datasets.documents.blocks import Document, Progress, silent
+from gnnrag.datasets.documents.blocks import Document
 from gnnrag.datasets.documents.passages import cut_document, normalised
 from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import DataError, GnnragError
 from gnnrag.io import read_object, write_json
-from gnnrag.types import Passage
+from gnnrag.types import OnProgress, Passage, no_progress
 
 REPORT = "documents.json"  # in an index folder
 LEAST = 20  # words of a passage from which on its repetition in a file is left out
@@ -84,7 +84,7 @@ class Folder:
         return [passage for passages in self.documents.values() for passage in passages]
 
 
-def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: Progress = silent) -> Folder:
+def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: OnProgress = no_progress) -> Folder:
     """Return the passages of all documents below `path`, or of the one file `path`.
 
     Hidden files and folders (`.git`) and `questions.<split>.jsonl` directly in the folder are not documents. Left out
@@ -114,7 +114,7 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: Progr
     return Folder(documents, tuple(reports))
 
 
-def _read(path: Path, report: FileReport, progress: Progress) -> list[Document]:
+def _read(path: Path, report: FileReport, progress: OnProgress) -> list[Document]:
     """Return what a file holds; nothing, with the reason in `report`, where it cannot be used."""
     problem = "" if path.suffix.lower() in READERS else "unsupported file type"
     documents: list[Document] = []

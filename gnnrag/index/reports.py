@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from gnnrag.arrays import Lists, get_lines, get_vectors, put_json, put_lines
+from gnnrag.arrays import Lists, get_lines, put_json, put_lines
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.index.stages import get_vectors
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.text.sentences import split_sentences
@@ -29,7 +30,7 @@ class ReportTasks:
 
     Relations come by the degrees of their ends, and each brings the rows of both. Where all of them do not fit, the
     largest sub-communities give way to their reports, one by one, until the rest fits; only then is the list cut. (The
-    release builds all contexts before it has any report, and keeps one relation an entity: Q-MS-3, Q-MS-4.)
+    release builds all contexts before it has any report, and keeps one relation an entity.)
     """
 
     def __init__(

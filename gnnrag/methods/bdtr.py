@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Len
 
-from gnnrag.methods.base import Method, State
+from gnnrag.methods.base import AutoNorm, Method, Promotion, State, mean_deviation_cut, promote, scale_of
 from gnnrag.parts import part
-from gnnrag.pool import Cut, Promotion, mean_deviation_cut, promote
-from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.roles.base import Chain, ChainTask, ThoughtsTask, VerifierTask
 from gnnrag.session import normalised
 from gnnrag.types import Evidence, Query, Ranking
 
@@ -28,46 +27,52 @@ class BDTR(Method):
     thoughts: Literal["both", "fast", "slow"] = "both"  # only one of them: an ablation
     thought_passages: Annotated[int, Ge(1)] = 5  # passages that the thoughts are made from
     chain_passages: Annotated[int, Ge(1)] = 10  # passages that the chain is made from
-    # last_round_joint: the last call for thoughts writes the chain, too
+    # the paper has both: Algorithm 1 makes the chain from the final pool, section 3.2 together with the last thoughts
     chain_from: Literal["final_pool", "last_round_joint"] = "final_pool"
-    bgec: bool = True  # false: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
-    verify: Annotated[int, Ge(1)] | None = 50  # passages that the verifier sees; null: the whole pool
+    use_bgec: bool = True  # false: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
+    verifier_passages: Annotated[int, Ge(1)] | None = 50  # passages that the verifier sees; null: the whole pool
     max_promoted: Annotated[int, Ge(0)] | None = 10  # promote at most so many of the selected passages
     promotion: Promotion = "exempt"  # order_only: as in the paper
     window: Annotated[int, Ge(1)] = 50  # passages that mean and deviation are taken over
     floor: Annotated[int, Ge(1)] = 5  # fewest passages for the reader
     max_final: Annotated[int, Ge(1)] | None = 10  # most passages for the reader; null: no limit, as in the paper
-    # auto: rank where thoughts come from rules (see `setup`), else minmax_full
-    score_norm: Literal["auto", "minmax_full", "max_scale", "rank", "raw"] = "auto"
+    score_norm: AutoNorm = "auto"  # how scores of different queries are made comparable
     # weights of question, fast and slow thought; null: 1 each, but .95 for thoughts from rules
     query_weights: Annotated[list[float], Len(3, 3)] | None = None
 
     role_names = ("thoughts", "chain", "verifier")
 
     def setup(self) -> None:
-        """Choose how hits of thoughts are scored relative to those of the question.
-
-        A thought made by rules is a guess. The verifier should see its hits, but the question's best hits should stay
-        ahead. With scores by rank and a weight of .95, the first hit of a thought follows the question's fourth.
-        """
-        is_guess = self.roles["thoughts"].is_guess
-        self.norm: Any = self.score_norm if self.score_norm != "auto" else "rank" if is_guess else "minmax_full"
-        weights = self.query_weights or ([1.0, 0.95, 0.95] if is_guess else [1.0, 1.0, 1.0])
+        """Choose how hits of thoughts are scored relative to those of the question."""
+        self.norm, weight = scale_of(self.roles["thoughts"].is_guess, self.score_norm)
+        weights = self.query_weights or [1.0, weight, weight]
         self.weights = dict(zip(("question", "fast", "slow"), weights, strict=True))
 
     async def propose(self, state: State) -> list[Query]:
-        """Round 0: the question. Then a fast and a slow thought, made from the pool so far."""
+        """Round 0: the question (eq. 1). Then a fast and a slow thought, made from the pool so far (eq. 2)."""
         top_k = self.top_k
         if state.round == 0:
             return [Query(state.question.text, top_k=top_k)]
         for round_ in range(max(state.round, state.memory.get("round", 0)), self.max_rounds + 1):
             state.memory["round"] = round_ + 1  # a round without thoughts also counts
-            thoughts = await self._think(state, round_)
+            ids, is_last = state.pool.top(self.thought_passages), round_ == self.max_rounds
+            task = ThoughtsTask(
+                state.question,
+                self.index.lookup(ids),
+                tuple(state.pool.scores[i] for i in ids),
+                tuple(state.queries[1:]),
+                round_,
+                # by section 3.2 the last call for thoughts also writes the evidence chain
+                with_chain=is_last and self.use_bgec and self.chain_from == "last_round_joint",
+            )
+            thoughts = await self.roles["thoughts"](task, state.session)
+            state.memory["chain"] = thoughts.chain
+            state.session.flag("thoughts", *thoughts.flags)
             wanted = (("fast", thoughts.fast), ("slow", thoughts.slow))
             queries = [
-                Query(text, top_k=top_k, kind=kind, vector=thoughts.vectors.get(kind))
-                for kind, text in wanted
-                if text and self.thoughts in ("both", kind)
+                Query(text, top_k=top_k, origin=origin, vector=thoughts.vectors.get(origin))
+                for origin, text in wanted
+                if text and self.thoughts in ("both", origin)
             ]
             if len({(normalised(q.text), q.vector) for q in queries}) < len(queries):  # equal thoughts are one query
                 state.session.counts["duplicate_query"] += 1
@@ -77,35 +82,24 @@ class BDTR(Method):
             state.session.flag("thoughts", "round_skipped")
         return []
 
-    async def _think(self, state: State, round_: int) -> Thoughts:
-        ids = state.pool.top(self.thought_passages)
-        last = round_ == self.max_rounds
-        task = ThoughtsTask(
-            state.question,
-            self.index.lookup(ids),
-            tuple(state.pool.scores[i] for i in ids),
-            tuple(state.queries[1:]),
-            round_,
-            with_chain=last and self.bgec and self.chain_from == "last_round_joint",
-        )
-        thoughts = await self.roles["thoughts"](task, state.session)
-        state.memory["chain"] = thoughts.chain
-        state.session.flag("thoughts", *thoughts.flags)
-        return thoughts
-
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """Equations 1 to 4: add the hits to the pool, and keep each passage's best score."""
+        """Unite the hits with the pool (eq. 3), and keep each passage's best score (eq. 4)."""
         for query, ranking in zip(queries, rankings, strict=True):
-            new = state.pool.merge(ranking, self.norm, self.weights[query.kind])
-            state.session.record("merge", round=state.round, kind=query.kind, new=new, top=state.pool.top(50))
+            new = state.pool.merge(ranking, self.norm, self.weights[query.origin])
+            state.session.record("merge", round=state.round, origin=query.origin, new=new, top=state.pool.top(50))
 
     async def select(self, state: State) -> Evidence:
-        """Equations 5 and 6: promote what the verifier selects, then cut at mean plus deviation."""
+        """Move what the verifier selects to the front (eq. 5), then cut at mean plus deviation (eq. 6)."""
         ranked = state.pool.ranked()
-        if not self.bgec or not ranked:
+        if not self.use_bgec or not ranked:
             return Evidence(ranked, ranked[: self.floor])
-        chain = await self._chain(state, ranked)
-        seen = ranked[: self.verify]
+        chain = Chain(state.memory.get("chain") or "")
+        if not chain.text:  # by Algorithm 1 (line 7) from the final pool
+            shown = self.index.lookup(ranked[: self.chain_passages])
+            chain = await self.roles["chain"](ChainTask(state.question, shown, tuple(state.queries[1:])), state.session)
+            state.session.record("chain", text=chain.text)
+            state.session.flag("chain", *chain.flags)
+        seen = ranked[: self.verifier_passages]
         task = VerifierTask(state.question, chain, self.index.lookup(seen), tuple(state.pool.scores[i] for i in seen))
         verdict = await self.roles["verifier"](task, state.session)
         state.session.flag("verifier", *verdict.flags)
@@ -113,24 +107,11 @@ class BDTR(Method):
         if len(selected) > len(selected[: self.max_promoted]):
             state.session.flag("verifier", "capped")
         order = promote(ranked, selected[: self.max_promoted])
-        cut = self.cut(order, state.pool.scores, selected[: self.max_promoted])
+        cut = mean_deviation_cut(
+            order, state.pool.scores, selected[: self.max_promoted],
+            promotion=self.promotion, window=self.window, floor=self.floor, max_final=self.max_final,
+        )  # fmt: skip
         state.session.record(
             "cut", selected=list(verdict.selected), kept=list(cut.kept), mean=cut.mean, deviation=cut.deviation
         )
         return Evidence(order, cut.kept)  # the reader sees passages only; the chain is for the verifier
-
-    def cut(self, order: Sequence[str], scores: dict[str, float], selected: Sequence[str]) -> Cut:
-        """Apply the cut with this method's settings."""
-        return mean_deviation_cut(
-            order, scores, selected,
-            promotion=self.promotion, window=self.window, floor=self.floor, max_final=self.max_final,
-        )  # fmt: skip
-
-    async def _chain(self, state: State, ranked: Sequence[str]) -> Chain:
-        if text := state.memory.get("chain"):
-            return Chain(text)
-        task = ChainTask(state.question, self.index.lookup(ranked[: self.chain_passages]), tuple(state.queries[1:]))
-        chain = await self.roles["chain"](task, state.session)
-        state.session.record("chain", text=chain.text)
-        state.session.flag("chain", *chain.flags)
-        return chain

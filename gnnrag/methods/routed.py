@@ -12,7 +12,7 @@ from gnnrag.config import Choice, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.io import digest
 from gnnrag.methods.base import Method, State
-from gnnrag.parts import build, find, make, part
+from gnnrag.parts import build, find_class, from_settings, part
 from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
@@ -45,9 +45,9 @@ def read_route(route: RouteConfig, where: str) -> Route:
 
     Raises ConfigError for an unknown part or setting, settings for the run's retriever, or a route to a routing method.
     """
-    cls = find("method", route.method, f"{where}.method")
-    method = Choice(route.method, make(cls, route.method_settings, f"{where}.method_settings"))
-    if method.settings.is_router:
+    cls = find_class("method", route.method, f"{where}.method")
+    method = Choice(route.method, from_settings(cls, route.method_settings, f"{where}.method_settings"))
+    if method.part.is_router:
         raise ConfigError(
             f"{where}.method={route.method!r}: a routing method cannot be a route; name what it routes to"
         )
@@ -55,25 +55,25 @@ def read_route(route: RouteConfig, where: str) -> Route:
         if route.retriever_settings:
             raise ConfigError(f"{where}.retriever_settings: name the retriever too, {where}.retriever=NAME")
         return Route(method, None, None)
-    cls = find("retriever", route.retriever, f"{where}.retriever")
-    settings: Any = make(cls, route.retriever_settings, f"{where}.retriever_settings")
+    cls = find_class("retriever", route.retriever, f"{where}.retriever")
+    settings: Any = from_settings(cls, route.retriever_settings, f"{where}.retriever_settings")
     name = route.retriever if settings == cls() else f"{route.retriever}-{digest(to_plain(settings))[:6]}"
     return Route(method, Choice(route.retriever, settings), name)
 
 
 def choose_route(probabilities: Mapping[str, float], thematic: float, multi_hop: float) -> str:
-    """Apply rules R1 to R3, the first that holds; a threshold above 1 switches its rule off."""
-    if probabilities.get("thematic", 0.0) >= thematic:
+    """Apply rules R1 to R3, the first that holds; a class without a probability is not chosen."""
+    if probabilities.get("thematic", -1.0) >= thematic:
         return "thematic"
-    return "multi_hop" if probabilities.get("multi_hop", 0.0) >= multi_hop else "passage_local"
+    return "multi_hop" if probabilities.get("multi_hop", -1.0) >= multi_hop else "passage_local"
 
 
 @part("method", "routed")
 class Routed(Method):
     """Classifies a question, then lets the method of its route answer it; the first rule that holds decides.
 
-    R1: thematic, if its probability reaches `thematic_threshold` and the class is one of `failed`.
-    R2: multi_hop, if its probability reaches `multi_hop_threshold` and the class is one of `failed`.
+    R1: thematic, if its probability reaches `thematic_threshold` and the class is one of `flat_fails`.
+    R2: multi_hop, if its probability reaches `multi_hop_threshold` and the class is one of `flat_fails`.
     R3: the flat route, passage_local. If its evidence does not suffice, the question goes to multi_hop, once; if that
     finds nothing, the flat evidence stands.
 
@@ -87,7 +87,7 @@ class Routed(Method):
     multi_hop: RouteConfig = field(default_factory=lambda: RouteConfig("bdtr", "chg"))
     thematic: RouteConfig = field(default_factory=lambda: RouteConfig("single"))
     # classes that flat retrieval fails
-    failed: list[Literal["multi_hop", "thematic"]] = field(default_factory=lambda: ["multi_hop", "thematic"])
+    flat_fails: list[Literal["multi_hop", "thematic"]] = field(default_factory=lambda: ["multi_hop", "thematic"])
     thematic_threshold: Share = 0.6  # R1: least probability of thematic
     multi_hop_threshold: Share = 0.5  # R2: least probability of multi_hop
     escalate: bool = True  # R3: flat evidence that does not suffice sends the question to the multi_hop route, once
@@ -108,15 +108,14 @@ class Routed(Method):
         """Build the methods of the routes."""
         self.retrievers = {name: route.name for name, route in self.routes.items()}
         self.methods: dict[str, Method] = {
-            name: build("method", route.method.settings, index=self.index, roles=self.roles)
+            name: build("method", route.method.part, index=self.index, roles=self.roles)
             for name, route in self.routes.items()
         }
 
     def decide(self, routing: Routing) -> str:
         """Return the route of a question. A class that flat retrieval serves is out of reach."""
-        thematic = self.thematic_threshold if "thematic" in self.failed else 2.0
-        multi_hop = self.multi_hop_threshold if "multi_hop" in self.failed else 2.0
-        return choose_route(routing.probabilities, thematic, multi_hop)
+        reachable = {name: p for name, p in routing.probabilities.items() if name in set[str](self.flat_fails)}
+        return choose_route(reachable, self.thematic_threshold, self.multi_hop_threshold)
 
     async def start(self, question: Question, session: Session) -> State:
         """Classify, and begin the route."""

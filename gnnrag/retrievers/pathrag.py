@@ -1,7 +1,7 @@
 """PathRAG: flow-pruned paths between the entities of a question, written as context.
 
 The released code moves weight over edges, without decay on the first hop and with a gate of 0.3 (`edge_flow`); the
-paper moves it over nodes (`node_flow`). Accidents of the code are named Q-PR-1 to Q-PR-7 in our specification.
+paper moves it over nodes (`node_flow`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ import numpy as np
 from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import Path, paths_between_seeds
 from gnnrag.graphs.rendering import (
-    Edges,
-    Found,
-    Shown,
+    GraphHits,
     above,
     classic_passages,
     distinct,
@@ -27,10 +25,9 @@ from gnnrag.graphs.rendering import (
     round_robin,
 )
 from gnnrag.parts import part
-from gnnrag.retrievers.asking import AskingRetriever
-from gnnrag.retrievers.base import by_rank, rank_order
+from gnnrag.retrievers.base import rank_hits_in_order
+from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.roles.base import Keywords, KeywordsTask
-from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
 
 Flow = Literal["released", "paper"]
@@ -50,8 +47,8 @@ def edge_flow(paths: Sequence[Path], decay: float = 0.8, gate: float = 0.3) -> l
 
     The source hands each first edge an equal share, undecayed; an edge passes its weight on, decayed and shared among
     the successors, only if the weight is above the gate. A path's score is the mean weight of its edges. With four or
-    more first hops every share is below the default gate and nothing gets beyond the first edge (Q-PR-5). A node that
-    comes at two depths makes the sums depend on the order of visits: here ascending ids, released a hash's (Q-PR-6).
+    more first hops every share is below the default gate and nothing gets beyond the first edge. A node that
+    comes at two depths makes the sums depend on the order of visits: here ascending ids, released a hash's.
     """
     if not paths:
         return []
@@ -112,10 +109,10 @@ def _visiting_order(paths: Sequence[Path], after: Mapping[int, set[int]]) -> lis
 
 
 def pool_paths(pairs: PairPaths, score: Callable[[Sequence[Path]], list[float]], by_node_set: bool) -> list[FlowPath]:
-    """Return the paths of all pairs, best first, each once: step 6 before its cap.
+    """Return the paths of all pairs, best first, each once, before the cap of `path_limit`.
 
     Paths of equal score keep the order of the pairs; the better direction of a path wins. With `by_node_set`, as
-    released, paths over the same nodes in any order are one (Q-PR-4); else only a path and its reverse are.
+    released, paths over the same nodes in any order are one; else only a path and its reverse are.
     """
     found = [FlowPath(p, s) for paths in pairs.values() for p, s in zip(paths, score(paths), strict=True)]
     kept: dict[Path, FlowPath] = {}
@@ -163,16 +160,16 @@ _FALLBACK = 20  # passages of the vector search where the graph had nothing
 
 
 @dataclass(frozen=True)
-class PathFound:
+class PathRAGHits:
     """What a query found, as positions: seeds; relations with their ends; paths, most reliable first."""
 
     seeds: Sequence[int]
-    themes: Found
+    themes: GraphHits
     paths: Sequence[FlowPath]
 
 
 @part("retriever", "pathrag")
-class PathRAGRetriever(AskingRetriever):
+class PathRAGRetriever(KnowledgeGraphRetriever):
     """Paths between seed entities (Chen et al., "PathRAG: Pruning Graph-based RAG with Relational Paths", 2025).
 
     Seeds are the entities nearest to the low-level keywords; simple paths of up to 3 edges between them are scored by
@@ -185,11 +182,10 @@ class PathRAGRetriever(AskingRetriever):
     `no_paths`, or `naive_fallback` where nothing was found.
 
     The released code follows edges in one direction only, gives up without both kinds of keywords or without relations,
-    and takes paths over the same nodes for one (Q-PR-1, 3, 4, 7): here it does not.
+    and takes paths over the same nodes for one: here it does not.
     """
 
     top_k: int = 40  # seeds, and relations searched for
-    cosine_floor: float = 0.2  # what is less alike is not found
     hops: int = 3  # longest path
     flow: Flow = "released"  # of the code, or of the paper
     decay: float = 0.8  # of each hop
@@ -200,30 +196,20 @@ class PathRAGRetriever(AskingRetriever):
     passage_tokens: int = 4000
     relation_tokens: int = 3000
     entity_tokens: int = 5000  # of the entities, and of the paths
-    tail: Literal["dense", "none"] = "dense"  # passages after PathRAG's own: by cosine, or none
-    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
-    role_names = ("keywords",)
+    role_names, task_type = ("keywords",), KeywordsTask
 
     def setup(self) -> None:
-        """Open what is searched."""
         super().setup()
-        self.edges = Edges(self.graph)
-        self.shown = Shown(self.edges, self.index.passages, TokenCounter(self.tokenizer), classic=True)
         self.adjacency = Adjacency(self.graph.ends, self.graph.num_entities)
 
-    def task(self, query: str) -> KeywordsTask:
-        """See `AskingRetriever`."""
-        return KeywordsTask(query)
-
-    def strings(self, query: str, reply: Keywords) -> tuple[str, str]:
+    def search_texts(self, query: str, reply: Keywords) -> tuple[str, str]:
         """Return what entities and relations are searched by."""
         low, high = ", ".join(reply.low), ", ".join(reply.high)
         low, high = low or high or query, high or low
         return low, f"{query} {high}" if high else query
 
     def rank_one(self, query: Query, reply: Keywords, vector: np.ndarray, low: np.ndarray, high: np.ndarray) -> Ranking:
-        """See `AskingRetriever`."""
         found = self.find(low, high)
         if not found.seeds and not found.themes.edges:
             branch = "naive_fallback"
@@ -235,9 +221,9 @@ class PathRAGRetriever(AskingRetriever):
         own = self._passages(found)
         if branch == "naive_fallback":
             own = above(cosines, _FALLBACK, self.cosine_floor)
-        return rank_order(own, self.index.ids, query.top_k, branch, cosines if self.tail == "dense" else None)
+        return self.with_tail(own, query, branch, cosines)
 
-    def find(self, low: np.ndarray | None, high: np.ndarray | None) -> PathFound:
+    def find(self, low: np.ndarray | None, high: np.ndarray | None) -> PathRAGHits:
         """Return seeds, relations and paths for the vectors of the keywords."""
         seeds = [] if low is None else above(self.vectors.scores("entities", low), self.top_k, self.cosine_floor)
         edges: list[int] = []
@@ -245,7 +231,7 @@ class PathRAGRetriever(AskingRetriever):
             edges = above(self.edges.best(self.vectors.scores("relations", high)), self.top_k, self.cosine_floor)
         edges = self.shown.fit_edges(edges, self.relation_tokens)
         ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), self.entity_tokens)
-        return PathFound(seeds, Found(ends, edges), self.paths(seeds))
+        return PathRAGHits(seeds, GraphHits(ends, edges), self.paths(seeds))
 
     def paths(self, seeds: Sequence[int]) -> list[FlowPath]:
         """Return the most reliable paths between seeds."""
@@ -253,15 +239,15 @@ class PathRAGRetriever(AskingRetriever):
         best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=False)
         return best[: self.shown.fit_paths([path.nodes for path in best], self.entity_tokens)]
 
-    def _passages(self, found: PathFound) -> list[int]:
+    def _passages(self, found: PathRAGHits) -> list[int]:
         shown, edges = self.shown, self.edges
         stated = shown.fit_passages(passages_in_order(found.themes.edges, edges.passages), self.passage_tokens)
         ranked = classic_passages(found.seeds, self.graph.entity_passages, edges.neighbours)
         own = round_robin(stated, shown.fit_passages(ranked, self.passage_tokens))
         return distinct(chain(own, *(shown.path_passages(path.nodes) for path in found.paths)))
 
-    def _graph_ranking(self, found: PathFound, top_k: int, branch: str) -> Ranking:
+    def _graph_ranking(self, found: PathRAGHits, top_k: int, branch: str) -> Ranking:
         paths = [self.shown.path_hit(path.nodes) for path in found.paths]
         entities = [self.shown.entity_hit(e) for e in distinct([*found.seeds, *found.themes.entities])]
         relations = [hit for edge in found.themes.edges for hit in self.shown.relation_hits(edge)]
-        return by_rank([*paths, *round_robin(entities, relations)], top_k, branch)
+        return rank_hits_in_order([*paths, *round_robin(entities, relations)], top_k, branch)

@@ -1,4 +1,4 @@
-"""Reasoning chain of a question from its passages (BDTR); prompted, by rules, and by gold."""
+"""Reasoning chain of a question from its passages (BDTR); prompted, and by rules (by gold: `oracle`)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import re
 
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, passage_elements
-from gnnrag.roles.base import Chain, ChainTask, Role
+from gnnrag.roles.base import Chain, ChainTask
 from gnnrag.roles.bridges import BridgingRole
-from gnnrag.roles.gold import gold_hops
-from gnnrag.roles.parsing import LINE_START, NO_FACT, clean_line, has_fact, plain
-from gnnrag.roles.prompting import MalformedError, PromptedPart
+from gnnrag.roles.parsing import LINE_START, clean_line, need_answer, plain
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 
 _BRIDGES = re.compile(rf"{LINE_START}\W*+bridg(?:e|ing)\s+entit(?:y|ies)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
@@ -35,10 +34,8 @@ class PromptedChain(PromptedPart[ChainTask, Chain]):
 
 
 def parse_chain(text: str, question: str = "") -> Chain:
-    """Return a reply as it is, and the bridge entities of their line, if any; MalformedError without `has_fact`."""
-    text = plain(text)
-    if not has_fact(text, question):
-        raise MalformedError("no fact in the chain", NO_FACT)
+    """Return a reply as it is, and the bridge entities of their line, if any; MalformedError where it is empty."""
+    text = need_answer(plain(text), question)
     line = _BRIDGES.search(text)
     # Semicolons are asked for; commas separate only where there are none, as names may hold commas.
     names = re.split(r";" if line and ";" in line[1] else r",", line[1]) if line else []
@@ -69,14 +66,3 @@ class OfflineChain(BridgingRole[ChainTask, Chain]):
         flags = () if anchors else ("no_anchor",)
         support = [self.index.ids[p] for p in (*(a.passage for a in anchors), *(b.passage for b in bridges))]
         return Chain("\n".join(lines), tuple(b.name for b in bridges), tuple(support), flags)
-
-
-@part("role", "chain.oracle")
-class OracleChain(Role[ChainTask, Chain]):
-    """One line a gold hop: the sub-question, its answer, and the passage number or MISSING."""
-
-    async def __call__(self, task: ChainTask, session: Session) -> Chain:
-        numbers = {p.id: i for i, p in enumerate(task.passages, start=1)}
-        hops = gold_hops(task.question, self.index)
-        lines = [f"{h.query} - {h.answer or 'unknown'} [{numbers.get(h.gold, 'MISSING')}]" for h in hops]
-        return Chain("\n".join(lines), tuple(h.answer for h in hops[:-1] if h.answer))

@@ -1,4 +1,4 @@
-"""Thoughts: the next queries after a round (BDTR's fast and slow thought), from a model, rules or gold passages."""
+"""Thoughts: the next queries after a round (BDTR's fast and slow thought), from a model or from rules."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Literal
 
 from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Message
-from gnnrag.parts import part
+from gnnrag.parts import part, set_up
 from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
-from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
+from gnnrag.roles.base import ResultT, Role, TaskT, Thoughts, ThoughtsTask
 from gnnrag.roles.bridges import BridgingRole
-from gnnrag.roles.gold import gold_hops, ways_to_ask
-from gnnrag.roles.parsing import LINE_START, clean_line, has_fact, json_objects, plain
+from gnnrag.roles.parsing import LINE_START, clean_line, json_objects, plain
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
@@ -100,11 +99,11 @@ def parse_thoughts(
 ) -> Thoughts:
     """Parse a reply: labelled lines, a JSON object, or a line for each of `kinds`; MalformedError without a thought.
 
-    With `with_chain`, the chain is what follows `Chain:`; a chain that states no fact is dropped.
+    With `with_chain`, the chain is what follows `Chain:`.
     """
     text, chain = plain(text), None
     if label := _CHAIN.search(text) if with_chain else None:
-        chain = below if has_fact(below := text[label.end() :].strip()) else None
+        chain = text[label.end() :].strip() or None
         text = text[: label.start(1)].strip()
     if may_stop and _NOTHING.match(text):
         return Thoughts(sufficient=True, chain=chain)
@@ -185,20 +184,10 @@ class OfflineThoughts(BridgingRole[ThoughtsTask, Thoughts]):
         return Thoughts(fast, slow if slow.casefold() != fast.casefold() else None)
 
 
-@part("role", "thoughts.oracle")
-class OracleThoughts(Role[ThoughtsTask, Thoughts]):
-    """Fast: the first gold hop not shown. Slow: another, or the first in other words. An upper bound, not a result."""
+class ThinkingRole(Role[TaskT, ResultT]):
+    """Base of offline roles that go by what passages lack: passages on named things, and bridges from them."""
 
-    async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
-        shown = {p.id for p in task.passages}
-        hops = gold_hops(task.question, self.index)
-        missing = [hop for hop in hops if hop.gold not in shown]
-        if not missing:
-            return Thoughts(sufficient=True, flags=("nothing_missing",))
-        # A hop that was asked for without success is asked for again in other words.
-        ways = ways_to_ask(missing, task.earlier, self.index)
-        if not ways:
-            return Thoughts(flags=("asked_in_vain",))
-        hop, fast = ways[0]
-        others = [query for other, query in ways[1:] if other is not hop] + [query for _, query in ways[1:]]
-        return Thoughts(fast, others[0] if others else None)
+    reads = OfflineThoughts.reads
+
+    def setup(self) -> None:
+        self.thoughts = set_up(OfflineThoughts(), index=self.index)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from textwrap import shorten
 from typing import Any
 
@@ -34,7 +33,7 @@ class Hop:
     """One query of one round (0-based) with the best passages that it found: at most `FOUND` ids, best first."""
 
     round: int
-    kind: str  # question, fast, slow, ...: where the query came from
+    origin: str  # question, fast, slow, ...: where the query came from
     query: str
     found: tuple[str, ...]
     retriever: str | None = None  # None: the run's own
@@ -69,21 +68,6 @@ class Answer:
         """Return it as JSON data."""
         return asdict(self)
 
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: the answer, its sources and the hops, all texts escaped."""
-        cited = "".join(f"<li>{escape(c.sentence)} <i>{escape(c.place)}</i></li>" for c in self.citations)
-        hops = "".join(
-            f"<tr><td>{hop.round}</td><td>{escape(hop.kind)}</td><td>{escape(hop.query)}</td>"
-            f"<td>{escape('; '.join(hop.found))}</td></tr>"
-            for hop in self.hops
-        )
-        head = "<tr><th>round</th><th>from</th><th>query</th><th>found</th></tr>"
-        return (
-            f"<p>{escape(self.question)}</p><p><b>{escape(str(self))}</b></p><ul>{cited}</ul>"
-            f"<details><summary>{len(self.hops)} queries, {self.seconds:.2f} s</summary>"
-            f"<table>{head}{hops}</table></details>"
-        )
-
 
 FOUND = 3  # passages of a hop
 _LONGEST = 1200  # characters of what is cited
@@ -114,7 +98,7 @@ def hop_of(event: Mapping[str, Any]) -> Hop | None:
     if event["event"] != "query":
         return None
     found = tuple(event["ranking"]["ids"][:FOUND])
-    return Hop(event["round"], event["kind"], event["text"], found, event["retriever"])
+    return Hop(event["round"], event["origin"], event["text"], found, event["retriever"])
 
 
 def _cited(prediction: Prediction, events: Sequence[Mapping[str, Any]], index: Index) -> tuple[Citation, ...]:

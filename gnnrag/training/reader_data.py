@@ -14,13 +14,13 @@ from annotated_types import Ge
 from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig, Share, load_config
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
+from gnnrag.parts import build
 from gnnrag.roles.offline_reader.spans import clean
 from gnnrag.roles.tuned.reader import SpanReaderConfig
 from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, places_of
-from gnnrag.run.pipeline import open_index, open_retriever
+from gnnrag.run.evaluate import open_index
 from gnnrag.training.config import (
     Count,
     FoldConfig,
@@ -32,7 +32,7 @@ from gnnrag.training.config import (
     divide,
     draw,
 )
-from gnnrag.types import Passage, Query, Question
+from gnnrag.types import OnProgress, Passage, Query, Question
 
 
 @dataclass
@@ -243,7 +243,7 @@ class ReaderSet:
         return [self.index.passages[self.index.position[id_]] for id_ in ids]
 
 
-def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> ReaderSet:
+def open_set(name: str, config: TrainReaderConfig, progress: OnProgress) -> ReaderSet:
     """Load a set, and bring its index up to date. Raises DataError where a gold passage is not in the corpus."""
     own = config.sets[name]
     d = own.data
@@ -253,7 +253,7 @@ def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> Reader
         if lost := [i for i in question.gold if i not in ids]:
             raise DataError(d.path, f"question {question.id}: gold {lost[0]!r} is no passage")
     run = load_config(EvaluateConfig, {"method": "single", "retriever": config.shown.retriever, "roles": "offline"})
-    index = open_index(replace(run, data=d, index=own.index), data.name, data.passages, progress)
-    retriever = open_retriever(run.retriever, index, None)
+    index = open_index([replace(run, data=d, index=own.index)], data.name, data.passages, progress)
+    retriever = build("retriever", run.retriever.part, index=index, roles=None)
     inputs: dict[str, Any] = {"data": data.fingerprints, "embedder": index.embedder.identity}
     return ReaderSet(name, own, data, index, retriever, inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,22 +12,18 @@ from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.graphsearch.roles import (
     Check,
-    CheckTask,
+    ContextTask,
     Draft,
-    DraftTask,
-    ExpandTask,
     Expansion,
-    GroundTask,
     PromptedDrafter,
     PromptedEvidenceCheck,
     PromptedExpander,
     PromptedGrounder,
     PromptedRefiner,
     PromptedSubAnswerer,
-    RefineTask,
-    SubAnswerTask,
+    SubQueryTask,
+    TextResult,
     View,
-    Written,
 )
 from gnnrag.roles.base import DecomposeTask, Decomposition
 from gnnrag.roles.decomposer import PromptedDecomposer
@@ -52,14 +49,15 @@ def shown(backend: ScriptedBackend) -> str:
     return backend.requests[0].messages[-1].content
 
 
-GROUND = GroundTask(QUESTION, "semantic", "Where was #1 born?", "the plan", HISTORY)
-GROUND_TRIPLES = GroundTask(QUESTION, "relational", TRIPLES, "the plan", HISTORY)
-REFINE = RefineTask(QUESTION, "semantic", "How long?", VIEW)
-REFINE_TRIPLES = RefineTask(QUESTION, "relational", TRIPLES, FACTS)
-ANSWER = SubAnswerTask(QUESTION, "semantic", "How long?", HISTORY, "the context", VIEW)
-DRAFT, FINAL = DraftTask(QUESTION, "history"), DraftTask(QUESTION, "history", (), True)
-CHECK, EXPAND = CheckTask(QUESTION, "history", "draft"), ExpandTask(QUESTION, "history", "draft", "analysis")
-RAW = ExpandTask(QUESTION, "history", "draft", "analysis", released=True)
+GROUND = SubQueryTask(QUESTION, "semantic", "Where was #1 born?", history=HISTORY, plan="the plan")
+GROUND_TRIPLES = SubQueryTask(QUESTION, "relational", TRIPLES, history=HISTORY, plan="the plan")
+REFINE = SubQueryTask(QUESTION, "semantic", "How long?", VIEW)
+REFINE_TRIPLES = SubQueryTask(QUESTION, "relational", TRIPLES, FACTS)
+ANSWER = SubQueryTask(QUESTION, "semantic", "How long?", VIEW, HISTORY, context="the context")
+DRAFT, FINAL = ContextTask(QUESTION, "history"), ContextTask(QUESTION, "history", answer_line=True)
+CHECK = ContextTask(QUESTION, "history", (), "draft")
+EXPAND = replace(CHECK, analysis="analysis")
+RAW = replace(EXPAND, released=True)
 LINKED, TRIPLE_FORM = DecomposeTask(QUESTION, 12, "linked"), DecomposeTask(QUESTION, 12, "triples")
 
 LONG = " ".join(map(str, range(200)))  # no loop
@@ -71,25 +69,25 @@ CASES: list[tuple[Any, Any, str, Any]] = [
     (PromptedDecomposer, TRIPLE_FORM, '{"Sub-query 1": [("a","b","c"), ("d")]}',
      Decomposition(('[("a","b","c")]',), '{"Sub-query 1": [("a","b","c"), ("d")]}', ("malformed_triple",))),
     (PromptedDecomposer, TRIPLE_FORM, "", Decomposition(flags=("decomposer_failed",))),
-    (PromptedGrounder, GROUND, " Where was\nTolvik born? ", Written("Where was Tolvik born?")),
-    (PromptedGrounder, GROUND, "", Written(GROUND.query, (), ("grounder_failed",))),
-    (PromptedGrounder, GROUND, LONG, Written(GROUND.query, (), ("grounding_kept",))),
+    (PromptedGrounder, GROUND, " Where was\nTolvik born? ", TextResult("Where was Tolvik born?")),
+    (PromptedGrounder, GROUND, "", TextResult(GROUND.query, (), ("grounder_failed",))),
+    (PromptedGrounder, GROUND, LONG, TextResult(GROUND.query, (), ("grounding_kept",))),
     (PromptedGrounder, GROUND_TRIPLES, '[["Tolvik", "born in", "Entity#2"]]',
-     Written('[("Tolvik","born in","Entity#2")]')),
-    (PromptedGrounder, GROUND_TRIPLES, "Tolvik was born there", Written(TRIPLES, (), ("grounder_failed",))),
-    (PromptedGrounder, GROUND_TRIPLES, f'[("{LONG}","b","c")]', Written(TRIPLES, (), ("grounding_kept",))),
-    (PromptedGrounder, GROUND_TRIPLES, REFUSAL, Written(TRIPLES, (), ("grounder_failed",))),
-    (PromptedGrounder, GROUND_TRIPLES, "", Written(TRIPLES, (), ("grounder_failed",))),
-    (PromptedRefiner, REFINE, "It is long [1] and [9].", Written("It is long [1] and [9].", ("P3",))),
-    (PromptedRefiner, REFINE, REFUSAL, Written(flags=("refiner_failed",))),
-    (PromptedRefiner, REFINE, "", Written(flags=("refiner_failed",))),
-    (PromptedRefiner, REFINE, "<think>hm</think>", Written(flags=("refiner_failed",))),
-    (PromptedRefiner, REFINE_TRIPLES, '[("a","b","c")] [1]', Written('[("a","b","c")] [1]')),
-    (PromptedRefiner, REFINE_TRIPLES, "", Written(flags=("refiner_failed",))),
-    (PromptedSubAnswerer, ANSWER, " 212 km ", Written("212 km")),
-    (PromptedSubAnswerer, ANSWER, REFUSAL, Written(flags=("sub_answerer_failed",))),
-    (PromptedSubAnswerer, ANSWER, "Not in the context.", Written("Not in the context.")),
-    (PromptedSubAnswerer, ANSWER, "", Written(flags=("sub_answerer_failed",))),
+     TextResult('[("Tolvik","born in","Entity#2")]')),
+    (PromptedGrounder, GROUND_TRIPLES, "Tolvik was born there", TextResult(TRIPLES, (), ("grounder_failed",))),
+    (PromptedGrounder, GROUND_TRIPLES, f'[("{LONG}","b","c")]', TextResult(TRIPLES, (), ("grounding_kept",))),
+    (PromptedGrounder, GROUND_TRIPLES, REFUSAL, TextResult(TRIPLES, (), ("grounder_failed",))),
+    (PromptedGrounder, GROUND_TRIPLES, "", TextResult(TRIPLES, (), ("grounder_failed",))),
+    (PromptedRefiner, REFINE, "It is long [1] and [9].", TextResult("It is long [1] and [9].", ("P3",))),
+    (PromptedRefiner, REFINE, REFUSAL, TextResult(flags=("refiner_failed",))),
+    (PromptedRefiner, REFINE, "", TextResult(flags=("refiner_failed",))),
+    (PromptedRefiner, REFINE, "<think>hm</think>", TextResult(flags=("refiner_failed",))),
+    (PromptedRefiner, REFINE_TRIPLES, '[("a","b","c")] [1]', TextResult('[("a","b","c")] [1]')),
+    (PromptedRefiner, REFINE_TRIPLES, "", TextResult(flags=("refiner_failed",))),
+    (PromptedSubAnswerer, ANSWER, " 212 km ", TextResult("212 km")),
+    (PromptedSubAnswerer, ANSWER, REFUSAL, TextResult(flags=("sub_answerer_failed",))),
+    (PromptedSubAnswerer, ANSWER, "Not in the context.", TextResult("Not in the context.")),
+    (PromptedSubAnswerer, ANSWER, "", TextResult(flags=("sub_answerer_failed",))),
     (PromptedDrafter, DRAFT, "1. so\n2. it is", Draft("1. so\n2. it is", "1. so\n2. it is")),
     (PromptedDrafter, DRAFT, "", Draft(flags=("drafter_failed",))),
     (PromptedDrafter, FINAL, "1. so\n**Answer:** 212 km", Draft("1. so\n**Answer:** 212 km", "212 km")),
@@ -100,7 +98,7 @@ CASES: list[tuple[Any, Any, str, Any]] = [
     (PromptedEvidenceCheck, CHECK, "Gaps. No.", Check("reject", "Gaps. No.")),
     (PromptedEvidenceCheck, CHECK, "Hard to say.", Check("unknown", "Hard to say.", ("evidence_check_failed",))),
     (PromptedEvidenceCheck, CHECK, "", Check("unknown", "", ("evidence_check_failed",))),
-    (PromptedEvidenceCheck, CheckTask(QUESTION, "h", "d", released=True), "Hm.", Check("reject", "Hm.")),
+    (PromptedEvidenceCheck, ContextTask(QUESTION, "h", (), "d", released=True), "Hm.", Check("reject", "Hm.")),
     (PromptedExpander, EXPAND, '["a?", "b?"]', Expansion(("a?", "b?"))),
     (PromptedExpander, EXPAND, "[]", Expansion()),
     (PromptedExpander, EXPAND, REFUSAL, Expansion(flags=("expander_failed",))),

@@ -10,7 +10,7 @@ import pytest
 
 from gnnrag.errors import LLMError
 from gnnrag.methods.routed import RouteConfig, Routed
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask, Role, RouterTask, Routing, Thoughts
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
@@ -42,7 +42,7 @@ class Found:
         roles: dict[str, Any] = scripted_roles([Thoughts("f", None)], reader=answers)
         self.roles = {**roles, "router": router}
         self.flat, self.graph, self.own = (ToyRetriever(t) for t in tables)
-        method = ready(replace(config), index=ToyIndex(), roles=self.roles)
+        method = set_up(replace(config), index=ToyIndex(), roles=self.roles)
         others = {"hybrid": self.flat, "chg": self.graph}
         loop = Loop(method, self.own, self.roles["reader"], ToyIndex().lookup, others=others)
         self.prediction, self.session = asyncio.run(loop.answer(Question("q", "Q", ("yes",))))
@@ -87,9 +87,9 @@ def test_each_class_reaches_its_own_retriever() -> None:
         (0.49, 0.51, {}, "passage_local"),
         (0.4, 0.6, {}, "thematic"),
         (0.4, 0.6, {"thematic_threshold": 0.61, "multi_hop_threshold": 0.4}, "multi_hop"),
-        (0.4, 0.6, {"failed": ["multi_hop"]}, "passage_local"),
-        (1.0, 0.0, {"failed": ["thematic"]}, "passage_local"),
-        (1.0, 0.0, {"failed": []}, "passage_local"),
+        (0.4, 0.6, {"flat_fails": ["multi_hop"]}, "passage_local"),
+        (1.0, 0.0, {"flat_fails": ["thematic"]}, "passage_local"),
+        (1.0, 0.0, {"flat_fails": []}, "passage_local"),
         (0.6, 0.9, {"thematic_threshold": 1.0}, "multi_hop"),
     ],
 )

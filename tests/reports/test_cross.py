@@ -13,9 +13,8 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped
-from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, trained_on
 from gnnrag.run.rundir import read_predictions, trained_note
-from gnnrag.run.trained import trained_on
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.toy_tuned import register_toys, toy_checkpoint, toy_training
 
@@ -88,10 +87,10 @@ def test_options_go_to_the_tuned_role_alone(make: Make, data: Dataset, tmp_path:
 
 def test_a_run_on_questions_that_trained_says_so(make: Make, data: Dataset, tmp_path: Path) -> None:
     one = toy_training(tmp_path / "one", "reader", ids(data)[:9], folds=0)
-    told: list[str] = []
+    notes: list[str] = []
     config = make("method=single", "roles.reader=tuned", f"roles.reader.path={one}")
-    path, _ = evaluate(config, Observer(on_note=told.append))
-    assert any("asked here: roles.reader on 9 of 12;" in note for note in told)
+    path, _ = evaluate(config, Observer(on_note=notes.append))
+    assert any("asked here: roles.reader on 9 of 12;" in note for note in notes)
     assert json.loads((path / "meta.json").read_text())["trained_on"] == {"roles.reader": "9 of 12"}
     assert trained_note(path) == "roles.reader trained on 9 of 12 of these questions"
     few = replace(data, questions=data.questions[9:])

@@ -22,7 +22,7 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.graphsearch.roles import cited_numbers, parse_draft, parse_verdict
 from gnnrag.methods.mgranrag.evidence import parse_evidence
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.prompts.untrusted import escaped
 from gnnrag.retrievers.hypergraphrag import parse_hyper_query
 from gnnrag.retrievers.keywords import OfflineKeywords
@@ -30,7 +30,7 @@ from gnnrag.roles.agent import parse_r1_searcher, parse_react, parse_search_r1
 from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.chain import parse_chain
 from gnnrag.roles.offline_reader.reader import OfflineReader
-from gnnrag.roles.parsing import clean_line, is_loop, is_refusal, json_objects, strip_thinking
+from gnnrag.roles.parsing import clean_line, is_refusal, json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, Prompter
 from gnnrag.roles.reader import parse_hipporag
 from gnnrag.roles.reasoner import parse_thought
@@ -49,7 +49,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "clean_line": clean_line,
     "thinking": strip_thinking,
     "escaped": escaped,
-    "loop": is_loop,
     "react": parse_react,
     "search_r1": parse_search_r1,
     "r1_searcher": parse_r1_searcher,
@@ -69,7 +68,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "score": parse_score,
     "plain text": plain_text,
     "refusal": lambda text: is_refusal(text[:400]),
-    "shortened": lambda text: shortened(plain_text(text), 100, answer="abc"),
+    "shortened": lambda text: shortened(plain_text(text), 100),
 }
 # What made a parser slow once, or could: openings without an end, runs of what a pattern may divide in many ways.
 ATOMS = (
@@ -133,13 +132,13 @@ def long(atom: str, length: int = LENGTH) -> str:
 
 def analyse(index: Index, atom: str, length: int) -> None:
     """Let what works without a model read a long question, and a long passage of which no sentence ends."""
-    ready(OfflineKeywords(), index=index).find(long(atom, length))
+    set_up(OfflineKeywords(), index=index).find(long(atom, length))
     NameReader(SimpleNamespace(names=["Word word", "A"], aliases=[(), ()])).read(long(atom, length))
     drop_qualifier(atom * length)
     drop_qualifier(" " * length + "x")
     text = atom * (length // len(atom))
     passages = (Passage("p", "Foo", f"Foo {text}"), Passage("q", text[:length], "Foo was born in Rome."))
-    ready(OfflineReader()).read(ReaderTask(Question("q", "Where was the director of film Foo born?"), passages))
+    set_up(OfflineReader()).read(ReaderTask(Question("q", "Where was the director of film Foo born?"), passages))
     assert max(map(len, split_sentences(text)), default=0) <= MAX_SENTENCE
 
 

@@ -18,16 +18,17 @@ from gnnrag.config import load_config, read_yaml
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.llm.base import Backend, Message
 from gnnrag.llm.local import encode
-from gnnrag.parts import make, ready
+from gnnrag.parts import from_settings, set_up
 from gnnrag.roles.base import Verdict
 from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
 from gnnrag.roles.verifier import PromptedVerifier, parse_selection
 from gnnrag.session import Session
 from gnnrag.training import TRAININGS
 from gnnrag.training.base import RunContext, chosen_training
+from gnnrag.training.hf_trainer import RunCallback
 from gnnrag.training.language.data import Encoder, TrainLanguageConfig, asked, check_language, read_role, task_of
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
-from gnnrag.training.language.train import TRAINERS, RunCallback, ThoughtsCausalTraining
+from gnnrag.training.language.train import TRAINERS, ThoughtsCausalTraining
 from gnnrag.training.rows import Candidate, Turn
 from gnnrag.training.rundir import TrainingRun
 from tests.helpers.language_rows import Letters, settings, thoughts_row, verifier_row, write_prompt, write_rows
@@ -70,7 +71,7 @@ class Recorder(Backend):
 def test_training_shows_what_the_role_asks(row: Any, role: str, cls: Callable[..., Any]) -> None:
     backend = Recorder()
     with pytest.raises(ConfigError, match="stop here"):
-        asyncio.run(ready(cls(), backend=backend, index=None, roles={})(task_of(row), Session("q")))
+        asyncio.run(set_up(cls(), backend=backend, index=None, roles={})(task_of(row), Session("q")))
     assert backend.asked == [asked(row)]
 
 
@@ -287,8 +288,10 @@ def test_the_settings_of_a_config_are_those_of_its_trainer(path: Path) -> None:
     training.config = cls.load(path)
     check_language(training.config, cls.role)
     kind = "seq2seq" if kind == "seq2seq" else training.config.stage
-    made = make(TRAINERS[kind][1], training.arguments(kind, Path("runs"), has_validation=True, is_tracked=False))
-    assert made.max_steps > 0 and make(LoraConfig, training.config.lora).target_modules is None
+    made = from_settings(
+        TRAINERS[kind][1], training.arguments(kind, Path("runs"), has_validation=True, is_tracked=False)
+    )
+    assert made.max_steps > 0 and from_settings(LoraConfig, training.config.lora).target_modules is None
 
 
 def test_t5_is_no_causal_model(base: Path, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cli.app import run
+from gnnrag.errors import ConfigError
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.parsing import MalformedError
 from gnnrag.roles.tuned.causal_reader import BriefReader, brief_reply, parse_brief
@@ -22,6 +23,7 @@ from gnnrag.training.language.scoring import answer_scores
 from gnnrag.training.rows import ReaderRow, read_rows
 from gnnrag.types import Passage, Question
 from tests.helpers.tiny_model import make_tiny_model
+from training.make_rows import main as write_rows
 
 PASSAGES = tuple(Passage(f"p{n}", f"Town {n}", f"Town {n} lies on the river {n}.") for n in (1, 2, 3))
 TASK = ReaderTask(Question("q", "Which river does town 2 lie on?"), PASSAGES)
@@ -55,13 +57,13 @@ def test_replies_of_another_form_are_malformed(text: str) -> None:
     (["river", "river [9]"], Answer("", flags=("reader_failed",))),
 ])  # fmt: skip
 def test_the_reader_asks_once_more_and_abstains(replies: list[str], expected: Answer) -> None:
-    reader, session = ready(BriefReader(), backend=ScriptedBackend.of(("", replies))), Session("q")
+    reader, session = set_up(BriefReader(), backend=ScriptedBackend.of(("", replies))), Session("q")
     assert asyncio.run(reader(TASK, session)) == expected
     assert session.by_role["reader"]["calls"] == len(replies)
 
 
 def test_without_passages_nothing_is_asked() -> None:
-    reader = ready(BriefReader(), backend=ScriptedBackend.of())
+    reader = set_up(BriefReader(), backend=ScriptedBackend.of())
     assert asyncio.run(reader(ReaderTask(TASK.question, ()), Session("q"))).flags == ("abstained",)
 
 
@@ -101,7 +103,7 @@ def make_rows(tmp_path: Path, *more: str) -> Path:
     out = tmp_path / "rows.jsonl"
     data = make_set(tmp_path / "set")
     dots = [f"out={out}", f"sets.toy.path={data}", "sets.toy.split=train", "shown=3", *more]
-    assert run(["reader-rows", *dots, "unanswerable=0.3", "validation=0.15", "report=0.2"]) == 0
+    write_rows("reader", *dots, "unanswerable=0.3", "validation=0.15", "report=0.2")
     return out
 
 
@@ -126,9 +128,9 @@ def test_rows_hold_gold_and_others_or_none_of_the_gold(tmp_path: Path) -> None:
     (["out=x", "sets.a.path=b", "shown=1"], "shown=1"),
     (["out=x", "sets.a.path=b", "unanswerable=1"], "unanswerable=1"),
 ])  # fmt: skip
-def test_bad_settings_are_refused(dots: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["reader-rows", *dots]) == 2
-    assert problem in capsys.readouterr().err
+def test_bad_settings_are_refused(dots: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        write_rows("reader", *dots)
 
 
 @pytest.mark.slow
@@ -145,7 +147,7 @@ def test_a_tiny_model_trains_and_reads(tmp_path: Path) -> None:
     assert {"em", "cited", "parse_failure"} <= record.facts["report"]["toy"].keys()
 
     async def answer() -> tuple[Answer, Session]:
-        reader, session = ready(TunedReader(path=str(tmp_path / "run"))), Session("q")
+        reader, session = set_up(TunedReader(path=str(tmp_path / "run"))), Session("q")
         try:
             return await reader(TASK, session), session
         finally:

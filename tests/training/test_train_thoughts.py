@@ -18,8 +18,9 @@ from gnnrag.llm.base import Message, Request
 from gnnrag.parts import build
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.training.base import RunContext, train
+from gnnrag.training.hf_trainer import RunCallback, newest_checkpoint
 from gnnrag.training.language.data import TrainLanguageConfig, asked, read_role
-from gnnrag.training.language.train import RunCallback, ThoughtsCausalTraining, newest_checkpoint
+from gnnrag.training.language.train import ThoughtsCausalTraining
 from tests.helpers.language_rows import Letters, settings
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 from tests.helpers.trainings import reported, rows_of

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Progress = Callable[[str, int, int], None]  # what is being done, how much is done now, and how much there is in all
 Kind = Literal["heading", "text", "item", "table", "verbatim"]
 Unit = Literal["character", "page", "slide", "paragraph", "row", "line"]
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Tell nobody of progress."""
 
 
 @dataclass(slots=True)

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from gnnrag.datasets.documents.blocks import Block, Document, Kind, Progress, silent, table
+from gnnrag.datasets.documents.blocks import Block, Document, Kind, table
 from gnnrag.datasets.documents.office import members, needed, open_archive, xml_root
 from gnnrag.datasets.documents.text import decoded
 from gnnrag.datasets.jsonl import read_whole
 from gnnrag.errors import DataError
+from gnnrag.types import OnProgress, no_progress
 
 MAX_PAGE = 20_000_000  # bytes of a web page or of a chapter
 _SIFTED = 3_000_000  # characters of a page up to which trafilatura looks for its article: it takes seconds for more
@@ -32,7 +33,7 @@ _PROLOG = re.compile(r"\s*<\?xml[^>]*\?>")
 _PERMALINK = re.compile(r"\s*[¶#§\U0001f517\uf0c1]\s*$")
 
 
-def read_html(path: Path, progress: Progress = silent) -> Iterator[Document]:
+def read_html(path: Path, progress: OnProgress = no_progress) -> Iterator[Document]:
     """Yield a web page without what stands around its article.
 
     The article is what trafilatura takes for it, unless headings, tables or half of the words would be lost.
@@ -208,7 +209,7 @@ p[style-name='Subtitle'] => h2:fresh
 """
 
 
-def read_docx(path: Path, progress: Progress = silent) -> Iterator[Document]:
+def read_docx(path: Path, progress: OnProgress = no_progress) -> Iterator[Document]:
     """Yield a word processor file by its styles of headings, lists and tables; its page headers are no part of it."""
     mammoth = needed("mammoth", path)
     nothing = mammoth.images.img_element(lambda image: {"src": ""})
@@ -228,7 +229,7 @@ def read_docx(path: Path, progress: Progress = silent) -> Iterator[Document]:
     yield document
 
 
-def read_epub(path: Path, progress: Progress = silent) -> Iterator[Document]:
+def read_epub(path: Path, progress: OnProgress = no_progress) -> Iterator[Document]:
     """Yield an e-book in the order of its spine; the parts are the files of its chapters."""
     needed("lxml", path)
     document = Document()

@@ -17,10 +17,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO
 
-from gnnrag.datasets.documents.blocks import Block, Document, Progress, silent, table
+from gnnrag.datasets.documents.blocks import Block, Document, table
 from gnnrag.datasets.documents.text import read_text
 from gnnrag.datasets.jsonl import read_whole
 from gnnrag.errors import DataError
+from gnnrag.types import OnProgress, no_progress
 
 
 def needed(module: str, path: Path) -> Any:
@@ -101,7 +102,7 @@ SECONDS, MAX_CELLS = 120.0, 5_000_000  # of one file
 _FAULTS = (ArithmeticError, AttributeError, AssertionError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
-def read_csv(path: Path, progress: Progress = silent) -> Iterator[Document]:
+def read_csv(path: Path, progress: OnProgress = no_progress) -> Iterator[Document]:
     """Yield a table of values between commas, semicolons, tabs or bars; the first row is its head."""
     text, notes = read_text(path)
     try:
@@ -119,7 +120,7 @@ def read_csv(path: Path, progress: Progress = silent) -> Iterator[Document]:
     yield document
 
 
-def read_xlsx(path: Path, progress: Progress = silent) -> Iterator[Document]:
+def read_xlsx(path: Path, progress: OnProgress = no_progress) -> Iterator[Document]:
     """Yield the sheets of a workbook, each a table, with the values that were last computed."""
     openpyxl = needed("openpyxl", path)
     document = Document(path.stem, unit="row")
@@ -181,7 +182,7 @@ def _table(rows: list[tuple[int, list[str]]], part: str) -> Block:
     return table([row for _, row in rows], [number for number, _ in rows], part)
 
 
-def read_pptx(path: Path, progress: Progress = silent) -> Iterator[Document]:
+def read_pptx(path: Path, progress: OnProgress = no_progress) -> Iterator[Document]:
     """Yield the slides of a presentation with their notes; the title of a slide is a heading."""
     pptx = needed("pptx", path)
     document = Document(unit="slide")

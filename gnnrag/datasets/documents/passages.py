@@ -65,6 +65,7 @@ class _Chunk:
 
 def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[Cut]:
     """Return the passages of a document, in order; `fallback` titles one of which nothing else can be said."""
+    chunking.check()
     _drop_repeated(document)
     cap = max(HARD_CAP, chunking.target_words)
     chunks: list[_Chunk] = []

@@ -11,9 +11,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from gnnrag.datasets.documents.blocks import Document, Progress, silent
+from gnnrag.datasets.documents.blocks import Document
 from gnnrag.datasets.documents.lines import Line, blocks_of
 from gnnrag.errors import DataError
+from gnnrag.types import OnProgress, no_progress
 
 PAGES, SECONDS, CHARACTERS = 5_000, 120.0, 100_000_000  # that are read of one file, and how long that may take
 # Bytes of one stream; a page of text has thousands.
@@ -32,7 +33,7 @@ _FAULTS = (
 _HEADINGS = 20_000  # of an outline
 
 
-def read_pdf(path: Path, progress: Progress = silent) -> Iterator[Document]:
+def read_pdf(path: Path, progress: OnProgress = no_progress) -> Iterator[Document]:
     """Yield a PDF, of a long one the first `PAGES` pages.
 
     Within a page only pypdf's limits and ours for unpacked streams hold. DataError: damaged, encrypted, or too slow
@@ -60,7 +61,7 @@ def read_pdf(path: Path, progress: Progress = silent) -> Iterator[Document]:
     yield Document(_repaired(title), blocks_of(pages, True, outline or None), "page", cut=cut)
 
 
-def _pages(path: Path, pages: Any, count: int, progress: Progress) -> Iterator[str]:
+def _pages(path: Path, pages: Any, count: int, progress: OnProgress) -> Iterator[str]:
     size, started = 0, monotonic()
     for number in range(count):
         read = f"read {number:,} of {count:,} pages; split it"

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gnnrag.datasets.documents.blocks import Document, Progress, silent
+from gnnrag.datasets.documents.blocks import Document
 from gnnrag.datasets.documents.lines import Line, Page, blocks_of
 from gnnrag.datasets.jsonl import decode_utf8, read_jsonl_by_id, read_whole
 from gnnrag.errors import DataError
+from gnnrag.types import OnProgress, no_progress
 
 MAX_TEXT = 100_000_000  # bytes of one document; two thousand novels have as many
 _SAMPLE = 500_000  # bytes that tell the encoding
@@ -66,7 +67,7 @@ _DIRECTIVE = re.compile(
 )
 
 
-def read_plain(path: Path, progress: Progress = silent) -> Iterator[Document]:
+def read_plain(path: Path, progress: OnProgress = no_progress) -> Iterator[Document]:
     """Yield plain text or reStructuredText; form feeds part it into pages."""
     text, notes = read_text(path)
     if path.suffix.lower() == ".rst":
@@ -87,7 +88,7 @@ def _lines(text: str, start: int) -> Page:
     return lines
 
 
-def read_records(path: Path, progress: Progress = silent) -> Iterator[Document]:
+def read_records(path: Path, progress: OnProgress = no_progress) -> Iterator[Document]:
     """Yield a document for each line: an object with `text` and perhaps `title` and `id`."""
     for number, key, row in read_jsonl_by_id(path):
         text, title = row.get("text"), row.get("title") or ""
@@ -103,7 +104,7 @@ _UNDERLINE = re.compile(r"(=+|-{3,})\s*$")
 _FRONT_MATTER = re.compile(r"---\n[\w-]+:.*?\n---(?:\n|$)", re.DOTALL)  # a rule may open a text as well
 
 
-def read_markdown(path: Path, progress: Progress = silent) -> Iterator[Document]:
+def read_markdown(path: Path, progress: OnProgress = no_progress) -> Iterator[Document]:
     """Yield a Markdown file; the first heading, or the front matter, names it."""
     text, notes = read_text(path)
     title, body = _front(text)

@@ -12,9 +12,9 @@ import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.methods.dotrag.paths import Accepted, best_of_each, describe, pattern_of
+from gnnrag.methods.base import Pool
+from gnnrag.methods.dotrag.paths import AcceptedPath, best_of_each, describe, pattern_of
 from gnnrag.methods.dotrag.search import Dot
-from gnnrag.pool import Pool
 from gnnrag.session import Session
 from gnnrag.types import Evidence
 
@@ -25,18 +25,18 @@ MOST_PREDICATES = 100  # of a graph whose relations have names; more are words o
 class Findings:
     """What all DOTs found together, best first."""
 
-    paths: tuple[Accepted, ...]  # complete ones first, grouped by where they end
+    paths: tuple[AcceptedPath, ...]  # complete ones first, grouped by where they end
     terminal: tuple[int, ...]  # last nodes of complete paths
     nodes: tuple[int, ...]  # all nodes of all paths, ends first: they are what is most likely asked for
 
 
-def aggregate(accepted: Sequence[Accepted], by_support: bool) -> Findings:
+def aggregate(accepted: Sequence[AcceptedPath], by_support: bool) -> Findings:
     """Unite the accepted paths of all DOTs; equal ones are one. `by_support`: ends of several DOTs come first."""
     paths = sorted(best_of_each(accepted), key=lambda path: (*path.rank, path.dot, path.nodes))
     if by_support:
         support = Counter(node for node, _ in {(path.nodes[-1], path.dot) for path in accepted})
         paths.sort(key=lambda path: (not path.complete, -support[path.nodes[-1]]))
-    groups: dict[tuple[bool, int], list[Accepted]] = {}
+    groups: dict[tuple[bool, int], list[AcceptedPath]] = {}
     for path in paths:
         groups.setdefault((path.complete, path.nodes[-1]), []).append(path)
     paths = [path for group in groups.values() for path in group]
@@ -60,12 +60,12 @@ def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[Seque
     accepted = [replace(p, complete=p.complete and n == most) for p, n in zip(accepted, met, strict=True)]
     for dot in dots:
         if "isolated" in dot.region.notes:
-            accepted += [Accepted((a,), False, 0.0, "no neighbours", dot.number) for a in dot.region.near.anchors]
+            accepted += [AcceptedPath((a,), False, 0.0, "no neighbours", dot.number) for a in dot.region.near.anchors]
     return aggregate(accepted, by_support=len(dots) > 1)
 
 
 def rank_passages(
-    graph: KnowledgeGraph, paths: Sequence[Accepted], ids: Sequence[str], cosines: np.ndarray | None, pool: Pool,
+    graph: KnowledgeGraph, paths: Sequence[AcceptedPath], ids: Sequence[str], cosines: np.ndarray | None, pool: Pool,
     settings: Any,
 ) -> list[str]:  # fmt: skip
     """Return passage ids, best first: those of entities on accepted paths, then the pool's (`settings.order`).
@@ -91,7 +91,7 @@ def rank_passages(
     return [*sorted(position, key=lambda id_: (-scores[position[id_]], position[id_])), *rest]
 
 
-def within(texts: Sequence[str], tokens: int) -> int:
+def num_fitting(texts: Sequence[str], tokens: int) -> int:
     """Return how many texts, from the first, fit a budget; one fits always."""
     total = np.cumsum([estimate_tokens(text) for text in texts])
     return max(int((total <= tokens).sum()), min(1, len(texts)))
@@ -104,9 +104,9 @@ def gather(
     graph = index.knowledge
     ranking = rank_passages(graph, findings.paths, index.ids, cosines, pool, settings)
     context = ranking[: settings.passages]
-    context = context[: within([passage.content for passage in index.lookup(context)], settings.tokens)]
+    context = context[: num_fitting([passage.content for passage in index.lookup(context)], settings.tokens)]
     lines = [f"{'complete' if p.complete else 'partial'}: {describe(graph, p.nodes)}" for p in findings.paths]
-    lines = lines[: within(lines, settings.tokens)][::-1]  # the most relevant stand next to the question
+    lines = lines[: num_fitting(lines, settings.tokens)][::-1]  # the most relevant stand next to the question
     notes = "\n".join(["Paths in the knowledge graph, the most relevant last:", *lines]) if lines else ""
     resolved = dict.fromkeys(findings.nodes)
     for id_ in context:

@@ -13,8 +13,8 @@ import numpy as np
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import Neighbourhood, Path, Rules, grow, mean_relation_score
 from gnnrag.methods.dotrag.paths import (
-    Accepted,
-    Judgement,
+    AcceptedPath,
+    PathVerdict,
     Pattern,
     best_of_each,
     candidates,
@@ -39,7 +39,7 @@ MIN_CONFIDENCE, DUPLICATE_COSINE, FOLLOW_UPS = 0.3, 0.95, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class TypeFilter:
     """Which types a DOT admits and which it passes through."""
 
     allowed: tuple[str, ...] = ()  # types that may appear; none is no filter
@@ -53,13 +53,13 @@ class Filter:
             return self.through
         return tuple(kind for kind in self.allowed if kind not in self.terminal) if self.allowed else None
 
-    def plus(self, types: Sequence[str]) -> Filter:
+    def plus(self, types: Sequence[str]) -> TypeFilter:
         """Return it with more types that may appear and be passed."""
         through = None if self.through is None else (*self.through, *types)
-        return Filter((*self.allowed, *types), self.terminal, through)
+        return TypeFilter((*self.allowed, *types), self.terminal, through)
 
 
-def completed(wanted: Filter, schema: Schema, starts: Sequence[str], ends: Sequence[str], hops: int) -> Filter:
+def completed(wanted: TypeFilter, schema: Schema, starts: Sequence[str], ends: Sequence[str], hops: int) -> TypeFilter:
     """Return a filter with the types added that some walk from the anchors' types to the answer's needs."""
     missing = schema.completion(starts, ends, wanted.allowed, hops) if wanted.allowed else ()
     return wanted.plus(missing) if missing else wanted
@@ -69,11 +69,11 @@ def completed(wanted: Filter, schema: Schema, starts: Sequence[str], ends: Seque
 class Region:
     """A grown DOT: its neighbourhood, the filter it ended up with, and what had to be changed on the way.
 
-    `notes` are `filter_relaxed`, `filter_dropped`, `isolated`, `hub_cut`, and `layers` where the size guard cut it.
+    `notes` are `filter_relaxed`, `filter_dropped`, `isolated`, `hub_cut`, and `size_cut` where the size guard cut it.
     """
 
     near: Neighbourhood
-    filter: Filter
+    filter: TypeFilter
     notes: tuple[str, ...] = ()
 
 
@@ -99,7 +99,7 @@ class TypedGraph:
         """Return the types of some nodes, each once, by first appearance."""
         return list(dict.fromkeys(kind for node in nodes for kind in self.kinds[node]))
 
-    def region(self, anchors: Sequence[int], wanted: Filter, settings: Any, scores: np.ndarray) -> Region:
+    def region(self, anchors: Sequence[int], wanted: TypeFilter, settings: Any, scores: np.ndarray) -> Region:
         """Grow a DOT from anchors, which are inside whatever their type.
 
         Nodes of types that are terminal only, and hubs of types that nobody named as passable, end paths but do not
@@ -121,22 +121,22 @@ class TypedGraph:
         near = grow(self.adjacency, list(anchors), settings.hops, rules)
         if settings.max_nodes is not None and len(near) > settings.max_nodes:
             near = near.cut(scores, settings.max_nodes)
-            notes.append("layers")
+            notes.append("size_cut")
         return Region(near, wanted, tuple(notes))
 
-    def _loosened(self, anchors: Sequence[int], wanted: Filter) -> tuple[Filter, list[str]]:
+    def _loosened(self, anchors: Sequence[int], wanted: TypeFilter) -> tuple[TypeFilter, list[str]]:
         """Widen a filter that leaves the anchors without a neighbour: by the types next to them, else altogether."""
         near = self.adjacency.reach(np.array(anchors, dtype=np.int64)) if wanted.allowed else np.zeros(0, np.int64)
         if not len(near) or self.of_types(wanted.allowed)[near].any():
             return wanted, []
         if not (more := self.types_of(near.tolist())):
-            return Filter(), ["filter_dropped"]
+            return TypeFilter(), ["filter_dropped"]
         passable = replace(wanted, through=wanted.passable or ())
         return passable.plus([kind for kind in more if kind not in wanted.allowed]), ["filter_relaxed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class RoundPaths:
     """The paths of a round to judge; where verdicts are for patterns, all paths of each pattern."""
 
     paths: tuple[Path, ...]
@@ -159,7 +159,7 @@ class Dot:
     issued: list[tuple[str, np.ndarray]] = field(default_factory=list)  # queries so far with their vectors
     visited: set[int] = field(default_factory=set)  # nodes that were destinations
     judged: set[Path] = field(default_factory=set)
-    accepted: list[Accepted] = field(default_factory=list)
+    accepted: list[AcceptedPath] = field(default_factory=list)
     idle: int = 0  # rounds in a row without an accepted path
     round: int = 0  # rounds searched
     done: bool = False
@@ -167,10 +167,10 @@ class Dot:
     def admit(self, text: str, vector: np.ndarray) -> bool:
         """Take a query into this round unless it, or one that means the same, was sent before or the round is full."""
         bounded = not self.settings.literal
-        if not (key := plain(text)) or (bounded and len(self.queries) >= FOLLOW_UPS):
+        if not (key := folded_query(text)) or (bounded and len(self.queries) >= FOLLOW_UPS):
             return False
         for earlier, known in self.issued:
-            if plain(earlier) == key or (bounded and float(known @ vector) >= DUPLICATE_COSINE):
+            if folded_query(earlier) == key or (bounded and float(known @ vector) >= DUPLICATE_COSINE):
                 return False
         self.issued.append((text, vector))
         self.queries.append(text)
@@ -183,7 +183,7 @@ class Dot:
             self.admit(text, vector(text))
         self.pending = []
 
-    def find(self, nodes: np.ndarray, relations: np.ndarray) -> Round:
+    def find_paths(self, nodes: np.ndarray, relations: np.ndarray) -> RoundPaths:
         """Return this round's paths: the nearest unseen nodes, and the shortest paths to them.
 
         `nodes` (num_entities,) and `relations` (num_relations,): best cosine of each with a query of the round. Paths
@@ -205,25 +205,25 @@ class Dot:
         ]
         if s.pattern_judge == "never" or (s.pattern_judge == "auto" and not self.many):
             in_turn = round_robin(fresh, s.paths_per_round) if s.spread_paths else chain.from_iterable(fresh)
-            return Round(tuple(islice(in_turn, s.paths_per_round)))
+            return RoundPaths(tuple(islice(in_turn, s.paths_per_round)))
         # Exemplars: patterns in order of their first path, one of each in turn.
         groups: dict[Pattern, list[Path]] = {}
         for path in round_robin(fresh, sum(map(len, fresh))):
             groups.setdefault(pattern_of(self.graph, path), []).append(path)
         shown = round_robin([group[:EXEMPLARS] for group in groups.values()], s.paths_per_round)
         seen = {pattern_of(self.graph, path) for path in shown}
-        return Round(tuple(shown), tuple((p, tuple(group)) for p, group in groups.items() if p in seen))
+        return RoundPaths(tuple(shown), tuple((p, tuple(group)) for p, group in groups.items() if p in seen))
 
-    def take(self, found: Round, verdicts: Sequence[Judgement]) -> int:
+    def accept(self, found: RoundPaths, verdicts: Sequence[PathVerdict]) -> int:
         """Keep what was accepted; returns how many paths. Queries of partial ones wait if their ends are new."""
-        fresh: list[Accepted] = []
+        fresh: list[AcceptedPath] = []
         self.judged.update(found.paths)
         least = 0.0 if self.settings.literal else MIN_CONFIDENCE
         for path, verdict in zip(found.paths, verdicts, strict=True):
             if verdict.label == "irrelevant" or (verdict.confidence < least and not verdict.guessed):
                 continue
             is_complete = verdict.label == "complete"
-            fresh.append(Accepted(path, is_complete, verdict.confidence, verdict.why, self.number, self.round))
+            fresh.append(AcceptedPath(path, is_complete, verdict.confidence, verdict.why, self.number, self.round))
             if not is_complete and verdict.next_question and self._leads_on(path[-1]):
                 self.pending.append((verdict.confidence, verdict.next_question))
         for pattern, members in found.groups:
@@ -255,8 +255,8 @@ class Dot:
         return any(near.mask[n] and n not in self.visited and n not in near.anchors for n in around.tolist())
 
     def _extended(
-        self, pattern: Pattern, members: Sequence[Path], shown: set[Path], fresh: Sequence[Accepted]
-    ) -> list[Accepted]:
+        self, pattern: Pattern, members: Sequence[Path], shown: set[Path], fresh: Sequence[AcceptedPath]
+    ) -> list[AcceptedPath]:
         """Extend the majority verdict of a pattern's exemplars to other candidates; if complete, to the DOT."""
         accepted = [path for path in fresh if path.nodes in shown]
         is_complete = 2 * sum(path.complete for path in accepted) > len(shown)
@@ -272,10 +272,10 @@ class Dot:
             if path not in shown and per_end.get(path[-1], 0) < self.settings.paths_per_target:
                 per_end[path[-1]] = per_end.get(path[-1], 0) + 1
                 walked = pattern if len(path) <= len(pattern) else ()
-                extended.append(Accepted(path, is_complete, confidence, why, self.number, self.round, walked))
+                extended.append(AcceptedPath(path, is_complete, confidence, why, self.number, self.round, walked))
         return extended
 
 
-def plain(text: str) -> str:
+def folded_query(text: str) -> str:
     """Return a query without case, punctuation and extra spaces: what makes two queries the same."""
     return normalised("".join(c if c.isalnum() else " " for c in text))

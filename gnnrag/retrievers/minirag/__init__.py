@@ -1,4 +1,4 @@
-"""MiniRAG: names and answer types of a question, walked between; the role that finds them."""
+"""MiniRAG: walks between what a question names and what may answer it; the role that finds both."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import numpy as np
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from gnnrag.extract.entity_types import noun_type
-from gnnrag.graphs.rendering import Edges, Shown, above
-from gnnrag.parts import part, ready
+from gnnrag.graphs.rendering import above
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.asking import AskingRetriever
-from gnnrag.retrievers.base import min_max, rank_graph, rank_order
-from gnnrag.retrievers.keywords import OfflineKeywords
+from gnnrag.retrievers.base import min_max, rank_hits
+from gnnrag.retrievers.keywords import NamingRole
+from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.retrievers.minirag.walks import TypePool, Votes, WalkGraph, score_passages
-from gnnrag.roles.base import Mentions, MentionsTask, Role
+from gnnrag.roles.base import Mentions, MentionsTask
 from gnnrag.roles.offline_reader.question import AnswerType, expected_type, head_noun, question_word
 from gnnrag.roles.parsing import Lines, ReplyModel, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.sentences import beginning
-from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
 
 
@@ -87,24 +86,18 @@ _TYPES_OF_ANSWERS: dict[AnswerType, tuple[str, ...]] = {
 
 
 @part("role", "mentions.offline")
-class OfflineMentions(Role[MentionsTask, Mentions]):
+class OfflineMentions(NamingRole[MentionsTask, Mentions]):
     """Names known to the corpus and capitalised spans; types by the question word, else by the noun asked for.
 
     Only types of the graph are given, in its spelling; where these are not known, upper case as in the released prompt.
     """
-
-    reads = OfflineKeywords.reads
-
-    def setup(self) -> None:
-        """Find names as the role `keywords` does."""
-        self._keywords = ready(OfflineKeywords(), index=self.index)
 
     async def __call__(self, task: MentionsTask, session: Session) -> Mentions:
         """Return the names in the query's order."""
         known = {kind.casefold(): kind for kind in reversed(task.types)}
         types = guessed_types(task.query)
         spelt = [known[kind] for kind in types if kind in known] if known else [kind.upper() for kind in types]
-        return Mentions(self._keywords.find(task.query).low[:MAX_NAMES], tuple(spelt))
+        return Mentions(self.keywords.find(task.query).low[:MAX_NAMES], tuple(spelt))
 
 
 def guessed_types(query: str) -> tuple[str, ...]:
@@ -122,7 +115,7 @@ def guessed_types(query: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Linked:
+class LinkedQuery:
     """What a query was linked to."""
 
     mentions: Sequence[Sequence[int]]  # candidates of each mention, best first
@@ -131,7 +124,7 @@ class Linked:
 
 
 @part("retriever", "minirag")
-class MiniRAGRetriever(AskingRetriever):
+class MiniRAGRetriever(KnowledgeGraphRetriever):
     """Heterogeneous-graph retrieval for small models (Fan et al., "MiniRAG", arXiv 2501.06713).
 
     Channel `text` ranks passages by what the candidates' walks say of them, then the rest by cosine (`tail`), scaled to
@@ -139,65 +132,56 @@ class MiniRAGRetriever(AskingRetriever):
     walk's weight over the largest). The branch is `walks`, or `naive_fallback`: dense search where nothing was linked.
 
     `fixed`: the role `mentions` sees the graph's types, case does not matter, and a type that the graph lacks becomes
-    the nearest one (Q-MR-2); an edge counts in both directions (Q-MR-3); all walks of a candidate count, and a node
-    each time (Q-MR-4); the factor ten is for the best passage alone (Q-MR-5); a mention without hits, or none at all,
-    ends nothing (Q-MR-6; released gives an empty ranking, branch `nothing`). A node that two mentions find has its best
+    the nearest one; an edge counts in both directions; all walks of a candidate count, and a node
+    each time; the factor ten is for the best passage alone; a mention without hits, or none at all,
+    ends nothing (released: it gives an empty ranking, branch `nothing`). A node that two mentions find has its best
     cosine, not the last. A mention has 5 candidates (released: `top_k`), walks go to the 200 heaviest neighbours.
     """
 
-    profile: Literal["fixed", "released"] = "fixed"  # released: with its quirks Q-MR-2 to Q-MR-6
+    profile: Literal["fixed", "released"] = "fixed"  # released: as that code does in all of these
     top_k: int = 60  # relations for each mention and, halved, passages of the vector search
-    cosine_floor: float = 0.2  # what is less alike is not found
     max_mentions: int = 5  # the first ones count
     short_share: float = 0.2  # of the candidates from which no walk starts, the share that is kept, at least one
     per_candidate: int = 3  # passages that one candidate supports
     passages_k: int = 30  # passages in the end, before the tail
     entity_tokens: int = 500  # of the entities shown
     walks_k: int = 3  # walks of one candidate that the graph channel shows
-    tail: Literal["dense", "none"] = "dense"  # passages after MiniRAG's own: by cosine, or none
-    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
     role_names = ("mentions",)
 
     def setup(self) -> None:
-        """Open what is searched."""
         super().setup()
         self.is_fixed = self.profile == "fixed"
         self.candidates = 5 if self.is_fixed else self.top_k
-        self.edges = Edges(self.graph)
         self.walks = WalkGraph(self.edges, 200 if self.is_fixed else None)
-        self.shown = Shown(self.edges, self.index.passages, TokenCounter(self.tokenizer), classic=True)
         self.types = TypePool(self.graph, self.index.embedder.encode)
 
     def task(self, query: str) -> MentionsTask:
-        """See `AskingRetriever`."""
-        return MentionsTask(query, self.types.names if self.is_fixed else ())  # Q-MR-2
+        return MentionsTask(query, self.types.names if self.is_fixed else ())
 
-    def strings(self, query: str, reply: Mentions) -> Sequence[str]:
+    def search_texts(self, query: str, reply: Mentions) -> Sequence[str]:
         """Return the names that candidates are searched by."""
         return [name for name in reply.names if name][: self.max_mentions]
 
     def rank_one(self, query: Query, reply: Mentions, vector: np.ndarray, *vectors: np.ndarray) -> Ranking:
-        """See `AskingRetriever`."""
         cosines = self.index.passage_vectors @ vector
         linked = self.link(vector, vectors, reply.answer_types)
-        if not self.is_fixed and (not linked.mentions or not linked.mentions[-1] or not len(self.edges)):  # Q-MR-6
+        if not self.is_fixed and (not linked.mentions or not linked.mentions[-1] or not len(self.edges)):
             return Ranking((), np.zeros(0), branch="nothing")
         branch = "walks" if linked.scores else "naive_fallback"
         if query.channel == "graph":
             return self._graph_ranking(linked, query.top_k, branch)
         scores = self._passage_scores(query.text, linked, cosines)
         own = sorted(scores, key=lambda p: -scores[p])[: self.passages_k]
-        has_tail = self.tail == "dense" or branch == "naive_fallback"
-        ranking = rank_order(own, self.index.ids, query.top_k, branch, cosines if has_tail else None)
+        ranking = self.with_tail(own, query, branch, cosines)
         # The rest stays below the last of MiniRAG's own, and keeps the spacing of its cosines.
         rest = (scores[own[-1]] if own else 1.0) * min_max(cosines)
         positions = [self.index.position[i] for i in ranking.ids]
         values = np.array([scores[p] if k < len(own) else rest[p] for k, p in enumerate(positions)], dtype=np.float64)
         return replace(ranking, scores=values, low=0.0, high=float(values.max(initial=0.0)))
 
-    def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> Linked:
-        """Find each mention's candidates, and the nodes and edges that speak for walks (steps 2 to 5)."""
+    def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> LinkedQuery:
+        """Find each mention's candidates, and the nodes and edges that speak for walks."""
         found: list[list[int]] = []
         scores: dict[int, float] = {}
         for name in names:
@@ -206,7 +190,7 @@ class MiniRAGRetriever(AskingRetriever):
             for entity in found[-1]:
                 score = float(cosines[entity])
                 scores[entity] = max(score, scores.get(entity, 0.0)) if self.is_fixed else score
-        kinds = self.types.nearest(answer_types) if self.is_fixed else self.types.equal(answer_types)  # Q-MR-2
+        kinds = self.types.nearest(answer_types) if self.is_fixed else self.types.equal(answer_types)
         answers = self.types.entities(kinds)
         near = self.edges.best(self.vectors.scores("relations", vector))
         hits = np.array(above(near, self.top_k * max(len(names), 1), self.cosine_floor), dtype=np.int64)
@@ -217,10 +201,10 @@ class MiniRAGRetriever(AskingRetriever):
         short = sorted((e for e in scores if not self.edges.degrees[e]), key=lambda e: -scores[e])
         dropped = set(short[max(1, int(len(short) * self.short_share)) :])
         kept = {entity: score for entity, score in scores.items() if entity not in dropped}
-        return Linked([[e for e in row if e not in dropped] for row in found], kept, votes)
+        return LinkedQuery([[e for e in row if e not in dropped] for row in found], kept, votes)
 
-    def _passage_scores(self, query: str, linked: Linked, cosines: np.ndarray) -> dict[int, float]:
-        """Score passages by the walks of the candidates (steps 6 to 8), in order of first mention."""
+    def _passage_scores(self, query: str, linked: LinkedQuery, cosines: np.ndarray) -> dict[int, float]:
+        """Score passages by the walks of the candidates, in order of first mention."""
         starts = list(linked.scores)
         if self.is_fixed:
             rows = self.walks.passages(starts, linked.votes, cosines, self.per_candidate)
@@ -232,7 +216,7 @@ class MiniRAGRetriever(AskingRetriever):
         mentions = [[(linked.scores[e], supported[e]) for e in row] for row in linked.mentions]
         return score_passages(mentions, near, sticky=not self.is_fixed)
 
-    def _graph_ranking(self, linked: Linked, top_k: int, branch: str) -> Ranking:
+    def _graph_ranking(self, linked: LinkedQuery, top_k: int, branch: str) -> Ranking:
         """Return candidates and their best walks, in one order of scores."""
         best = sorted(linked.scores, key=lambda e: -linked.scores[e])
         hits = [
@@ -242,4 +226,4 @@ class MiniRAGRetriever(AskingRetriever):
         walks = [(e, *walk) for e in best for walk in self.walks.best_walks(e, linked.votes, self.walks_k)]
         most = max((weight for *_, weight in walks), default=1)
         hits += [replace(self.shown.path_hit(nodes), score=linked.scores[e] * w / most) for e, nodes, w in walks]
-        return rank_graph(sorted(hits, key=lambda hit: -hit.score), top_k, branch)
+        return rank_hits(sorted(hits, key=lambda hit: -hit.score), top_k, branch)

@@ -6,22 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gnnrag.config import Choice, to_plain
+from gnnrag.config import to_plain
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
-from gnnrag.index.build import Progress, build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import open_or_build
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.parts import make_part
+from gnnrag.parts import build, part_from_settings
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Thoughts, ThoughtsTask, Verdict
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.thoughts import parse_thoughts, thoughts_chat
-from gnnrag.run.pipeline import data_source, index_path, open_retriever
 from gnnrag.session import normalised
 from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, task_of
 from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain_of, gold_ranks
-from gnnrag.types import Query
+from gnnrag.types import OnProgress, Query
 
 SLOTS = ("fast", "slow")
 
@@ -51,19 +49,17 @@ class CorpusGain:
         return {"gain": gain.value} | ({"found": len(gain.new) / len(missing)} if missing else {})
 
 
-def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain:
+def open_gain(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusGain:
     """Load a set, bring its index up to date, and open its retriever. Raises ConfigError for one that asks roles."""
-    settings = make_part("retriever", config.retriever, {}, f"corpora.{name}.retriever")
+    settings = part_from_settings("retriever", config.retriever, {}, f"corpora.{name}.retriever")
     if settings.role_names:
         raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
     d = config.data
     data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
-    path = index_path(config.index, data.name)
-    stages = set(settings.reads)
-    build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
-    index = Index(path, config.index)
-    prints = {stage: index.fingerprint[stage] for stage in sorted(stages)}
-    retriever = open_retriever(Choice(config.retriever, settings), index, None)
+    stages = sorted(set(settings.reads))
+    index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
+    prints = {stage: index.artefact_key(stage) for stage in stages}
+    retriever = build("retriever", settings, index=index, roles=None)
     return CorpusGain(retriever, {"index": prints, "retriever": [config.retriever, to_plain(settings)]})
 
 

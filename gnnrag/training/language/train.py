@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import random
 import shutil
-import time
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,7 +19,6 @@ from transformers import (
     PrinterCallback,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
-    TrainerCallback,
 )
 
 from gnnrag.config import to_plain
@@ -32,14 +27,14 @@ from gnnrag.io import file_digest, read_json
 from gnnrag.llm.base import Message
 from gnnrag.llm.hf import load_model, put_on
 from gnnrag.llm.local import ModelFiles, encode, find_model, kind_of
-from gnnrag.parts import build, make
+from gnnrag.parts import build, from_settings
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
-from gnnrag.run.rundir import commit
+from gnnrag.run.rundir import code_version, read_seen
 from gnnrag.run.tracking import Tracker
-from gnnrag.run.trained import read_seen
 from gnnrag.session import Session
-from gnnrag.training.base import OnIndex, RunContext, Training
+from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
+from gnnrag.training.hf_trainer import ASIDE, RunCallback, newest_checkpoint
 from gnnrag.training.language.data import (
     AnyRow,
     Encoder,
@@ -50,8 +45,9 @@ from gnnrag.training.language.data import (
     task_of,
 )
 from gnnrag.training.language.scoring import CorpusGain, open_gain, reply_pairs, reply_scores, reward
-from gnnrag.training.report import Card, Report, progress_line
+from gnnrag.training.report import Card, Report
 from gnnrag.training.rundir import CHECKPOINTS, TrainingRun
+from gnnrag.types import OnProgress
 
 try:
     from datasets import Dataset
@@ -66,7 +62,6 @@ SUMMARY = (
     "A language model fine-tuned for one role of gnnrag: {role}. Use it with `roles.{role}=tuned "
     "roles.{role}.path=THIS_FOLDER`. It answers the prompt `{prompt}` of gnnrag, and no other."
 )
-ASIDE = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train_loss")  # no figures of a step
 METRICS = {"dpo": "rewards/accuracies", "grpo": "reward"}  # that decide which weights are kept; else the loss
 
 
@@ -102,45 +97,6 @@ TRAINERS: dict[str, tuple[Any, Any]] = {
 }
 
 
-class RunCallback(TrainerCallback):
-    """Writes a trainer's figures into the run, and lets all processes save and stop where one was asked to."""
-
-    def __init__(self, run: TrainingRun, context: RunContext) -> None:
-        self.run, self.context, self.is_stopped, self.start = run, context, False, time.perf_counter()
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.run.cut(state.global_step)
-        show = self.context.on_note
-        self.run.on_row = lambda row: show(f"{self.run.path}, {progress_line(row, state.max_steps)}")
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        asked = torch.tensor(float(self.context.stop()), device=args.device)
-        if self.context.accelerator.reduce(asked, "sum") > 0:  # type: ignore[operator]
-            control.should_save = control.should_training_stop = True
-            self.is_stopped = state.global_step < state.max_steps
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        row = {
-            f"validation/{name[5:]}" if name.startswith("eval_") else f"train/{name}": value
-            for name, value in logs.items()
-            if isinstance(value, int | float) and not name.endswith(ASIDE)
-        }
-        if row:
-            self.run.log({"step": state.global_step, "seconds": time.perf_counter() - self.start, **row})
-
-
-def newest_checkpoint(folder: Path) -> str | None:
-    """Return the newest whole checkpoint to go on from; half of one lacks the state, which is written last."""
-    steps = {}
-    for path in folder.glob("checkpoint-*/trainer_state.json"):
-        with suppress(ValueError):
-            state = json.loads(path.read_text())
-            is_last = state["global_step"] >= state["max_steps"]  # transformers would do one step more
-            if not is_last and all(map(zipfile.is_zipfile, path.parent.glob("*.pt*"))):
-                steps[state["global_step"]] = str(path.parent)
-    return steps[max(steps)] if steps else None
-
-
 class LanguageTraining(Training):
     """Training of a language model on a role's rows: supervised, by preferences (stage `dpo`) or rewards (`grpo`).
 
@@ -166,7 +122,7 @@ class LanguageTraining(Training):
         self.inputs = inputs
 
     @classmethod
-    def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnIndex) -> Any:
+    def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Read the rows, and open what measures thoughts."""
         check_language(config, cls.role)
         rows = read_role(cls.role, config.data.rows, config.data.prompt or "")
@@ -256,7 +212,7 @@ class LanguageTraining(Training):
         kind = "seq2seq" if config.kind == "seq2seq" else config.stage
         cls, settings = TRAINERS[kind]
         low_rank = {"task_type": "SEQ_2_SEQ_LM" if kind == "seq2seq" else "CAUSAL_LM", "target_modules": "all-linear"}
-        lora: LoraConfig = make(LoraConfig, low_rank | config.lora, "lora")
+        lora: LoraConfig = from_settings(LoraConfig, low_rank | config.lora, "lora")
         callbacks: list[Any] = [callback]
         if config.patience and validation:
             callbacks.append(EarlyStoppingCallback(config.patience))
@@ -273,7 +229,7 @@ class LanguageTraining(Training):
                 more["data_collator"] = DataCollatorForSeq2Seq(tokenizer, network)
             made = cls(
                 model=network,
-                args=make(settings, self.arguments(kind, folder, bool(validation), is_tracked), "trainer"),
+                args=from_settings(settings, self.arguments(kind, folder, bool(validation), is_tracked), "trainer"),
                 train_dataset=Dataset.from_list(training),
                 eval_dataset=Dataset.from_list(validation) if validation else None,
                 processing_class=tokenizer,
@@ -401,7 +357,7 @@ class LanguageTraining(Training):
             "dropped": fitted.dropped,
             "stage": config.stage,
             "training": to_plain(config),
-            "commit": commit(),
+            "commit": code_version(),
         }
         settings = {"form": form, "context": context, "prompted": prompted}
         write_tuned(folder, TunedRecord(self.role, config.kind, base, settings, facts))
