@@ -18,7 +18,7 @@ from gnnrag.index.index import Index
 from gnnrag.io import read_journal, write_jsonl
 from gnnrag.roles.base import Answer
 from gnnrag.roles.offline_reader.reader import OfflineReader
-from gnnrag.run import pipeline as pipeline_module
+from gnnrag.run import evaluate as evaluate_module
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, write_metrics
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
@@ -212,7 +212,7 @@ def test_an_index_given_is_used_and_none_is_built(config: Any, monkeypatch: pyte
     settings = config("data.limit=2")
     evaluate(settings)
     index = Index(Path(settings.index.root) / "sample")
-    monkeypatch.setattr(pipeline_module, "build_index", lambda *_: pytest.fail("built an index"))
+    monkeypatch.setattr(evaluate_module, "open_or_build", lambda *_: pytest.fail("built an index"))
     path, metrics = evaluate(config("data.limit=2", "run.name=other"), index=index)
     assert path.name == "other" and metrics["questions"] == 2
 
@@ -319,6 +319,6 @@ def test_settings_of_roles_that_nobody_asks_are_told(
     made = config("method=single", "data.limit=1", f"run.root={tmp_path}", *settings)
     if note or not settings:
         evaluate(made, Observer(on_note=notes.append))
-    assert len(pipeline_module.idle_settings(made)) == (note is not None)
+    assert len(evaluate_module.idle_settings(made)) == (note is not None)
     said = [text for text in notes if not text.startswith("data.limit=1 takes the first")]
     assert any(note in text for text in said) if note else not said

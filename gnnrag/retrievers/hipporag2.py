@@ -108,7 +108,6 @@ class OfflineFactFilter(Role[FactFilterTask, FactsKept]):
     keeps_all = True
 
     async def __call__(self, task: FactFilterTask, session: Session) -> FactsKept:
-        """Keep all."""
         return FactsKept(tuple(range(len(task.facts))))
 
 
