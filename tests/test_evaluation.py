@@ -13,7 +13,7 @@ import pytest
 
 from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets.base import load_dataset
-from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.index import Index
 from gnnrag.io import read_journal, write_jsonl
 from gnnrag.roles.base import Answer
@@ -258,19 +258,6 @@ def test_no_questions(config: Any, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("A lone note about a lighthouse.")
     with pytest.raises(DataError, match=r"there are no questions; give data\.questions=FILE"):
         load_questions_for(config(f"data.path={tmp_path}"))
-
-
-@pytest.mark.slow
-def test_a_run_that_is_mostly_dense_search_is_refused(config: Any) -> None:
-    filtered = ["retriever=hipporag2", "roles.fact_filter=prompted", "llm=scripted", "llm.default=hm"]
-    with pytest.raises(GnnragError, match=r"24 of 24 queries fell back .*max_fallback_rate=0\.3"):
-        evaluate(config("method=single", *filtered))
-    path, metrics = evaluate(config("method=single", *filtered, "retriever.max_fallback_rate=1", "run.name=accepted"))
-    flagged = [p.usage["roles"]["fact_filter"]["filter_failed"] for p in read_predictions(path)]
-    assert metrics["failed"] == 0 and flagged == [1] * LIMIT
-    few = ["data.limit=19", "run.name=few"]
-    assert evaluate(config("method=single", *filtered, *few))[1]["questions"] == 19
-    assert evaluate(config("method=single", "retriever=hipporag2", "run.name=all"))[1]["failed"] == 0
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def load_model(folder: Path, kind: str, merged: Path | None, device: str, dtype:
     number = getattr(torch, ("bfloat16" if where.type == "cuda" else "float32") if dtype == "auto" else dtype)
     cls = AutoModelForSeq2SeqLM if kind == "seq2seq" else AutoModelForCausalLM
     try:
-        # Said outright: left open, transformers asks at the terminal whether to run the code that a folder names.
+        # Set explicitly: otherwise transformers asks at the terminal whether to run code that a folder names.
         trusted = {"local_files_only": True, "trust_remote_code": False}
         tokenizer = AutoTokenizer.from_pretrained(folder, **trusted)
         model = cls.from_pretrained(folder, dtype=number, use_safetensors=True, **trusted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -36,10 +36,6 @@ class Retriever(Part):
     checkpoints: tuple[Path, ...] = ()  # folders of the trained models that it uses
     index: Any  # set by `build`
     roles: Any  # set by `build`
-
-    def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
-        """Return why a finished run does not really measure this retriever, given each question's usage; else empty."""
-        return ""
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query, in order, of at most `query.top_k` hits."""

@@ -36,10 +36,11 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
     ranks entities and relations. Scores are 1 / rank. The branch is the mode, or `naive_fallback` where the graph had
     nothing. Role: `keywords` (mode `naive`: none).
 
-    `released` is release 1.5.7. `fixed`: relations of an entity are ranked by their cosine to the query, not hubs first
-    at most 50 of them; relations are searched by the question and its themes; passages are picked by weight,
-    not cosine, and relations may pick what entities have picked; where a mode lacks its keywords, those of the other
-    kind or the query take their place. Nothing depends on the order of a set.
+    `profile=released` is release 1.5.7. `fixed` differs from it in these points:
+    - Relations of an entity are ranked by their cosine to the query, not hubs first, and at most 50 are kept.
+    - Relations are searched by the question and its themes.
+    - Passages are picked by weight, not cosine; relations may pick passages that entities have picked.
+    - Where a mode lacks its keywords, those of the other kind or the query take their place.
     """
 
     # naive, local, global, hybrid (local and global) or mix (hybrid and naive)

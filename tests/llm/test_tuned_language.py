@@ -51,7 +51,7 @@ class Lab:
         self.folder = folder
         self.dots = [*METHOD, f"index.path={folder / 'index'}", f"run.root={folder / 'runs'}"]
         made = ["roles=offline", "roles.verifier=oracle", f"out={folder / 'rows'}", "candidates=bridges", "mine=[]"]
-        made += ["keep.helped=false", "keep.idle_share=null", "keep.clean=false", "chat_passages=4"]
+        made += ["keep.helped=false", "keep.clean=false", "chat_passages=4"]
         assert run(["collect-traces", *self.dots, *made]) == 0
         self.prompts = {role: write_prompt(role, folder) for role in PROMPTS}
         texts = [turn.content for role in PROMPTS for row in self.rows(role) for turn in row.messages[-2:]]

@@ -103,7 +103,7 @@ def make_rows(tmp_path: Path, *more: str) -> Path:
     out = tmp_path / "rows.jsonl"
     data = make_set(tmp_path / "set")
     dots = [f"out={out}", f"sets.toy.path={data}", "sets.toy.split=train", "shown=3", *more]
-    write_rows("reader", *dots, "unanswerable=0.3", "validation=0.15", "report=0.2")
+    write_rows("reader", *dots, "unanswerable=0.3", "folds.validation=0.2")
     return out
 
 

@@ -1,4 +1,4 @@
-"""S2 and S3 of DotRAG: the region of a DOT, and the search in it, round by round."""
+"""S2 and S3 of DotRAG, neighbourhood construction and search: the region of a DOT, and the search in it by rounds."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Dot:
     number: int  # position among the DOTs of the question
     concept: str  # what its anchors stand for
     region: Region
-    rules: Any  # what the judge is told; opaque here
+    rules: Any  # `DotRules`, for the judge; not read here
     graph: KnowledgeGraph
     settings: Any  # those of `DotRAG`
     many: bool = False  # the question asks for a set

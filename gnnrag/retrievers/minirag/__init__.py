@@ -131,14 +131,16 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
     stay below. Channel `graph` ranks candidates (by cosine) and their best walks (by the candidate's cosine, times the
     walk's weight over the largest). The branch is `walks`, or `naive_fallback`: dense search where nothing was linked.
 
-    `fixed`: the role `mentions` sees the graph's types, case does not matter, and a type that the graph lacks becomes
-    the nearest one; an edge counts in both directions; all walks of a candidate count, and a node
-    each time; the factor ten is for the best passage alone; a mention without hits, or none at all,
-    ends nothing (released: it gives an empty ranking, branch `nothing`). A node that two mentions find has its best
-    cosine, not the last. A mention has 5 candidates (released: `top_k`), walks go to the 200 heaviest neighbours.
+    `profile=fixed` differs from the release in these points:
+    - The role `mentions` sees the graph's types; case does not matter, and an unknown type becomes the nearest one.
+    - An edge near the query counts in both directions; all walks of a candidate count, not the last alone.
+    - The factor ten is for a candidate's best passage alone.
+    - A mention without hits does not end the search (released: an empty ranking, branch `nothing`).
+    - A node that two mentions find has its best cosine, not the last.
+    - A mention has 5 candidates (released: `top_k`), and walks go to the 200 heaviest neighbours.
     """
 
-    profile: Literal["fixed", "released"] = "fixed"  # released: as that code does in all of these
+    profile: Literal["fixed", "released"] = "fixed"
     top_k: int = 60  # relations for each mention and, halved, passages of the vector search
     max_mentions: int = 5  # the first ones count
     short_share: float = 0.2  # of the candidates from which no walk starts, the share that is kept, at least one
