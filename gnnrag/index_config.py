@@ -126,11 +126,9 @@ class CommunityConfig:
 
     # released: the largest component only; fixed: all, the smallest in buckets of ten entities
     profile: Literal["fixed", "released"] = "fixed"
-    # leiden: as released; ordered: an edit changes little elsewhere; auto: by the profile
-    algorithm: Literal["auto", "leiden", "ordered"] = "auto"
     max_cluster_size: Annotated[int, Ge(1)] = 10  # larger communities are split further
     resolution: Annotated[float, Gt(0)] = 1.0  # of the modularity
-    randomness: Annotated[float, Gt(0)] = 0.001  # of `leiden`
+    randomness: Annotated[float, Gt(0)] = 0.001  # of the refinement
     report_words: int = 2000  # most words of a report
     report_tokens: int = 8000  # most tokens a report is written from
     vector_level: int = 2  # reports of this level and above (0 is the top) get vectors

@@ -7,18 +7,16 @@ no question reaches. So it answers on neighbourhoods too, as NSM and GNN-RAG do.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import torch
 from scipy import sparse
 
 from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
-from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.features import (
     EDGE_FEATURES,
     NODE_FEATURES,
@@ -46,66 +44,47 @@ from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key, words
 _WORD = re.compile(r"\S+")
 _EDGE = "?!.,;:'\"()"  # what may stand at the edge of a name without being part of it
 Span = tuple[int, int]
-Found = tuple[str, Span]  # name, and where it stands in the text
 
 
 class NameFinder:
-    """Finds names in questions: as they are written, then in any case; or by their spelling-insensitive form.
+    """Finds names in questions, in any case; of graphs of text (`is_normalised`) by their `phrase_key` forms.
 
-    A name that holds a capital or a digit goes before one that does not; of those the longest, then the first. Names in
-    lower case are mostly words of the question (`director`, `actors`), so they count only where there are no others.
-    `position` maps names to numbers; with `is_normalised` they are `phrase_key` forms, as in graphs of text.
+    A name written with a capital or a digit goes before one that is not, one spelt as in the graph before one that is
+    not; of those the longest, then the first. Names in lower case are mostly words of the question (`director`), so one
+    counts only where there is no other.
     """
 
-    def __init__(self, position: Mapping[str, int], is_normalised: bool = False) -> None:
-        self.position, self.is_normalised = position, is_normalised
+    def __init__(self, names: Iterable[str], is_normalised: bool = False) -> None:
+        self.is_normalised = is_normalised
+        self.longest = 1
+        self.names: dict[str, str] = {}  # a name by its spelling, and by its spelling in lower case
+        for name in names:
+            self.names.setdefault(name.casefold(), name)
+            self.longest = max(self.longest, len(name.split()) + 1)
+        self.names |= {name: name for name in names}
 
-    @cached_property
-    def _folded(self) -> dict[str, str]:
-        folded: dict[str, str] = {}
-        for name in self.position:
-            folded.setdefault(name.casefold(), name)
-        return folded
-
-    @cached_property
-    def _longest(self) -> int:
-        return max((len(name.split()) for name in self.position), default=0) + 1
-
-    def find_all(self, text: str) -> list[Found]:
-        """Return the names in a text, best first, no two overlapping."""
-        for read in (self._by_form,) if self.is_normalised else (self._as_written, self._in_any_case):
-            if found := self._search(text, read):
-                return found
-        return []
-
-    def _search(self, text: str, read: Callable[[str], str | None]) -> list[Found]:
+    def find_all(self, text: str) -> list[tuple[str, Span]]:
+        """Return the names in a text with where they stand, best first, no two overlapping."""
         ranked = []
-        for start, stop in _spans(text, self._longest):
+        for start, stop in _spans(text, self.longest):
             shown = text[start:stop]
-            name = read(shown)
-            if name is not None:
+            if name := self._named(shown):
                 is_marked = any(c.isupper() or c.isdigit() for c in shown)
-                ranked.append(((not is_marked, start - stop, start), name, (start, stop)))
-        ranked.sort()
-        kept: list[Found] = []
-        for (is_plain, _, _), name, span in ranked:
+                is_folded = not self.is_normalised and shown not in self.names
+                ranked.append((not is_marked, is_folded, start - stop, start, name, (start, stop)))
+        kept: list[tuple[str, Span]] = []
+        for is_plain, _, _, _, name, span in sorted(ranked):
             if is_plain and kept:
                 break
             if all(span[1] <= other[0] or span[0] >= other[1] for _, other in kept):
                 kept.append((name, span))
-                if is_plain:
-                    break
         return kept
 
-    def _as_written(self, shown: str) -> str | None:
-        return shown if shown in self.position else None
-
-    def _in_any_case(self, shown: str) -> str | None:
-        return self._folded.get(shown.casefold())
-
-    def _by_form(self, shown: str) -> str | None:
+    def _named(self, shown: str) -> str | None:
+        if not self.is_normalised:
+            return self.names.get(shown) or self.names.get(shown.casefold())
         key = phrase_key(shown)
-        return key if key in self.position and not FUNCTION_WORDS.issuperset(key.split()) else None
+        return None if FUNCTION_WORDS.issuperset(key.split()) else self.names.get(key)
 
 
 def _spans(text: str, longest: int) -> Iterator[Span]:
@@ -114,13 +93,12 @@ def _spans(text: str, longest: int) -> Iterator[Span]:
     for i, (start, _) in enumerate(words):
         for _, stop in words[i : i + longest]:
             yield start, stop
-            inner = text[start:stop]
-            bare = inner.strip(_EDGE)
-            at = start + inner.index(bare)
-            if bare and bare != inner:
-                yield at, at + len(bare)
-            if bare.endswith(("'s", "’s")) and len(bare) > 2:
-                yield at, at + len(bare) - 2
+            bare = text[start:stop].strip(_EDGE)
+            first = text.index(bare, start)
+            if bare and stop - start > len(bare):
+                yield first, first + len(bare)
+            if bare.endswith(("'s", "’s")):
+                yield first, first + len(bare) - 2
 
 
 STAND_IN = "X"  # what takes the place of a name that is left out of a question
@@ -136,7 +114,7 @@ class EntityQuestion:
 
 
 class EntityQuestions:
-    """Makes batches of questions on an index's graph of facts; ConfigError where the message graph has none.
+    """Finds where questions start in an index's graph of facts; ConfigError where the message graph has none.
 
     Needs the stages `message_graph` and `relation_vectors`, and `entity_vectors` where `config.link_vectors`.
     """
@@ -160,7 +138,7 @@ class EntityQuestions:
     @cached_property
     def names(self) -> NameFinder:
         """Finds entities by name."""
-        return NameFinder(self.graph.position, is_normalised=not self.is_kb)
+        return NameFinder(self.graph.entities, is_normalised=not self.is_kb)
 
     @cached_property
     def entity_vectors(self) -> np.ndarray:
@@ -171,15 +149,6 @@ class EntityQuestions:
     def fact_rows(self) -> np.ndarray:
         """Rows of the triples that are facts."""
         return np.arange(len(self.graph.triples))
-
-    @cached_property
-    def base(self) -> GraphBatch:
-        """The graph of entities without questions, its edges sorted."""
-        source, relation, target = (torch.from_numpy(part) for part in self.graph.edges)
-        count, size = self.graph.num_entities, self.relation_vectors.shape[1]
-        vectors = torch.from_numpy(np.ascontiguousarray(self.relation_vectors, dtype=np.float32))
-        nothing = torch.zeros((count, 0)), torch.zeros((0, size))
-        return GraphBatch(source, relation, target, count, vectors, nothing[1], nothing[0]).sorted()
 
     def find(self, text: str) -> EntityQuestion:
         """Return where a question starts (specification 3.4) and the text to embed."""
@@ -203,15 +172,6 @@ class EntityQuestions:
         if self.is_kb or not self.config.link_vectors:
             return {}
         return link_by_vector(self, text, frozenset(words(text)).difference(*(words(name) for name in names)))
-
-    def prepare(self, questions: Sequence[EntityQuestion]) -> GraphBatch:
-        """Return a batch in the shared layout, one column per question."""
-        vectors = self.index.embedder.encode([question.text for question in questions], is_query=True)
-        seeds = np.zeros((self.graph.num_entities, len(questions)), dtype=np.float32)
-        for column, question in enumerate(questions):
-            for entity, sure in question.seeds.items():
-                seeds[entity, column] = sure * seed_weight(self.graph, self.config, entity)
-        return replace(self.base, questions=torch.from_numpy(vectors.astype(np.float32)), seeds=torch.from_numpy(seeds))
 
 
 # ----------------------------------------------------------------------------------------- the part that is looked at

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import nn
 
 from gnnrag.errors import ArtefactError
 from gnnrag.gnn import RankerConfig
-from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
+from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods, QuestionGraphs
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
 from gnnrag.gnn.subgraph import Subgraph, join
 from gnnrag.io import digest, write_atomic
@@ -65,18 +65,6 @@ _HALF = ("features", "edge_features")
 _LEFT_OUT = ("node_vectors", "prior")  # gathered again from the index's tables; not needed to train
 
 
-class Preparer(Protocol):
-    """What makes the subgraphs of questions."""
-
-    def prepare(self, queries: Sequence[str]) -> list[Subgraph]:
-        """Return one subgraph for each query."""
-        ...
-
-    def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the text vectors of nodes of the whole graph. Shape (len(nodes), F)."""
-        ...
-
-
 @dataclass(frozen=True)
 class Example:
     """A question with its subgraph."""
@@ -99,7 +87,7 @@ class ExampleSet:
         self,
         questions: Sequence[Question],
         gold: Sequence[Sequence[int]],
-        preparer: Callable[[], Preparer],
+        preparer: Callable[[], QuestionGraphs],
         folder: Path,
         key: Any,
         progress: Callable[[int], None] = lambda done: None,

@@ -134,10 +134,10 @@ class GFMRetriever(Retriever):
         """Return the best paths behind the scores of some hits: passages, or entities of the channel `graph`."""
         places = [(id_, self._explained(query, id_)) for id_ in ids]
         return [
-            Reason(id_, path.steps, path.score)
+            Reason(id_, steps, score)
             for id_, place in places
             if place >= 0
-            for path in self.scorer.paths(query.text, place, top_k)
+            for steps, score in self.scorer.paths(query.text, place, top_k)
         ]
 
     def _explained(self, query: Query, id_: str) -> int:

@@ -17,7 +17,7 @@ from gnnrag.datasets.base import Dataset, load_dataset, load_passages
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages
 from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig, QuestionGraphs
-from gnnrag.gnn.examples import EntitySet, ExampleSet, Preparer, SupportSet
+from gnnrag.gnn.examples import EntitySet, ExampleSet, SupportSet
 from gnnrag.gnn.stages import CompletionConfig, Pool
 from gnnrag.gnn.subgraph import PruneConfig, with_inverses
 from gnnrag.graphs.messages import MessageGraph
@@ -100,7 +100,7 @@ class Corpus:
     settings: TrainGNNConfig
 
     @cached_property
-    def preparer(self) -> Preparer:
+    def preparer(self) -> QuestionGraphs:
         """Makes subgraphs; loads the index when first asked."""
         return QuestionGraphs(self.index, self.settings.gnn.architecture, self.settings.prune)
 

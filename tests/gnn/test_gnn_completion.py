@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 def make_task(**settings: Any) -> CompletionTask:
     config = CompletionConfig(**{"negatives": 2, "triples": 6, **settings})
     # Sorted copies of the edges keep their order: that of the graph, both directions of every triple.
-    base = replace(golden_batch(), edge_weights=None).sorted()
+    base = golden_batch().sorted()
     draws = Draws({"g": 6}, batch_size=4, steps=5, seed=0, together=True)
     return CompletionTask({"g": GRAPH}, {"g": base}, config, draws, lambda *_: None)
 
@@ -43,7 +43,7 @@ class Double(torch.nn.Module):
         self.rel_mlp = self.inner.rel_mlp
 
     def forward(self, batch: Any, **more: Any) -> torch.Tensor:
-        return self.inner(replace(batch, seeds=batch.seeds.double(), edge_weights=batch.edge_weights.double()), **more)
+        return self.inner(replace(batch, seeds=batch.seeds.double()), **more)
 
 
 LOGITS = {  # specs/gfm_rag.md 8.6

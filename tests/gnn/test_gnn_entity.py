@@ -19,8 +19,8 @@ from gnnrag.index.index import Index, build_index
 from gnnrag.types import Question
 
 TITLES = ("Her", "directors", "The D.I.", "Face/Off", "Be Cool", "Be", "Joy Smith's")
-FILMS = NameFinder({name: i for i, name in enumerate(TITLES)})
-TEXT = NameFinder({n: i for i, n in enumerate(["be cool", "joy smith", "malta", "of"])}, is_normalised=True)
+FILMS = NameFinder(TITLES)
+TEXT = NameFinder(["be cool", "joy smith", "malta", "of"], is_normalised=True)
 
 
 @pytest.mark.parametrize(
