@@ -6,7 +6,6 @@ The server starts it when a job waits. Killed, it leaves its jobs to the next on
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sqlite3
 import subprocess
@@ -42,8 +41,6 @@ def main() -> None:
     given = json.loads(os.environ[_VARIABLE])
     service, name = read_service(given["arguments"]), given["index"]
     os.nice(5)  # questions first
-    for library in ("pypdf", "trafilatura"):
-        logging.getLogger(library).setLevel(logging.CRITICAL)  # the job says what is wrong with a file
     lock = service.state_folder(name) / "writer.lock"
     with suppress(GnnragError, KeyboardInterrupt), exclusive_lock(lock, f"the jobs of {name}"):
         Writer(service, name).work()
