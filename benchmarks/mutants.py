@@ -1,143 +1,221 @@
-"""Whether the tests bite: each of sixty small mistakes is made in a copy of a commit, and the tests of its area run.
+"""How many small faults the default tests notice: sample mutants of the code that ranks, walks, learns and scores.
 
-    python benchmarks/mutants.py                      # all areas of mutants.yaml, in a clone of HEAD
-    python benchmarks/mutants.py --only pool ppr
-    python benchmarks/mutants.py --commit REV --wide  # another commit; survivors meet all default tests
+    python benchmarks/mutants.py TREE --count 200 --seed 0 --out mutants.json
 
-prints a table: area, function, change, and whether a test failed (`killed`) or none did (`survived`).
+A first run of the tests records which test runs which line (contexts of pytest-cov: `pip install pytest-cov`). Then one
+site at a time is changed in a copy of TREE (a comparison, an operator, a constant, a condition, a statement left out),
+and the tests that run its line are started until one fails. A line that no test runs is a survivor, and so is a mutant
+whose tests pass within `--seconds`. The share differs by some .03 from sample to sample at 200 mutants.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
+import random
+import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 
-import yaml
-from running import ROOT, run
+from coverage.numbits import numbits_to_nums
 
-from gnnrag.errors import GnnragError
-
-LIMIT = 1800  # seconds after which tests that do not end count as failed
-# Tests of the form of the code, which a change alters beside its behaviour.
-FORM = ("--ignore=tests/test_structure.py",)
-WITH_SLOW = ("-m", "not gpu and not slurm and not llm")
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A change of one function: `old` occurs once in its unparsed form, its docstring left out."""
-
-    area: str
-    function: str  # qualified name
-    old: str
-    new: str
-
-    @property
-    def change(self) -> str:
-        """The change in words."""
-        old, new = self.old.strip(), self.new.strip()
-        return f"`{old}` to `{new}`" if new else f"without `{old}`"
+PLACES = ("gnnrag/methods", "gnnrag/retrievers", "gnnrag/graphs", "gnnrag/gnn", "gnnrag/metrics", "gnnrag/run/loop.py")
+COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
 
 
-def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function]]:
-    """Yield each function below a node with its qualified name."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, Function | ast.ClassDef):
-            if not isinstance(child, ast.ClassDef):
-                yield prefix + child.name, child
-            yield from functions(child, f"{prefix}{child.name}.")
+def mutated(node: ast.AST) -> ast.AST | None:
+    """Return what a node becomes, or None where it offers no mutant."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+        return ast.Compare(node.left, [COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators)
+    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        return ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)
+    if isinstance(node, ast.BoolOp):
+        return ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return node.operand
+    if isinstance(node, ast.IfExp):
+        return ast.IfExp(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+        return ast.Constant(not node.value if isinstance(node.value, bool) else node.value + 1)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return ast.Pass()
+    return {ast.Break: ast.Continue, ast.Continue: ast.Break}.get(type(node), lambda: None)()
 
 
-def mutated(source: str, mutant: Mutant) -> str | None:
-    """Return a module with the change, None where no function of that name has the text; comments in it are lost."""
-    if mutant.function.rpartition(".")[2] not in source:
-        return None
-    for name, node in functions(ast.parse(source)):
-        if name != mutant.function:
-            continue
-        # Without its docstring, whose lines would be indented once more.
-        node.body = node.body[ast.get_docstring(node) is not None :] or [ast.Pass()]
-        text = ast.unparse(node)
-        if text.count(mutant.old) == 1:
-            lines, indent = source.splitlines(keepends=True), " " * node.col_offset
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)]) - 1
-            new = [f"{indent}{line}\n" for line in text.replace(mutant.old, mutant.new).splitlines()]
-            return "".join([*lines[:first], *new, *lines[node.end_lineno :]])
-    return None
+def sites(tree: ast.Module) -> list[ast.AST]:
+    """Return the nodes that offer a mutant, but for what is only an annotation."""
+    notes = [node.annotation for node in ast.walk(tree) if getattr(node, "annotation", None)]
+    notes += [node.returns for node in ast.walk(tree) if getattr(node, "returns", None)]
+    ignored = {id(inner) for note in notes for inner in ast.walk(note)}
+    return [node for node in ast.walk(tree) if id(node) not in ignored and mutated(node) is not None]
 
 
-def passes(tree: Path, tests: Sequence[str], *more: str) -> bool:
-    """Tell whether the tests of a tree pass."""
-    # Byte code is not written: a change within a second that leaves the size as it is would go unseen.
-    own = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *more, *tests]
-    try:
-        done = subprocess.run(command, cwd=tree, env=os.environ | own, capture_output=True, timeout=LIMIT, check=False)
-    except subprocess.TimeoutExpired:
-        return False
-    if done.returncode not in (0, 1, 2):  # 2: a module of tests could not be imported
-        raise GnnragError(f"pytest ended with {done.returncode}: {done.stdout[-500:].decode()}{done.stderr.decode()}")
-    return done.returncode == 0
+def write_mutant(text: str, position: int) -> tuple[str, int, str]:
+    """Return the text with its site of that number changed, the line, and the change in words."""
+    tree = ast.parse(text)
+    site = sites(tree)[position]
+    change = ast.fix_missing_locations(ast.copy_location(mutated(site), site))
+    for parent in ast.walk(tree):
+        for name, value in ast.iter_fields(parent):
+            if value is site:
+                setattr(parent, name, change)
+            elif isinstance(value, list) and any(item is site for item in value):
+                setattr(parent, name, [change if item is site else item for item in value])
+    return ast.unparse(tree), site.lineno, f"{ast.unparse(site)}  ->  {ast.unparse(change)}"[:160]
 
 
-def survives(tree: Path, mutant: Mutant, tests: Sequence[str], wide: bool) -> bool:
-    """Make a change, run the tests, and take it back."""
-    found = [(p, mutated(p.read_text(), mutant)) for p in sorted(tree.glob("gnnrag/**/*.py"))]
-    places = [(path, text) for path, text in found if text is not None]
-    if len(places) != 1:
-        raise GnnragError(f"{mutant.function}: `{mutant.old}` is in {len(places)} functions of that name, not in one")
-    path, text = places[0]
-    ast.parse(text)  # what cannot be imported would count as killed
-    before = path.read_text()
-    path.write_text(text)
-    try:
-        return passes(tree, tests, *WITH_SLOW) and not (wide and not passes(tree, ["tests"], "-n2", *FORM))
-    finally:
-        path.write_text(before)
+def record_coverage(tree: Path, store: Path) -> None:
+    """Run the default tests with coverage by test; those that fail are left out of what follows."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile"]
+    command += ["--cov=gnnrag", "--cov-context=test", "--cov-report=", "-rf", "--durations=0", "--durations-min=0.02"]
+    report = subprocess.run(command, cwd=tree, env=environment(tree, store), capture_output=True, text=True).stdout
+    store.with_suffix(".log").write_text(report)
 
 
-def clone(folder: Path, commit: str) -> Path:
-    """Return a clone at a commit, with the shared data beside it as they are beside this checkout."""
-    tree = folder / "clone"
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(tree)], check=True)
-    subprocess.run(["git", "-C", str(tree), "checkout", "-q", commit], check=True)
-    if (shared := ROOT.parent / "shared").exists():
-        (folder / "shared").symlink_to(shared)
-    return tree
+def environment(tree: Path, store: Path | None = None) -> dict[str, str]:
+    given = {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return os.environ | given | ({"COVERAGE_FILE": str(store)} if store else {})
+
+
+class Coverage:
+    """Which tests run a line, most particular first; a test's breadth is the number of files it runs."""
+
+    def __init__(self, store: Path, root: Path) -> None:
+        rows = sqlite3.connect(store).execute(
+            "select file.path, context.context, numbits from line_bits join file on file.id = file_id "
+            "join context on context.id = context_id where context.context like '%|%'"
+        )
+        failed = {
+            line.split()[1] for line in store.with_suffix(".log").read_text().splitlines() if line[:7] == "FAILED "
+        }
+        self.by_line: dict[tuple[str, int], set[str]] = defaultdict(set)
+        self.by_file: dict[str, set[str]] = defaultdict(set)
+        self.breadth: dict[str, int] = defaultdict(int)
+        for path, context, bits in rows:
+            test, name = context.split("|")[0], str(Path(path).relative_to(root))
+            if test in failed:
+                continue
+            self.by_file[name].add(test)
+            self.breadth[test] += 1
+            for line in numbits_to_nums(bits):
+                self.by_line[name, line].add(test)
+
+    def tests(self, name: str, line: int, at_import: bool) -> list[str]:
+        """Return the tests of a line; for one that runs when its module is imported, those of the file."""
+        chosen = self.by_file[name] if at_import else self.by_line[name, line]
+        return sorted(chosen, key=lambda test: (self.breadth[test], test))
+
+
+def lines_at_import(tree: ast.Module) -> set[int]:
+    inside = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for line in range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    return set(range(1, max((getattr(node, "end_lineno", 0) or 0) for node in ast.walk(tree)) + 1)) - inside
+
+
+def is_killed(copy: Path, tests: list[str], seconds: float) -> str:
+    """Run tests until one fails; returns `killed`, `survived` or `time`."""
+    groups = [tests[:40], tests[40:400]]  # long lists of names would end the command line's space
+    end = time.monotonic() + seconds
+    for group in filter(None, groups):
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "--timeout",
+            "60",
+        ]
+        try:
+            done = subprocess.run(
+                [*command, *group],
+                cwd=copy,
+                env=environment(copy),
+                capture_output=True,
+                timeout=max(5, end - time.monotonic()),
+            )
+        except subprocess.TimeoutExpired:
+            return "time"
+        if done.returncode not in (0, 5):
+            return "killed"
+    return "survived"
 
 
 def main() -> None:
-    """See the module."""
-    table = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=table, default=list(table), metavar="AREA", help=", ".join(table))
-    parser.add_argument("--commit", default="HEAD", help="what is tested")
-    parser.add_argument("--wide", action="store_true", help="run all default tests against a survivor")
-    args = parser.parse_args()
-    counts = {True: 0, False: 0}
-    with tempfile.TemporaryDirectory() as folder:
-        tree = clone(Path(folder), args.commit)
-        print("| area | function | change | |\n|---|---|---|---|", flush=True)
-        for area in args.only:
-            tests = [str(p.relative_to(tree)) for name in table[area]["tests"] for p in sorted(tree.glob(name))]
-            if not passes(tree, tests, *WITH_SLOW):
-                raise GnnragError(f"{area}: its tests fail without any change")
-            for row in table[area]["mutants"]:
-                mutant = Mutant(area, *row)
-                left = survives(tree, mutant, tests, args.wide)
-                counts[left] += 1
-                outcome = "survived" if left else "killed"
-                print(f"| {area} | `{mutant.function}` | {mutant.change} | {outcome} |", flush=True)
-    print(f"\n{counts[False]} killed, {counts[True]} survived")
+    parser.add_argument("tree", type=Path)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=150, help="for the tests of one mutant")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--coverage", type=Path, help="a file kept from an earlier run, made where it is missing")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    tree = given.tree.resolve()
+    store = (given.coverage or given.out.with_suffix(".coverage")).resolve()
+    if not store.exists():
+        record_coverage(tree, store)
+    coverage = Coverage(store, tree)
+
+    files = [
+        f
+        for place in PLACES
+        for f in ([tree / place] if place.endswith(".py") else sorted((tree / place).rglob("*.py")))
+    ]
+    texts = {str(file.relative_to(tree)): file.read_text() for file in files}
+    everywhere = [(name, i) for name, text in texts.items() for i in range(len(sites(ast.parse(text))))]
+    sample = random.Random(given.seed).sample(everywhere, given.count)
+    copies: Queue[Path] = Queue()
+    home = Path(tempfile.mkdtemp(prefix="mutants"))
+    for number in range(given.workers):
+        ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "runs", "indexes", ".mypy_cache")
+        copies.put(Path(shutil.copytree(tree, home / str(number) / tree.name, ignore=ignored)))
+        if (tree.parent / "shared").exists() and not (home / str(number) / "shared").exists():
+            (home / str(number) / "shared").symlink_to((tree.parent / "shared").resolve())
+
+    rows = []
+
+    def judge(site: tuple[str, int]) -> None:
+        name, position = site
+        text, line, change = write_mutant(texts[name], position)
+        tests = coverage.tests(name, line, line in lines_at_import(ast.parse(texts[name])))
+        outcome = "uncovered"
+        if tests:
+            copy = copies.get()
+            (copy / name).write_text(text)
+            outcome = is_killed(copy, tests, given.seconds)
+            (copy / name).write_text(texts[name])
+            copies.put(copy)
+        rows.append({"file": name, "line": line, "change": change, "tests": len(tests), "outcome": outcome})
+        killed = sum(row["outcome"] == "killed" for row in rows)
+        print(f"{len(rows)}/{len(sample)} killed {killed}  {outcome:9} {name}:{line}  {change}", flush=True)
+        given.out.write_text(json.dumps({"killed": killed, "of": len(rows), "mutants": rows}, indent=1))
+
+    with ThreadPoolExecutor(given.workers) as pool:
+        list(pool.map(judge, sample))
+    shutil.rmtree(home)
 
 
 if __name__ == "__main__":
-    run(main, __doc__)
+    main()

@@ -28,7 +28,7 @@ from gnnrag.gnn.subgraph import Subgraph, join
 from gnnrag.graphs.messages import REFERS
 from gnnrag.index.index import Index
 from gnnrag.metrics.statistics import paired_difference
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.text.normalise import words
 
@@ -71,13 +71,13 @@ def ordered_gold(question: Mapping[str, Any]) -> list[str]:
 def sub_questions(question: Mapping[str, Any]) -> list[str]:
     """Return what each hop asks: gold sub-questions, earlier answers filled in, or heads and relations of evidence."""
     hops = question.get("decomposition", [])
-    told = []
+    queries = []
     for hop in hops:
         text = hop["question"]
         for number, earlier in enumerate(hops, start=1):
             text = text.replace(f"#{number}", earlier["answer"])
-        told.append(text)
-    return told or [f"{head} {relation}" for head, relation, _ in question.get("evidence", [])]
+        queries.append(text)
+    return queries or [f"{head} {relation}" for head, relation, _ in question.get("evidence", [])]
 
 
 def answers(question: Mapping[str, Any]) -> list[str]:
@@ -107,7 +107,7 @@ class Scored:
     """The questions of a set, scored by the network, and what oracles add."""
 
     def __init__(self, index: Index, questions: Sequence[Mapping[str, Any]], checkpoint: str | None) -> None:
-        scorer: Any = ready(GFMRetriever(checkpoint), index=index).scorer
+        scorer: Any = set_up(GFMRetriever(checkpoint), index=index).scorer
         self.index, self.graphs = index, scorer.graphs
         self.rows = []
         for start in range(0, len(questions), 32):

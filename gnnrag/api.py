@@ -19,22 +19,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnrag.config import EvaluateConfig, load_config, shipped
 from gnnrag.datasets.base import Dataset, load_passages, load_questions
-from gnnrag.datasets.canonical import read_question
 from gnnrag.datasets.folder import load_documents, write_report
-from gnnrag.datasets.jsonl import Skips
+from gnnrag.datasets.jsonl import Skips, read_question
 from gnnrag.errors import ConfigError
 from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.build import build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
-from gnnrag.index.index import Progress, no_progress
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.opened import Events, LoopThread, Opened, parted
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
-from gnnrag.types import Passage, Prediction, Query, Question
+from gnnrag.types import OnProgress, Passage, Prediction, Query, Question, no_progress
 
 if TYPE_CHECKING:
     from gnnrag.pages.inspection import Inspection
@@ -105,7 +103,7 @@ class Index:
         settings: Settings | None = None,
         method: str | None = None,
         retriever: str | None = None,
-        on_progress: Progress | None = None,
+        on_progress: OnProgress | None = None,
         fresh: bool = False,
     ) -> Index:
         """Make the index of a folder or file, or bring it up to date with it, and open it.
@@ -150,7 +148,7 @@ class Index:
         return cls(path, config=config, settings=settings)
 
     def prepare(
-        self, *, method: str | None = None, retriever: str | None = None, on_progress: Progress | None = None
+        self, *, method: str | None = None, retriever: str | None = None, on_progress: OnProgress | None = None
     ) -> None:
         """Make what a method and a retriever read and the index lacks, ahead of the first question."""
         own = self._config(_dots(None, method, retriever))
@@ -160,7 +158,7 @@ class Index:
                 fresh.folder(name)
         self.refresh()
 
-    def add(self, documents: str | Path | Dataset, *, on_progress: Progress | None = None) -> None:
+    def add(self, documents: str | Path | Dataset, *, on_progress: OnProgress | None = None) -> None:
         """Add documents or replace those with known names: work for what is new. Arguments and errors as of `build`."""
         with progressing(on_progress) as tell:
             is_read = isinstance(documents, Dataset)
@@ -168,7 +166,7 @@ class Index:
             add_documents(self.path, data, tell, index_settings(self._config(())))
         self.refresh()
 
-    def remove(self, *names: str, may_empty: bool = False, on_progress: Progress | None = None) -> None:
+    def remove(self, *names: str, may_empty: bool = False, on_progress: OnProgress | None = None) -> None:
         """Remove documents by name or path, or passages by id; nothing of them stays.
 
         Raises DataError where there is none of them, or where none would be left and the index may not be emptied. An
@@ -343,7 +341,7 @@ class Index:
 
 
 @contextmanager
-def progressing(given: Progress | None) -> Iterator[Progress]:
+def progressing(given: OnProgress | None) -> Iterator[OnProgress]:
     """Give what is to be called with the progress: `given`; in a notebook, a bar for each stage; else nothing."""
     ipython = sys.modules.get("IPython")
     if given or getattr(ipython and ipython.get_ipython(), "kernel", None) is None:
@@ -371,7 +369,7 @@ def read_documents(
     index: Index | None = None,
     config: str | Path | Settings | None = None,
     settings: Settings | None = None,
-    on_progress: Progress | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Dataset:
     """Read a folder or file as own documents, whatever it is called, for `Index.add` or `Index.build`.
 

@@ -96,11 +96,6 @@ def get_lines(path: Path) -> list[Any]:
         return [json.loads(line) for line in lines]
 
 
-def get_vectors(path: Path) -> np.ndarray:
-    """Map (n, dim) vectors as they were stored."""
-    return np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
-
-
 def save(folder: Path, name: str, value: Any) -> None:
     """Write a dataclass: arrays and `Lists` into NAME.npz, what is plain data into NAME.json."""
     arrays: dict[str, np.ndarray] = {}

@@ -20,7 +20,6 @@ from annotated_types import Ge, Interval
 from gnnrag.config import EvaluateConfig, to_plain
 from gnnrag.datasets.base import stratified_sample
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.index.build import Progress
 from gnnrag.io import digest, write_json, write_jsonl
 from gnnrag.methods.routed import RouteConfig, choose_route, read_route
 from gnnrag.metrics.report import per_question
@@ -30,9 +29,9 @@ from gnnrag.roles.registry import Roles
 from gnnrag.roles.router import class_of
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
-from gnnrag.run.rundir import fingerprint_fields, read_predictions
+from gnnrag.run.rundir import deciding_settings, read_predictions
 from gnnrag.session import Session
-from gnnrag.types import Question
+from gnnrag.types import OnProgress, Question, no_progress
 
 FLAT = "flat"  # the route that every class is measured on
 LOCAL = "passage_local"  # the class that others are compared with where there is no target
@@ -124,7 +123,7 @@ def adopted(cells: Mapping[str, dict[str, Any]], reference: float, recover: floa
 
 def audit(
     config: AuditRunConfig,
-    on_index: Progress = lambda stage, done, total: None,
+    on_index: OnProgress = no_progress,
     on_note: Callable[[str], None] = lambda note: None,
 ) -> tuple[Path, dict[str, Any]]:
     """Sample, label, run, judge. The same command again continues an interrupted audit.
@@ -143,7 +142,7 @@ def audit(
     routes |= {name: read_route(route, f"audit.routes.{name}") for name, route in c.routes.items()}
     data = load_questions_for(config)
     plain = {k: v for k, v in to_plain(config).items() if k != "method"}
-    identity = digest([fingerprint_fields(plain), data.fingerprints])[:8]
+    identity = digest([deciding_settings(plain), data.fingerprints])[:8]
     path = Path(config.run.root) / (config.run.name or f"audit-{data.name}-{identity}")
     sample, weights = stratified_sample(data.questions, c.n, c.least, config.seed)
     if c.measure.startswith("retrieval/") and (blank := sum(not q.gold for q in sample)):

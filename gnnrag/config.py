@@ -28,7 +28,7 @@ from gnnrag.index_config import KnowledgeConfig as KnowledgeConfig
 from gnnrag.index_config import RoleConfig as RoleConfig
 from gnnrag.index_config import TextConfig as TextConfig
 from gnnrag.index_config import TreeConfig as TreeConfig
-from gnnrag.parts import is_part, layered, make, make_part, settings_of
+from gnnrag.parts import from_settings, is_part, layered, part_from_settings, settings_of
 
 T = TypeVar("T")
 Share = Annotated[float, Ge(0), Le(1)]
@@ -38,10 +38,10 @@ SHIPPED = Path(__file__).with_name("shipped")  # sample data and config files in
 
 @dataclass
 class Choice:
-    """A registered part by name, with its settings as an instance of the part's own dataclass."""
+    """A part that a config names: its name, and the part itself with its settings, not yet set up."""
 
     name: str
-    settings: Any = None
+    part: Any = None
 
 
 ROLES = (
@@ -94,7 +94,7 @@ class DataConfig:
 
 
 @dataclass
-class TrackedRun:
+class TrackingConfig:
     """Experiment tracking. The run directory records everything in any case."""
 
     tracking: Literal["off", "offline", "online"] = "off"  # Weights & Biases
@@ -105,7 +105,7 @@ class TrackedRun:
 
 
 @dataclass
-class RunConfig(TrackedRun):
+class RunConfig(TrackingConfig):
     """The run directory."""
 
     root: str = "runs"
@@ -210,11 +210,11 @@ def load_config(
 
         values = with_pulled(values)
     chosen = {name: values.pop(name, {}) for name in CHOICES if name in names}
-    config = make(schema, values, "")
+    config = from_settings(schema, values, "")
     for name, section in chosen.items():
         setattr(config, name, choose(name, section, getattr(config, name)))
         if name == "method" and "retriever" in names:
-            wanted = getattr(config, name).settings.default_retriever
+            wanted = getattr(config, name).part.default_retriever
             setattr(config, "retriever", wanted or getattr(config, "retriever"))  # noqa: B009, B010
     roles: Any = getattr(config, "roles", None)
     if "retriever" in chosen and {"auto", "tuned"} & {roles.default, roles.thoughts.impl}:
@@ -226,7 +226,7 @@ def choose(kind: str, section: Mapping[str, Any], default: str) -> Choice:
     """Return the part that a section names, or the default, with its settings."""
     values = {key: value for key, value in section.items() if key != "name"}
     name = section.get("name") or default
-    return Choice(name, make_part(kind, name, values))
+    return Choice(name, part_from_settings(kind, name, values))
 
 
 def _settle_thoughts(config: Any) -> None:
@@ -237,7 +237,7 @@ def _settle_thoughts(config: Any) -> None:
     """
     role: RoleConfig = config.roles.thoughts
     options = PROVEN.get("thoughts", {}).get(config.retriever.name)
-    method = config.method.settings
+    method = config.method.part
     if role.path or (method.role_names is not None and "thoughts" not in method.role_names):
         return
     if (role.impl or config.roles.default) == "auto":
@@ -251,7 +251,7 @@ def _settle_thoughts(config: Any) -> None:
 def to_plain(config: Any) -> Any:
     """Return settings as JSON data. A choice becomes a mapping that begins with `name`."""
     if isinstance(config, Choice):
-        return {"name": config.name, **(to_plain(config.settings) or {})}
+        return {"name": config.name, **(to_plain(config.part) or {})}
     if is_part(type(config)):
         return {name: to_plain(value) for name, value in settings_of(config).items()}
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
@@ -296,18 +296,18 @@ def long_form(values: Any) -> dict[str, Any]:
     """Expand `retriever: chg`, `roles: offline` and `roles.verifier: tuned` to their long forms."""
     plain = dict(values)
     for section in {*CHOICES} & plain.keys():
-        plain[section] = _section(section, plain[section], "name")
+        plain[section] = _long_section(section, plain[section], "name")
     if isinstance(plain.get("index"), Mapping):
         plain["index"] = dict(plain["index"])
     for outer, where, key in ((plain, "roles", "roles"), (plain.get("index"), "index.writers", "writers")):
         if isinstance(outer, dict) and key in outer:
-            outer[key] = _section(where, outer[key], "default")
+            outer[key] = _long_section(where, outer[key], "default")
             for role in outer[key].keys() - {"default"}:
-                outer[key][role] = _section(f"{where}.{role}", outer[key][role], "impl")
+                outer[key][role] = _long_section(f"{where}.{role}", outer[key][role], "impl")
     return plain
 
 
-def _section(where: str, value: Any, key: str) -> dict[str, Any]:
+def _long_section(where: str, value: Any, key: str) -> dict[str, Any]:
     """Return a section as a mapping. A bare name becomes its field `key`."""
     if isinstance(value, str):
         value = {key: value}

@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from typing import TYPE_CHECKING
 
 from gnnrag.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
-
-_DRIVERS = ("libcuda.so.1", "libamdhip64.so", "nvcuda.dll")  # torch calls AMD's devices cuda, too
-
-
-def has_gpu() -> bool:
-    """Tell whether torch finds a GPU; where no driver is installed, without the seconds that importing it takes."""
-    if "torch" not in sys.modules and not any(_loads(name) for name in _DRIVERS):
-        return False
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def _loads(library: str) -> bool:
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
 
 
 def pass_rows(device: torch.device, on_cpu: int, on_gpu: int) -> int:

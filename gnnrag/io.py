@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.parts import make
+from gnnrag.parts import from_settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -296,7 +296,7 @@ def read_record(path: Path, kinds: Mapping[str, Any], missing: str) -> dict[str,
 def read_settings(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
     """Return recorded settings of a network; ArtefactError: unknown field, or wrong type."""
     try:
-        return make(kind, values, "")
+        return from_settings(kind, values, "")
     except ConfigError as error:
         raise ArtefactError(f"{path}: {error}; the checkpoint is of another version") from error
 

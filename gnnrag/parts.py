@@ -1,4 +1,4 @@
-"""Parts by name. A part is a dataclass whose fields are its settings. `build` sets the objects that it works on.
+"""Parts by name. A part is a dataclass whose fields are its settings.
 
     @part("retriever", "title_match")
     class TitleMatch(Retriever):
@@ -9,6 +9,10 @@
 
 The settings `retriever=title_match retriever.least=0.6` then choose it. A part of another package is named by its
 import path, `retriever=my.package:TitleMatch`, or by an entry point of the group `gnnrag.retriever`.
+
+From a name to a part that works, in this order: `find_class` imports the class of a name, `from_settings` checks the
+settings and makes an instance of them, `set_up` gives it the objects that it works on (`index`, `roles`, ...) and calls
+its `setup`. `build` does all three.
 """
 
 from __future__ import annotations
@@ -45,8 +49,12 @@ HOMES: Mapping[tuple[str, str], str] = {
     **{("retriever", f"graphrag_{form}"): "gnnrag.retrievers.graphrag" for form in ("local", "global")},
     **{
         ("method", name): "gnnrag.methods.baselines"
-        for name in ("closed_book", "single", "multihop", "ircot", "irgs", "tog", "gcot", "react", "search_r1",
+        for name in ("closed_book", "single", "multihop", "ircot", "iter_retgen", "tog", "gcot", "react", "search_r1",
                      "r1_searcher")
+    },
+    **{
+        ("role", f"{name}.oracle"): "gnnrag.roles.oracle"
+        for name in ("thoughts", "chain", "verifier", "reader", "reasoner", "decomposer", "agent")
     },
     ("role", "evidence_extractor"): "gnnrag.methods.mgranrag",
     **{("role", name): "gnnrag.methods.dotrag" for name in _DOTRAG},
@@ -96,11 +104,11 @@ def is_part(cls: Any) -> bool:
     return isinstance(vars(cls).get("kind"), str)
 
 
-def find(kind: str, name: str, where: str = "") -> type:
+def find_class(kind: str, name: str, where: str = "") -> type:
     """Return the class of a part. Raises ConfigError if the name is unknown, or your own class cannot be imported."""
     if ":" in name:
         return _at(kind, name)
-    if has(kind, name):
+    if has_class(kind, name):
         return _PARTS[kind, name]
     if point := next(iter(entry_points(group=f"gnnrag.{kind}", name=name)), None):
         return _at(kind, point.value)
@@ -112,7 +120,7 @@ def find(kind: str, name: str, where: str = "") -> type:
     return _PARTS[kind, name]
 
 
-def has(kind: str, name: str) -> bool:
+def has_class(kind: str, name: str) -> bool:
     """Tell whether a part of this name exists. The module where it is expected is imported if need be."""
     if (kind, name) not in _PARTS:
         stem = name.split(".")[0]
@@ -149,8 +157,10 @@ def names(kind: str) -> list[str]:
     return sorted(name for of, name in _PARTS if of == kind)
 
 
-def make(cls: Callable[..., T], values: Mapping[str, Any], where: str = "") -> T:
-    """Return `cls` made from checked settings. `preset` in `values` names a group of settings that `values` override.
+def from_settings(cls: Callable[..., T], values: Mapping[str, Any], where: str = "") -> T:
+    """Return an instance of `cls` with these settings.
+
+    `preset` in `values` names a group of settings that the others override.
 
     Raises ConfigError, naming the setting (`where.field`), if it is unknown or has a wrong type or value.
     """
@@ -165,21 +175,21 @@ def make(cls: Callable[..., T], values: Mapping[str, Any], where: str = "") -> T
         if key not in types:
             raise ConfigError(f"unknown setting {dotted!r}. {nearest(str(key), types)}")
         if isinstance(value, Mapping):  # a section: keys that it omits keep the default of this field
-            value = layered(_section(cls, key), value)
+            value = layered(_default_section(cls, key), value)
         checked[key] = _checked(types[key], value, dotted)
     return cls(**checked)
 
 
-def _section(cls: Any, key: str) -> Mapping[str, Any]:
+def _default_section(cls: Any, key: str) -> Mapping[str, Any]:
     """Return the default of a field as plain settings, empty if the field is not a section."""
     made = next(f for f in dataclasses.fields(cls) if f.name == key)
     default = made.default_factory() if callable(made.default_factory) else made.default
     return dataclasses.asdict(default) if dataclasses.is_dataclass(default) else {}  # type: ignore[arg-type]
 
 
-def make_part(kind: str, name: str, values: Mapping[str, Any], where: str = "") -> Any:
-    """Return a part by name with its settings; see `find` and `make`."""
-    return make(find(kind, name, where), values, where or kind)
+def part_from_settings(kind: str, name: str, values: Mapping[str, Any], where: str = "") -> Any:
+    """Return a part by name with its settings, not yet set up; see `find_class` and `from_settings`."""
+    return from_settings(find_class(kind, name, where), values, where or kind)
 
 
 def layered(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,7 +218,7 @@ def _checked(type_: Any, value: Any, where: str) -> Any:
             return value
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}={value!r}: is a section, with the keys {', '.join(_types(type_))}")  # type: ignore[arg-type]
-        return make(type_, value, where)  # type: ignore[arg-type]
+        return from_settings(type_, value, where)  # type: ignore[arg-type]
     if origin is dict and dataclasses.is_dataclass(arguments[1]) and isinstance(value, Mapping):
         return {key: _checked(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, bool) and bool not in (type_, *arguments):
@@ -231,14 +241,14 @@ def _adapter(type_: Any) -> TypeAdapter[Any]:
 
 
 def build(kind: str, settings: Any, where: str = "", **given: Any) -> Any:
-    """Return a part ready for work. `settings` is a mapping with its `name`, or a part, which is copied."""
+    """Return a part that is set up. `settings` is a mapping with its `name`, or a part, which is copied."""
     if not isinstance(settings, Mapping):
-        return ready(dataclasses.replace(settings), **given)
+        return set_up(dataclasses.replace(settings), **given)
     values = dict(settings)
-    return ready(make(find(kind, values.pop("name")), values, where or kind), **given)
+    return set_up(from_settings(find_class(kind, values.pop("name")), values, where or kind), **given)
 
 
-def ready(made: Any, **given: Any) -> Any:
+def set_up(made: Any, **given: Any) -> Any:
     """Set what is `given` (`index`, `roles`, `llm`, ...) as attributes of a part, call its `setup`, and return it."""
     for name, value in given.items():
         setattr(made, name, value)

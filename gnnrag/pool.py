@@ -64,17 +64,12 @@ def promote(order: Sequence[str], selected: Collection[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutResult:
     """What the cut kept, and the statistics it used."""
 
     kept: tuple[str, ...]
     mean: float
     deviation: float
-
-    @property
-    def threshold(self) -> float:
-        """Mean plus standard deviation."""
-        return self.mean + self.deviation
 
 
 def mean_deviation_cut(
@@ -86,23 +81,22 @@ def mean_deviation_cut(
     window: int = 50,
     floor: int = 5,
     max_final: int | None = 10,
-    ddof: int = 0,
-) -> Cut:
-    """Keep passages whose score reaches mean + deviation (`ddof` 0: population) of the first `window` (BDTR, eq. 6).
+) -> CutResult:
+    """Keep passages whose score reaches mean + deviation (of the population) of the first `window` (BDTR, eq. 6).
 
     `order` holds all pool ids, the promoted (`selected`) first. At least `floor` (if the pool has them) and at most
     `max_final` are kept. `promotion=exempt` keeps promoted passages whatever their score. `order_only`, the literal
     equation, can cut them, and keeps all if all scores are equal. `boost` first raises them to the pool's best score.
     """
     if not order:
-        return Cut((), 0.0, 0.0)
+        return CutResult((), 0.0, 0.0)
     chosen = set(selected)
     values = dict(scores)
     if promotion == "boost":
         values.update(dict.fromkeys(chosen & set(order), max(scores[i] for i in order)))
     head = np.array([values[i] for i in order[:window]])
     mean = float(head.mean())
-    deviation = float(head.std(ddof=ddof)) if len(head) > ddof else 0.0
+    deviation = float(head.std())
     kept = set(chosen) if promotion == "exempt" else set()
     # If all scores are equal, rounding must not decide whether all or none reach the threshold.
     if promotion == "order_only":
@@ -117,4 +111,4 @@ def mean_deviation_cut(
             break
         kept.add(id_)
     result = [i for i in order if i in kept]
-    return Cut(tuple(result[:max_final]), mean, deviation)
+    return CutResult(tuple(result[:max_final]), mean, deviation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -11,6 +11,8 @@ import numpy as np
 Channel = Literal["text", "graph"]
 Kind = Literal["passage", "sentence", "entity", "relation", "path", "community"]
 ScoreNorm = Literal["minmax_full", "max_scale", "rank", "raw"]
+# Told of work under way: what is done (an artefact, a file), how much since the last call, how much there is in all.
+OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class Question:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
+def no_progress(name: str, done: int, total: int) -> None:
+    """Tell nobody."""
+
+
 def to_dict(record: Any) -> dict[str, Any]:
     """Return the fields of a dataclass without copying their values: `asdict` would copy long lists of ids."""
     return {f.name: getattr(record, f.name) for f in fields(record)}
@@ -60,15 +66,15 @@ def to_dict(record: Any) -> dict[str, Any]:
 class Query:
     """A string sent to a retriever in one round.
 
-    `kind` is its origin (`question`, `fast`, `slow`, ...). `scope` restricts the search to a named part of the
-    knowledge base. `retriever` names one of the run's further retrievers; None is its main one. `vector`, if given,
+    `origin` says where it came from (`question`, `fast`, `slow`, ...). `scope` restricts the search to a named part of
+    the knowledge base. `retriever` names one of the run's further retrievers; None is its main one. `vector`, if given,
     replaces the embedding of the text: a unit vector in the embedding space of the index.
     """
 
     text: str
     channel: Channel = "text"
     top_k: int = 200
-    kind: str = "question"
+    origin: str = "question"
     scope: str | None = None
     retriever: str | None = None
     vector: tuple[float, ...] | None = None

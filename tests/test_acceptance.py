@@ -66,7 +66,7 @@ def test_the_loop_is_not_what_loses_evidence(recall: Any, data: str) -> None:
     ("method", "settings"),
     [
         *((name, ()) for name in ("multihop", "ircot", "tog", "gcot", "react", "search_r1", "r1_searcher", "routed")),
-        ("irgs", ("method.rounds=4",)),  # up to four hops, and every query carries the whole question
+        ("iter_retgen", ("method.rounds=4",)),  # up to four hops, and every query carries the whole question
         ("mgranrag", ("method.iterations=3", "method.skip_read=refill")),
     ],
 )

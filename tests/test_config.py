@@ -20,27 +20,27 @@ def test_file_then_overrides(tmp_path):
     text = "data: {limit: 7, split: dev}\nretriever: dense\nindex: {embedder: {model: hash}}\n"
     config = load("data.split=test", "metrics.ks=[1,2]", "method.max_rounds=3", yaml=text, tmp_path=tmp_path)
     assert (config.data.limit, config.data.split, config.metrics.ks) == (7, "test", [1, 2])
-    assert (config.retriever.name, config.method.settings.max_rounds) == ("dense", 3)
+    assert (config.retriever.name, config.method.part.max_rounds) == ("dense", 3)
     assert (config.index.embedder.model, config.index.embedder.batch_size) == ("hash", 8)
 
 
 def test_shorthand_of_parts_and_roles():
-    config = load("retriever=dense", "retriever.search=hnsw", "roles=oracle", "roles.verifier=offline")
-    assert to_plain(config.retriever) == {"name": "dense", "search": "hnsw", "ef_search": 64}
+    config = load("retriever=dense", "retriever.search=flat", "roles=oracle", "roles.verifier=offline")
+    assert to_plain(config.retriever) == {"name": "dense", "search": "flat"}
     assert (config.roles.default, config.roles.verifier.impl) == ("oracle", "offline")
 
 
 def test_another_part_drops_the_settings_of_the_first(tmp_path):
-    text = "retriever: {name: dense, search: hnsw}\nroles: {verifier: {impl: prompted, model: m}}"
+    text = "retriever: {name: dense, search: flat}\nroles: {verifier: {impl: prompted, model: m}}"
     config = load("retriever=bm25", "roles.verifier=offline", yaml=text, tmp_path=tmp_path)
     assert to_plain(config.retriever) == {"name": "bm25"}
     assert config.roles.verifier.model is None
-    assert load("retriever=dense", yaml=text, tmp_path=tmp_path).retriever.settings.search == "hnsw"
+    assert load("retriever=dense", yaml=text, tmp_path=tmp_path).retriever.part.search == "flat"
 
 
 def test_presets_lie_below_what_is_given():
-    assert load("method.preset=paper", "method.floor=7").method.settings.floor == 7
-    assert load("method.preset=paper").method.settings.promotion == "order_only"
+    assert load("method.preset=paper", "method.floor=7").method.part.floor == 7
+    assert load("method.preset=paper").method.part.promotion == "order_only"
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import sys
 import pytest
 import torch
 
-from gnnrag import devices
-from gnnrag.devices import device_named, has_gpu, pass_rows
+from gnnrag.devices import device_named, pass_rows
 from gnnrag.errors import ConfigError
+from gnnrag.index import embedder
+from gnnrag.index.embedder import has_gpu
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +30,13 @@ def test_a_device_that_is_not_there_is_named_with_its_setting() -> None:
 
 def test_torch_is_not_imported_to_learn_that_there_is_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(devices, "_loads", lambda name: bool(asked.append(name)))
+    monkeypatch.setattr(embedder, "_loads", lambda name: bool(asked.append(name)))
     monkeypatch.delitem(sys.modules, "torch")
     assert not has_gpu() and asked and "torch" not in sys.modules
 
 
 def test_a_driver_alone_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "_loads", lambda name: True)
+    monkeypatch.setattr(embedder, "_loads", lambda name: True)
     assert not has_gpu()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert has_gpu()

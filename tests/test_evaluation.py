@@ -279,7 +279,7 @@ def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_pa
     reply = '{"named_entities": ["Solaris"], "triples": [["Solaris", "directed by", "Andrei Tarkovsky"]]}'
     dots = ["method=single", "retriever=hipporag2", "index.extract.method=prompted", f"index.path={tmp_path / 'i'}"]
     settings = config(*dots, "llm=scripted", f"llm_cache={tmp_path / 'cache.sqlite'}")
-    settings.llm.settings.default = reply
+    settings.llm.part.default = reply
     assert evaluate(settings)[1]["failed"] == 0
     index = Index(tmp_path / "i")
     assert list(index.entity_graph.graph.facts) == [("solaris", "directed by", "andrei tarkovsky")]
@@ -290,7 +290,7 @@ def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_pa
 
 
 def test_settings_of_the_method_are_refused_before_there_is_an_index(config: Any, tmp_path: Path) -> None:
-    for setting in ("method.verify=0", "method.query_weights=[1.0]"):
+    for setting in ("method.verifier_passages=0", "method.query_weights=[1.0]"):
         with pytest.raises(ConfigError, match=setting.split("=")[0]):
             evaluate(config("method=bdtr", setting, f"index.root={tmp_path / 'new'}"))
     assert not (tmp_path / "new").exists()
@@ -298,7 +298,7 @@ def test_settings_of_the_method_are_refused_before_there_is_an_index(config: Any
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings, told",
+    "settings, note",
     [
         (
             ["roles.verifier=tuned", "roles.verifier.path=runs/mine"],
@@ -313,12 +313,12 @@ def test_settings_of_the_method_are_refused_before_there_is_an_index(config: Any
     ],
 )
 def test_settings_of_roles_that_nobody_asks_are_told(
-    config: Any, tmp_path: Path, settings: list[str], told: str | None
+    config: Any, tmp_path: Path, settings: list[str], note: str | None
 ) -> None:
     notes: list[str] = []
     made = config("method=single", "data.limit=1", f"run.root={tmp_path}", *settings)
-    if told or not settings:
+    if note or not settings:
         evaluate(made, Observer(on_note=notes.append))
-    assert len(pipeline_module.idle_settings(made)) == (told is not None)
-    notes = [note for note in notes if not note.startswith("data.limit=1 takes the first")]
-    assert any(told in note for note in notes) if told else not notes
+    assert len(pipeline_module.idle_settings(made)) == (note is not None)
+    said = [text for text in notes if not text.startswith("data.limit=1 takes the first")]
+    assert any(note in text for text in said) if note else not said

@@ -14,7 +14,7 @@ from gnnrag.errors import ArtefactError
 from gnnrag.methods.base import State
 from gnnrag.methods.baselines import Single
 from gnnrag.methods.bdtr import BDTR
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, ThoughtsTask, Verdict
 from gnnrag.run import loop as loop_module
@@ -87,7 +87,7 @@ def test_concurrency_changes_no_byte() -> None:
     found = {}
     for concurrency in (1, 8, 64):
         roles = jittery_roles()
-        method = ready(BDTR(top_k=20), index=ToyIndex(), roles=roles)
+        method = set_up(BDTR(top_k=20), index=ToyIndex(), roles=roles)
         results = answer_all(method, HashRetriever(), QUESTIONS, roles["reader"], concurrency)
         found[concurrency] = lines(results)
         assert [p.question_id for p, _ in results if p.error] == ["q07"]
@@ -96,10 +96,10 @@ def test_concurrency_changes_no_byte() -> None:
 
 def test_batches_span_questions() -> None:
     retriever = ToyRetriever({})
-    answer_all(ready(Single(), index=ToyIndex(), roles={}), retriever, QUESTIONS, concurrency=40)
+    answer_all(set_up(Single(), index=ToyIndex(), roles={}), retriever, QUESTIONS, concurrency=40)
     assert retriever.batches == [32, 8]
     one = ToyRetriever({})
-    answer_all(ready(Single(), index=ToyIndex(), roles={}), one, QUESTIONS, concurrency=1)
+    answer_all(set_up(Single(), index=ToyIndex(), roles={}), one, QUESTIONS, concurrency=1)
     assert set(one.batches) == {1}
 
 
@@ -130,7 +130,7 @@ def test_errors_are_rows() -> None:
             raise KeyError("x")
         return Answer("fine")
 
-    results = answer_all(ready(Single(), index=ToyIndex(), roles={}), ToyRetriever({}), QUESTIONS[:6], reader)
+    results = answer_all(set_up(Single(), index=ToyIndex(), roles={}), ToyRetriever({}), QUESTIONS[:6], reader)
     assert [p.error for p, _ in results] == [None, None, None, "KeyError: 'x'", None, None]
     assert [p.answer for p, _ in results] == ["fine"] * 3 + [""] + ["fine"] * 2
 
@@ -175,7 +175,7 @@ def test_a_method_that_fails_anywhere(where: str) -> None:
 def test_one_failing_query_of_a_batch_shared_by_all_questions() -> None:
     table: dict[str, Any] = {q.text: {q.id: 1.0} for q in QUESTIONS}
     table["question 5"] = RuntimeError("cannot embed")
-    results = answer_all(ready(Single(), index=ToyIndex(), roles={}), ToyRetriever(table), QUESTIONS, concurrency=40)
+    results = answer_all(set_up(Single(), index=ToyIndex(), roles={}), ToyRetriever(table), QUESTIONS, concurrency=40)
     for (prediction, _session), question in zip(results, QUESTIONS, strict=True):
         failed = question.id == "q05"
         assert prediction.error == ("RuntimeError: cannot embed" if failed else None)
@@ -221,7 +221,7 @@ def test_damage_is_never_taken_for_an_empty_list() -> None:
 # ------------------------------------------------------------------------------------------------- repeated queries
 def test_repeats_are_retrieved_once_and_counted_per_question() -> None:
     retriever = ToyRetriever({"x": {"a": 1.0}})
-    method = Asks([Query("x"), Query("y")], [Query("x", kind="fast"), Query(" X ")])
+    method = Asks([Query("x"), Query("y")], [Query("x", origin="fast"), Query(" X ")])
     results = answer_all(method, retriever, QUESTIONS[:2], concurrency=1)
     for prediction, _ in results:
         assert prediction.usage["retriever_calls"] == 4 and prediction.usage["flags"] == {"duplicate_query": 2}
@@ -315,9 +315,9 @@ def test_abstentions_and_flags_of_the_reader_are_counted_once() -> None:
 
 def test_the_trace_keeps_the_head_of_a_ranking() -> None:
     wide = {f"d{i:03}": 1 - i / 300 for i in range(300)}
-    _, session = answer_one(Asks([Query("x", kind="fast")]), ToyRetriever({"x": wide}))
+    _, session = answer_one(Asks([Query("x", origin="fast")]), ToyRetriever({"x": wide}))
     event = session.events[0]
-    assert (event["event"], event["text"], event["kind"], event["round"]) == ("query", "x", "fast", 0)
+    assert (event["event"], event["text"], event["origin"], event["round"]) == ("query", "x", "fast", 0)
     assert len(event["ranking"]["ids"]) == len(event["ranking"]["scores"]) == 50
     assert event["ranking"]["range"] == [pytest.approx(1 / 300), 1.0] and event["ranking"]["branch"] == "toy"
     json.dumps(session.events, allow_nan=False)
@@ -382,7 +382,7 @@ def test_cancelling_keeps_what_was_reported_and_stops_the_rest() -> None:
 
     async def go() -> None:
         loop = Loop(
-            ready(Single(), index=ToyIndex(), roles={}), ToyRetriever({}), reader, ToyIndex().lookup, concurrency=4
+            set_up(Single(), index=ToyIndex(), roles={}), ToyRetriever({}), reader, ToyIndex().lookup, concurrency=4
         )
         running = asyncio.create_task(loop.run(QUESTIONS, lambda p, s: reported.append(p.question_id)))
         while len(reported) < 5:

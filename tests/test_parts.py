@@ -8,7 +8,7 @@ import pytest
 
 from gnnrag import parts
 from gnnrag.errors import ConfigError
-from gnnrag.parts import build, find, make, part
+from gnnrag.parts import build, find_class, from_settings, part
 from gnnrag.retrievers.base import Retriever
 from gnnrag.types import Query
 from tests.helpers.parts import small_index
@@ -48,7 +48,7 @@ def test_a_part_of_another_package(tmp_path, monkeypatch, index):
 @pytest.mark.parametrize("place", ["nowhere:Part", "gnnrag.types:Nothing"])
 def test_a_place_that_cannot_be_imported(place):
     with pytest.raises(ConfigError, match=place.split(":")[0]):
-        find("retriever", place)
+        find_class("retriever", place)
 
 
 def test_registered_by_decorator(index):
@@ -57,14 +57,14 @@ def test_registered_by_decorator(index):
         best: str = "p0"
 
     try:
-        assert find("retriever", "toy_for_tests") is Toy
-        assert make(Toy, {"best": "x"}, "retriever") == Toy(best="x")
+        assert find_class("retriever", "toy_for_tests") is Toy
+        assert from_settings(Toy, {"best": "x"}, "retriever") == Toy(best="x")
     finally:
         del parts._PARTS["retriever", "toy_for_tests"]
 
 
 def test_a_copy_is_built(index):
-    settings = make(find("retriever", "dense"), {}, "retriever")
+    settings = from_settings(find_class("retriever", "dense"), {}, "retriever")
     built = build("retriever", settings, index=index)
     assert built is not settings and dataclasses.asdict(built) == dataclasses.asdict(settings)
     assert not hasattr(settings, "searcher")
@@ -73,8 +73,8 @@ def test_a_copy_is_built(index):
 @pytest.mark.parametrize("kind", ["retriever", "method"])
 def test_every_part_has_defaults_and_a_docstring(kind):
     for name in parts.names(kind):
-        cls = find(kind, name)
+        cls = find_class(kind, name)
         assert cls.__doc__, name
         for layer in parts.presets(cls):
-            make(cls, {"preset": layer}, kind)
-        make(cls, {}, kind)
+            from_settings(cls, {"preset": layer}, kind)
+        from_settings(cls, {}, kind)

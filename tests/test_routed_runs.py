@@ -96,7 +96,7 @@ def test_stages_of_all_routes_count() -> None:
 
 def test_pairs_and_names() -> None:
     config = load(
-        "retriever=dense", "method.thematic.retriever=dense", "method.thematic.retriever_settings={search: hnsw}"
+        "retriever=dense", "method.thematic.retriever=dense", "method.thematic.retriever_settings={search: flat}"
     )
     assert [(m.name, r.name) for m, r in pairs(config)] == [
         ("routed", "dense"), ("single", "hybrid"), ("bdtr", "chg"), ("single", "dense")

@@ -9,16 +9,16 @@ from gnnrag.retrievers.dense import DenseRetriever
 
 
 def test_settings_are_those_of_the_parts() -> None:
-    route = read_route(RouteConfig("bdtr", "dense", {"max_rounds": 1}, {"search": "hnsw"}), "r")
-    assert route.method.name == "bdtr" and isinstance(route.method.settings, BDTR)
-    assert route.method.settings.max_rounds == 1 and route.retriever is not None
-    assert isinstance(route.retriever.settings, DenseRetriever) and route.retriever.settings.search == "hnsw"
+    route = read_route(RouteConfig("bdtr", "dense", {"max_rounds": 1}, {"search": "flat"}), "r")
+    assert route.method.name == "bdtr" and isinstance(route.method.part, BDTR)
+    assert route.method.part.max_rounds == 1 and route.retriever is not None
+    assert isinstance(route.retriever.part, DenseRetriever) and route.retriever.part.search == "flat"
 
 
 def test_names_of_retrievers() -> None:
     """Equal settings share a retriever, others get a name of their own; no retriever is the run's."""
     plain, same = RouteConfig("single", "dense"), RouteConfig("bdtr", "dense", {}, {"search": "auto"})
-    other = RouteConfig("single", "dense", {}, {"search": "hnsw"})
+    other = RouteConfig("single", "dense", {}, {"search": "flat"})
     assert read_route(plain, "r").name == read_route(same, "r").name == "dense"
     assert read_route(other, "r").name != "dense" and str(read_route(other, "r").name).startswith("dense-")
     assert read_route(RouteConfig("single"), "r").name is None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.run.rundir import RunDir, commit, read_predictions, run_name
+from gnnrag.run.rundir import RunDir, code_version, read_predictions, run_name
 from gnnrag.session import Session
 from gnnrag.types import Prediction
 
@@ -55,8 +55,10 @@ def test_a_run_holds_everything_needed_to_trust_it(tmp_path: Path) -> None:
         "config.yaml", "meta.json", "predictions.jsonl", "traces.jsonl", "log.jsonl"
     }  # fmt: skip
     meta = json.loads((run.path / "meta.json").read_text())
-    assert meta["inputs"] == INPUTS and meta["decisive"]["method"] == CONFIG["method"] and meta["commit"] == commit()
-    assert not {"concurrency", "run", "metrics", "llm_cache"} & meta["decisive"].keys()
+    assert (
+        meta["inputs"] == INPUTS and meta["settings"]["method"] == CONFIG["method"] and meta["commit"] == code_version()
+    )
+    assert not {"concurrency", "run", "metrics", "llm_cache"} & meta["settings"].keys()
     assert "max_rounds: 2" in (run.path / "config.yaml").read_text()
     (row,) = rows(run.path / "predictions.jsonl")
     assert row == {
@@ -127,7 +129,7 @@ def test_a_tail_that_was_cut_is_done_again(tmp_path: Path, name: str, cut: int) 
     [
         (changed("method", max_rounds=3), "method.max_rounds"),
         (changed("retriever", name="bm25"), "retriever.name"),
-        (changed("retriever", search="hnsw"), "retriever.search"),
+        (changed("retriever", search="flat"), "retriever.search"),
         (CONFIG | {"seed": 1}, "seed"),
     ],
 )
@@ -164,7 +166,7 @@ def test_a_run_without_predictions_is_nothing_to_protect(tmp_path: Path) -> None
     """A first attempt that failed on its settings must not stand in the way of the second."""
     open_run(tmp_path).close()
     run = open_run(tmp_path, CONFIG | {"seed": 1})
-    assert json.loads((run.path / "meta.json").read_text())["decisive"]["seed"] == 1
+    assert json.loads((run.path / "meta.json").read_text())["settings"]["seed"] == 1
 
 
 def test_fresh_starts_over(tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ def test_made_by(tmp_path: Path) -> None:
     assert run.made_by == set()
     add(run, predict("q1"))
     run.close()
-    assert open_run(tmp_path).made_by == {c for c in [commit()] if c}
+    assert open_run(tmp_path).made_by == {c for c in [code_version()] if c}
 
 
 def test_read_predictions_changes_nothing(tmp_path: Path) -> None:

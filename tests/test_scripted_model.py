@@ -36,7 +36,7 @@ BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "roles=prom
 # Where any text is a reply of the right form, garbage cannot be told from one.
 EXCLUDED_FIELDS = {
     "chain", "drafter", "grounder", "refiner", "refiner_triples", "sub_answerer", "reason_gcot", "reason_ircot",
-    "reason_irgs", "redirect", "report_reduce", "summary",
+    "reason_iter_retgen", "redirect", "report_reduce", "summary",
 }  # fmt: skip
 COUNTS = {"calls", "prompt_tokens", "completion_tokens", "cached_calls", "parse_failure", "refused"}
 
@@ -56,7 +56,7 @@ def runs() -> dict[str, list[str]]:
     found = {f"{name}{n or ''}": [f"method={name}", *dots] for name in METHODS for n, dots in enumerate(SETTINGS[name])}
     for name in RETRIEVERS:
         config = load(tuple(RETRIEVER_SETTINGS[name]))
-        if config.retriever.settings.role_names:
+        if config.retriever.part.role_names:
             found[f"single-{name}"] = RETRIEVER_SETTINGS[name]
     return found
 

@@ -19,7 +19,7 @@ from gnnrag.config import Choice, EvaluateConfig, load_config
 from gnnrag.errors import ArtefactError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.parts import find
+from gnnrag.parts import find_class
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, write_tuned
 from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
@@ -95,7 +95,7 @@ def tuned(role: str, kind: str, folder: Path) -> list[str]:
 
 def drive(index: Index, name: str, role: str, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a method with a tuned role, one question at a time and all at once, and check that the role was asked."""
-    cls, tasks = find("role", f"{role}.tuned"), []
+    cls, tasks = find_class("role", f"{role}.tuned"), []
     call = cls.__call__
 
     async def counted(self: Any, task: Any, session: Any) -> Any:

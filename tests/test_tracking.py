@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.config import TrackedRun
+from gnnrag.config import TrackingConfig
 from gnnrag.run.tracking import Tracker, flattened
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,7 +46,7 @@ def fake_wandb(monkeypatch: pytest.MonkeyPatch, fails: str = "") -> list[Any]:
 
 def test_a_run_is_shown_and_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake_wandb(monkeypatch)
-    settings = TrackedRun(tracking="online", project="p", tags=["t"])
+    settings = TrackingConfig(tracking="online", project="p", tags=["t"])
     for _ in range(2):
         tracker = Tracker(settings, tmp_path / "r" / "fold1", "train", {"seed": 1}, tmp_path / "r")
         tracker.log({"loss": 1.0}, 1)
@@ -61,7 +61,7 @@ def test_a_run_is_shown_and_taken_up_again(tmp_path: Path, monkeypatch: pytest.M
 
 def test_off_asks_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake_wandb(monkeypatch)
-    tracker = Tracker(TrackedRun(), tmp_path / "r", "train", {})
+    tracker = Tracker(TrackingConfig(), tmp_path / "r", "train", {})
     tracker.log({}, 1)
     tracker.finish()
     assert not calls and not (tmp_path / "r").exists()
@@ -72,7 +72,7 @@ def test_a_failure_costs_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
 ) -> None:
     fake_wandb(monkeypatch, fails)
-    tracker = Tracker(TrackedRun(tracking="online"), tmp_path, "train", {})
+    tracker = Tracker(TrackingConfig(tracking="online"), tmp_path, "train", {})
     for step in range(3):
         tracker.log({"loss": 1.0}, step)
     tracker.finish({})
@@ -82,7 +82,7 @@ def test_a_failure_costs_one_warning(
 def test_a_sweep_has_named_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake_wandb(monkeypatch)
     monkeypatch.setenv("WANDB_SWEEP_ID", "s")
-    Tracker(TrackedRun(tracking="online"), tmp_path, "train", {})
+    Tracker(TrackingConfig(tracking="online"), tmp_path, "train", {})
     assert not {"id", "project", "entity", "resume"} & calls[0][1].keys()
 
 

@@ -29,7 +29,7 @@ from gnnrag.text.sentences import excerpt
 from gnnrag.types import Prediction, Query, Question
 
 PAD = " " * 6
-KINDS = {"question": "the question", "fast": "fast thought", "slow": "slow thought"}
+ORIGINS = {"question": "the question", "fast": "fast thought", "slow": "slow thought"}
 
 
 def ask(
@@ -138,7 +138,8 @@ def answer_text(prediction: Prediction, session: Session, index: Index) -> str:
             ids = event["ranking"]["ids"][:3]  # of passages, or of graph hits, which are named by their ids
             top = "; ".join(index.lookup([i])[0].title if i in index.position else i for i in ids)
             to = f" to {event['retriever']}" if event["retriever"] else ""
-            queries.append(f"  round {event['round']}, {KINDS.get(event['kind'], event['kind'])}{to}: {event['text']}")
+            origin = ORIGINS.get(event["origin"], event["origin"])
+            queries.append(f"  round {event['round']}, {origin}{to}: {event['text']}")
             queries.append(f"      found: {top}")
     usage = prediction.usage
     cost = f"retrievals: {usage['retriever_calls']}, LLM calls: {usage['llm_calls']}, {prediction.seconds:.2f} s"

@@ -17,12 +17,12 @@ from rich.table import Table
 from gnnrag.datasets.base import Dataset, load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import GnnragError
-from gnnrag.index.build import Progress
 from gnnrag.io import markdown
 from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.replies import KINDS, SPENT, is_error, total
 from gnnrag.metrics.retrieval import is_node_metric
 from gnnrag.metrics.statistics import with_interval
+from gnnrag.types import OnProgress
 
 Settings = Annotated[list[str], typer.Argument(metavar="[CONFIG] [key=value ...]", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
@@ -62,7 +62,7 @@ def load_corpus(path: str | Path, chunking: Chunking, titles: bool = True) -> Da
 
 
 @contextmanager
-def progress_bar() -> Iterator[Progress]:
+def progress_bar() -> Iterator[OnProgress]:
     """Yield what moves a bar for each stage (its name, items done since, total), on stderr where it is a terminal."""
     console = Console(stderr=True)
     columns = (*progress.Progress.get_default_columns(), progress.MofNCompleteColumn())

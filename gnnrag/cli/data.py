@@ -16,7 +16,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.hub import from_pretrained, push_to_hub
 from gnnrag.index.index import Index
 from gnnrag.interchange import write_beir, write_graphml, write_trec
-from gnnrag.parts import make
+from gnnrag.parts import from_settings
 from gnnrag.run.evaluate import load_questions_for
 from gnnrag.run.rundir import read_predictions
 
@@ -72,7 +72,7 @@ def exchange(
     """
     if form == "trec":
         settings: Any = read_yaml(source / "config.yaml")
-        config = EvaluateConfig(data=make(DataConfig, settings["data"], "data"))
+        config = EvaluateConfig(data=from_settings(DataConfig, settings["data"], "data"))
         questions = load_questions_for(config).questions
         write_trec(out, read_predictions(source), questions, tag=source.resolve().name)
     elif form == "beir":

@@ -1,26 +1,32 @@
-"""Loads whatever a path holds: a canonical dataset, a benchmark release, a knowledge base, or own documents."""
+"""Loads whatever a path holds: a canonical dataset, a benchmark release, a knowledge base, or own documents.
+
+Which of these it is, `find_source` tells by the names of files; of a `.jsonl` file, by the keys of its first row.
+"""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
+from typing import Literal
 
-from gnnrag.datasets import canonical, folder, hipporag, kb
+from gnnrag.config import shipped
+from gnnrag.datasets import folder, hipporag, jsonl, kb
 from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.datasets.documents.blocks import Progress, silent
+from gnnrag.datasets.documents import SUFFIXES
+from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.folder import FileReport
 from gnnrag.datasets.hipporag import MissingGold, PopqaAliases
 from gnnrag.datasets.jsonl import Skips
-from gnnrag.datasets.source import Source, find_source
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.types import Passage, Question
+from gnnrag.types import OnProgress, Passage, Question, no_progress
 
 _LONG_PASSAGES: dict[str, Callable[[Path, Chunking, Skips], list[Passage]]] = {
     "multihop_rag": long.multihop_rag_passages,
@@ -127,14 +133,14 @@ def load_dataset(
     source, skips = find_source(Path(path)), Skips()
     passages = _passages(source, chunking or Chunking(), skips)
     nodes: Mapping[str, tuple[str, ...]] = {}
-    if source.kind == "kb":
+    if source.layout == "kb":
         files = [Path(questions)] if questions else kb.question_files(source.path, split)
         loaded, nodes = kb.load_questions(files, passages, limit), kb.passage_nodes(source.path)
         limit = None if len(files) > 1 else limit
     else:
         file = Path(questions) if questions else source.questions_file(split)
         loaded = _questions(source, file, passages, skips, popqa_aliases, missing_gold) if file else []
-        if source.kind == "canonical" and (source.path / kb.FILE).is_file():
+        if source.layout == "canonical" and (source.path / kb.FILE).is_file():
             nodes = kb.passage_nodes(source.path)
     if sample:
         asked = stratified_sample(loaded, sample[0], 0, sample[1])[0]
@@ -170,10 +176,10 @@ def stratified_sample(
     return sample, {q.id: shares[q.type] * len(sample) / quota[q.type] for q in sample}
 
 
-def load_passages(path: str | Path, chunking: Chunking | None = None, progress: Progress = silent) -> Dataset:
+def load_passages(path: str | Path, chunking: Chunking | None = None, progress: OnProgress = no_progress) -> Dataset:
     """Return the corpus at `path` without questions, errors as in `load_dataset`; `progress` gets a PDF's pages."""
     source, skips, chunking = find_source(Path(path)), Skips(), chunking or Chunking()
-    if source.kind != "folder":
+    if source.layout != "folder":
         return Dataset(source.name, tuple(_passages(source, chunking, skips)), (), skips.frozen(), tuple(skips.notes))
     read = folder.load_documents(source.path, chunking, skips, progress)
     skipped, notes = skips.frozen(), tuple(skips.notes)
@@ -186,19 +192,19 @@ def load_questions(
     """Return the questions of one file on a loaded corpus; DataError: as in `load_dataset`, or gold that it lacks."""
     if (file := Path(path)).suffix == ".json":
         return hipporag.load_questions(file, passages, Skips(), popqa_aliases)
-    return canonical.load_questions(file, {passage.id for passage in passages})
+    return jsonl.load_questions(file, {passage.id for passage in passages})
 
 
 def _passages(source: Source, chunking: Chunking, skips: Skips) -> list[Passage]:
-    if source.kind == "canonical":
-        return canonical.load_passages(source.path / "corpus.jsonl")
-    if source.kind == "release":
+    if source.layout == "canonical":
+        return jsonl.load_passages(source.path / "corpus.jsonl")
+    if source.layout == "release":
         return hipporag.load_passages(source.path, source.name, skips)
-    if source.kind == "kb":
+    if source.layout == "kb":
         return kb.load_passages(source.path, skips)
-    if source.kind == "folder":
+    if source.layout == "folder":
         return folder.load_documents(source.path, chunking, skips).passages
-    passages = _LONG_PASSAGES[source.kind](source.path, chunking, skips)
+    passages = _LONG_PASSAGES[source.layout](source.path, chunking, skips)
     if not passages:
         raise DataError(source.path, "holds no text")
     return passages
@@ -213,10 +219,132 @@ def _questions(
     missing_gold: MissingGold,
 ) -> list[Question]:
     if source.is_own_format(file):
-        questions = _LONG_QUESTIONS[source.kind](file, passages, skips, missing_gold)
+        questions = _LONG_QUESTIONS[source.layout](file, passages, skips, missing_gold)
         if not questions:
             raise DataError(file, f"holds no usable questions. {skips.summary()}".strip())
         return questions
     if file.suffix == ".json":
         return hipporag.load_questions(file, passages, skips, popqa_aliases, missing_gold)
-    return canonical.load_questions(file, {passage.id for passage in passages}, source.path)
+    return jsonl.load_questions(file, {passage.id for passage in passages}, source.path)
+
+
+# ------------------------------------------------------------------------------------------------ what a path holds
+Layout = Literal[
+    "canonical", "release", "kb", "folder", "multihop_rag", "graphrag_bench", "textbook_bench", "ultradomain"
+]
+_CORPUS, _QUESTIONS = "_corpus.json", "_questions.json"
+# Where GraphRAG-Bench keeps documents and questions: as released, and put side by side.
+_PLACES = (("Datasets/Corpus", "Datasets/Questions"), ("Corpus", "Questions"), (".", "."))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The layout of a path and its folder; `path` is the corpus file of a release, or a lone document.
+
+    `questions` is the file or folder of questions that belongs to a release of long documents.
+    """
+
+    layout: Layout
+    path: Path
+    name: str
+    questions: Path | None = None
+
+    def questions_file(self, split: str) -> Path | None:
+        """Return the questions file, None for own documents without; DataError: there is none where there should be."""
+        if self.questions is not None:
+            return self.questions
+        if self.layout == "release":
+            return self.path.with_name(f"{self.name}.json")
+        if self.layout == "folder" and not (self.path.is_dir() and any(self.path.glob("questions.*.jsonl"))):
+            return None
+        return jsonl.split_file(self.path, split)
+
+    def is_own_format(self, questions: Path) -> bool:
+        """Tell whether a questions file is of a long release's own format, rather than canonical `.jsonl`."""
+        if self.layout == "ultradomain":
+            return long.is_ultradomain(questions)
+        return self.questions is not None and (questions.suffix != ".jsonl" or questions.stem in long.KINDS)
+
+
+def find_source(path: Path) -> Source:
+    """Return what `path` is: canonical folder, release, knowledge base, or own documents; DataError: none of these."""
+    if (path := shipped(path)).is_dir():
+        return _of_folder(path)
+    if path.name in ("corpus.jsonl", kb.FILE) and path.is_file():
+        return _of_folder(path.parent)
+    name = path.name.removesuffix(".json").removesuffix("_corpus")
+    if (corpus := path.with_name(name + _CORPUS)).is_file():
+        return Source("release", corpus, name)
+    if source := _long_file(path):
+        return source
+    if not path.is_file():
+        raise DataError(path, _missing(path))
+    if path.suffix.lower() in SUFFIXES:
+        return Source("folder", path, path.name)
+    if path.suffix == ".json":
+        raise DataError(path, f"has no corpus beside it; expected {corpus.name}, as in HippoRAG's release")
+    raise DataError(path, f"is of an unsupported type; documents may be {', '.join(sorted(SUFFIXES))}")
+
+
+def _of_folder(path: Path) -> Source:
+    name = path.resolve().name
+    if (path / "corpus.jsonl").is_file():
+        return Source("canonical", path, name)
+    if (path / kb.FILE).is_file():
+        return Source("kb", path, name)
+    releases = [Source("release", p, p.name.removesuffix(_CORPUS)) for p in sorted(path.glob(f"*{_CORPUS}"))]
+    releases = releases or [*_multihop_rag(path), *_graphrag_bench(path), *_textbooks(path), *_domains(path)]
+    if len(releases) > 1:
+        names = [source.name for source in releases]
+        raise DataError(path, f"holds {len(names)} releases; name one, as in {path / names[0]}: {', '.join(names)}")
+    return releases[0] if releases else Source("folder", path, name)
+
+
+def _long_file(path: Path) -> Source | None:
+    """Return the release of long documents that a file belongs to, or that FOLDER/NAME names."""
+    if path.name == long.QUERIES or (path.name == long.ARTICLES and path.is_file()):
+        return next(_multihop_rag(path.parent), None)
+    name = path.name.removesuffix(".json").removesuffix("_questions")
+    # The name may stand in the folder of the release, or be one of its files.
+    for root in (path.parent, path.parent.parent, path.parent.parent.parent):
+        for source in _graphrag_bench(root):
+            if source.name == name:
+                return source
+    rows = path if path.suffix == ".jsonl" else path.with_name(f"{path.name}.jsonl")
+    return Source("ultradomain", rows, rows.stem, rows) if long.is_ultradomain(rows) else None
+
+
+def _multihop_rag(folder: Path) -> Iterator[Source]:
+    for place in (folder, folder / "dataset"):
+        if (place / long.ARTICLES).is_file() and (place / long.QUERIES).is_file():
+            yield Source("multihop_rag", place / long.ARTICLES, "multihop_rag", place / long.QUERIES)
+
+
+def _graphrag_bench(folder: Path) -> Iterator[Source]:
+    for corpora, places in _PLACES:
+        for questions in sorted((folder / places).glob(f"*{_QUESTIONS}")):
+            name = questions.name.removesuffix(_QUESTIONS)
+            if (corpus := folder / corpora / f"{name}.json").is_file():
+                yield Source("graphrag_bench", corpus, name, questions)
+
+
+def _textbooks(folder: Path) -> Iterator[Source]:
+    questions, books = folder / "questions", folder / "textbooks"
+    if books.is_dir() and any((questions / f"{kind}.jsonl").is_file() for kind in long.KINDS):
+        yield Source("textbook_bench", books, "textbook_bench", questions)
+
+
+def _domains(folder: Path) -> Iterator[Source]:
+    for file in sorted(folder.glob("*.jsonl")):
+        if long.is_ultradomain(file):
+            yield Source("ultradomain", file, file.stem, file)
+
+
+def _missing(path: Path) -> str:
+    """Return what to tell somebody whose path does not exist: names like it, or how to get the benchmark it names."""
+    fix = "give a folder or file with data.path=PATH; data/README.md says how to get the benchmarks"
+    where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
+    names = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, names, n=3)
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return f"does not exist{where}{hint}; {advice(path) or fix}"

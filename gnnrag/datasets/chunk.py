@@ -26,12 +26,13 @@ _ABBREVIATION = re.compile(r"(?:\b(?:[A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|Gen|Col|Lt|R
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """Settings that cut own documents into passages; ConfigError: a value is out of range."""
+    """Settings that cut own documents into passages."""
 
     target_words: int = 100  # a passage grows until the next sentence would take it over this
     overlap_words: int = 0  # at most this many words of the passage before are repeated, in whole sentences
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise ConfigError where a value is out of range."""
         if self.target_words < 1:
             raise ConfigError(f"target_words={self.target_words}: must be at least 1, for example 100")
         if not 0 <= self.overlap_words < self.target_words:
@@ -46,6 +47,7 @@ def chunk_text(text: str, chunking: Chunking | None = None) -> list[str]:
     is at least half full and the next paragraph does not fit whole. A sentence over the target is cut.
     """
     settings = chunking or Chunking()
+    settings.check()
     sentences = list(_sentences(text, settings.target_words))
     spans = pack([sizes for _, sizes in sentences], settings)
     return [text[sentences[a][0][0] : sentences[b - 1][0][1]].strip() for a, b in spans]

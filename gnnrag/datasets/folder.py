@@ -16,13 +16,12 @@ from unicodedata import normalize
 
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import SUFFIXES
-from gnnrag.datasets.documents.blocks import Progress, silent
 from gnnrag.datasets.documents.child import Reader
 from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import DataError, GnnragError
 from gnnrag.io import read_object, write_json
-from gnnrag.types import Passage
+from gnnrag.types import OnProgress, Passage, no_progress
 
 REPORT = "documents.json"  # in an index folder
 SHOWN = 20  # files with remarks that a terminal is told
@@ -84,7 +83,7 @@ class Folder:
         return [passage for passages in self.documents.values() for passage in passages]
 
 
-def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: Progress = silent) -> Folder:
+def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: OnProgress = no_progress) -> Folder:
     """Return the passages of all documents below `path`, or of the one file `path`.
 
     Hidden files and folders (`.git`) and `questions.<split>.jsonl` directly in the folder are not documents. Left out
@@ -93,6 +92,7 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: Progr
 
     Raises DataError where not one document could be read.
     """
+    chunking.check()
     root = path if path.is_dir() else path.parent
     files = sorted(_files(root, skips)) if path.is_dir() else [path.name]
     reports: list[FileReport] = []

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from gnnrag.datasets import canonical
+from gnnrag.datasets import jsonl
 from gnnrag.datasets.jsonl import Skips, read_lines
 from gnnrag.errors import DataError, nearest
 from gnnrag.types import Passage, Question
@@ -192,7 +192,7 @@ def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: in
     seen: dict[str, Path] = {}
     questions = []
     for file in files:
-        rows = _metaqa_questions(file) if file.suffix == ".txt" else canonical.load_questions(file, ids)
+        rows = _metaqa_questions(file) if file.suffix == ".txt" else jsonl.load_questions(file, ids)
         for question in rows[:limit]:
             if question.id in seen:
                 raise DataError(file, f"id {question.id!r} is already used in {seen[question.id].name}")

@@ -76,9 +76,9 @@ def import_released(state: Mapping[str, Tensor], path: Path, aggregate: str = "s
     parts = renamed["head_in.weight"].shape[1] // d - (2 if late else 1)
     of_pna = renamed["layers.0.linear.weight"].shape[1] == 13 * d
     if of_pna != (aggregate == "pna"):
-        told = "of aggregate pna" if of_pna else "not of aggregate pna"
+        aggregation = "of aggregate pna" if of_pna else "not of aggregate pna"
         raise ArtefactError(
-            f"{path}: its tensors are {told}, and gnn.aggregate={aggregate!r}; give that of the weights"
+            f"{path}: its tensors are {aggregation}, and gnn.aggregate={aggregate!r}; give that of the weights"
         )
     config = GNNConfig(
         mode="node" if text else "entity",

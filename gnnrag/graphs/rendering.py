@@ -316,26 +316,26 @@ def _row(**columns: str) -> str:
 
 
 @dataclass(frozen=True)
-class Found:
+class GraphHits:
     """Positions of entities and edges, best first."""
 
     entities: Sequence[int] = ()
     edges: Sequence[int] = ()
 
 
-def merge(local: Found, other: Found) -> Found:
+def merge(local: GraphHits, other: GraphHits) -> GraphHits:
     """Merge the local and the global side position by position, local first."""
-    return Found(round_robin(local.entities, other.entities), round_robin(local.edges, other.edges))
+    return GraphHits(round_robin(local.entities, other.entities), round_robin(local.edges, other.edges))
 
 
-def cut(shown: Shown, found: Found, entity_tokens: int, relation_tokens: int) -> Found:
+def cut(shown: Shown, found: GraphHits, entity_tokens: int, relation_tokens: int) -> GraphHits:
     """Keep the longest prefixes that fit the budgets."""
-    return Found(shown.fit_entities(found.entities, entity_tokens), shown.fit_edges(found.edges, relation_tokens))
+    return GraphHits(shown.fit_entities(found.entities, entity_tokens), shown.fit_edges(found.edges, relation_tokens))
 
 
 def current_passages(
     shown: Shown,
-    found: Found,
+    found: GraphHits,
     near: Sequence[int],
     cosines: np.ndarray | None,
     per_item: int,

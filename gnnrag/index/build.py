@@ -10,24 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.config import IndexConfig
+from gnnrag.datasets.base import find_source
 from gnnrag.datasets.chunk import document_of
-from gnnrag.datasets.source import find_source
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.index.index import (
     MANIFEST,
     STAGES,
     WAIT_S,
     Index,
-    Progress,
     closure,
-    no_progress,
     recorded,
     write_manifest,
     write_passages,
 )
 from gnnrag.io import digest, exclusive_lock, read_object
-from gnnrag.parts import make
-from gnnrag.types import Passage
+from gnnrag.parts import from_settings
+from gnnrag.types import OnProgress, Passage, no_progress
 
 
 def build_index(
@@ -36,7 +34,7 @@ def build_index(
     config: IndexConfig,
     names: Iterable[str] | None = None,
     source: Mapping[str, Any] | None = None,
-    progress: Progress = no_progress,
+    progress: OnProgress = no_progress,
     keep_edits: bool = False,
 ) -> list[str]:
     """Make the artefacts `names` (None: all) of passages with these settings; returns those that were made.
@@ -74,7 +72,7 @@ def update_index(
     root: Path,
     add: Sequence[Passage] = (),
     remove: Sequence[str] = (),
-    progress: Progress = no_progress,
+    progress: OnProgress = no_progress,
     documents: Collection[str] = (),
     caller: IndexConfig | None = None,
     may_empty: bool = False,
@@ -98,7 +96,7 @@ def _update(
     root: Path,
     add: Sequence[Passage],
     remove: Sequence[str],
-    progress: Progress,
+    progress: OnProgress,
     documents: Collection[str],
     caller: IndexConfig | None,
     may_empty: bool,
@@ -127,7 +125,7 @@ def _update(
 
 
 def _make_all(index: Index, names: Iterable[str]) -> list[str]:
-    made, index.is_reader = [], False
+    made, index.trusts_known_keys = [], False
     for name in closure(names, index.config):
         if not index.has(name):
             index.folder(name)
@@ -141,7 +139,7 @@ def collect_garbage(root: Path, spare: Collection[str] = ()) -> list[str]:
     `spare` are keys of passages whose artefacts readers may still hold open.
     """
     index = Index(root)
-    keep = index.state().union(*(index.state(key) for key in spare))
+    keep = index.file_names().union(*(index.file_names(key) for key in spare))
     gone = []
     for path in root.iterdir():
         is_ours = path.name.rpartition("-")[0] in (*STAGES, "passages")
@@ -205,7 +203,7 @@ def _refuse_other_source(
 
 def _with_stored_settings(manifest: Mapping[str, Any], config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
     """Return `config`, but with the stored settings in sections that no wanted artefact reads."""
-    stored: Any = make(IndexConfig, manifest["settings"])
+    stored: Any = from_settings(IndexConfig, manifest["settings"])
     read = {section for name in wanted for section in STAGES[name].sections}
     sections = {section for stage in STAGES.values() for section in stage.sections} - read
     plain = {name: getattr(stored, name) for name in sections if "." not in name}

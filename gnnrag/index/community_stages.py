@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from gnnrag import arrays
-from gnnrag.arrays import Lists, get_json, get_vectors, put_json
+from gnnrag.arrays import Lists, get_json, put_json
 from gnnrag.graphs.communities import Communities, find_communities
 from gnnrag.graphs.tree import Layer, SummaryTree, build_tree
-from gnnrag.index.artefacts import VECTORS, Context, Stage
 from gnnrag.index.reports import (
     Report,
     Reports,
@@ -25,6 +24,7 @@ from gnnrag.index.reports import (
     read_reports,
     write_reports,
 )
+from gnnrag.index.stages import VECTORS, Context, Stage, get_vectors
 from gnnrag.io import digest
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import ReportDraft, ReportTask, SummaryTask
@@ -44,7 +44,7 @@ class TreeStage(Stage):
     version = 2
 
     def settings(self, context: Context) -> Any:
-        return [asdict(context.config.tree), context.embedder().identity, context.tasks.identity("summary")]
+        return [asdict(context.config.tree), context.index.embedder.identity, context.tasks.identity("summary")]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         config = context.config.tree
@@ -143,7 +143,7 @@ class ReportStage(Stage):
 
     def settings(self, context: Context) -> Any:
         c = context.config.communities
-        made_by = [self._writer(context), context.embedder().identity]
+        made_by = [self._writer(context), context.index.embedder.identity]
         return [*made_by, c.report_words, c.report_tokens, c.vector_level]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from gnnrag.errors import DataError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
-from gnnrag.index.artefacts import Context, unit_rows
+from gnnrag.index.stages import Context, unit_rows
 from gnnrag.io import digest
 from gnnrag.roles.writers.base import UNSURE, CurateTask, SummaryTask, TypesTask
 from gnnrag.text.sentences import count_words
@@ -161,7 +161,7 @@ def curation_settings(context: Context) -> list[Any]:
     """Return what decides the curated graph, empty where nothing is curated."""
     config, rules = context.config.knowledge, []
     if config.resolve:
-        identity = context.embedder().identity
+        identity = context.index.embedder.identity
         rules.append(["resolve", config.resolve_threshold, identity, context.tasks.identity("curator")])
     if config.schema:
         rules.append(["schema", read_schema(config.schema), context.tasks.identity("types")])

@@ -9,22 +9,22 @@ from unicodedata import normalize
 from gnnrag.config import IndexConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.datasets.documents.blocks import Progress, silent
 from gnnrag.datasets.folder import write_report
 from gnnrag.index.build import is_cut_from, stored_passages, update_index
 from gnnrag.index.index import MANIFEST
 from gnnrag.io import read_object
-from gnnrag.parts import make
+from gnnrag.parts import from_settings
+from gnnrag.types import OnProgress, no_progress
 
 
 def cut_as(root: Path) -> Chunking:
     """Return how the documents of an index were cut."""
     source = read_object(root / MANIFEST).get("source", {})
-    return make(Chunking, source.get("chunking", {}), "chunking")
+    return from_settings(Chunking, source.get("chunking", {}), "chunking")
 
 
 def add_documents(
-    root: Path, data: Dataset, progress: Progress = silent, caller: IndexConfig | None = None
+    root: Path, data: Dataset, progress: OnProgress = no_progress, caller: IndexConfig | None = None
 ) -> list[str]:
     """Add what was loaded, or replace what has its names; returns the stages that were built, errors: `update_index`.
 
@@ -38,7 +38,7 @@ def add_documents(
 def remove_documents(
     root: Path,
     names: Sequence[str],
-    progress: Progress = silent,
+    progress: OnProgress = no_progress,
     caller: IndexConfig | None = None,
     may_empty: bool = False,
 ) -> list[str]:

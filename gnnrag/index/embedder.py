@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
+import sys
 import threading
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
 
 from gnnrag.config import EmbedderConfig
-from gnnrag.devices import device_named, has_gpu
+from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.io import digest, file_digest
 
@@ -26,6 +31,7 @@ EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d
 SHIPPED = ("embedded", "static", "hash")
 BUCKET = 16  # token lengths are padded to multiples of this, so that few shapes occur
 _KEPT = 100_000  # vectors of queries that are kept
+_DRIVERS = ("libcuda.so.1", "libamdhip64.so", "nvcuda.dll")  # torch calls AMD's devices cuda, too
 Tokenise = Callable[[list[str]], list[list[int]]]
 Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (tokens, mask), both (batch, length) int64, to unit rows
 
@@ -192,8 +198,6 @@ class SentenceEmbedder(Embedder):
     def _forward(self) -> Forward:
         if self.backend == "torch":
             return torch_forward(self._model, self._device, self.config.precision)
-        from gnnrag.index.openvino import openvino_forward
-
         return openvino_forward(lambda: self._model, self.config.precision, self.weights)
 
     @cached_property
@@ -292,3 +296,87 @@ def torch_forward(model: Any, device: str, precision: str = "f32") -> Forward:
             return torch.nn.functional.normalize(vectors, dim=1).cpu().numpy()
 
     return forward
+
+
+def has_gpu() -> bool:
+    """Tell whether torch finds a GPU; where no driver is installed, without the seconds that importing it takes."""
+    if "torch" not in sys.modules and not any(_loads(name) for name in _DRIVERS):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+# ----------------------------------------------------------------------------------------------------------- OpenVINO
+def openvino_forward(
+    load: Callable[[], Any], precision: str, weights: str
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Convert the sentence-transformers model `load()` and return it as a function of (tokens, mask).
+
+    It is kept in `GNNRAG_CACHE`, else `~/.cache/gnnrag`, by the digest `weights`. `precision` is `f32`, or `bf16` on
+    CPUs that have it (others compute in f32). ConfigError where openvino is not installed.
+    """
+    try:
+        import openvino as ov
+    except ImportError as error:
+        raise ConfigError("index.embedder.backend=openvino needs: pip install 'gnnrag[embedded]'") from error
+    core = openvino_core()
+    cache = Path(os.environ.get("GNNRAG_CACHE") or Path.home() / ".cache" / "gnnrag") / "openvino"
+    path = cache / f"{weights.replace('/', '-').replace(':', '-')[:40]}-{ov.__version__.split('-')[0]}.xml"
+    if not (path.exists() and path.with_suffix(".bin").exists()):
+        _keep(converted(load(), ov), path, ov)
+    # Read back even where it was just converted: saving runs transformations that change the last bits.
+    compiled = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": precision})
+    request = compiled.create_infer_request()
+
+    def forward(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        vectors = request.infer({"input_ids": tokens, "attention_mask": mask})[compiled.output(0)]
+        vectors = np.asarray(vectors, dtype=np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    return forward
+
+
+@cache
+def openvino_core() -> Any:
+    """Return this process's one OpenVINO core."""
+    # Each core brings a signal stack that dies with it; cores that end in another order than they began leave a freed
+    # one, and the next signal would be a segmentation fault.
+    import openvino as ov
+
+    return ov.Core()
+
+
+def converted(model: Any, ov: Any) -> Any:
+    import torch
+
+    class Encoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model.eval()
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return self.model({"input_ids": input_ids, "attention_mask": attention_mask})["sentence_embedding"]
+
+    # Two rows of 16 tokens: tracing with one row would bake the batch size in.
+    example = {"input_ids": torch.ones(2, 16, dtype=torch.long), "attention_mask": torch.ones(2, 16, dtype=torch.long)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ov.convert_model(Encoder(), example_input=example)
+
+
+def _keep(network: Any, path: Path, ov: Any) -> None:
+    """Keep the converted model; another process may be doing the same, so write aside and rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as work:
+        ov.save_model(network, Path(work) / "model.xml", compress_to_fp16=False)
+        for ending in (".bin", ".xml"):
+            copyfile((Path(work) / "model.xml").with_suffix(ending), path.with_suffix(ending))

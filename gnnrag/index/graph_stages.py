@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gnnrag import arrays
-from gnnrag.arrays import Lists, get_lines, get_vectors, put_lines
+from gnnrag.arrays import Lists, get_lines, put_lines
 from gnnrag.config import IndexConfig
 from gnnrag.errors import DataError, LLMError
 from gnnrag.extract import make_extractor
@@ -21,8 +21,8 @@ from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph, hubs_of_everything
 from gnnrag.graphs.synonyms import find_synonyms
-from gnnrag.index.artefacts import VECTORS, Context, Stage, unit_rows
 from gnnrag.index.curation import Curator, curation_settings
+from gnnrag.index.stages import VECTORS, Context, Stage, get_vectors, unit_rows
 from gnnrag.io import digest
 from gnnrag.text.analyse import PassageText
 
@@ -132,7 +132,7 @@ class EntityGraphStage(Stage):
     def settings(self, context: Context) -> Any:
         graph = context.config.graph
         rules = [graph.norm, graph.fact_text, graph.synonym_threshold, graph.synonym_max]
-        return [context.embedder().identity, *rules]
+        return [context.index.embedder.identity, *rules]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         config, extractions = context.config.graph, context.read("extraction")
@@ -270,7 +270,7 @@ class KnowledgeVectorStage(Stage):
     version = 1
 
     def settings(self, context: Context) -> Any:
-        return [context.embedder().identity]
+        return [context.index.embedder.identity]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         texts = table_texts(context.read("knowledge"))

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from gnnrag.arrays import get_lines, put_json, put_lines
+from gnnrag.arrays import put_json, put_lines
 from gnnrag.config import IndexConfig, RoleConfig
 from gnnrag.errors import ArtefactError, ConfigError, NotGivenError, nearest
-from gnnrag.index.artefacts import RECORD, Context, read_artefact
+from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
 from gnnrag.index.embedder import Embedder, make_embedder
-from gnnrag.index.stages import STAGES
+from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage, KnowledgeStage, KnowledgeVectorStage
+from gnnrag.index.message_stages import (
+    EntityVectorStage,
+    MessageGraphStage,
+    PhraseVectorStage,
+    RelationVectorStage,
+    SentenceVectorStage,
+)
+from gnnrag.index.stages import (
+    RECORD,
+    Context,
+    EmbeddingStage,
+    HierarchyStage,
+    LexicalStage,
+    Stage,
+    TextStage,
+    TitleStage,
+)
 from gnnrag.index_config import WRITERS
 from gnnrag.io import digest, exclusive_lock, read_object, write_folder, write_json
 from gnnrag.metrics.replies import WARN, by_writer, remarks
-from gnnrag.parts import make
+from gnnrag.parts import from_settings
 from gnnrag.text.analyse import question_phrases, resolve_language
-from gnnrag.types import Passage
+from gnnrag.types import OnProgress, Passage, no_progress
 
 if TYPE_CHECKING:
     from gnnrag.graphs.hierarchy import HierarchyGraph
@@ -33,16 +51,19 @@ if TYPE_CHECKING:
     from gnnrag.index.lexical import BM25
     from gnnrag.index.nearest import Nearest
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
-KEYS = "keys.json"  # maps `Index._memo` of an artefact to its key
+KNOWN_KEYS = "keys.json"  # maps `Index._recorded_digest` of an artefact to its key
 MANIFEST = "manifest.json"  # the passages, settings and source of the newest state; replaced at the end of a change
 WAIT_S = 600.0  # how long one process waits for another that makes artefacts of the same index
-# Called with the artefact, the passages done since the last call, and the passages in all.
-Progress = Callable[[str, int, int], None]
 
-
-def no_progress(name: str, done: int, total: int) -> None:
-    """Say nothing."""
+_ALL: tuple[Stage, ...] = (
+    TextStage(), HierarchyStage(), TitleStage(), LexicalStage(), EmbeddingStage(),
+    ExtractionStage(), EntityGraphStage(), KnowledgeStage(), KnowledgeVectorStage(),
+    PhraseVectorStage(), SentenceVectorStage(), MessageGraphStage(), EntityVectorStage(), RelationVectorStage(),
+    TreeStage(), CommunityStage(), ReportStage(),
+)  # fmt: skip
+STAGES = {stage.name: stage for stage in _ALL}
 
 
 class Index:
@@ -52,15 +73,15 @@ class Index:
     made when it is first read. Raises ArtefactError where there is no index.
     """
 
-    is_reader = True  # trusts recorded keys; False: keys are computed again from the caller's model and files
+    trusts_known_keys = True  # False: keys are computed again, from the caller's model and files
 
-    def __init__(self, root: Path | str, caller: IndexConfig | None = None, progress: Progress = no_progress) -> None:
+    def __init__(self, root: Path | str, caller: IndexConfig | None = None, progress: OnProgress = no_progress) -> None:
         self.root, self.progress = Path(root), progress
         self.manifest = read_object(self.root / MANIFEST)
         if not self.manifest:
             raise ArtefactError(f"{root} is no index; make one: gnnrag index build data.path=FOLDER index.path={root}")
         try:
-            self.config = completed(make(IndexConfig, self.manifest["settings"]), caller or IndexConfig())
+            self.config = completed(from_settings(IndexConfig, self.manifest["settings"]), caller or IndexConfig())
         except ConfigError as error:
             raise ArtefactError(f"index {root} was made by another version ({error}); build it again") from error
         self.config = replace(self.config, path=str(root))
@@ -78,7 +99,7 @@ class Index:
 
     def folder(self, name: str) -> Path:
         """Return the folder of an artefact, which is made if missing."""
-        folder = self.root / f"{name}-{self.key(name)[:16]}"
+        folder = self.root / f"{name}-{self.artefact_key(name)[:16]}"
         if not (folder / RECORD).is_file():
             with exclusive_lock(self.root / ".lock", f"index {self.root}", WAIT_S):
                 if not (folder / RECORD).is_file():  # another process may just have made it
@@ -88,49 +109,51 @@ class Index:
     def has(self, name: str) -> bool:
         """Tell whether an artefact exists; False if its key needs settings that the caller did not give."""
         try:
-            return (self.root / f"{name}-{self.key(name)[:16]}" / RECORD).is_file()
+            return (self.root / f"{name}-{self.artefact_key(name)[:16]}" / RECORD).is_file()
         except NotGivenError:
             return False
 
     def record(self, name: str) -> dict[str, Any]:
         """Return the record written with an artefact (settings, counts, seconds); empty if there is no artefact."""
-        return read_object(self.root / f"{name}-{self.key(name)[:16]}" / RECORD)
+        return read_object(self.root / f"{name}-{self.artefact_key(name)[:16]}" / RECORD)
 
-    def key(self, name: str) -> str:
+    def artefact_key(self, name: str) -> str:
         """Return an artefact's key: a hash of its settings and of the keys of its inputs, 64 hex digits."""
         if name == "passages":
             return str(self.manifest["passages"])
         if name not in STAGES:
             raise ConfigError(f"artefact {name!r} is unknown. {nearest(name, STAGES)}")
         if name not in self._keys:
-            memo = self._memo(name)
-            known = read_object(self.root / KEYS).get(memo)
-            if self.is_reader and known and (self.root / f"{name}-{known[:16]}" / RECORD).is_file():
+            recorded_digest = self._recorded_digest(name)
+            known = read_object(self.root / KNOWN_KEYS).get(recorded_digest)
+            if self.trusts_known_keys and known and (self.root / f"{name}-{known[:16]}" / RECORD).is_file():
                 self._keys[name] = known  # computing it may need a model or its address
                 return known
-            needs = [self.key(need) for need in STAGES[name].needs_for(self.config)]
-            self._keys[name] = digest([self._settings(name), needs])
+            needs = [self.artefact_key(need) for need in STAGES[name].needs_for(self.config)]
+            self._keys[name] = digest([self._settings_digest(name), needs])
             if known != self._keys[name]:
-                write_json(self.root / KEYS, {**read_object(self.root / KEYS), memo: self._keys[name]})
+                write_json(
+                    self.root / KNOWN_KEYS, {**read_object(self.root / KNOWN_KEYS), recorded_digest: self._keys[name]}
+                )
         return self._keys[name]
 
-    def _memo(self, name: str) -> str:
+    def _recorded_digest(self, name: str) -> str:
         """Return a hash of the recorded settings that an artefact depends on, and of the passages."""
         plain, sections = recorded(self.config), {"embedder", "text"}
         sections.update(section for each in closure([name], self.config) for section in STAGES[each].sections)
         own = {s: plain["writers"][s.removeprefix("writers.")] if "." in s else plain[s] for s in sorted(sections)}
         return digest([name, own, self.manifest["passages"]])
 
-    def _settings(self, name: str) -> str:
+    def _settings_digest(self, name: str) -> str:
         """Return a digest of all that an artefact depends on except its inputs."""
         return digest([name, STAGES[name].version, STAGES[name].settings(self._context)])
 
     def _make(self, name: str, folder: Path) -> None:
         for need in STAGES[name].needs_for(self.config):
             if need != "passages" and not self.has(need):
-                self._make(need, self.root / f"{need}-{self.key(need)[:16]}")
+                self._make(need, self.root / f"{need}-{self.artefact_key(need)[:16]}")
         context, total, started = self._context, len(self.passages), time.perf_counter()
-        context.settings = self._settings(name)
+        context.settings = self._settings_digest(name)
         context.progress = lambda done: self.progress(name, done, total)
         context.remarks.clear()
         self.progress(name, 0, total)
@@ -152,16 +175,16 @@ class Index:
 
     @cached_property
     def _context(self) -> Context:
-        return Context(self.root, self.config, self.passages, lambda: self.embedder, self.read)
+        return Context(self, self.root, self.config, self.passages, self.read)
 
-    def state(self, passages: str | None = None) -> set[str]:
+    def file_names(self, passages: str | None = None) -> set[str]:
         """Return the names of the files and folders that belong to its passages, or to those with the given key."""
         other = self if passages is None else Index(self.root, self.config)
         other.manifest = {**self.manifest, "passages": passages or self.manifest["passages"]}
         folders = {f"passages-{other.manifest['passages'][:16]}.jsonl"}
         for name in STAGES:
             try:
-                folders.add(f"{name}-{other.key(name)[:16]}")
+                folders.add(f"{name}-{other.artefact_key(name)[:16]}")
             except NotGivenError:  # only a caller who gives the model knows which one it is
                 folders.update(path.name for path in self.root.glob(f"{name}-*"))
         return folders
@@ -169,7 +192,7 @@ class Index:
     @property
     def fingerprint(self) -> dict[str, str]:
         """Keys of all artefacts that exist."""
-        return {name: self.key(name) for name in STAGES if any(self.root.glob(f"{name}-*")) and self.has(name)}
+        return {name: self.artefact_key(name) for name in STAGES if any(self.root.glob(f"{name}-*")) and self.has(name)}
 
     @property
     def generation(self) -> str:
@@ -182,7 +205,7 @@ class Index:
         """The corpus, in index order."""
         path = self.root / f"passages-{self.manifest['passages'][:16]}.jsonl"
 
-        return read_artefact(path, lambda file: [Passage(**row) for row in get_lines(file)])
+        return read_artefact(path, _read_passages)
 
     @cached_property
     def ids(self) -> Sequence[str]:
@@ -274,6 +297,22 @@ class Index:
         # One product per query, as the rounding of a matrix-matrix product depends on the batch.
         vectors = self.embedder.encode(queries, is_query=True)
         return np.stack([self.passage_vectors @ v for v in vectors]) if len(queries) else np.zeros((0, len(self.ids)))
+
+
+def _read_passages(path: Path) -> list[Passage]:
+    with path.open(encoding="utf-8", errors="surrogatepass", newline="\n") as lines:
+        return [Passage(**json.loads(line)) for line in lines]
+
+
+def read_artefact(folder: Path, load: Callable[[Path], T]) -> T:
+    """Return what `load` reads. Raises ArtefactError where the folder is damaged."""
+    try:
+        return load(folder)
+    except ArtefactError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        problem = f"is damaged ({type(error).__name__}: {error}); delete it, and it is made anew"
+        raise ArtefactError(f"index artefact {folder} {problem}") from error
 
 
 # ------------------------------------------------------------------------------------------------------------ settings

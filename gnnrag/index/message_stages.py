@@ -13,7 +13,7 @@ from gnnrag.config import IndexConfig
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.messages import Fact, Grounding, MentionTable, MessageGraph, corpus_graph, fact_graph
-from gnnrag.index.artefacts import Context, Stage, StringVectors
+from gnnrag.index.stages import Context, Stage, StringVectors
 from gnnrag.io import digest
 from gnnrag.text.normalise import phrase_key
 

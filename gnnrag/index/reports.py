@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from gnnrag.arrays import Lists, get_lines, get_vectors, put_json, put_lines
+from gnnrag.arrays import Lists, get_lines, put_json, put_lines
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.index.stages import get_vectors
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.text.sentences import split_sentences

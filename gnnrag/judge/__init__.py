@@ -87,7 +87,7 @@ def judge(
         tasks = [Scoring(run, questions, passages, config.criteria, config.max_words) for run in runs]
     else:
         tasks = [Pairing(runs[0], run, questions, config.max_words) for run in runs[1:]]
-    backend = backend or open_backend("llm", config.llm.name, config.llm.settings, config.llm_cache)
+    backend = backend or open_backend("llm", config.llm.name, config.llm.part, config.llm_cache)
     for note in _remarks(runs, backend):
         on_note(note)
     reports = [_judge_into_folder(config, task, backend, on_note) for task in tasks]

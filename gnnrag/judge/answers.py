@@ -18,7 +18,7 @@ from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.io import file_digest, interpreting, read_journal
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.metrics.long_answers import cut
-from gnnrag.parts import make
+from gnnrag.parts import from_settings
 from gnnrag.run.evaluate import load_questions_for
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Passage, Question
@@ -91,7 +91,7 @@ def load_data(runs: Sequence[JudgedRun]) -> Dataset:
     first = runs[0]
     with interpreting(first.path / "config.yaml", "give runs that gnnrag evaluate made"):
         section = yaml.safe_load((first.path / "config.yaml").read_text("utf-8"))["data"]
-        settings = make(DataConfig, {f.name: section[f.name] for f in fields(DataConfig) if f.name in section})
+        settings = from_settings(DataConfig, {f.name: section[f.name] for f in fields(DataConfig) if f.name in section})
     data = load_questions_for(EvaluateConfig(data=settings))
     for run in runs:
         if set(run.answers) != set(first.answers) or run.inputs["questions"] != first.inputs["questions"]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.base import Backend, Reply, Request
-from gnnrag.parts import build, make_part
+from gnnrag.parts import build, part_from_settings
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +109,6 @@ def with_model(name: str, settings: Any, model: str | None) -> Any:
 def open_backend(where: str, name: str, settings: Any, cache: str | None) -> Backend:
     """Return a model, behind the response cache in file `cache` unless None; `where` names the setting in errors."""
     if settings is None:
-        settings = make_part("llm", name, {}, where)
+        settings = part_from_settings("llm", name, {}, where)
     backend: Backend = build("llm", settings)
     return CachedBackend(backend, cache) if cache and name != "scripted" else backend

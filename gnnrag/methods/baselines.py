@@ -20,7 +20,7 @@ AtLeast0: TypeAlias = Annotated[int, Ge(0)]
 AtLeast1: TypeAlias = Annotated[int, Ge(1)]
 CHANNELS: dict[str, tuple[Channel, ...]] = {"text": ("text",), "graph": ("graph",), "both": ("text", "graph")}
 MAX_QUERY = 300  # characters; a longer query is cut at the end of a sentence
-QUERY_WORDS = 150  # words of a generation that are appended to the question as the next query (IRGS)
+QUERY_WORDS = 150  # words of a generation that are appended to the question as the next query (ITER-RETGEN)
 
 
 @part("method", "single")
@@ -120,12 +120,12 @@ class MultiHop(Method):
             state.session.record("stop", sufficient=thoughts.sufficient, query=text)
             return []
         vector = thoughts.vectors.get("fast" if thoughts.fast else "slow")
-        return [Query(text, top_k=self.top_k, kind="fast", vector=vector)]
+        return [Query(text, top_k=self.top_k, origin="fast", vector=vector)]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Unite, and keep each passage's best score."""
         new = state.pool.merge(rankings[0], self.score_norm)
-        state.session.record("merge", round=state.round, kind=queries[0].kind, new=new, top=state.pool.top(50))
+        state.session.record("merge", round=state.round, origin=queries[0].origin, new=new, top=state.pool.top(50))
 
     async def select(self, state: State) -> Evidence:
         """The pool's best."""
@@ -168,7 +168,7 @@ class Iterative(Method):
             return []
         if normalised(query) in map(normalised, state.queries):
             state.session.flag("reasoner", "repeated_query")
-        return [Query(query, top_k=self.top_k, kind="step")]
+        return [Query(query, top_k=self.top_k, origin="step")]
 
     async def _reason(self, state: State) -> Step:
         shown = self.index.lookup(state.pool.top(self.shown))
@@ -184,7 +184,7 @@ class Iterative(Method):
 
     def query(self, state: State, step: Step) -> str:
         """Return what is searched for next; empty where the step names nothing."""
-        return cut(step.query or "")
+        return shortened(step.query or "")
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Unite, and keep each passage's best score."""
@@ -220,11 +220,14 @@ class ToG(Iterative):
     style = "tog"
 
 
-@part("method", "irgs")
-class IRGS(Iterative):
-    """ITER-RETGEN (Shao et al., EMNLP Findings 2023): the next query is question plus generation; no stop rule."""
+@part("method", "iter_retgen")
+class IterRetGen(Iterative):
+    """ITER-RETGEN (Shao et al., EMNLP Findings 2023): the next query is question plus generation; no stop rule.
 
-    style = "irgs"
+    BDTR's tables call it IRGS, iterative retrieval-generation synergy.
+    """
+
+    style = "iter_retgen"
     stops = False
 
     def query(self, state: State, step: Step) -> str:
@@ -232,7 +235,7 @@ class IRGS(Iterative):
         return f"{state.question.text} {' '.join(words)}" if words else ""
 
 
-def cut(query: str) -> str:
+def shortened(query: str) -> str:
     """Return a query of at most `MAX_QUERY` characters, cut at the end of a sentence where there is one."""
     query = " ".join(query.split())
     if len(query) <= MAX_QUERY:
@@ -285,7 +288,7 @@ class Agent(Method):
             if move.move == "search" and move.argument.strip() and may_search:
                 memory["searches"] += 1
                 memory["move"] = move
-                return [Query(move.argument, top_k=self.top_k, kind="search")]
+                return [Query(move.argument, top_k=self.top_k, origin="search")]
             if move.move == "finish":
                 memory["answer"] = move.argument or None
                 return []

@@ -9,7 +9,7 @@ from annotated_types import Ge, Len
 
 from gnnrag.methods.base import Method, State
 from gnnrag.parts import part
-from gnnrag.pool import Cut, Promotion, mean_deviation_cut, promote
+from gnnrag.pool import Promotion, mean_deviation_cut, promote
 from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.session import normalised
 from gnnrag.types import Evidence, Query, Ranking
@@ -30,8 +30,8 @@ class BDTR(Method):
     chain_passages: Annotated[int, Ge(1)] = 10  # passages that the chain is made from
     # last_round_joint: the last call for thoughts writes the chain, too
     chain_from: Literal["final_pool", "last_round_joint"] = "final_pool"
-    bgec: bool = True  # false: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
-    verify: Annotated[int, Ge(1)] | None = 50  # passages that the verifier sees; null: the whole pool
+    use_bgec: bool = True  # false: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
+    verifier_passages: Annotated[int, Ge(1)] | None = 50  # passages that the verifier sees; null: the whole pool
     max_promoted: Annotated[int, Ge(0)] | None = 10  # promote at most so many of the selected passages
     promotion: Promotion = "exempt"  # order_only: as in the paper
     window: Annotated[int, Ge(1)] = 50  # passages that mean and deviation are taken over
@@ -65,9 +65,9 @@ class BDTR(Method):
             thoughts = await self._think(state, round_)
             wanted = (("fast", thoughts.fast), ("slow", thoughts.slow))
             queries = [
-                Query(text, top_k=top_k, kind=kind, vector=thoughts.vectors.get(kind))
-                for kind, text in wanted
-                if text and self.thoughts in ("both", kind)
+                Query(text, top_k=top_k, origin=origin, vector=thoughts.vectors.get(origin))
+                for origin, text in wanted
+                if text and self.thoughts in ("both", origin)
             ]
             if len({(normalised(q.text), q.vector) for q in queries}) < len(queries):  # equal thoughts are one query
                 state.session.counts["duplicate_query"] += 1
@@ -86,7 +86,7 @@ class BDTR(Method):
             tuple(state.pool.scores[i] for i in ids),
             tuple(state.queries[1:]),
             round_,
-            with_chain=last and self.bgec and self.chain_from == "last_round_joint",
+            with_chain=last and self.use_bgec and self.chain_from == "last_round_joint",
         )
         thoughts = await self.roles["thoughts"](task, state.session)
         state.memory["chain"] = thoughts.chain
@@ -96,16 +96,16 @@ class BDTR(Method):
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Equations 1 to 4: add the hits to the pool, and keep each passage's best score."""
         for query, ranking in zip(queries, rankings, strict=True):
-            new = state.pool.merge(ranking, self.norm, self.weights[query.kind])
-            state.session.record("merge", round=state.round, kind=query.kind, new=new, top=state.pool.top(50))
+            new = state.pool.merge(ranking, self.norm, self.weights[query.origin])
+            state.session.record("merge", round=state.round, origin=query.origin, new=new, top=state.pool.top(50))
 
     async def select(self, state: State) -> Evidence:
         """Equations 5 and 6: promote what the verifier selects, then cut at mean plus deviation."""
         ranked = state.pool.ranked()
-        if not self.bgec or not ranked:
+        if not self.use_bgec or not ranked:
             return Evidence(ranked, ranked[: self.floor])
         chain = await self._chain(state, ranked)
-        seen = ranked[: self.verify]
+        seen = ranked[: self.verifier_passages]
         task = VerifierTask(state.question, chain, self.index.lookup(seen), tuple(state.pool.scores[i] for i in seen))
         verdict = await self.roles["verifier"](task, state.session)
         state.session.flag("verifier", *verdict.flags)
@@ -113,18 +113,14 @@ class BDTR(Method):
         if len(selected) > len(selected[: self.max_promoted]):
             state.session.flag("verifier", "capped")
         order = promote(ranked, selected[: self.max_promoted])
-        cut = self.cut(order, state.pool.scores, selected[: self.max_promoted])
+        cut = mean_deviation_cut(
+            order, state.pool.scores, selected[: self.max_promoted],
+            promotion=self.promotion, window=self.window, floor=self.floor, max_final=self.max_final,
+        )  # fmt: skip
         state.session.record(
             "cut", selected=list(verdict.selected), kept=list(cut.kept), mean=cut.mean, deviation=cut.deviation
         )
         return Evidence(order, cut.kept)  # the reader sees passages only; the chain is for the verifier
-
-    def cut(self, order: Sequence[str], scores: dict[str, float], selected: Sequence[str]) -> Cut:
-        """Apply the cut with this method's settings."""
-        return mean_deviation_cut(
-            order, scores, selected,
-            promotion=self.promotion, window=self.window, floor=self.floor, max_final=self.max_final,
-        )  # fmt: skip
 
     async def _chain(self, state: State, ranked: Sequence[str]) -> Chain:
         if text := state.memory.get("chain"):

@@ -12,7 +12,7 @@ from gnnrag.config import Choice, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.io import digest
 from gnnrag.methods.base import Method, State
-from gnnrag.parts import build, find, make, part
+from gnnrag.parts import build, find_class, from_settings, part
 from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
@@ -45,9 +45,9 @@ def read_route(route: RouteConfig, where: str) -> Route:
 
     Raises ConfigError for an unknown part or setting, settings for the run's retriever, or a route to a routing method.
     """
-    cls = find("method", route.method, f"{where}.method")
-    method = Choice(route.method, make(cls, route.method_settings, f"{where}.method_settings"))
-    if method.settings.is_router:
+    cls = find_class("method", route.method, f"{where}.method")
+    method = Choice(route.method, from_settings(cls, route.method_settings, f"{where}.method_settings"))
+    if method.part.is_router:
         raise ConfigError(
             f"{where}.method={route.method!r}: a routing method cannot be a route; name what it routes to"
         )
@@ -55,8 +55,8 @@ def read_route(route: RouteConfig, where: str) -> Route:
         if route.retriever_settings:
             raise ConfigError(f"{where}.retriever_settings: name the retriever too, {where}.retriever=NAME")
         return Route(method, None, None)
-    cls = find("retriever", route.retriever, f"{where}.retriever")
-    settings: Any = make(cls, route.retriever_settings, f"{where}.retriever_settings")
+    cls = find_class("retriever", route.retriever, f"{where}.retriever")
+    settings: Any = from_settings(cls, route.retriever_settings, f"{where}.retriever_settings")
     name = route.retriever if settings == cls() else f"{route.retriever}-{digest(to_plain(settings))[:6]}"
     return Route(method, Choice(route.retriever, settings), name)
 
@@ -108,7 +108,7 @@ class Routed(Method):
         """Build the methods of the routes."""
         self.retrievers = {name: route.name for name, route in self.routes.items()}
         self.methods: dict[str, Method] = {
-            name: build("method", route.method.settings, index=self.index, roles=self.roles)
+            name: build("method", route.method.part, index=self.index, roles=self.roles)
             for name, route in self.routes.items()
         }
 

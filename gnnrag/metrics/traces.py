@@ -153,7 +153,7 @@ def triples_by_step(
         hits: dict[str, list[str]] = {}
         chain = []
         for event in trace["events"]:
-            if event["event"] == "query" and event.get("kind") == "relational":
+            if event["event"] == "query" and event.get("origin") == "relational":
                 hits[event["text"]] = [] if event["ranking"]["kind"] == "passage" else event["ranking"]["ids"]
             elif event["event"] == "sub_query" and event["side"] == "relational":
                 ids = hits.get(event["sent"], ())

@@ -184,7 +184,7 @@ def _stories(path: Path, asked: Sequence[Question], passages: Passages, texts: d
     for trace, _ in read_lines(path / "traces.jsonl"):  # one by one: some traces have 100 KB a question
         if (id_ := trace["question_id"]) in rows:
             rows[id_]["sections"] = Story(passages, gold[id_]).tell(trace["events"])
-            asked_first = [e["text"] for e in trace["events"] if e["event"] == "query" and e["kind"] == "question"]
+            asked_first = [e["text"] for e in trace["events"] if e["event"] == "query" and e["origin"] == "question"]
             texts.setdefault(id_, asked_first[0] if asked_first else "")
     return list(rows.values())
 

@@ -13,8 +13,8 @@ from scipy.sparse import csgraph
 
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import hubs_of_everything
-from gnnrag.index.artefacts import CACHE
 from gnnrag.index.index import Index
+from gnnrag.index.stages import CACHE
 
 _TOP = 10  # hubs and passages that are named
 

@@ -95,7 +95,7 @@ class Story:
         ranking = event["ranking"]
         ids = [str(id_) for id_ in ranking["ids"]]
         block: Block = {
-            "t": "query", "text": clipped(event["text"]), "kind": str(event.get("kind") or ""),
+            "t": "query", "text": clipped(event["text"]), "kind": str(event.get("origin") or ""),
             "channel": str(event.get("channel") or ""), "by": str(ranking.get("branch") or ""),
             "retriever": event.get("retriever") or "", "scope": event.get("scope") or "",
             "scores": [float(f"{s:.4g}") for s in ranking.get("scores", ())[:SHOWN]],

@@ -14,10 +14,10 @@ from gnnrag.config import ROLES, EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.io import digest, folds_of, read_journal, write_atomic, write_json, write_jsonl
-from gnnrag.parts import has
+from gnnrag.parts import has_class
 from gnnrag.run.evaluate import Observer, check_retriever, evaluate, load_questions_for, open_tracker, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
-from gnnrag.run.rundir import commit, read_predictions, trained_counts
+from gnnrag.run.rundir import code_version, read_predictions, trained_counts
 from gnnrag.run.trained import read_parts, read_seen, seen_hash, seen_in
 from gnnrag.types import Question
 
@@ -46,8 +46,8 @@ def read_part(name: str, run: Path, data: Dataset) -> Part:
     Raises ConfigError where there is no such part or it is not trained, GnnragError where the training is unfinished,
     DataError where every checkpoint was trained on a question, or two folds report on it.
     """
-    if name != GNN and not has("role", f"{name}.tuned"):
-        known = [GNN, *(role for role in ROLES if has("role", f"{role}.tuned"))]
+    if name != GNN and not has_class("role", f"{name}.tuned"):
+        known = [GNN, *(role for role in ROLES if has_class("role", f"{role}.tuned"))]
         raise ConfigError(f"{name}={run}: no such part is trained. {nearest(name, known)}")
     asked = {q.id for q in data.questions}
     checkpoints: dict[str, Path] = {}
@@ -96,7 +96,7 @@ def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> Eval
     retriever, roles = config.retriever, config.roles
     for name, folder in chosen.items():
         if name == GNN:
-            retriever = replace(retriever, settings=replace(retriever.settings, checkpoint=str(folder)))
+            retriever = replace(retriever, part=replace(retriever.part, checkpoint=str(folder)))
             continue
         role: RoleConfig = getattr(roles, name)
         base = role if role.impl in (None, "tuned", "auto") else RoleConfig()
@@ -160,5 +160,5 @@ def _merge(runs: Sequence[Path], questions: Sequence[Question], merged: Path) ->
     for path in runs:
         counts.update({name: int(text.split()[0]) for name, text in trained_counts(path).items()})  # "3 of 50"
     trained = {name: f"{count} of {len(questions)}" for name, count in counts.items()}
-    meta = {"merged": [path.name for path in runs], "commit": commit()}
+    meta = {"merged": [path.name for path in runs], "commit": code_version()}
     write_json(merged / "meta.json", meta | ({"trained_on": trained} if trained else {}))

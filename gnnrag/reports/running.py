@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.config import EvaluateConfig
-from gnnrag.datasets.base import load_passages
+from gnnrag.datasets.base import find_source, load_passages
 from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.kb import question_files
-from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError, DataError, described
 from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.index.build import Progress
 from gnnrag.index.embedder import SHIPPED
 from gnnrag.index.index import Index, closure
 from gnnrag.judge import judged_figures
@@ -31,7 +29,7 @@ from gnnrag.run.evaluate import Observer, load_questions_for
 from gnnrag.run.pipeline import check_fit, chunking, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
 from gnnrag.text.analyse import analyse, resolve_language
-from gnnrag.types import Prediction
+from gnnrag.types import OnProgress, Prediction, no_progress
 
 
 def resolved(table: Table, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
@@ -49,7 +47,7 @@ def run_table(
     table: Table,
     overrides: Sequence[str] = (),
     chosen: Callable[[Row], bool] = lambda row: True,
-    on_index: Progress = lambda stage, done, total: None,
+    on_index: OnProgress = no_progress,
     on_start: Callable[[Row, int], None] = lambda row, questions: None,
     on_question: Callable[[Prediction], None] = lambda prediction: None,
     on_row: Callable[[Result], None] = lambda result: None,
@@ -198,7 +196,7 @@ def missing_inputs(config: EvaluateConfig) -> str:
     try:
         source = find_source(Path(data.path))
         if not data.questions:
-            _ = question_files(source.path, data.split) if source.kind == "kb" else source.questions_file(data.split)
+            _ = question_files(source.path, data.split) if source.layout == "kb" else source.questions_file(data.split)
         resolve_language(config.index.text.language)
     except DataError as error:
         return f"data not here: {error}"

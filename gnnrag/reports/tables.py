@@ -3,7 +3,7 @@
 A file holds `base` (settings as in `configs/evaluate`), `models` (settings that choose the paper's models), and rows:
 named ones (`rows`), a `grid` of axes, or both. A row is a name for dotted settings:
 
-    rows: {DTR: {method: bdtr, method.bgec: false}, none: {method: single}}
+    rows: {DTR: {method: bdtr, method.use_bgec: false}, none: {method: single}}
     grid: {method.max_rounds: [0, 1, 2]}                      # an axis: the values of one setting
           {k: [10, 20]}                                       # or of what "{k}" stands for in the rows
           {retriever: {BM25: {retriever: bm25}, ...}}         # or named settings, as in `rows`

@@ -12,6 +12,7 @@ from gnnrag.parts import part
 from gnnrag.retrievers.base import Retriever, vectors_of
 from gnnrag.types import Query, Ranking
 
+SORTED_UP_TO = 20_000  # passages of a corpus all of which are sorted for each query
 BLOCK = 16  # below 20 queries faiss scores each query by itself, so a result cannot depend on its batch
 
 
@@ -20,62 +21,49 @@ class DenseRetriever(Retriever):
     """Nearest passages by inner product of unit vectors."""
 
     # flat: exact; lists: approximate, of what an index of more than 200,000 passages has; auto: lists where there are
-    # any, else flat; hnsw: approximate, made anew whenever it is opened
-    search: Literal["auto", "flat", "lists", "hnsw"] = "auto"
-    ef_search: int = 64  # hnsw: how widely it looks
+    # any, else flat
+    search: Literal["auto", "flat", "lists"] = "auto"
 
     reads = ("embeddings",)
     accepts_vectors = True
 
     def setup(self) -> None:
-        """Open what is searched."""
+        """Open what is searched: all vectors, or the lists of the index."""
         is_large = len(self.index.ids) > FLAT_UP_TO
-        self.mode = self.search if self.search != "auto" else "lists" if is_large else "flat"
-        self.searcher: Any = None if self.mode == "lists" else self._build_searcher()
-        self.whole = len(self.index.ids) <= 20_000 and self.mode == "flat"
+        self.has_lists = self.search == "lists" or (self.search == "auto" and is_large)
+        if not self.has_lists:
+            import faiss
 
-    def _build_searcher(self) -> Any:
-        import faiss
-
-        vectors = np.ascontiguousarray(self.index.passage_vectors, dtype=np.float32)
-        searcher: Any = faiss.IndexFlatIP(vectors.shape[1])
-        if self.mode == "hnsw":
-            searcher = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
-            searcher.hnsw.efSearch = self.ef_search
-        searcher.add(vectors)
-        return searcher
+            vectors = np.ascontiguousarray(self.index.passage_vectors, dtype=np.float32)
+            self.searcher: Any = faiss.IndexFlatIP(vectors.shape[1])
+            self.searcher.add(vectors)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`."""
         if not queries:
             return []
         vectors = vectors_of(queries, self.index.embedder)
-        count = len(self.index.ids)
         out = []
-        if self.mode == "lists":
+        if self.has_lists:
             for query, vector in zip(queries, vectors, strict=True):
                 rows, scores, low = self.index.nearest.search(vector, query.top_k)
                 out.append(self._ranking(query, scores, rows, low))
             return out
-        size = BLOCK if self.mode == "flat" else 1  # how far hnsw looks depends on how much is asked for
-        for start in range(0, len(queries), size):
-            block = queries[start : start + size]
-            depth = count if self.whole else min(count, max(q.top_k for q in block))
-            scores, rows = self.searcher.search(vectors[start : start + size], depth)
-            lows = self._lows(vectors[start : start + size], scores, depth == count)
-            out += [self._ranking(q, s, r, low) for q, s, r, low in zip(block, scores, rows, lows, strict=True)]
+        count = len(self.index.ids)
+        for start in range(0, len(queries), BLOCK):
+            block, near = queries[start : start + BLOCK], vectors[start : start + BLOCK]
+            depth = count if count <= SORTED_UP_TO else min(count, max(q.top_k for q in block))
+            scores, rows = self.searcher.search(near, depth)
+            # The least score of a query is minus the best one of the opposite query.
+            lows = scores[:, -1:] if depth == count else -self.searcher.search(-near, 1)[0]
+            out += [
+                self._ranking(query, s, r, float(low[0]) if count else None)
+                for query, s, r, low in zip(block, scores, rows, lows, strict=True)
+            ]
         return out
 
-    def _lows(self, vectors: np.ndarray, scores: np.ndarray, whole: bool) -> list[float | None]:
-        """Return each query's least score: minus the opposite query's best; None for hnsw (normalised by own range)."""
-        if self.mode != "flat":
-            return [None] * len(vectors)
-        if whole:
-            return scores[:, -1].astype(np.float64).tolist() if scores.shape[1] else [None] * len(vectors)
-        return (-self.searcher.search(-vectors, 1)[0][:, 0].astype(np.float64)).tolist()
-
     def _ranking(self, query: Query, scores: np.ndarray, rows: np.ndarray, low: float | None) -> Ranking:
-        is_hit = rows >= 0  # hnsw may return fewer than were asked for
+        is_hit = rows >= 0  # lists may hold fewer than were asked for
         scores, rows = scores[is_hit].astype(np.float64), rows[is_hit]
         order = np.lexsort((rows, -scores))  # ties by corpus order
         scores, rows = scores[order], rows[order]

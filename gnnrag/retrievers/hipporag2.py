@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.entities import Triple
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.parts import part
@@ -127,9 +126,10 @@ class HippoRAG2Retriever(Retriever):
     """Personalised PageRank over entities and passages (Gutiérrez et al., "From RAG to Memory", ICML 2025).
 
     The reset holds the entities of the facts nearest to the query, by fact score over the number of passages with the
-    entity, and every passage, by dense score. A query without seeded entities follows `fallback_policy`, and its branch
-    is `dense_fallback` instead of `ppr`. Where facts are sentences that join a head to many tails, the facts of one
-    sentence are one candidate, and the defaults differ from the released ones. `fact_filter` is recognition memory.
+    entity, and every passage, by dense score. A query without seeded entities is ranked by dense score, scaled to
+    [0, 1], and its branch is `dense_fallback` instead of `ppr`. Where facts are sentences that join a head to many
+    tails, the facts of one sentence are one candidate, and the defaults differ from the released ones. The role
+    `fact_filter` is recognition memory.
     """
 
     damping: float = 0.5  # probability of following an edge
@@ -137,8 +137,6 @@ class HippoRAG2Retriever(Retriever):
     facts_k: Annotated[int, Ge(1)] | None = None  # candidate facts per query; null: 5, or 2 where facts are sentences
     seeds_k: Annotated[int, Ge(1)] | None = None  # entities seeded per query; null: 5, or 20 where facts are sentences
     filter: Literal["role", "none"] = "role"  # role: `fact_filter` chooses among candidates; none: all are kept
-    # scores of a query without seeded entities; minmax: dense, in [0, 1]; same_scale: PageRank from passages alone
-    fallback_policy: Literal["minmax", "same_scale"] = "minmax"
     max_fallback_rate: float = 0.3  # an evaluation in which more queries than this fall back ends with an error
 
     reads = ("entity_graph", "embeddings")
@@ -146,8 +144,6 @@ class HippoRAG2Retriever(Retriever):
 
     def setup(self) -> None:
         """Prepare PageRank."""
-        if self.fallback_policy == "same_scale" and self.passage_weight <= 0:
-            raise ConfigError("retriever.fallback_policy=same_scale needs retriever.passage_weight above 0")
         self.knowledge, self.graph = self.index.entity_graph, self.index.entity_graph.graph
         facts_k, seeds_k = SENTENCES if self.knowledge.is_sentences else RELEASED
         self.num_facts = facts_k if self.facts_k is None else self.facts_k
@@ -220,7 +216,7 @@ class HippoRAG2Retriever(Retriever):
         if not queries:
             return []
         scores = [min_max(row) for row in self.index.dense_scores([query.text for query in queries])]
-        walks = [i for i, row in enumerate(seeds) if row or self.fallback_policy == "same_scale"]
+        walks = [i for i, row in enumerate(seeds) if row]
         if walks:
             reset = np.zeros((self.graph.num_entities + self.graph.num_passages, len(walks)))
             for column, i in enumerate(walks):

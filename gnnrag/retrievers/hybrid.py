@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.parts import build, find, make, part
+from gnnrag.parts import build, find_class, from_settings, part
 from gnnrag.retrievers.base import Retriever, rank_graph
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
@@ -39,7 +39,7 @@ class HybridRetriever(Retriever):
         if self.weights and len(self.weights) != len(self.parts):
             raise ConfigError(f"retriever.weights={self.weights}: give one weight for each of {self.parts}")
         self.fused: list[Any] = [
-            make(find("retriever", name), self.settings.get(name, {}), f"retriever.settings.{name}")
+            from_settings(find_class("retriever", name), self.settings.get(name, {}), f"retriever.settings.{name}")
             for name in self.parts
         ]
 

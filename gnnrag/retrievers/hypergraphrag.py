@@ -13,8 +13,6 @@ import numpy as np
 from gnnrag.graphs.folding import FULL_IMPORTANCE, FULL_SCORE
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import (
-    Edges,
-    Shown,
     above,
     classic_passages,
     distinct,
@@ -22,16 +20,15 @@ from gnnrag.graphs.rendering import (
     passages_in_order,
     round_robin,
 )
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.asking import AskingRetriever
-from gnnrag.retrievers.base import by_rank, rank_order
+from gnnrag.retrievers.base import by_rank
 from gnnrag.retrievers.keywords import OfflineKeywords
+from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import clean_line, in_parentheses, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
-from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Hit, Query, Ranking
 
 
@@ -101,7 +98,7 @@ class OfflineHyperQuery(Role[HyperQueryTask, HyperQuery]):
 
     def setup(self) -> None:
         """Find names as the role `keywords` does."""
-        self._keywords = ready(OfflineKeywords(), index=self.index)
+        self._keywords = set_up(OfflineKeywords(), index=self.index)
 
     async def __call__(self, task: HyperQueryTask, session: Session) -> HyperQuery:
         """Return sentences and names in the query's order."""
@@ -117,7 +114,7 @@ def clauses(query: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Side:
+class SideHits:
     """What one side of the search found: positions of entities, hyperedges and passages, best first."""
 
     entities: Sequence[int] = ()
@@ -159,7 +156,7 @@ class Bipartite:
 
 
 @part("retriever", "hypergraphrag")
-class HyperGraphRAGRetriever(AskingRetriever):
+class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
     """Retrieval over n-ary facts (Luo et al., "HyperGraphRAG", arXiv 2503.21322).
 
     Channel `text` ranks passages: those of a vector search, of the hyperedge side and of the entity side, position by
@@ -171,34 +168,24 @@ class HyperGraphRAGRetriever(AskingRetriever):
     The released code ranks nothing where either side is empty (Q-HG-2) and has no vector search, which the paper has.
     """
 
-    # of an entity's hyperedges: degrees first; cosine; paper: cosine times confidence, cut off
-    rank_by: Literal["released", "paper", "cosine"] = "released"
+    # of an entity's hyperedges: degrees first; or, the paper's: cosine times confidence, cut off
+    rank_by: Literal["released", "paper"] = "released"
     top_k: int = 60  # entities, and hyperedges
-    cosine_floor: float = 0.2  # what is less alike is not found
     entity_tau: float = 0.5  # paper: least cosine times importance (50 on the scale to 100)
     fact_tau: float = 0.5  # paper: least cosine times completeness (5 on the scale to 10)
     near_k: int = 5  # passages of the vector search
-    near_tau: float | None = None  # their least cosine; null: 0.2, rank_by=paper 0.5
     entity_tokens: int = 4000  # of the entities of each side
     fact_tokens: int = 4000  # of the hyperedges of each side
     passage_tokens: int = 4000  # of the passages of each side
-    tail: Literal["dense", "none"] = "dense"  # passages after HyperGraphRAG's own: by cosine, or none
-    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
-    role_names = ("hyper_query",)
+    role_names, task_type = ("hyper_query",), HyperQueryTask
 
     def setup(self) -> None:
         """Open what is searched."""
         super().setup()
         self.is_paper = self.rank_by == "paper"
-        self.near_floor = self.near_tau if self.near_tau is not None else 0.5 if self.is_paper else self.cosine_floor
+        self.near_floor = 0.5 if self.is_paper else self.cosine_floor
         self.bipartite = Bipartite(self.graph)
-        self.counter = TokenCounter(self.tokenizer)
-        self.shown = Shown(Edges(self.graph), self.index.passages, self.counter, classic=True)
-
-    def task(self, query: str) -> HyperQueryTask:
-        """See `AskingRetriever`."""
-        return HyperQueryTask(query)
 
     def strings(self, query: str, reply: HyperQuery) -> tuple[str, str]:
         """Return what entities and hyperedges are searched by."""
@@ -213,10 +200,10 @@ class HyperGraphRAGRetriever(AskingRetriever):
         low: np.ndarray | None,
         high: np.ndarray | None,
     ) -> Ranking:
-        """See `AskingRetriever`."""
+        """See `KnowledgeGraphRetriever`."""
         cosines = self.index.passage_vectors @ vector
-        entity_side = Side() if low is None else self.entity_side(low, vector)
-        fact_side = Side() if high is None else self.fact_side(high)
+        entity_side = SideHits() if low is None else self.entity_side(low, vector)
+        fact_side = SideHits() if high is None else self.fact_side(high)
         branch = {(True, True): "hybrid", (True, False): "entities", (False, True): "hyperedges"}.get(
             (bool(entity_side.entities), bool(fact_side.facts)), "naive_fallback"
         )
@@ -226,27 +213,27 @@ class HyperGraphRAGRetriever(AskingRetriever):
             return by_rank(facts + [self.shown.entity_hit(e) for e in entities], query.top_k, branch)
         near = above(cosines, self.near_k, self.near_floor)
         own = round_robin(near, fact_side.passages, entity_side.passages)
-        has_tail = self.tail == "dense" or branch == "naive_fallback"
-        return rank_order(own, self.index.ids, query.top_k, branch, cosines if has_tail else None)
+        return self.with_tail(own, query, branch, cosines)
 
-    def entity_side(self, low: np.ndarray, query: np.ndarray) -> Side:
+    def entity_side(self, low: np.ndarray, query: np.ndarray) -> SideHits:
         """Return entities near the names `low`, their hyperedges (by degrees, or near `query`), passages of both."""
         scores = self.vectors.scores("entities", low)
         if self.is_paper:
             scores = scores * self.bipartite.entity_confidence
         near = above(scores, self.top_k, self.entity_tau if self.is_paper else self.cosine_floor)
         facts = self.bipartite.incident(near)
-        if self.rank_by != "released":
-            scores = self.vectors.scores("hyperedges", query)
-            scores = scores * self.bipartite.fact_confidence if self.is_paper else scores
+        if self.is_paper:
+            scores = self.vectors.scores("hyperedges", query) * self.bipartite.fact_confidence
             facts.sort(key=lambda fact: -scores[fact])
         passages = classic_passages(
             near, self.graph.entity_passages, self.graph.entity_hyperedges, self.graph.hyper_passages
         )
         facts = self._fit_facts(facts)
-        return Side(self._fit_entities(distinct([*near, *self.bipartite.members(facts)])), facts, self._fit(passages))
+        return SideHits(
+            self._fit_entities(distinct([*near, *self.bipartite.members(facts)])), facts, self._fit(passages)
+        )
 
-    def fact_side(self, high: np.ndarray) -> Side:
+    def fact_side(self, high: np.ndarray) -> SideHits:
         """Return the hyperedges near the facts of a query, their members and their passages."""
         scores = self.vectors.scores("hyperedges", high)
         if self.is_paper:
@@ -255,7 +242,7 @@ class HyperGraphRAGRetriever(AskingRetriever):
         near.sort(key=lambda fact: (-scores[fact], -self.graph.hyper_scores[fact]))
         facts = self._fit_facts(near)
         passages = passages_in_order(facts, self.graph.hyper_passages)
-        return Side(self._fit_entities(self.bipartite.members(facts)), facts, self._fit(passages))
+        return SideHits(self._fit_entities(self.bipartite.members(facts)), facts, self._fit(passages))
 
     def _fit_entities(self, entities: Sequence[int]) -> list[int]:
         return self.shown.fit_entities(entities, self.entity_tokens)

@@ -7,9 +7,7 @@ from typing import Literal
 import numpy as np
 
 from gnnrag.graphs.rendering import (
-    Edges,
-    Found,
-    Shown,
+    GraphHits,
     above,
     current_passages,
     cut,
@@ -19,10 +17,9 @@ from gnnrag.graphs.rendering import (
     seed_edges,
 )
 from gnnrag.parts import part
-from gnnrag.retrievers.asking import AskingRetriever
-from gnnrag.retrievers.base import by_rank, rank_order
+from gnnrag.retrievers.base import by_rank
+from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.roles.base import Keywords, KeywordsTask
-from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
 
 _LOW, _HIGH = ("local", "hybrid", "mix"), ("global", "hybrid", "mix")  # modes that read either kind of keywords
@@ -32,7 +29,7 @@ _EDGES = 50  # relations that one entity brings in `fixed`
 
 
 @part("retriever", "lightrag")
-class LightRAGRetriever(AskingRetriever):
+class LightRAGRetriever(KnowledgeGraphRetriever):
     """Dual-level retrieval (Guo et al., "LightRAG: Simple and Fast Retrieval-Augmented Generation", EMNLP 2025).
 
     Channel `text` ranks passages: LightRAG's own in their order, then the rest by cosine (`tail`). Channel `graph`
@@ -50,13 +47,12 @@ class LightRAGRetriever(AskingRetriever):
     profile: Literal["fixed", "released"] = "fixed"
     top_k: int = 40  # entities and relations searched for
     chunk_top_k: int = 20  # passages of the vector search, and of all in the end
-    cosine_floor: float = 0.2  # what is less alike is not found
     entity_tokens: int = 6000
     relation_tokens: int = 8000
     total_tokens: int = 30000
     per_item: int = 5  # most passages that one entity or relation gives
-    tail: Literal["dense", "none"] = "dense"  # passages after LightRAG's own: by cosine, or none
-    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
+
+    task_type, is_fork = KeywordsTask, False
 
     @property
     def role_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -67,12 +63,6 @@ class LightRAGRetriever(AskingRetriever):
         """Open what is searched."""
         super().setup()
         self.is_fixed = self.profile == "fixed"
-        self.edges = Edges(self.graph)
-        self.shown = Shown(self.edges, self.index.passages, TokenCounter(self.tokenizer))
-
-    def task(self, query: str) -> KeywordsTask:
-        """See `AskingRetriever`."""
-        return KeywordsTask(query)
 
     def strings(self, query: str, reply: Keywords | None) -> tuple[str, str]:
         """Return what entities and relations are searched by."""
@@ -92,7 +82,7 @@ class LightRAGRetriever(AskingRetriever):
     def rank_one(
         self, query: Query, reply: Keywords | None, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None
     ) -> Ranking:
-        """See `AskingRetriever`."""
+        """See `KnowledgeGraphRetriever`."""
         cosines = self.index.passage_vectors @ vector
         found = merge(self._local(low, vector), self._global(high))
         found = cut(self.shown, found, self.entity_tokens, self.relation_tokens)
@@ -107,22 +97,22 @@ class LightRAGRetriever(AskingRetriever):
         own = current_passages(self.shown, found, near, chosen_by, self.per_item, shared=self.is_fixed)
         used = self.shown.tokens(found.entities, found.edges) + self.shown.counter.count(query.text) + _RESERVE
         own = self.shown.fit_passages(own[: self.chunk_top_k], self.total_tokens - used)
-        return rank_order(own, self.index.ids, query.top_k, branch, cosines if self.tail == "dense" else None)
+        return self.with_tail(own, query, branch, cosines)
 
-    def _local(self, low: np.ndarray | None, query: np.ndarray) -> Found:
+    def _local(self, low: np.ndarray | None, query: np.ndarray) -> GraphHits:
         """Entities by the low-level keywords, and their relations."""
         if low is None:
-            return Found()
+            return GraphHits()
         entities = above(self.vectors.scores("entities", low), self.top_k, self.cosine_floor)
         if self.is_fixed:
             by_cosine = [self.edges.best(self.vectors.scores("relations", query))]
-            return Found(entities, seed_edges(self.edges, entities, by_cosine, _EDGES))
-        return Found(entities, seed_edges(self.edges, entities, [self.edges.degree_sums, self.edges.weights]))
+            return GraphHits(entities, seed_edges(self.edges, entities, by_cosine, _EDGES))
+        return GraphHits(entities, seed_edges(self.edges, entities, [self.edges.degree_sums, self.edges.weights]))
 
-    def _global(self, high: np.ndarray | None) -> Found:
+    def _global(self, high: np.ndarray | None) -> GraphHits:
         """Relations by the high-level keywords, and their ends."""
         if high is None:
-            return Found()
+            return GraphHits()
         scores = self.edges.best(self.vectors.scores("relations", high))
         edges = above(scores, self.top_k, self.cosine_floor)
-        return Found(distinct(self.edges.ends[edges].ravel().tolist()), edges)
+        return GraphHits(distinct(self.edges.ends[edges].ravel().tolist()), edges)

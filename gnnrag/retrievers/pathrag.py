@@ -17,9 +17,7 @@ import numpy as np
 from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import Path, paths_between_seeds
 from gnnrag.graphs.rendering import (
-    Edges,
-    Found,
-    Shown,
+    GraphHits,
     above,
     classic_passages,
     distinct,
@@ -27,10 +25,9 @@ from gnnrag.graphs.rendering import (
     round_robin,
 )
 from gnnrag.parts import part
-from gnnrag.retrievers.asking import AskingRetriever
-from gnnrag.retrievers.base import by_rank, rank_order
+from gnnrag.retrievers.base import by_rank
+from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.roles.base import Keywords, KeywordsTask
-from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
 
 Flow = Literal["released", "paper"]
@@ -163,16 +160,16 @@ _FALLBACK = 20  # passages of the vector search where the graph had nothing
 
 
 @dataclass(frozen=True)
-class PathFound:
+class PathRAGHits:
     """What a query found, as positions: seeds; relations with their ends; paths, most reliable first."""
 
     seeds: Sequence[int]
-    themes: Found
+    themes: GraphHits
     paths: Sequence[FlowPath]
 
 
 @part("retriever", "pathrag")
-class PathRAGRetriever(AskingRetriever):
+class PathRAGRetriever(KnowledgeGraphRetriever):
     """Paths between seed entities (Chen et al., "PathRAG: Pruning Graph-based RAG with Relational Paths", 2025).
 
     Seeds are the entities nearest to the low-level keywords; simple paths of up to 3 edges between them are scored by
@@ -189,7 +186,6 @@ class PathRAGRetriever(AskingRetriever):
     """
 
     top_k: int = 40  # seeds, and relations searched for
-    cosine_floor: float = 0.2  # what is less alike is not found
     hops: int = 3  # longest path
     flow: Flow = "released"  # of the code, or of the paper
     decay: float = 0.8  # of each hop
@@ -200,21 +196,13 @@ class PathRAGRetriever(AskingRetriever):
     passage_tokens: int = 4000
     relation_tokens: int = 3000
     entity_tokens: int = 5000  # of the entities, and of the paths
-    tail: Literal["dense", "none"] = "dense"  # passages after PathRAG's own: by cosine, or none
-    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
-    role_names = ("keywords",)
+    role_names, task_type = ("keywords",), KeywordsTask
 
     def setup(self) -> None:
         """Open what is searched."""
         super().setup()
-        self.edges = Edges(self.graph)
-        self.shown = Shown(self.edges, self.index.passages, TokenCounter(self.tokenizer), classic=True)
         self.adjacency = Adjacency(self.graph.ends, self.graph.num_entities)
-
-    def task(self, query: str) -> KeywordsTask:
-        """See `AskingRetriever`."""
-        return KeywordsTask(query)
 
     def strings(self, query: str, reply: Keywords) -> tuple[str, str]:
         """Return what entities and relations are searched by."""
@@ -223,7 +211,7 @@ class PathRAGRetriever(AskingRetriever):
         return low, f"{query} {high}" if high else query
 
     def rank_one(self, query: Query, reply: Keywords, vector: np.ndarray, low: np.ndarray, high: np.ndarray) -> Ranking:
-        """See `AskingRetriever`."""
+        """See `KnowledgeGraphRetriever`."""
         found = self.find(low, high)
         if not found.seeds and not found.themes.edges:
             branch = "naive_fallback"
@@ -235,9 +223,9 @@ class PathRAGRetriever(AskingRetriever):
         own = self._passages(found)
         if branch == "naive_fallback":
             own = above(cosines, _FALLBACK, self.cosine_floor)
-        return rank_order(own, self.index.ids, query.top_k, branch, cosines if self.tail == "dense" else None)
+        return self.with_tail(own, query, branch, cosines)
 
-    def find(self, low: np.ndarray | None, high: np.ndarray | None) -> PathFound:
+    def find(self, low: np.ndarray | None, high: np.ndarray | None) -> PathRAGHits:
         """Return seeds, relations and paths for the vectors of the keywords."""
         seeds = [] if low is None else above(self.vectors.scores("entities", low), self.top_k, self.cosine_floor)
         edges: list[int] = []
@@ -245,7 +233,7 @@ class PathRAGRetriever(AskingRetriever):
             edges = above(self.edges.best(self.vectors.scores("relations", high)), self.top_k, self.cosine_floor)
         edges = self.shown.fit_edges(edges, self.relation_tokens)
         ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), self.entity_tokens)
-        return PathFound(seeds, Found(ends, edges), self.paths(seeds))
+        return PathRAGHits(seeds, GraphHits(ends, edges), self.paths(seeds))
 
     def paths(self, seeds: Sequence[int]) -> list[FlowPath]:
         """Return the most reliable paths between seeds."""
@@ -253,14 +241,14 @@ class PathRAGRetriever(AskingRetriever):
         best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=False)
         return best[: self.shown.fit_paths([path.nodes for path in best], self.entity_tokens)]
 
-    def _passages(self, found: PathFound) -> list[int]:
+    def _passages(self, found: PathRAGHits) -> list[int]:
         shown, edges = self.shown, self.edges
         stated = shown.fit_passages(passages_in_order(found.themes.edges, edges.passages), self.passage_tokens)
         ranked = classic_passages(found.seeds, self.graph.entity_passages, edges.neighbours)
         own = round_robin(stated, shown.fit_passages(ranked, self.passage_tokens))
         return distinct(chain(own, *(shown.path_passages(path.nodes) for path in found.paths)))
 
-    def _graph_ranking(self, found: PathFound, top_k: int, branch: str) -> Ranking:
+    def _graph_ranking(self, found: PathRAGHits, top_k: int, branch: str) -> Ranking:
         paths = [self.shown.path_hit(path.nodes) for path in found.paths]
         entities = [self.shown.entity_hit(e) for e in distinct([*found.seeds, *found.themes.entities])]
         relations = [hit for edge in found.themes.edges for hit in self.shown.relation_hits(edge)]

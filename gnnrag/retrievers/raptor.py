@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge, Interval
 
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.tree import SummaryTree
 from gnnrag.io import digest
 from gnnrag.parts import part
@@ -33,8 +32,6 @@ class RaptorRetriever(Retriever):
     nodes: AtLeast1 = 20  # collapsed: how many nodes are selected at most
     tokens: AtLeast1 = 2000  # collapsed: how long they may be together; the first that does not fit ends the selection
     per_layer: AtLeast1 = 5  # traverse: nodes selected in each layer
-    start_layer: Annotated[int, Ge(0)] | None = None  # traverse: where it starts; 0 are the passages, null is the top
-    num_layers: AtLeast1 | None = None  # traverse: how many layers it looks at; null: down to the passages
     gamma: Annotated[float, Interval(ge=0, le=1)] = 0.5  # weight of a selected summary's score; 0: plain dense
 
     channels = frozenset({"text", "graph"})
@@ -43,9 +40,6 @@ class RaptorRetriever(Retriever):
     def setup(self) -> None:
         """Open the tree."""
         self.tree: SummaryTree = self.index.read("tree")
-        top = len(self.tree.layers) - 1
-        if self.start_layer is not None and self.start_layer > top:
-            raise ConfigError(f"retriever.start_layer={self.start_layer}: this index has the layers 0 to {top}")
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query: of passages, or of summaries where its channel is `graph`."""
@@ -68,18 +62,15 @@ class RaptorRetriever(Retriever):
         return best[np.cumsum(self.tree.tokens[best]) <= self.tokens]
 
     def traverse(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best of a layer, then of what is below them, and so on; and the passages that were reached."""
-        tree = self.tree
-        start = len(tree.layers) - 1 if self.start_layer is None else self.start_layer
-        last = max(0, start + 1 - (self.num_layers or start + 1))
-        front, selected = tree.layers[start], []
-        for layer in range(start, last - 1, -1):
+        """Return the best of the top layer, then of what is below them, and so on; and the passages it reached."""
+        top = len(self.tree.layers) - 1
+        front, selected = self.tree.layers[top], []
+        for layer in range(top, -1, -1):
             best = front[best_positions(scores[front], self.per_layer)]
             selected.append(best)
-            if layer > last:
-                front = np.unique(np.concatenate([tree.below(n) for n in best.tolist()]))
-        reached = front if last == 0 else np.concatenate([tree.leaves(n) for n in selected[-1].tolist()])
-        return np.concatenate(selected), np.unique(reached)
+            if layer:
+                front = np.unique(np.concatenate([self.tree.below(n) for n in best.tolist()]))
+        return np.concatenate(selected), front
 
     def _lift(self, nodes: np.ndarray, reached: np.ndarray | None, scores: np.ndarray) -> np.ndarray:
         """Return the score of every passage. Shape (num_passages,), float64."""

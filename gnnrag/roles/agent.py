@@ -1,4 +1,4 @@
-"""Agent: think, search or answer (ReAct, Search-R1, R1-Searcher); prompted, by rules, and by gold.
+"""Agent: think, search or answer (ReAct, Search-R1, R1-Searcher); prompted, and by rules (by gold: `oracle`).
 
 The packaged prompts are not the published ones: for a reproduction set `roles.agent.options.prompt=FILE.yaml` to the
 prompt that a search-trained model was trained with.
@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from typing import get_args
 
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.prompts.untrusted import Shown, escaped_except, inline
 from gnnrag.roles.base import AgentFormat as Protocol
 from gnnrag.roles.base import MoveTask, NextMove, Role, ThoughtsTask, Turn
-from gnnrag.roles.gold import gold_hops, ways_to_ask
 from gnnrag.roles.parsing import LINE_START, need_answer
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.roles.thoughts import OfflineThoughts
@@ -135,7 +134,7 @@ class OfflineAgent(Role[MoveTask, NextMove]):
     reads = OfflineThoughts.reads
 
     def setup(self) -> None:
-        self.thoughts = ready(OfflineThoughts(), index=self.index)
+        self.thoughts = set_up(OfflineThoughts(), index=self.index)
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
         if not task.may_search:
@@ -147,22 +146,3 @@ class OfflineAgent(Role[MoveTask, NextMove]):
         thoughts = self.thoughts.think(ThoughtsTask(task.question, shown, earlier=earlier))
         query = thoughts.fast or thoughts.slow
         return NextMove("search", query) if query else NextMove("finish")
-
-
-@part("role", "agent.oracle")
-class OracleAgent(Role[MoveTask, NextMove]):
-    """Searches for gold hops: first those no search has shown, then those no search has put first.
-
-    What came second in its best search can lose its place in the union of all searches to what came first in another.
-    """
-
-    async def __call__(self, task: MoveTask, session: Session) -> NextMove:
-        shown = {p.id for turn in task.turns for p in turn.passages}
-        first = {p.id for turn in task.turns for p in turn.passages[:1]}
-        hops = gold_hops(task.question, self.index) if task.may_search else []
-        asked = [turn.argument for turn in task.turns]
-        for found in (shown, first):
-            missing = [hop for hop in hops if hop.gold not in found]
-            if ways := ways_to_ask(missing, asked, self.index):
-                return NextMove("search", ways[0][1])
-        return NextMove("finish", task.question.answers[0] if task.question.answers else "")

@@ -102,7 +102,7 @@ class ReaderTask:
     question: Question
     passages: tuple[Passage, ...]  # best first
     notes: str = ""
-    style: AnswerStyle = "short"
+    style: AnswerStyle | None = "short"  # None: as suits the question (`offline_reader.question.with_style`)
     words: int = WORDS  # of a long answer, at most
 
 
@@ -203,7 +203,7 @@ class Decomposition:
 
 
 # In this order: the next fact; an answer with short reasoning; what is missing; links of entities and the next query.
-Style = Literal["ircot", "irgs", "gcot", "tog"]
+Style = Literal["ircot", "iter_retgen", "gcot", "tog"]
 
 
 @dataclass(frozen=True, slots=True)

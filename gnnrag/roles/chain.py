@@ -1,4 +1,4 @@
-"""Reasoning chain of a question from its passages (BDTR); prompted, by rules, and by gold."""
+"""Reasoning chain of a question from its passages (BDTR); prompted, and by rules (by gold: `oracle`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import re
 
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, passage_elements
-from gnnrag.roles.base import Chain, ChainTask, Role
+from gnnrag.roles.base import Chain, ChainTask
 from gnnrag.roles.bridges import BridgingRole
-from gnnrag.roles.gold import gold_hops
 from gnnrag.roles.parsing import LINE_START, NO_FACT, clean_line, has_fact, plain
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
@@ -69,14 +68,3 @@ class OfflineChain(BridgingRole[ChainTask, Chain]):
         flags = () if anchors else ("no_anchor",)
         support = [self.index.ids[p] for p in (*(a.passage for a in anchors), *(b.passage for b in bridges))]
         return Chain("\n".join(lines), tuple(b.name for b in bridges), tuple(support), flags)
-
-
-@part("role", "chain.oracle")
-class OracleChain(Role[ChainTask, Chain]):
-    """One line a gold hop: the sub-question, its answer, and the passage number or MISSING."""
-
-    async def __call__(self, task: ChainTask, session: Session) -> Chain:
-        numbers = {p.id: i for i, p in enumerate(task.passages, start=1)}
-        hops = gold_hops(task.question, self.index)
-        lines = [f"{h.query} - {h.answer or 'unknown'} [{numbers.get(h.gold, 'MISSING')}]" for h in hops]
-        return Chain("\n".join(lines), tuple(h.answer for h in hops[:-1] if h.answer))

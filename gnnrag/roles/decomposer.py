@@ -1,4 +1,4 @@
-"""Decomposer: sub-questions of a question; prompted, by rules, and by gold."""
+"""Decomposer: sub-questions of a question; prompted, and by rules (by gold: `oracle`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
-from gnnrag.roles.base import DecomposeTask, Decomposition, Role
+from gnnrag.roles.base import DecomposeTask, Decomposition
 from gnnrag.roles.bridges import BridgingRole
-from gnnrag.roles.gold import gold_hops
 from gnnrag.roles.parsing import Lines, ReplyModel, clean_line, json_objects, literal_value, plain, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
@@ -144,15 +143,3 @@ class OfflineDecomposer(BridgingRole[DecomposeTask, Decomposition]):
             triples = [(name, question.open_part, f"Entity#{k}") for k, name in enumerate(asked, start=1)]
             parts = [render_triples([triple]) for triple in triples]
         return Decomposition(tuple(parts)[: task.max_parts or None], "\n".join(parts))
-
-
-@part("role", "decomposer.oracle")
-class OracleDecomposer(Role[DecomposeTask, Decomposition]):
-    """One sub-question for each gold hop, earlier answers filled in; as triples, the hop asks for its unknown."""
-
-    async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
-        hops = gold_hops(task.question, self.index)
-        queries = [hop.query for hop in hops]
-        if task.form == "triples":
-            queries = [render_triples([(query, "", f"Entity#{k}")]) for k, query in enumerate(queries, start=1)]
-        return Decomposition(tuple(queries)[: task.max_parts or None] if len(hops) > 1 else ())

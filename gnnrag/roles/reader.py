@@ -1,4 +1,4 @@
-"""Reader: the answer from passages; prompted, and by gold (the rule-based one is in `offline_reader`)."""
+"""Reader: the answer from passages, by a model; by rules it is in `offline_reader`, by gold in `oracle`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pydantic import AfterValidator, Field
 
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
-from gnnrag.roles.base import Answer, Citation, ReaderTask, Role, cited
+from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
+from gnnrag.roles.offline_reader.question import with_style
 from gnnrag.roles.parsing import (
     NO_ANSWER,
     OUT_OF_RANGE,
@@ -63,7 +64,7 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
             need_answer((answer := parse_hipporag(text)).text, task.question.text)
             return answer
 
-        values = {"question": inline(task.question.text)}
+        task, values = with_style(task), {"question": inline(task.question.text)}
         if task.style != "short" and task.passages:
             return await self._in_sentences(task, session, values)
         if task.passages or task.notes.strip() or self.abstain:
@@ -162,25 +163,3 @@ def cited_answer(sentences: Iterable[tuple[str, Sequence[int]]], passages: Seque
     flags = tuple("unsupported" for each in citations if not each.supported)
     ids = tuple(dict.fromkeys(id_ for each in citations for id_ in each.passages))
     return Answer(" ".join(parts), ids, flags=flags, citations=tuple(citations))
-
-
-@part("role", "reader.oracle")
-class OracleReader(Role[ReaderTask, Answer]):
-    """Answers with the canonical gold answer if the gold evidence is among the passages, else abstains.
-
-    A question without answers or gold passages cannot be answered by the corpus, so that abstaining is right.
-    """
-
-    async def __call__(self, task: ReaderTask, session: Session) -> Answer:
-        return self.read(task)
-
-    def read(self, task: ReaderTask) -> Answer:
-        """Return the gold answer, or an empty one that says what is missing."""
-        question, shown = task.question, {passage.id for passage in task.passages}
-        if not question.answers:
-            return Answer("", thought="the question has no gold answer")
-        if not question.gold:
-            return Answer("", thought="the question has no gold passages")
-        if missing := [id_ for id_ in question.gold if id_ not in shown]:
-            return Answer("", thought=f"missing: {', '.join(missing)}")
-        return Answer(question.answers[0], tuple(question.gold), 1.0, "gold evidence is here")

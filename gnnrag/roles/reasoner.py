@@ -1,4 +1,4 @@
-"""Reasoner: the next sentence of a chain of thought (IRCoT and its like); prompted, by rules, and by gold."""
+"""Reasoner: the next sentence of a chain of thought (IRCoT and its like); prompted, and by rules."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import ReasonTask, Role, Step, Style, ThoughtsTask
-from gnnrag.roles.gold import gold_hops, ways_to_ask
 from gnnrag.roles.parsing import NO_FACT, Number, ReplyModel, Rows, clean_line, has_fact, need_answer, plain, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.thoughts import OfflineThoughts
@@ -48,7 +47,7 @@ class PromptedReasoner(PromptedPart[ReasonTask, Step]):
             raise MalformedError("empty reply")
         if task.style == "tog":
             return parse_links(text)
-        step = parse_generation(text) if task.style == "irgs" else parse_thought(text, self.one_sentence)
+        step = parse_generation(text) if task.style == "iter_retgen" else parse_thought(text, self.one_sentence)
         if step.done:
             need_answer(step.answer or "", task.question.text)
         elif not has_fact(text, task.question.text):
@@ -117,7 +116,7 @@ class OfflineReasoner(Role[ReasonTask, Step]):
     is_guess = True
 
     def setup(self) -> None:
-        self.thoughts = ready(OfflineThoughts(), index=self.index)
+        self.thoughts = set_up(OfflineThoughts(), index=self.index)
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
         thoughts = self.thoughts.think(
@@ -125,18 +124,3 @@ class OfflineReasoner(Role[ReasonTask, Step]):
         )
         text = thoughts.fast or thoughts.slow
         return Step(text, text) if text else Step(done=True, flags=("nothing_missing",))
-
-
-@part("role", "reasoner.oracle")
-class OracleReasoner(Role[ReasonTask, Step]):
-    """The first gold hop that the reader would not see, in words not used before; the last step when there is none."""
-
-    read: int = 5  # passages that the reader will see: a gold passage further down is still asked for
-
-    async def __call__(self, task: ReasonTask, session: Session) -> Step:
-        read = {p.id for p in task.passages[: self.read]}
-        missing = [hop for hop in gold_hops(task.question, self.index) if hop.gold not in read]
-        ways = ways_to_ask(missing, task.steps, self.index)
-        if not ways:
-            return Step(done=True, flags=("asked_in_vain",) if missing else ())
-        return Step(ways[0][1], ways[0][1])

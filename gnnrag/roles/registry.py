@@ -11,7 +11,7 @@ from gnnrag.index.index import Index
 from gnnrag.io import digest
 from gnnrag.llm.base import Backend
 from gnnrag.llm.cache import open_backend, with_model
-from gnnrag.parts import build, find, has, make, make_part
+from gnnrag.parts import build, find_class, from_settings, has_class, part_from_settings
 from gnnrag.roles.prompting import PromptedPart
 
 FORMS = ("prompted", "offline", "tuned", "oracle")
@@ -25,15 +25,15 @@ def made_role(roles: Any, name: str) -> Any:
     """
     role: RoleConfig = getattr(roles, name)
     form = implementation(roles, name)
-    if form == "oracle" and not has("role", f"{name}.oracle"):
+    if form == "oracle" and not has_class("role", f"{name}.oracle"):
         form = "offline"
-    if form in FORMS and role.impl is None and not has("role", f"{name}.{form}"):
+    if form in FORMS and role.impl is None and not has_class("role", f"{name}.{form}"):
         return None
     if role.path and form != "tuned":
         raise ConfigError(f"roles.{name}.path={role.path}: the role is {form}; give roles.{name}=tuned as well")
     options = dict(role.options) | ({"path": role.path} if role.path else {})
-    cls = find("role", form if ":" in form else f"{name}.{form}", f"roles.{name}")
-    return make(cls, options, f"roles.{name}.options")
+    cls = find_class("role", form if ":" in form else f"{name}.{form}", f"roles.{name}")
+    return from_settings(cls, options, f"roles.{name}.options")
 
 
 class Roles(Mapping[str, Any]):
@@ -79,9 +79,9 @@ class Roles(Mapping[str, Any]):
         name = role.llm or self.llm.name
         key = (name, role.model, digest(role.settings))
         if key not in self._backends:
-            settings = self.llm.settings
+            settings = self.llm.part
             if role.settings is not None or name != self.llm.name:
-                settings = make_part("llm", name, role.settings or {})
+                settings = part_from_settings("llm", name, role.settings or {})
             settings = with_model(name, settings, role.model)
             self._backends[key] = open_backend("llm", name, settings, self.llm_cache)
         return self._backends[key]

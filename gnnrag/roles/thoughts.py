@@ -1,4 +1,4 @@
-"""Thoughts: the next queries after a round (BDTR's fast and slow thought), from a model, rules or gold passages."""
+"""Thoughts: the next queries after a round (BDTR's fast and slow thought), from a model or from rules."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from gnnrag.llm.base import Message
 from gnnrag.parts import part
 from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
-from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
+from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.bridges import BridgingRole
-from gnnrag.roles.gold import gold_hops, ways_to_ask
 from gnnrag.roles.parsing import LINE_START, clean_line, has_fact, json_objects, plain
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
@@ -183,22 +182,3 @@ class OfflineThoughts(BridgingRole[ThoughtsTask, Thoughts]):
         follow = fresh[1] if len(fresh) > 1 else fresh[0]
         slow = f"{question.open_part} {follow}"
         return Thoughts(fast, slow if slow.casefold() != fast.casefold() else None)
-
-
-@part("role", "thoughts.oracle")
-class OracleThoughts(Role[ThoughtsTask, Thoughts]):
-    """Fast: the first gold hop not shown. Slow: another, or the first in other words. An upper bound, not a result."""
-
-    async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
-        shown = {p.id for p in task.passages}
-        hops = gold_hops(task.question, self.index)
-        missing = [hop for hop in hops if hop.gold not in shown]
-        if not missing:
-            return Thoughts(sufficient=True, flags=("nothing_missing",))
-        # A hop that was asked for without success is asked for again in other words.
-        ways = ways_to_ask(missing, task.earlier, self.index)
-        if not ways:
-            return Thoughts(flags=("asked_in_vain",))
-        hop, fast = ways[0]
-        others = [query for other, query in ways[1:] if other is not hop] + [query for _, query in ways[1:]]
-        return Thoughts(fast, others[0] if others else None)

@@ -1,4 +1,4 @@
-"""Verifiers choose the passages that support a chain (BDTR, equations 5 and 6): by a model, rules or gold passages."""
+"""Verifiers choose the passages that support a chain (BDTR, equations 5 and 6): by a model or rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gnnrag.llm.base import Message
 from gnnrag.parts import part
 from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_elements
-from gnnrag.roles.base import Role, Verdict, VerifierTask
+from gnnrag.roles.base import Verdict, VerifierTask
 from gnnrag.roles.bridges import BridgingRole
 from gnnrag.roles.parsing import OUT_OF_RANGE, ReplyModel, Rows, number, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
@@ -99,12 +99,3 @@ class OfflineVerifier(BridgingRole[VerifierTask, Verdict]):
         anchors = self.finder.read(task.question.text).anchors
         wanted = {*task.chain.support, *(self.index.ids[a.passage] for a in anchors)}
         return Verdict(tuple(p.id for p in task.passages if p.id in wanted))
-
-
-@part("role", "verifier.oracle")
-class OracleVerifier(Role[VerifierTask, Verdict]):
-    """Selects exactly the gold passages that it is shown."""
-
-    async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
-        gold = set(task.question.gold)
-        return Verdict(tuple(p.id for p in task.passages if p.id in gold))

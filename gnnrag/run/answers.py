@@ -34,7 +34,7 @@ class Hop:
     """One query of one round (0-based) with the best passages that it found: at most `FOUND` ids, best first."""
 
     round: int
-    kind: str  # question, fast, slow, ...: where the query came from
+    origin: str  # question, fast, slow, ...: where the query came from
     query: str
     found: tuple[str, ...]
     retriever: str | None = None  # None: the run's own
@@ -73,7 +73,7 @@ class Answer:
         """Return what a notebook shows: the answer, its sources and the hops, all texts escaped."""
         cited = "".join(f"<li>{escape(c.sentence)} <i>{escape(c.place)}</i></li>" for c in self.citations)
         hops = "".join(
-            f"<tr><td>{hop.round}</td><td>{escape(hop.kind)}</td><td>{escape(hop.query)}</td>"
+            f"<tr><td>{hop.round}</td><td>{escape(hop.origin)}</td><td>{escape(hop.query)}</td>"
             f"<td>{escape('; '.join(hop.found))}</td></tr>"
             for hop in self.hops
         )
@@ -114,7 +114,7 @@ def hop_of(event: Mapping[str, Any]) -> Hop | None:
     if event["event"] != "query":
         return None
     found = tuple(event["ranking"]["ids"][:FOUND])
-    return Hop(event["round"], event["kind"], event["text"], found, event["retriever"])
+    return Hop(event["round"], event["origin"], event["text"], found, event["retriever"])
 
 
 def _cited(prediction: Prediction, events: Sequence[Mapping[str, Any]], index: Index) -> tuple[Citation, ...]:

@@ -14,7 +14,6 @@ from typing import Any
 from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.io import write_json, write_jsonl
 from gnnrag.metrics.long_answers import TEXT, TEXT_VERSION, Material, compare_texts, is_long
@@ -22,19 +21,19 @@ from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.metrics.traces import from_traces
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
-from gnnrag.run.rundir import MERGE, SHARDS, RunDir, commit, questions_of, read_shard, run_name
+from gnnrag.run.rundir import MERGE, SHARDS, RunDir, code_version, questions_of, read_shard, run_name
 from gnnrag.run.stopping import StoppedError, stop_flag
 from gnnrag.run.tracking import Tracker
 from gnnrag.run.trained import trained_on
 from gnnrag.session import Session
-from gnnrag.types import Prediction, Question
+from gnnrag.types import OnProgress, Prediction, Question, no_progress
 
 
 @dataclass(frozen=True)
 class Observer:
     """Callbacks of a run. `on_start` gets the number of questions left to answer, `on_note` a message for the user."""
 
-    on_index: Progress = lambda stage, done, total: None
+    on_index: OnProgress = no_progress
     on_question: Callable[[Prediction], None] = lambda prediction: None
     on_note: Callable[[str], None] = lambda note: None
     on_start: Callable[[int], None] = lambda questions: None
@@ -101,7 +100,7 @@ def open_run(
         raise ConfigError(f"run.fresh=true with shard={MERGE} would delete the shards; leave run.fresh out")
     plain = to_plain(config) | ({} if shard else {"shard": None})  # a merged run has the settings of an undivided one
     # Only the artefacts that this run reads: new artefacts in the index do not change its input.
-    artefacts = {name: index.key(name) for name in sorted({"passages", *needed_stages(config)})}
+    artefacts = {name: index.artefact_key(name) for name in sorted({"passages", *needed_stages(config)})}
     inputs = {"data": data.fingerprints, "index": artefacts, "prompts": dict(prompts or {})}
     name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
     if Path(name).name != name:
@@ -112,7 +111,7 @@ def open_run(
 
 def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
     """Return the tracker that reports a run to W&B if `run.tracking` says so."""
-    shown = {**to_plain(config), "commit": commit(), "inputs": inputs}
+    shown = {**to_plain(config), "commit": code_version(), "inputs": inputs}
     return Tracker(config.run, path, "evaluate", shown, path.parents[1] if path.parent.name == SHARDS else None)
 
 
@@ -140,7 +139,7 @@ def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, don
             f"trained on questions that are asked here: {parts}; figures on those are no result. "
             "gnnrag cross-validate asks checkpoints that did not see them"
         )
-    if stale := run.made_by - {commit()}:
+    if stale := run.made_by - {code_version()}:
         yield f"{run.path} holds predictions of other code ({', '.join(sorted(stale))}); run.fresh=true redoes them"
     if done and config.shard != MERGE:
         then = "going on with the others" if done < len(asked) else "run.fresh=true answers them again"
@@ -178,7 +177,7 @@ def _predict(
 
 def check_retriever(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
     """Raise GnnragError if the rankings hardly come from the configured retriever (`Retriever.problem_of`)."""
-    if problem := config.retriever.settings.problem_of([prediction.usage for prediction in predictions]):
+    if problem := config.retriever.part.problem_of([prediction.usage for prediction in predictions]):
         raise GnnragError(f"{path / 'traces.jsonl'}: {problem}")
 
 

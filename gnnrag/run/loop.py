@@ -13,7 +13,7 @@ import numpy as np
 
 from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError, GnnragError, described
-from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
 from gnnrag.session import Budget, Session
 from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, to_dict
 
@@ -31,7 +31,7 @@ class Loop:
     """Runs questions through a method; `others` are retrievers that queries may name instead of `retriever`.
 
     `concurrency` has no influence on any result. `max_rounds` is a limit for all methods, besides their own.
-    A question that reaches it gets the flag `round_limit`.
+    A question that reaches it gets the flag `round_limit`. `style` and `words` are of the answers, see `ReaderTask`.
     """
 
     def __init__(
@@ -44,8 +44,11 @@ class Loop:
         concurrency: int = 16,
         max_rounds: int = 50,
         others: Mapping[str, Retriever] | None = None,
+        style: AnswerStyle | None = "short",
+        words: int = WORDS,
     ) -> None:
         self.method, self.reader, self.lookup = method, reader, lookup
+        self.style, self.words = style, words
         self.retrievers: dict[str | None, Retriever] = {None: retriever} | dict(others or {})
         self.budget, self.concurrency, self.max_rounds = budget or Budget(), concurrency, max_rounds
         self._batchers: dict[str | None, MicroBatcher[Query, Ranking]] = {
@@ -144,8 +147,8 @@ class Loop:
                 result = Ranking((), np.zeros(0))
             # If a retriever fell back to another one, the counts must show it.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))
-            told = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(result)}
-            session.record("query", round=round_, **told)
+            event = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(result)}
+            session.record("query", round=round_, **event)
             rankings.append(result)
         return rankings
 
@@ -187,7 +190,9 @@ class Loop:
     async def _read(self, question: Question, evidence: Evidence, session: Session) -> str:
         if evidence.answer is not None:
             return evidence.answer
-        answer = await self.reader(ReaderTask(question, self.lookup(evidence.context), evidence.notes), session)
+        passages = self.lookup(evidence.context)
+        task = ReaderTask(question, passages, evidence.notes, self.style, self.words)
+        answer = await self.reader(task, session)
         session.record("answer", **{k: v for k, v in asdict(answer).items() if v or k != "citations"})
         silent = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
@@ -206,10 +211,10 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
         if query.channel not in channels:
             raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
         if query.vector is not None:
-            _check_vectors(retrievers[query.retriever])
+            _check_vector_search(retrievers[query.retriever])
 
 
-def _check_vectors(retriever: Retriever) -> None:
+def _check_vector_search(retriever: Retriever) -> None:
     """Raise ConfigError if a retriever cannot search by the vector of a query."""
     if not retriever.accepts_vectors:
         raise ConfigError(

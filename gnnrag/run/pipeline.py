@@ -21,19 +21,19 @@ from gnnrag.config import (
 )
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, BudgetError, ConfigError
-from gnnrag.index.build import Progress, build_index, place
+from gnnrag.index.build import build_index, place
 from gnnrag.index.index import MANIFEST, Index, closure
 from gnnrag.index_config import WRITERS
 from gnnrag.io import read_object
 from gnnrag.methods.routed import Route
-from gnnrag.parts import build, find, make, names
+from gnnrag.parts import build, find_class, from_settings, names
 from gnnrag.roles.base import WORDS, Answer, ReaderTask
 from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.registry import Roles, made_role
 from gnnrag.roles.rewriter import FollowUp, Standalone
 from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
-from gnnrag.types import Passage, Prediction, Question
+from gnnrag.types import OnProgress, Passage, Prediction, Question, no_progress
 
 
 class Pipeline:
@@ -57,9 +57,9 @@ class Pipeline:
             for name, choice in further.items()
         }
         roles = wrap(self) if wrap else self.roles
-        method = build("method", config.method.settings, index=index, roles=roles)
+        method = build("method", config.method.part, index=index, roles=roles)
         for chosen, _ in pairs(config):  # built now, so that a run records all prompts
-            for role in chosen.settings.role_names or ():
+            for role in chosen.part.role_names or ():
                 self.roles[role]
         self.reader, self.answer = self.roles["reader"], config.answer
         b = config.budget
@@ -104,7 +104,7 @@ class Pipeline:
 
 def open_retriever(choice: Choice, index: Any, roles: Any) -> Any:
     """Return a retriever ready for work."""
-    return build("retriever", choice.settings, index=index, roles=roles)
+    return build("retriever", choice.part, index=index, roles=roles)
 
 
 def index_path(config: IndexConfig, name: str) -> Path:
@@ -114,7 +114,7 @@ def index_path(config: IndexConfig, name: str) -> Path:
 
 def routes(config: EvaluateConfig) -> dict[str, Route]:
     """Return the routes of the method of a run, by name. Only routing methods have any."""
-    return dict(config.method.settings.routes)
+    return dict(config.method.part.routes)
 
 
 def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
@@ -126,26 +126,26 @@ def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
 def check_fit(config: EvaluateConfig) -> None:
     """Refuse a retriever that lacks a channel that its method asks. Raises ConfigError, naming those that fit."""
     for where, (method, retriever) in zip(("", *routes(config)), pairs(config), strict=True):
-        wanted = method.settings.asked_channels
-        have = retriever.settings.channels
+        wanted = method.part.asked_channels
+        have = retriever.part.channels
         if not wanted <= have:
-            fitting = [name for name in names("retriever") if wanted <= find("retriever", name)().channels]
+            fitting = [name for name in names("retriever") if wanted <= find_class("retriever", name)().channels]
             raise ConfigError(
                 f"{where and f'route method.{where}: '}method={method.name} asks the channels "
                 f"{', '.join(sorted(wanted))}, which retriever={retriever.name} does not have; "
                 f"suitable: {', '.join(fitting) or 'none'}"
             )
     if implementation(config.roles, "thoughts") == "tuned":
-        _check_vectors(config)
+        _check_vector_thoughts(config)
 
 
-def _check_vectors(config: EvaluateConfig) -> None:
+def _check_vector_thoughts(config: EvaluateConfig) -> None:
     """Refuse thoughts in vectors if a retriever cannot search by them. Raises ConfigError, naming those that can."""
     if "thoughts" not in asked_roles(config) or not made_role(config.roles, "thoughts").asks_in_vectors:
         return
     for _, retriever in pairs(config):
-        if not retriever.settings.accepts_vectors:
-            fitting = [name for name in names("retriever") if find("retriever", name)().accepts_vectors]
+        if not retriever.part.accepts_vectors:
+            fitting = [name for name in names("retriever") if find_class("retriever", name)().accepts_vectors]
             raise ConfigError(
                 f"retriever={retriever.name} cannot search by a vector, and tuned thoughts ask in "
                 f"vectors; suitable: {', '.join(sorted(fitting))}"
@@ -156,8 +156,8 @@ def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]
     """Return the index artefacts that a run reads: those that its retrievers, methods and roles declare."""
     needed: set[str] = set()
     for method, retriever in pairs(config):
-        needed.update(retriever.settings.reads)
-        needed.update(method.settings.reads)
+        needed.update(retriever.part.reads)
+        needed.update(method.part.reads)
     for name in (*asked_roles(config), *roles):
         if role := made_role(config.roles, name):
             needed.update(role.reads)
@@ -168,9 +168,9 @@ def asked_roles(config: EvaluateConfig) -> list[str]:
     """Return the roles that a run may ask: those that its methods and retrievers name."""
     wanted = {"reader"}
     for method, retriever in pairs(config):
-        asked = method.settings.role_names
+        asked = method.part.role_names
         wanted.update(ROLES if asked is None else asked)
-        wanted.update(retriever.settings.role_names)
+        wanted.update(retriever.part.role_names)
     return [name for name in ROLES if name in wanted]
 
 
@@ -195,7 +195,7 @@ def open_index(
     config: EvaluateConfig,
     name: str,
     passages: Sequence[Passage],
-    progress: Progress = lambda stage, done, total: None,
+    progress: OnProgress = no_progress,
     roles: Sequence[str] = (),
 ) -> Index:
     """Build what is missing or out of date for a run, then open the index. `roles` are asked besides the run's own."""
@@ -206,7 +206,7 @@ def open_shared_index(
     configs: Sequence[EvaluateConfig],
     name: str,
     passages: Sequence[Passage],
-    progress: Progress = lambda stage, done, total: None,
+    progress: OnProgress = no_progress,
     roles: Sequence[str] = (),
     further: Collection[str] = (),
 ) -> Index:
@@ -231,7 +231,7 @@ def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence
     manifest = read_object(path / MANIFEST)
     if not manifest or "extraction" not in stages or config.extract.method != "offline":
         return
-    have = make(IndexConfig, manifest["settings"]).extract
+    have = from_settings(IndexConfig, manifest["settings"]).extract
     if have.method != "offline":
         where = " index.extract.path=FILE" if have.path else f" index.extract.format={have.format}"
         raise ArtefactError(

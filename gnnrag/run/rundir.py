@@ -40,7 +40,7 @@ _FIELDS = {field.name for field in fields(Prediction)}
 _LISTS = ("ranking", "context", "nodes")
 # A run may be continued with other values of these settings (a server has a new address, an index has moved). They do
 # not influence predictions, or the fingerprints of the inputs already cover them.
-EXCLUDED_FIELDS = {
+MAY_CHANGE = {
     *("concurrency", "run", "shard", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
     *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "concurrency")),
     "roles.rewriter",  # rewrites a follow-up before the run answers it
@@ -67,9 +67,9 @@ class RunDir:
         traces: bool = True,
     ) -> None:
         self.path = Path(root) / name
-        self.decisive, self.inputs = fingerprint_fields(config), inputs
+        self.settings, self.inputs = deciding_settings(config), inputs
         if not fresh:
-            check_same(self.path, self.decisive, inputs)
+            check_same(self.path, self.settings, inputs)
         self._lock = lock_run(self.path)
         if fresh:
             remove(self.path)
@@ -78,9 +78,9 @@ class RunDir:
         self._predictions = Journal(self.path / "predictions.jsonl")
         self._traces = Journal(self.path / "traces.jsonl") if traces else None
         self._log = Journal(self.path / "log.jsonl")
-        self._meta = {"decisive": self.decisive, "inputs": inputs, "commit": commit(), "gnnrag": __version__}
+        self._meta = {"settings": self.settings, "inputs": inputs, "commit": code_version(), "gnnrag": __version__}
         self.note(python=platform.python_version())
-        self.log("start", commit=commit())
+        self.log("start", commit=code_version())
 
     def note(self, **facts: Any) -> None:
         """Write facts into `meta.json` that are not compared when the run is continued."""
@@ -126,7 +126,7 @@ class RunDir:
         rows = {row["question_id"]: row for row in read_journal(self.path / "predictions.jsonl")}
         with ExitStack() as locks:
             for folder in shards:
-                check_same(folder, self.decisive, self.inputs)
+                check_same(folder, self.settings, self.inputs)
                 locks.enter_context(lock_run(folder))
                 taken = set()
                 for row in read_journal(folder / "predictions.jsonl"):
@@ -177,18 +177,17 @@ def lock_run(path: Path) -> ExitStack:
     return lock
 
 
-def check_same(path: Path, decisive: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+def check_same(path: Path, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     """Raise ConfigError, naming the differences, if a run with predictions has other settings or inputs."""
     rows = path / "predictions.jsonl"
     if not (path / "meta.json").exists() or not rows.exists() or not rows.stat().st_size:
         return
     meta = read_object(path / "meta.json")
-    for what, wanted in (("decisive", decisive), ("inputs", inputs)):
+    for what, wanted in (("settings", settings), ("inputs", inputs)):
         # Through JSON, so that tuples and lists compare equal.
         if changed := sorted(differences(meta.get(what), json.loads(json.dumps(wanted)))):
-            name = "settings" if what == "decisive" else what
             raise ConfigError(
-                f"run {path} exists with other {name} ({', '.join(changed[:5])}); "
+                f"run {path} exists with other {what} ({', '.join(changed[:5])}); "
                 "give another run.name, or run.fresh=true to start it over"
             )
 
@@ -238,7 +237,7 @@ def trained_note(path: str | Path) -> str:
 def run_name(config: Mapping[str, Any], data: str, inputs: Mapping[str, Any]) -> str:
     """Return the default name of a run: a readable prefix, then a hash of settings and inputs."""
     parts = [data, config["method"]["name"], config["retriever"]["name"], roles_label(config["roles"])]
-    return "-".join([*parts, digest([fingerprint_fields(config), inputs])[:8]]).replace(":", "_")
+    return "-".join([*parts, digest([deciding_settings(config), inputs])[:8]]).replace(":", "_")
 
 
 def roles_label(roles: Mapping[str, Any]) -> str:
@@ -252,14 +251,14 @@ def run_label(config: Any) -> str:
     return f"{config.method.name} / {config.retriever.name} / {roles_label(to_plain(config.roles))}"
 
 
-def fingerprint_fields(config: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def deciding_settings(config: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Return the settings that decide predictions."""
-    deciding = {key: value for key, value in config.items() if f"{where}{key}" not in EXCLUDED_FIELDS}
-    return {k: fingerprint_fields(v, f"{where}{k}.") if isinstance(v, Mapping) else v for k, v in deciding.items()}
+    deciding = {key: value for key, value in config.items() if f"{where}{key}" not in MAY_CHANGE}
+    return {k: deciding_settings(v, f"{where}{k}.") if isinstance(v, Mapping) else v for k, v in deciding.items()}
 
 
 @cache
-def commit() -> str:
+def code_version() -> str:
     """Return the short commit of the code, with `+` where the tree has changes; empty outside a checkout."""
     try:
         described = subprocess.run(

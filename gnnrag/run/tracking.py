@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
-from gnnrag.config import TrackedRun
+from gnnrag.config import TrackingConfig
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Tracker:
     """
 
     def __init__(
-        self, settings: TrackedRun, path: Path, kind: str, config: Mapping[str, Any], whole: Path | None = None
+        self, settings: TrackingConfig, path: Path, kind: str, config: Mapping[str, Any], whole: Path | None = None
     ) -> None:
         self._run: Any = None
         if settings.tracking == "off":

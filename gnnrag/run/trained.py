@@ -62,7 +62,7 @@ def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
     """Return folders of the trained parts and local models that a run may ask, by setting (`roles.verifier`, ...)."""
     found: dict[str, list[Path]] = {}
     for number, (_, retriever) in enumerate(pairs(config)):
-        if folders := retriever.settings.checkpoints:
+        if folders := retriever.part.checkpoints:
             found[f"route {number}, retriever" if number else "retriever"] = list(folders)
     for name in asked_roles(config):
         role: RoleConfig = getattr(config.roles, name)
@@ -70,8 +70,8 @@ def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
         if impl == "tuned":
             found[f"roles.{name}"] = [tuned_folder(role.path) if role.path else shipped_folder(name)]
         elif impl == "prompted":
-            given = [role.model or getattr(config.llm.settings, "model", None)]
-            given += [getattr(config.llm.settings, "adapter", None), (role.settings or {}).get("adapter")]
+            given = [role.model or getattr(config.llm.part, "model", None)]
+            given += [getattr(config.llm.part, "adapter", None), (role.settings or {}).get("adapter")]
             if folders := [Path(one) for one in given if one and Path(one).is_dir()]:
                 found[f"roles.{name}"] = folders
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,33 +20,26 @@ from starlette.exceptions import HTTPException
 from gnnrag import __version__
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.serve import chat, rest
-from gnnrag.serve.desk import Desk, Problem, as_problem
 from gnnrag.serve.guard import Guard, as_response, current_caller
+from gnnrag.serve.indexes import Problem, Server, as_problem
 from gnnrag.serve.settings import Service
 from gnnrag.serve.tools import make_tools
 
 _PAGE = files("gnnrag.serve") / "page"
-_HANDLER = {"handlers": ["stderr"], "propagate": False}
-_LOG: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "loggers": {"gnnrag.serve": {**_HANDLER, "level": "INFO"}, "uvicorn": {**_HANDLER, "level": "WARNING"}},
-}
 
 
 def make_app(service: Service) -> Guard:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        desk = app.state.desk = Desk(service)
+        server = app.state.server = Server(service)
         unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard checks host and origin
-        tools = make_tools(desk, current_caller.get).streamable_http_app(
+        tools = make_tools(server, current_caller.get).streamable_http_app(
             streamable_http_path="/mcp", stateless_http=True, json_response=True, transport_security=unchecked
         )
         app.router.routes.extend(tools.routes)
-        async with desk.at_work(), tools.router.lifespan_context(tools):
+        async with tools.router.lifespan_context(tools):
             yield
+        await asyncio.to_thread(server.close)
 
     about: Any = {"title": "gnnrag", "version": __version__, "description": "Questions over graphs of documents."}
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, **about)  # their pages load scripts from elsewhere
@@ -97,9 +91,9 @@ def run(service: Service, on_listening: Callable[[str], None] = lambda address: 
         raise ConfigError(f"serve.host={host} serve.port={port}: {error.strerror}; give others") from error
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a kept connection takes 40 ms a request
     config = uvicorn.Config(
-        make_app(service), log_config=_LOG, access_log=False, server_header=False, timeout_keep_alive=20,
-        timeout_graceful_shutdown=5, h11_max_incomplete_event_size=1 << 15, ws="none", backlog=512,
-        limit_concurrency=2048,
+        make_app(service), log_level="info" if service.own.log else "warning", server_header=False,
+        timeout_keep_alive=20, timeout_graceful_shutdown=5, h11_max_incomplete_event_size=1 << 15, ws="none",
+        backlog=512, limit_concurrency=2048,
     )  # fmt: skip
     with listening:
         on_listening(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")

@@ -16,9 +16,9 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from gnnrag.run.answers import Answer
-from gnnrag.serve.desk import LONGEST, Ask, Problem, Served
 from gnnrag.serve.guard import as_response
-from gnnrag.serve.rest import MOST_TURNS, Body, EventStream, Limits, answer_data, desk_of, served, until_gone
+from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex
+from gnnrag.serve.rest import MOST_TURNS, Body, EventStream, Limits, answer_data, served, server_of, until_gone
 
 router = APIRouter(prefix="/v1")
 _SOURCES = "\n\nSources:\n"
@@ -56,7 +56,7 @@ class ChatBody(Body):
 async def models(request: Request) -> dict[str, Any]:
     """List what may be asked: each index with each of its methods, on the retriever of the settings."""
     ids = []
-    for name, target in desk_of(request).served.items():
+    for name, target in server_of(request).served.items():
         if request.state.caller.may("ask", name):
             try:
                 ids += [f"{name}/{method}" for method in (await target.parts())["methods"]]
@@ -73,7 +73,7 @@ async def model(request: Request, model: str) -> dict[str, Any]:
     return {**_MODEL, "id": model}
 
 
-def _parts(request: Request, model: str) -> tuple[Served, str | None, str | None]:
+def _parts(request: Request, model: str) -> tuple[ServedIndex, str | None, str | None]:
     name, *parts = model.split("/")
     if len(parts) > 2:
         raise Problem(404, "a model is INDEX/METHOD or INDEX/METHOD/RETRIEVER; GET /v1/models lists them")
@@ -93,15 +93,13 @@ async def completions(request: Request, body: ChatBody) -> dict[str, Any] | Even
         raise Problem(400, "messages: there is none of the user with a text in it")
     target, method, retriever = _parts(request, body.model)
     question, history = said[asked[-1]][1], _turns(said[: asked[-1]])
-    ask, desk = Ask(question, history[-MOST_TURNS:], method, retriever, body.budget.model_dump()), desk_of(request)
-    request.state.log["question"] = question
+    ask = Ask(question, history[-MOST_TURNS:], method, retriever, body.budget.model_dump())
     if body.stream:
-        await desk.check(target, ask)
+        await target.check(ask)
         return EventStream(_chunks(request, target, body, ask))
-    answer = await until_gone(request, desk.answer(target, ask))
+    answer = await until_gone(request, server_of(request).answer(target, ask))
     if problem := _failure(answer):
         raise problem
-    request.state.log["answer"] = answer.text
     text, notes = _rendered(request, target, answer)
     message = {"role": "assistant", "content": text, "refusal": None, "annotations": notes}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
@@ -124,7 +122,7 @@ def _failure(answer: Answer) -> Problem | None:
     return Problem(504 if answer.error.startswith("budget.") else 502, answer.error)
 
 
-def _rendered(request: Request, target: Served, answer: Answer) -> tuple[str, list[dict[str, Any]]]:
+def _rendered(request: Request, target: ServedIndex, answer: Answer) -> tuple[str, list[dict[str, Any]]]:
     """Return an answer's text with its sources, and the annotations that say where in it they are named."""
     if not answer.text:
         return _NO_ANSWER, []
@@ -150,7 +148,7 @@ def _object(model: str, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
 
 
-async def _chunks(request: Request, target: Served, body: ChatBody, ask: Ask) -> AsyncGenerator[str]:
+async def _chunks(request: Request, target: ServedIndex, body: ChatBody, ask: Ask) -> AsyncGenerator[str]:
     """Yield the chunks of a streamed reply; rounds are comments, which keep the connection alive and bother nobody."""
     head, has_usage = _object(body.model, "chat.completion.chunk"), bool(body.stream_options.get("include_usage"))
 
@@ -159,7 +157,7 @@ async def _chunks(request: Request, target: Served, body: ChatBody, ask: Ask) ->
         return _data({**head, "choices": choices, **({"usage": None} if has_usage else {})})
 
     yield chunk({"role": "assistant", "content": ""})
-    async with aclosing(desk_of(request).events(target, ask)) as events:
+    async with aclosing(server_of(request).events(target, ask)) as events:
         async for step in events:
             if not isinstance(step, Answer | Problem):
                 yield f": {step['event']} {step.get('round', '')}\n\n"
@@ -168,7 +166,6 @@ async def _chunks(request: Request, target: Served, body: ChatBody, ask: Ask) ->
             if problem is not None:
                 yield _data(json.loads(bytes(as_response(problem).body)))
             elif isinstance(step, Answer):
-                request.state.log["answer"] = step.text
                 text, notes = _rendered(request, target, step)
                 for start in range(0, len(text), _PIECE):
                     yield chunk({"content": text[start : start + _PIECE]})

@@ -1,10 +1,8 @@
-"""What every request passes first: host, origin, token, size and time of its body; and the log of how it ended."""
+"""What every request passes first: host, origin, token, size and time of its body."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import time
 from contextvars import ContextVar
 
@@ -12,10 +10,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gnnrag.serve.desk import Problem, as_problem
+from gnnrag.serve.indexes import Problem, as_problem
 from gnnrag.serve.settings import NOBODY, Caller, Service
 
-logger = logging.getLogger("gnnrag.serve")
 MAX_JSON = 1 << 20  # bytes of a body that is no document
 _BODY_S = 30.0  # that a body may take, and so much more for each 8 MB of the limit
 _DRAIN = 1 << 24
@@ -46,13 +43,13 @@ class Guard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        started, status = time.perf_counter(), 0
-        scope["state"] = state = {**scope.get("state", {}), "log": {}, "caller": None}
+        has_begun = False
+        scope["state"] = state = {**scope.get("state", {})}
 
         async def respond(message: Message) -> None:
-            nonlocal status
+            nonlocal has_begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                has_begun = True
                 message["headers"] = [*{**HEADERS, **dict(message["headers"])}.items()]
             await send(message)
 
@@ -68,10 +65,8 @@ class Guard:
             limit = self.own.document_bytes if scope["method"] == "PUT" else MAX_JSON
             await self.app(scope, _bounded(receive, limit), respond)
         except Exception as error:  # noqa: BLE001 - nobody is behind this to answer it
-            if not status:
+            if not has_begun:
                 await as_response(as_problem(error))(scope, receive, respond)
-        finally:
-            self._log(scope, status, time.perf_counter() - started)
 
     def _check_origin(self, host: str, origin: str) -> None:
         name, _, port = host.rpartition(":")
@@ -79,22 +74,6 @@ class Guard:
             raise Problem(421, "this server has another name; serve.hosts lists those that it may be called by")
         if origin and origin.partition("://")[2] != host:
             raise Problem(403, "pages from elsewhere may not ask this server")
-
-    def _log(self, scope: Scope, status: int, seconds: float) -> None:
-        """Log a line of JSON; of names, questions and answers nothing unless asked for."""
-        if self.own.log == "off":
-            return
-        caller, route = scope["state"]["caller"], getattr(scope.get("route"), "path", None)
-        line = {
-            "time": round(time.time(), 3),
-            "method": scope["method"],
-            "route": route or ("/mcp" if scope["path"].startswith("/mcp") else "-"),
-            "status": status,
-            "ms": round(seconds * 1000, 1),
-            "caller": caller.name if caller else None,
-        }
-        shown = scope["state"]["log"] if self.own.log == "contents" else {}
-        logger.info("%s", json.dumps({**line, **shown}))
 
 
 def as_response(problem: HTTPException) -> JSONResponse:

@@ -1,109 +1,108 @@
-"""The queue of documents to add to an index and to remove: in SQLite, so that it survives a restart."""
+"""The jobs of a served index: documents to add or remove, done in order by one thread. A restart forgets them."""
 
 from __future__ import annotations
 
 import secrets
 import shutil
-import sqlite3
-import threading
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 MOST_WAITING = 256
-_BATCH = 32  # documents that are written together
-_TRIES = 3  # a job during which the writer died so often is given up
-_REMEMBERED = 500  # jobs after their end
-_TABLE = """CREATE TABLE IF NOT EXISTS jobs (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE NOT NULL, kind TEXT NOT NULL, document TEXT NOT NULL,
-  state TEXT NOT NULL DEFAULT 'queued', stage TEXT NOT NULL DEFAULT '', done INTEGER NOT NULL DEFAULT 0,
-  total INTEGER NOT NULL DEFAULT 0, message TEXT NOT NULL DEFAULT '', tries INTEGER NOT NULL DEFAULT 0,
-  created REAL NOT NULL, ended REAL)"""
-_SHOWN = "key, kind, document, state, stage, done, total, message, created, ended"
-Job = dict[str, Any]
+_REMEMBERED = 500  # jobs, those that have ended included
+
+
+@dataclass(eq=False)
+class Job:
+    kind: Literal["add", "remove"]
+    document: str
+    key: str = field(default_factory=lambda: secrets.token_hex(12))
+    state: Literal["queued", "running", "done", "failed"] = "queued"
+    stage: str = ""  # what is being done, `done` of `total` passages so far
+    done: int = 0
+    total: int = 0
+    message: str = ""
+    created: float = field(default_factory=time.time)
+    ended: float | None = None
+
+    def end(self, state: Literal["done", "failed"], message: str = "") -> None:
+        self.state, self.message, self.stage, self.ended = state, message[:2000], "", time.time()
+        self.done = self.total if state == "done" else self.done
+
+    def to_dict(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 class Jobs:
-    """The jobs of an index and their uploads (`inbox/KEY/NAME`), for several threads and processes."""
+    """The jobs of one index, with their uploads.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(0o700, parents=True, exist_ok=True)
-        self._lock = threading.Lock()
-        self._db = sqlite3.connect(folder / "jobs.sqlite", 30, isolation_level=None, check_same_thread=False)
-        self._db.row_factory = sqlite3.Row
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute(_TABLE)
+    `work` is given jobs of one kind, each for another document, and ends them; `failed` a job and what `work` raised.
+    """
 
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
+    def __init__(self, work: Callable[[Sequence[Job]], None], failed: Callable[[Job, Exception], None]) -> None:
+        self._work, self._failed = work, failed
+        self._jobs: dict[str, Job] = {}  # by key, oldest first
+        self._thread = ThreadPoolExecutor(1, "gnnrag-jobs")
+        self._uploads = tempfile.TemporaryDirectory(prefix="gnnrag-serve-")
 
-    def _run(self, sql: str, *values: Any) -> list[Job]:
-        with self._lock:
-            return [dict(row) for row in self._db.execute(sql, values)]
+    def upload(self, job: Job) -> Path:
+        """Return where the file of a job lies; its name is checked before."""
+        return Path(self._uploads.name, job.key, job.document)
 
-    def new_key(self) -> str:
-        """Return the name of a new job, whose folder for an upload is there."""
-        key = secrets.token_hex(12)
-        self.inbox(key).mkdir(parents=True)
-        return key
+    def discard(self, job: Job) -> None:
+        shutil.rmtree(self.upload(job).parent, ignore_errors=True)
 
-    def inbox(self, key: str) -> Path:
-        return self.folder / "inbox" / key
-
-    def discard(self, key: str) -> None:
-        shutil.rmtree(self.inbox(key), ignore_errors=True)
-
-    def add(self, key: str, kind: str, document: str) -> bool:
-        """Add a job, which from here on survives a kill. False: too many wait."""
-        waiting = f"(SELECT count(*) FROM jobs WHERE ended IS NULL) < {MOST_WAITING}"
-        new = f"INSERT INTO jobs (key, kind, document, created) SELECT ?, ?, ?, ? WHERE {waiting} RETURNING id"
-        return bool(self._run(new, key, kind, document, time.time()))
-
-    def newest(self, limit: int = 100) -> list[Job]:
-        return self._run(f"SELECT {_SHOWN} FROM jobs ORDER BY id DESC LIMIT ?", limit)
+    def add(self, job: Job) -> bool:
+        """Put a job into the queue. False: too many wait."""
+        if len(self._waiting()) >= MOST_WAITING:
+            return False
+        self._jobs[job.key] = job
+        for key in list(self._jobs)[:-_REMEMBERED]:
+            del self._jobs[key]
+        self._thread.submit(self._do_waiting)
+        return True
 
     def get(self, key: str) -> Job | None:
-        return next(iter(self._run(f"SELECT {_SHOWN} FROM jobs WHERE key = ?", key)), None)
+        return self._jobs.get(key)
 
-    def has_work(self) -> bool:
-        """Tell whether a job waits, or was cut off."""
-        return bool(self._run("SELECT 1 FROM jobs WHERE ended IS NULL LIMIT 1"))
+    def newest(self, limit: int = 100) -> list[Job]:
+        return list(self._jobs.values())[: -limit - 1 : -1]
 
-    def take(self) -> list[Job]:
-        """Begin the oldest jobs, of one kind and each document once. For the one process that writes."""
-        taken: list[Job] = []
-        for job in self._run("SELECT * FROM jobs WHERE ended IS NULL ORDER BY id LIMIT ?", _BATCH):
-            if job["tries"] >= _TRIES:
-                self.end(job, "failed", f"the process that writes ended {_TRIES} times while it worked on this")
-                continue
-            documents = {other["document"] for other in taken}
-            if taken and (job["kind"] != taken[0]["kind"] or job["document"] in documents or job["tries"]):
+    @property
+    def is_at_work(self) -> bool:
+        return any(job.ended is None for job in list(self._jobs.values()))
+
+    def close(self) -> None:
+        """Let the jobs under way end, and forget those that wait."""
+        self._thread.shutdown(cancel_futures=True)
+        self._uploads.cleanup()
+
+    def _waiting(self) -> list[Job]:
+        return [job for job in list(self._jobs.values()) if job.state == "queued"]
+
+    def _do_waiting(self) -> None:
+        """Do the oldest jobs together, as far as they are of one kind and name each document once."""
+        together: dict[str, Job] = {}
+        for job in self._waiting():
+            if together and (job.kind != next(iter(together.values())).kind or job.document in together):
                 break
-            taken.append(job)
-            if job["tries"]:  # the writer may have died of it: it goes alone
-                break
-        for job in taken:
-            self._run("UPDATE jobs SET state = 'running', tries = tries + 1 WHERE id = ?", job["id"])
-        return taken
+            together[job.document] = job
+            job.state = "running"
+        if together:
+            self._do(list(together.values()))
 
-    def progress(self, jobs: Sequence[Job], stage: str, done: int, total: int) -> None:
+    def _do(self, jobs: Sequence[Job]) -> None:
+        try:
+            self._work(jobs)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with a document must not stop those behind it
+            if len(jobs) == 1:
+                self._failed(jobs[0], error)
+            else:  # one by one, so that each has its own fault
+                for job in [job for job in jobs if job.ended is None]:
+                    self._do([job])
         for job in jobs:
-            self._run("UPDATE jobs SET stage = ?, done = ?, total = ? WHERE id = ?", stage, done, total, job["id"])
-
-    def end(self, job: Job, state: str, message: str = "") -> None:
-        """End a job, delete its upload, and forget the oldest that have ended."""
-        done = "total" if state == "done" else "done"
-        ended = f"UPDATE jobs SET state = ?, message = ?, stage = '', ended = ?, done = {done} WHERE id = ?"
-        self._run(ended, state, message[:2000], time.time(), job["id"])
-        self._run("DELETE FROM jobs WHERE ended IS NOT NULL AND id < ?", job["id"] - _REMEMBERED)
-        self.discard(job["key"])
-
-    def sweep(self) -> None:
-        """Delete uploads that were cut off an hour ago and belong to no job."""
-        known = {row["key"] for row in self._run("SELECT key FROM jobs WHERE ended IS NULL")}
-        for path in (self.folder / "inbox").glob("*"):
-            if path.name not in known and path.stat().st_mtime < time.time() - 3600:
-                self.discard(path.name)
+            self.discard(job)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import unicodedata
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
@@ -20,8 +19,9 @@ from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.folder import read_report
 from gnnrag.index.index import Index
 from gnnrag.run.answers import Answer, where
-from gnnrag.serve.desk import LONGEST, Ask, Desk, Problem, Served
 from gnnrag.serve.graph import answer_graph, busiest, find, neighbourhood, open_graph, titled
+from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex, Server
+from gnnrag.serve.jobs import Job
 from gnnrag.serve.settings import Right
 from gnnrag.text.sentences import content_words, sentence_spans
 from gnnrag.types import Passage
@@ -85,27 +85,26 @@ class GraphBody(Strict):
     question: str = Field("", max_length=LONGEST)
 
 
-def desk_of(request: Request) -> Desk:
-    return request.app.state.desk  # type: ignore[no-any-return]
+def server_of(request: Request) -> Server:
+    return request.app.state.server  # type: ignore[no-any-return]
 
 
-def served(request: Request, name: str, right: Right = "ask") -> Served:
+def served(request: Request, name: str, right: Right = "ask") -> ServedIndex:
     """Return an index that the caller may ask or write. Problem: it may not."""
-    return desk_of(request).find(name, request.state.caller, right)
+    return server_of(request).find(name, request.state.caller, right)
 
 
 @router.get("/health")
 async def health(request: Request) -> dict[str, Any]:
-    """Tell whether the server answers, and how busy it is; needs no token."""
-    desk = desk_of(request)
-    return {"status": "ok", "indexes": len(desk.served), "asking": desk.under_way}
+    """Tell whether the server answers; needs no token."""
+    return {"status": "ok", "indexes": len(server_of(request).served)}
 
 
 @router.get("/indexes")
 async def indexes(request: Request) -> dict[str, Any]:
     """List the indexes that the caller may ask or write, and what each can be asked by."""
     rows = []
-    for name, target in desk_of(request).served.items():
+    for name, target in server_of(request).served.items():
         if rights := [right for right in ("ask", "write") if request.state.caller.may(right, name)]:
             config = target.service.config
             row = {"name": name, "rights": rights, "method": config.method.name, "retriever": config.retriever.name}
@@ -124,15 +123,13 @@ async def ask(request: Request, index: IndexName, body: AskBody) -> dict[str, An
 
     A client that leaves stops its question.
     """
-    target, desk = served(request, index), desk_of(request)
+    target, server = served(request, index), server_of(request)
     history = [(turn.question, turn.answer) for turn in body.history[-MOST_TURNS:]]
     question = Ask(body.question, history, body.method, body.retriever, body.budget.model_dump())
-    request.state.log["question"] = body.question
     if body.stream:
-        await desk.check(target, question)
+        await target.check(question)
         return EventStream(_sse(request, target, question))
-    answer = await until_gone(request, desk.answer(target, question))
-    request.state.log["answer"] = answer.text
+    answer = await until_gone(request, server.answer(target, question))
     more = {"trace": [shortened(event) for event in answer.trace]} if body.trace else {}
     return {**answer_data(answer), **more}
 
@@ -172,18 +169,17 @@ async def until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         watching.cancel()
 
 
-async def _sse(request: Request, target: Served, question: Ask) -> AsyncGenerator[str]:
+async def _sse(request: Request, target: ServedIndex, question: Ask) -> AsyncGenerator[str]:
     index = (await target.index()).stored
-    async with aclosing(desk_of(request).events(target, question)) as events:
+    async with aclosing(server_of(request).events(target, question)) as events:
         async for step in events:
             if isinstance(step, Problem):
                 name, data = "error", {"status": step.status_code, "message": step.detail}
             elif isinstance(step, Answer):
-                request.state.log["answer"] = step.text
                 name, data = "answer", answer_data(step)
             elif step["event"] == "query":
                 ids = [id_ for id_ in step["ranking"]["ids"][:_HITS] if id_ in index.position]  # others were removed
-                shown = {key: step[key] for key in ("event", "round", "kind", "text", "retriever")}
+                shown = {key: step[key] for key in ("event", "round", "origin", "text", "retriever")}
                 name, data = "step", {**shown, "found": [_snippet(passage) for passage in index.lookup(ids)]}
             else:
                 name, data = "step", shortened(step, 10)
@@ -216,7 +212,7 @@ def shortened(value: Any, most: int = 20) -> Any:
 @router.post("/indexes/{index}/search")
 async def search(request: Request, index: IndexName, body: SearchBody) -> dict[str, Any]:
     """Return the best passages of a query."""
-    hits = await desk_of(request).search(served(request, index), body.query, body.k, body.retriever)
+    hits = await server_of(request).search(served(request, index), body.query, body.k, body.retriever)
     return {"passages": [{"rank": hit.rank, "score": float(hit.score), **_snippet(hit.passage)} for hit in hits]}
 
 
@@ -305,7 +301,7 @@ async def documents(
     return await asyncio.to_thread(_documents, target, opened, offset, limit)  # of a million passages it takes seconds
 
 
-def _documents(target: Served, opened: Index, offset: int, limit: int) -> dict[str, Any]:
+def _documents(target: ServedIndex, opened: Index, offset: int, limit: int) -> dict[str, Any]:
     titles: dict[str, list[str]] = {}
     for passage in opened.passages:
         titles.setdefault(document_of(passage.id) or passage.id, []).append(passage.title)
@@ -325,17 +321,19 @@ async def add(request: Request, index: IndexName, document: DocumentName) -> dic
     """Add a document, or replace the one of this name: the body is the file. Returns the job that indexes it."""
     target, document = served(request, index, "write"), unicodedata.normalize("NFC", document)
     _check_name(document)
-    key, size = target.jobs.new_key(), 0
+    job, size = Job("add", document), 0
+    path = target.jobs.upload(job)
+    path.parent.mkdir()
     try:
-        with (target.jobs.inbox(key) / document).open("xb") as file:
+        with path.open("xb") as file:
             async for chunk in request.stream():
                 size += len(chunk)
                 file.write(chunk)
         if not size:
             raise Problem(400, "the body is empty; it has to be the file")
-        return _queued(target, key, "add", document)
+        return _queued(target, job)
     except BaseException:
-        target.jobs.discard(key)
+        target.jobs.discard(job)
         raise
 
 
@@ -350,29 +348,27 @@ def _check_name(name: str) -> None:
         raise Problem(415, f"documents of type {suffix[:20] or 'none'} are not read; those that are: {known}")
 
 
-def _queued(target: Served, key: str, kind: str, document: str) -> dict[str, Any]:
-    if not target.jobs.add(key, kind, document):
+def _queued(target: ServedIndex, job: Job) -> dict[str, Any]:
+    if not target.jobs.add(job):
         raise Problem(503, "too many jobs wait; come again in a while", 30)
-    target.start_writer()
-    return {"job": key, "document": document}
+    return {"job": job.key, "document": job.document}
 
 
 @router.delete("/indexes/{index}/documents/{document:path}", status_code=202)
 async def remove(request: Request, index: IndexName, document: DocumentName) -> dict[str, Any]:
-    """Remove a document: its passages, and all replies of models that were kept for this index."""
-    target = served(request, index, "write")
-    return _queued(target, secrets.token_hex(12), "remove", unicodedata.normalize("NFC", document))
+    """Remove a document: its passages and all that was made of them. Returns the job that does it."""
+    return _queued(served(request, index, "write"), Job("remove", unicodedata.normalize("NFC", document)))
 
 
 @router.get("/indexes/{index}/jobs")
 async def jobs(request: Request, index: IndexName) -> dict[str, Any]:
     """List the last hundred jobs, newest first, with their progress."""
-    return {"jobs": served(request, index, "write").jobs.newest()}
+    return {"jobs": [job.to_dict() for job in served(request, index, "write").jobs.newest()]}
 
 
 @router.get("/indexes/{index}/jobs/{job}")
 async def job(request: Request, index: IndexName, job: Annotated[str, Path(max_length=100)]) -> dict[str, Any]:
     """Return one job: queued, running (at a stage, so far of so much), done, or failed with why."""
-    if (row := served(request, index, "write").jobs.get(job)) is None:
+    if (known := served(request, index, "write").jobs.get(job)) is None:
         raise Problem(404, "there is no such job, or it has long ended")
-    return row
+    return known.to_dict()

@@ -6,34 +6,39 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml  # type: ignore[import-untyped]
+from annotated_types import Ge, Gt, Interval
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ConfigError, nearest
+from gnnrag.errors import ConfigError
 
 Right = Literal["ask", "write"]
 Name = Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
 
 
-class ServeConfig(BaseModel):
-    """Settings that begin with `serve.` on the command line."""
-
-    model_config = ConfigDict(extra="forbid")
+@dataclass
+class ServeConfig:
     host: str = "127.0.0.1"  # another one than the loopback needs `tokens`
-    port: int = Field(8765, ge=0, le=65535)
-    tokens: Path | None = None  # a YAML or JSON file
-    hosts: list[str] = []  # names that the server has besides the loopback's
-    document_bytes: int = Field(64 << 20, ge=1)
-    asking: int = Field(16, ge=1)  # questions at once
-    waiting: int = Field(256, ge=0)  # questions that wait for their turn
-    seconds: float = Field(120.0, gt=0)  # for a question, waiting included; a question may ask for less
+    port: Annotated[int, Interval(ge=0, le=65535)] = 8765
+    tokens: str | None = None  # a YAML or JSON file
+    hosts: list[str] = field(default_factory=list)  # names that the server has besides the loopback's
+    document_bytes: Annotated[int, Ge(1)] = 64 << 20
+    asking: Annotated[int, Ge(1)] = 16  # questions at once; others wait
+    seconds: Annotated[float, Gt(0)] = 120.0  # for a question, waiting included; a question may ask for less
     cost: float | None = None  # dollars for a question, by the prices of `llm`
-    log: Literal["off", "requests", "contents"] = "requests"  # lines of JSON on stderr; contents: with the questions
+    log: bool = True  # a line for each request
+
+
+@dataclass
+class ServiceConfig(EvaluateConfig):
+    """Everything `gnnrag serve` reads."""
+
+    serve: ServeConfig = field(default_factory=ServeConfig)
 
 
 class Caller(BaseModel):
@@ -60,24 +65,12 @@ NOBODY = Caller(name="nobody", token="-" * 16, rights=frozenset())
 
 @dataclass(frozen=True)
 class Service:
-    """A server's command line, read. `arguments` are its words, for the processes that the server starts."""
-
-    arguments: tuple[str, ...]
     own: ServeConfig
     indexes: Mapping[str, Path]
     source: str | None  # a file of settings for asking
     settings: Mapping[str, Any]  # dotted names to values, over those of the file
     config: EvaluateConfig  # all settings for asking
     callers: tuple[Caller, ...]  # empty: only this machine reaches the server, and everybody on it may do everything
-
-    def state_folder(self, index: str) -> Path:
-        """Return the folder beside an index that holds its jobs, uploads and the replies of models."""
-        path = self.indexes[index]
-        return path.parent / f".{path.name}.serve"
-
-    def settings_for(self, index: str) -> dict[str, Any]:
-        """Return the settings to ask an index with. Replies of models go with a document: no shared cache."""
-        return {**self.settings, "llm_cache": str(self.state_folder(index) / "llm.sqlite")}
 
     def caller(self, token: str) -> Caller | None:
         """Return whose token this is, after comparing with all of them, each in constant time; None: nobody's."""
@@ -99,31 +92,19 @@ def read_service(arguments: Sequence[str]) -> Service:
         if not re.fullmatch(r"[\w.-]{1,100}", name) or name in indexes:
             raise ConfigError(f"index {folder}: its folder's name must be letters, digits, . _ or -, and no other's")
         indexes[name] = folder
-    own = _own([word.removeprefix("serve.") for word in assignments if word.startswith("serve.")])
     dots = [word for word in assignments if not word.startswith("serve.")]
-    if reserved := [dot for dot in dots if dot.startswith(("llm_cache=", "index.path=", "data.path="))]:
-        raise ConfigError(f"{reserved[0]}: a server keeps its own; leave it out, and name the index folders alone")
+    if reserved := [dot for dot in dots if dot.startswith(("index.path=", "data.path="))]:
+        raise ConfigError(f"{reserved[0]}: leave it out, and name the index folders alone")
     source = files[0] if files else None
-    config = load_config(EvaluateConfig, source, dots)  # a mistyped setting ends the start, not the first question
-    settings = {key: yaml.safe_load(value) for key, _, value in (dot.partition("=") for dot in dots)}
-    return Service(tuple(arguments), own, indexes, source, settings, config, _callers(own, indexes))
-
-
-def _own(assignments: Sequence[str]) -> ServeConfig:
-    values = dict(assignment.partition("=")[::2] for assignment in assignments)
-    for name in values:
-        if name not in ServeConfig.model_fields:
-            known = [f"serve.{field}" for field in ServeConfig.model_fields]
-            raise ConfigError(f"unknown setting 'serve.{name}'. {nearest(f'serve.{name}', known)}")
-    plain = {name: yaml.safe_load(v) if v.startswith("[") or v == "null" else v for name, v in values.items()}
-    try:
-        own = ServeConfig.model_validate(plain)
-    except ValidationError as error:
-        setting = str(error.errors()[0]["loc"][0])
-        raise ConfigError(f"serve.{setting}={values[setting]}: {error.errors()[0]['msg']}") from error
+    config = load_config(ServiceConfig, source, assignments)  # a mistyped setting ends the start
+    own = config.serve
     if own.tokens is None and not _is_loopback(own.host):
         raise ConfigError(f"serve.host={own.host} can be reached by others: give serve.tokens=FILE (docs/documents.md)")
-    return own
+    # Replies of models are not kept: what a client asked is nobody else's.
+    settings = {"llm_cache": None} | {
+        key: yaml.safe_load(text) for key, _, text in (dot.partition("=") for dot in dots)
+    }
+    return Service(own, indexes, source, settings, config, _callers(own, indexes))
 
 
 def _is_loopback(host: str) -> bool:
@@ -137,7 +118,7 @@ def _callers(own: ServeConfig, indexes: Mapping[str, Path]) -> tuple[Caller, ...
     if own.tokens is None:
         return ()
     try:
-        callers = _TokensFile.model_validate(yaml.safe_load(own.tokens.read_bytes())).tokens
+        callers = _TokensFile.model_validate(yaml.safe_load(Path(own.tokens).read_bytes())).tokens
         problem = "tokens and names must differ"
         if len({c.token for c in callers}) == len({c.name for c in callers}) == len(callers):
             strange = sorted({name for caller in callers for name in caller.indexes or ()} - indexes.keys())

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from gnnrag import __version__
 from gnnrag.errors import GnnragError
-from gnnrag.serve.desk import LONGEST, Ask, Desk, Problem, Served
 from gnnrag.serve.graph import neighbourhood
+from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex, Server
 from gnnrag.serve.rest import answer_data
 from gnnrag.serve.rest import open_passage as passage_data
 from gnnrag.serve.settings import LOCAL, Caller, Service
@@ -29,18 +29,18 @@ _ABOUT = (
 )
 
 
-def make_tools(desk: Desk, caller: Callable[[], Caller]) -> MCPServer:
-    """Return the server of what `desk` serves; `caller` tells who asks."""
+def make_tools(server: Server, caller: Callable[[], Caller]) -> MCPServer:
+    """Return the tools that ask the indexes of `server`; `caller` tells who asks."""
     # The instructions are the same for all, and a caller must not hear of an index that its token does not name.
-    names = "" if desk.service.callers else f" Indexes: {', '.join(desk.served)}."
-    server = MCPServer("gnnrag", version=__version__, instructions=_ABOUT + names, log_level="ERROR")
-    tool = server.tool(annotations=_READS, structured_output=True)
+    names = "" if server.service.callers else f" Indexes: {', '.join(server.served)}."
+    tools = MCPServer("gnnrag", version=__version__, instructions=_ABOUT + names, log_level="ERROR")
+    tool = tools.tool(annotations=_READS, structured_output=True)
 
-    def find(index: str) -> Served:
-        names = [name for name in desk.served if caller().may("ask", name)]
+    def find(index: str) -> ServedIndex:
+        names = [name for name in server.served if caller().may("ask", name)]
         if not index and len(names) != 1:
             raise Problem(400, f"name an index: {', '.join(names)}")
-        return desk.find(index or names[0], caller())
+        return server.find(index or names[0], caller())
 
     @tool
     async def search(
@@ -50,7 +50,7 @@ def make_tools(desk: Desk, caller: Callable[[], Caller]) -> MCPServer:
     ) -> dict[str, Any]:
         """Return the passages that fit a query best, with their ids and texts."""
         with _problems():
-            passages = [hit.passage for hit in await desk.search(find(index), query, k)]
+            passages = [hit.passage for hit in await server.search(find(index), query, k)]
             return {"passages": [{"id": p.id, "title": p.title, "text": p.text} for p in passages]}
 
     @tool
@@ -61,7 +61,7 @@ def make_tools(desk: Desk, caller: Callable[[], Caller]) -> MCPServer:
     ) -> dict[str, Any]:
         """Answer a question from the documents, with the passages that the answer was read from."""
         with _problems():
-            return answer_data(await desk.answer(find(index), Ask(question, method=method)))
+            return answer_data(await server.answer(find(index), Ask(question, method=method)))
 
     @tool
     async def neighbours(
@@ -84,14 +84,16 @@ def make_tools(desk: Desk, caller: Callable[[], Caller]) -> MCPServer:
             text = "".join(passage.pop("parts"))
             return {**passage, "text": text}
 
-    return server
+    return tools
 
 
 async def serve_stdio(service: Service) -> None:
     """Answer an agent on stdin and stdout until its input ends."""
-    desk = Desk(service)
-    async with desk.at_work():
-        await make_tools(desk, lambda: LOCAL).run_stdio_async()
+    server = Server(service)
+    try:
+        await make_tools(server, lambda: LOCAL).run_stdio_async()
+    finally:
+        server.close()
 
 
 @contextmanager

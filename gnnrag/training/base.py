@@ -20,16 +20,16 @@ from torch import nn
 from gnnrag.config import load_config, read_yaml, to_plain
 from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.io import digest, write_atomic
-from gnnrag.run.rundir import commit
+from gnnrag.run.rundir import code_version
 from gnnrag.run.tracking import Tracker
 from gnnrag.run.trained import seen_hash, seen_in, write_seen
 from gnnrag.training.config import Parts
 from gnnrag.training.loop import Rows, Task, Trainer, means
 from gnnrag.training.report import Card, Report, progress_line, score_rows, write_report
 from gnnrag.training.rundir import TrainingRun
+from gnnrag.types import OnProgress
 
 T = TypeVar("T")
-OnIndex = Callable[[str, int, int], None]
 
 
 @dataclass
@@ -144,7 +144,7 @@ class Training(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls, config: Any, context: RunContext, on_index: OnIndex) -> Any:
+    def open(cls, config: Any, context: RunContext, on_index: OnProgress) -> Any:
         """Check settings, open data and indexes; raises ConfigError and DataError."""
 
     @abstractmethod
@@ -193,7 +193,7 @@ class Training(ABC):
     def write_card(self, folder: Path, card: Card, record: Mapping[str, Any]) -> None:
         """Write a model card, completed by the command, the scores of the checkpoint's record, and the licence."""
         made = {"made by": f"`{self.context.command}`"} if self.context.command else {}
-        facts = {**card.facts, "steps": record["step"], "commit": commit(), **made}
+        facts = {**card.facts, "steps": record["step"], "commit": code_version(), **made}
         notes = [*card.notes, *self.run.notes]
         whole = replace(card, facts=facts, scores=score_rows(record), notes=notes, licence=self.run.licence)
         write_atomic(folder / "README.md", whole.render())
@@ -224,13 +224,13 @@ def train(path: Path, training: Training) -> Report | None:
     run = run or TrainingRun(path, training.settings, training.inputs, is_main=False)
     run.on_row = lambda row: context.on_note(f"{path}, {progress_line(row, fit.steps)}")
     run.write("folds.json", {name: parts.plain() for name, parts in training.parts.items()})
-    shown = {**training.settings, "commit": commit(), "inputs": training.inputs}
+    shown = {**training.settings, "commit": code_version(), "inputs": training.inputs}
     whole = path.parent if path.name.startswith("fold") else None
     tracker = Tracker(training.run, path, "train", shown, whole) if accelerator.is_main_process else None
     try:
         task, model = training.build()
         trainer = Trainer(task, model, fit, run, accelerator, tracker, context.stop, training.summarise)
-        for row in training.prepared if trainer.progress.step == 0 else ():
+        for row in training.prepared if trainer.state.step == 0 else ():
             run.log(row)
         state = trainer.fit()
         if not state.is_done:

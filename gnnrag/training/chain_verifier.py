@@ -18,14 +18,15 @@ from gnnrag.roles.tuned.chain_features import ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, save_chain, search
 from gnnrag.roles.tuned.checkpoint import round_weights
 from gnnrag.roles.tuned.encoder import encoder_folder
-from gnnrag.run.rundir import commit
+from gnnrag.run.rundir import code_version
 from gnnrag.run.trained import read_seen
-from gnnrag.training.base import OnIndex, RunContext, Training
+from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Count, Parts, TrainConfig, check_sets, divide, draw
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.report import Card, Report, promotion_metrics
 from gnnrag.training.rows import VerifierRow
 from gnnrag.training.verifier_rows import RowsConfig, RowSet, read_set, shown_of
+from gnnrag.types import OnProgress
 
 TOP = 5  # passages that recall is taken of
 SUMMARY = (
@@ -102,7 +103,7 @@ class ChainTraining(Training):
         self.inputs = {name: one.fingerprint for name, one in self.sets.items()}
 
     @classmethod
-    def open(cls, config: TrainChainConfig, context: RunContext, on_index: OnIndex) -> Any:
+    def open(cls, config: TrainChainConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Read all rows."""
         check_sets(config.sets, config.cross, config.folds)
         sets = {}
@@ -198,7 +199,7 @@ class ChainTraining(Training):
 
     def save(self, model: Any, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""
-        save_chain(folder, model, {**record, "inputs": self.inputs, "commit": commit(), "seed": self.config.seed})
+        save_chain(folder, model, {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed})
         number = sum(p.numel() for p in model.parameters() if p.requires_grad)
         known = {"encoder": "none", "trained parameters": number, **vars(self.config.network)}
         data = self.sizes(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Lt
 
-from gnnrag.config import TrackedRun
+from gnnrag.config import TrackingConfig
 from gnnrag.errors import ConfigError
 from gnnrag.session import normalised
 
@@ -51,7 +51,7 @@ class FoldConfig:
 
 
 @dataclass
-class TrainingRunConfig(TrackedRun):
+class TrainingRunConfig(TrackingConfig):
     """The run directory of a training, and who else is told."""
 
     root: str = "runs"

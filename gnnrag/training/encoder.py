@@ -15,8 +15,8 @@ from gnnrag.io import digest
 from gnnrag.retrievers.nexthop import Chain, beam_search, in_order
 from gnnrag.roles.tuned.checkpoint import base_record, round_weights, trained
 from gnnrag.roles.tuned.encoder import NextHop, NextHopEncoder, RowMaker, save_next_hop
-from gnnrag.run.rundir import commit
-from gnnrag.training.base import OnIndex, RunContext, Training
+from gnnrag.run.rundir import code_version
+from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts, divide
 from gnnrag.training.encoder_data import (
     COMPOSED,
@@ -31,7 +31,7 @@ from gnnrag.training.encoder_data import (
 )
 from gnnrag.training.loop import Rows, Trainer
 from gnnrag.training.report import Card, Report
-from gnnrag.types import Question
+from gnnrag.types import OnProgress, Question
 
 SUMMARY = (
     "A next-hop encoder of gnnrag: LoRA on the index's own encoder turns a question and the passages read so far into "
@@ -57,7 +57,7 @@ class EncoderTraining(Training):
         self.inputs = {name: one.inputs for name, one in self.sets.items()}
 
     @classmethod
-    def open(cls, config: TrainEncoderConfig, context: RunContext, on_index: OnIndex) -> Any:
+    def open(cls, config: TrainEncoderConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Open all sets."""
         check_encoder(config)
         sets = {name: open_set(name, one, on_index) for name, one in config.sets.items()}
@@ -170,7 +170,7 @@ class EncoderTraining(Training):
         """Write weights, record and card into a folder."""
         assert isinstance(model, NextHopEncoder)
         digests = {name: digest(one.inputs) for name, one in self.sets.items()}
-        facts = {**record, "sets": digests, "commit": commit(), "seed": self.config.seed}
+        facts = {**record, "sets": digests, "commit": code_version(), "seed": self.config.seed}
         save_next_hop(folder, model, facts)
         known: dict[str, Any] = {"encoder": self.config.network.base}
         known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}

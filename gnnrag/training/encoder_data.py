@@ -13,14 +13,14 @@ from annotated_types import Gt
 from gnnrag.config import DataConfig, IndexConfig, Share
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
-from gnnrag.index.build import Progress, build_index
+from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import best_positions
 from gnnrag.roles.tuned.encoder import NextHopConfig
 from gnnrag.run.pipeline import data_source, index_path
 from gnnrag.training.composing import ComposeConfig, bare_title, compose, facts_of
 from gnnrag.training.config import Count, SetShare, TrainConfig, Use, check_sets
-from gnnrag.types import Question
+from gnnrag.types import OnProgress, Question
 
 STAGES = ("embeddings",)
 COMPOSED = "composed"  # the set of made questions
@@ -108,7 +108,7 @@ class EncoderSet:
         return {"data": self.data.fingerprints, "index": {name: self.index.fingerprint[name] for name in STAGES}}
 
 
-def open_set(name: str, config: EncoderSetConfig, on_index: Progress) -> EncoderSet:
+def open_set(name: str, config: EncoderSetConfig, on_index: OnProgress) -> EncoderSet:
     """Load a set, and bring its index up to date."""
     d = config.data
     data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)

@@ -20,13 +20,14 @@ from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.stages import CompletionTask, RetrievalTask, whole_graph
 from gnnrag.io import difference, digest
 from gnnrag.parts import layered
-from gnnrag.run.rundir import commit
+from gnnrag.run.rundir import code_version
 from gnnrag.run.trained import read_seen, seen_in
-from gnnrag.training.base import OnIndex, Report, RunContext, Training
+from gnnrag.training.base import Report, RunContext, Training
 from gnnrag.training.config import Parts, divide
 from gnnrag.training.gnn_data import Corpus, TrainGNNConfig, check_training, limited, open_corpus, pools
 from gnnrag.training.loop import Task, Trainer
 from gnnrag.training.report import Card
+from gnnrag.types import OnProgress
 
 PRESETS = {"own": GNNConfig, "official": official}
 SUMMARY = (
@@ -75,7 +76,7 @@ class GNNTraining(Training):
         return config.cross and config.stage == "retrieval"
 
     @classmethod
-    def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnIndex) -> Any:
+    def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Open all sets; make the subgraphs of their questions, where questions are asked."""
         check_training(config)
         corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
@@ -146,7 +147,7 @@ class GNNTraining(Training):
         assert isinstance(model, QueryGNN)
         config, corpora = self.config, self.corpora
         graphs = {name: digest(corpus.inputs) for name, corpus in corpora.items()}
-        facts = {**record, "graphs": graphs, "commit": commit(), "seed": config.seed}
+        facts = {**record, "graphs": graphs, "commit": code_version(), "seed": config.seed}
         if model.config.mode == "entity":
             is_kb = all(corpus.is_kb for corpus in corpora.values())
             facts |= {"neighbourhood": to_plain(config.neighbourhood), "fallback": "none" if is_kb else "dense"}

@@ -21,13 +21,12 @@ from gnnrag.gnn.examples import EntitySet, ExampleSet, Preparer, SupportSet
 from gnnrag.gnn.stages import CompletionConfig, Pool
 from gnnrag.gnn.subgraph import PruneConfig, with_inverses
 from gnnrag.graphs.messages import MessageGraph
-from gnnrag.index.build import Progress, build_index
+from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.run.pipeline import data_source, index_path
-from gnnrag.training.base import OnIndex
 from gnnrag.training.composing import ComposeConfig, compose, facts_of
 from gnnrag.training.config import Parts, SetShare, TrainConfig, Use, check_sets, draw
-from gnnrag.types import Passage, Question
+from gnnrag.types import OnProgress, Passage, Question
 
 
 @dataclass
@@ -142,7 +141,7 @@ class Corpus:
         stages = {name: self.index.fingerprint[name] for name in needed_stages(self.settings, self.is_kb)}
         return {"data": self.data.fingerprints, "index": stages}
 
-    def examples(self, on_index: OnIndex) -> ExampleSet | EntitySet:
+    def examples(self, on_index: OnProgress) -> ExampleSet | EntitySet:
         """Return all examples of the set, its questions first, then those made."""
         questions = [*self.data.questions, *self.composed]
 
@@ -187,7 +186,7 @@ def joined(paths: Sequence[str]) -> tuple[Passage, ...]:
     return tuple(found.values())
 
 
-def open_corpus(name: str, settings: TrainGNNConfig, progress: Progress) -> Corpus:
+def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> Corpus:
     """Load a set, and bring its index up to date."""
     config = settings.sets[name]
     d = config.data

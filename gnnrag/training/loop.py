@@ -45,8 +45,8 @@ class Task(Protocol):
 
 
 @dataclass
-class Progress:
-    """Progress of a training; saved with every state."""
+class TrainingState:
+    """How far a training is; saved with its weights."""
 
     step: int = 0
     best: float = -math.inf
@@ -85,7 +85,7 @@ class Trainer:
             )
         self.task, self.config, self.run, self.accelerator = task, config, run, accelerator
         self.tracker, self._stop, self._summarise = tracker, stop, summarise or means
-        self.progress = Progress()
+        self.state = TrainingState()
         optimizer = torch.optim.AdamW(groups_of(model), lr=config.lr, weight_decay=config.weight_decay)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare = accelerator.unwrap_model(self.model)
@@ -94,9 +94,9 @@ class Trainer:
         self.kept = copied(self.bare)
         self._resume()
 
-    def fit(self) -> Progress:
+    def fit(self) -> TrainingState:
         """Train. Afterwards the model holds the weights in `kept`, unless training was stopped before the end."""
-        state, config = self.progress, self.config
+        state, config = self.state, self.config
         started = time.perf_counter() - state.seconds
         while state.step < config.steps and not state.is_done:
             if self._must_stop():
@@ -152,14 +152,14 @@ class Trainer:
             accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.progress.loss += float(total)
+        self.state.loss += float(total)
         for name, value in learned(self.bare).items() if self.mean else ():
             # The decay rises with the steps: a high one early on would keep the random initial weights in the mean.
             decay = min(config.average, (1 + step) / (10 + step))
             self.mean[name].lerp_(value, 1 - decay) if value.is_floating_point() else self.mean[name].copy_(value)
 
     def _evaluate(self) -> None:
-        state = self.progress
+        state = self.state
         current = copied(self.bare) if self.mean else {}
         if current:
             put(self.bare, self.mean)
@@ -189,19 +189,19 @@ class Trainer:
 
     def _log(self, values: Mapping[str, float]) -> None:
         if self.accelerator.is_main_process:
-            self.run.log({"step": self.progress.step, **values, "seconds": round(self.progress.seconds, 2)})
+            self.run.log({"step": self.state.step, **values, "seconds": round(self.state.seconds, 2)})
             if self.tracker:
-                self.tracker.log(values, self.progress.step)
+                self.tracker.log(values, self.state.step)
 
     def _save(self) -> None:
-        state = {"progress": vars(self.progress), "model": learned(self.bare), "optimizer": self.optimizer.state_dict()}
+        state = {"progress": vars(self.state), "model": learned(self.bare), "optimizer": self.optimizer.state_dict()}
         self.run.save_state({**state, "mean": self.mean, "kept": self.kept})
 
     def _resume(self) -> None:
         state = self.run.load_state()
         if state is not None:
             try:
-                self.progress = Progress(**state["progress"])
+                self.state = TrainingState(**state["progress"])
                 put(self.bare, state["model"])
                 self.optimizer.load_state_dict(state["optimizer"])
             except (LookupError, TypeError, ValueError, RuntimeError) as error:
@@ -209,7 +209,7 @@ class Trainer:
                 raise ArtefactError(f"{self.run.path}: {problem}; run.fresh=true starts it over") from error
             self.mean = {name: value.to(self.accelerator.device) for name, value in state["mean"].items()}
             self.kept = state["kept"]
-        self.run.cut(self.progress.step if state else -1)
+        self.run.cut(self.state.step if state else -1)
 
 
 def groups_of(model: nn.Module) -> list[dict[str, Any]]:

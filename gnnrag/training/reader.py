@@ -16,7 +16,7 @@ from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError
 from gnnrag.io import difference
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import read_tuned, round_weights, trained, tuned_folder
@@ -30,9 +30,9 @@ from gnnrag.roles.tuned.reader import (
     window_maker,
 )
 from gnnrag.roles.tuned.span_items import ItemMaker
-from gnnrag.run.rundir import commit
+from gnnrag.run.rundir import code_version
 from gnnrag.run.trained import read_seen
-from gnnrag.training.base import OnIndex, RunContext, Training
+from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.reader_data import (
@@ -46,6 +46,7 @@ from gnnrag.training.reader_data import (
     open_set,
 )
 from gnnrag.training.report import Card, Report
+from gnnrag.types import OnProgress
 
 SUMMARY = (
     "A reader of gnnrag: an encoder reads the question with each passage and says where an answer begins and ends; a "
@@ -76,11 +77,11 @@ class ReaderTraining(Training):
         return replace(config, network=replace(config.network, features=list(config.network.features or FEATURES)))
 
     @classmethod
-    def open(cls, config: TrainReaderConfig, context: RunContext, on_index: OnIndex) -> Any:
+    def open(cls, config: TrainReaderConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Open data and indexes."""
         check_reader(config)
         sets = {name: open_set(name, config, on_index) for name in config.sets}
-        maker = ItemMaker(window_maker(config.network), config.network.features, ready(OfflineReader()), _KEPT)
+        maker = ItemMaker(window_maker(config.network), config.network.features, set_up(OfflineReader()), _KEPT)
         return sets, maker, dict[tuple[int, ...], Tensor]()  # last: outputs of a fixed encoder, which folds share
 
     def divide(self) -> dict[str, Parts]:
@@ -176,7 +177,7 @@ class ReaderTraining(Training):
         """Write weights, record and card into a folder."""
         assert isinstance(model, SpanReader)
         config = self.config
-        facts = {"threshold": 0.0, **record, "inputs": self.inputs, "commit": commit(), "seed": config.seed}
+        facts = {"threshold": 0.0, **record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
         save_span_reader(folder, model, facts)
         known: dict[str, Any] = {"encoder": config.network.base if config.network.text else "none"}
         known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}

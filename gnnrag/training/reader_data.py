@@ -14,7 +14,6 @@ from annotated_types import Ge
 from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig, Share, load_config
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.offline_reader.spans import clean
@@ -32,7 +31,7 @@ from gnnrag.training.config import (
     divide,
     draw,
 )
-from gnnrag.types import Passage, Query, Question
+from gnnrag.types import OnProgress, Passage, Query, Question
 
 
 @dataclass
@@ -243,7 +242,7 @@ class ReaderSet:
         return [self.index.passages[self.index.position[id_]] for id_ in ids]
 
 
-def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> ReaderSet:
+def open_set(name: str, config: TrainReaderConfig, progress: OnProgress) -> ReaderSet:
     """Load a set, and bring its index up to date. Raises DataError where a gold passage is not in the corpus."""
     own = config.sets[name]
     d = own.data

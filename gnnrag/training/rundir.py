@@ -27,7 +27,7 @@ from gnnrag.io import (
     write_jsonl,
 )
 from gnnrag.metrics.plotting import write_figure
-from gnnrag.run.rundir import commit, differences, lock_run
+from gnnrag.run.rundir import code_version, differences, lock_run
 
 STATE, BEFORE = "state.pt", "state.before.pt"
 # Of each panel of the curves: its metrics, what the rows are counted by, and its label.
@@ -74,7 +74,7 @@ class TrainingRun:
                 )
         write_atomic(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
         versions = {"gnnrag": __version__, "python": platform.python_version(), "torch": torch.__version__}
-        write_json(self.path / "meta.json", {**meta, "commit": commit(), "versions": versions})
+        write_json(self.path / "meta.json", {**meta, "commit": code_version(), "versions": versions})
         self._rows = Journal(self.path / "metrics.jsonl")
 
     @property

@@ -25,14 +25,14 @@ from gnnrag.index.index import Index
 from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_atomic, write_json, write_jsonl
 from gnnrag.metrics.answer import gives_away
 from gnnrag.metrics.replies import remarks
-from gnnrag.parts import find, make_part, names
+from gnnrag.parts import find_class, names, part_from_settings
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.verifier import verifier_chat
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import Pipeline, asked_roles, open_retriever, open_shared_index
-from gnnrag.run.rundir import commit, read_predictions, refuse_shard
+from gnnrag.run.rundir import code_version, read_predictions, refuse_shard
 from gnnrag.session import Session, normalised
 from gnnrag.training.config import FoldConfig, draw, split_questions
 from gnnrag.training.rows import (
@@ -173,7 +173,7 @@ class Recorder(Mapping[str, Any]):
                 raise ranking
             if isinstance(ranking, Ranking):
                 ranks = gold_ranks(ranking.ids, task.question.gold)
-                rows.append({"text": query.text, "kind": query.kind, "ranks": ranks})
+                rows.append({"text": query.text, "kind": query.origin, "ranks": ranks})
         return rows
 
 
@@ -493,7 +493,7 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
     parts = parts_of(((q.id, q.text) for q in data.questions), own.folds)
     miners = [open_retriever(miner, index, None) for miner in mining_retrievers(own, config)]
     mined = near_misses(miners, data.questions, own.mine_top)
-    name = digest([made["decisive"], made["inputs"]])[:10]
+    name = digest([made["settings"], made["inputs"]])[:10]
     maker = RowMaker(index, data.name, name, teachers, source, parts, own.chat_passages, mined)
     rows: dict[str, list[Any]] = {role: [] for role in roles}
     counts: dict[str, Counter[str]] = {role: Counter() for role in roles}
@@ -612,7 +612,7 @@ def write_rows(folder: Path, rows: Mapping[str, Sequence[Row]], facts: Mapping[s
             remove(folder / f"{role}.jsonl")
     meta = {
         "gnnrag": __version__,
-        "commit": commit(),
+        "commit": code_version(),
         **facts,
         "counts": counts,
         "teachers": {role: sorted({row.teacher or "unknown" for row in rows}) for role, rows in kept.items()},
@@ -634,7 +634,7 @@ def recorded_roles(config: EvaluateConfig) -> tuple[str, ...]:
     """Return which recorded roles a run may ask. Raises ConfigError where there are none."""
     roles = tuple(role for role in RECORDED if role in asked_roles(config))
     if not roles:
-        known = {name: find("method", name)().role_names or () for name in names("method")}
+        known = {name: find_class("method", name)().role_names or () for name in names("method")}
         asking = [name for name, asked in known.items() if set(asked) & set(RECORDED)]
         raise ConfigError(
             f"method={config.method.name} asks neither {' nor '.join(RECORDED)}, so that there is nothing to record; "
@@ -647,7 +647,7 @@ def teacher(config: EvaluateConfig, role: str) -> str:
     """Return who does a role: `oracle`, `offline`, `prompted:MODEL`, `tuned:FOLDER`."""
     settings: Any = getattr(config.roles, role)
     impl = implementation(config.roles, role)
-    model = settings.model or getattr(config.llm.settings, "model", None) if impl == "prompted" else settings.path
+    model = settings.model or getattr(config.llm.part, "model", None) if impl == "prompted" else settings.path
     return f"{impl}:{model}" if model else impl
 
 
@@ -655,7 +655,7 @@ def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]
     """Return the retrievers of near misses. Raises ConfigError for one that asks roles."""
     choices = []
     for name in own.mine if own.mine_top and "verifier" in asked_roles(config) else ():
-        settings = make_part("retriever", name, {}, "mine")
+        settings = part_from_settings("retriever", name, {}, "mine")
         if settings.role_names:
             raise ConfigError(f"mine={name}: asks roles for each query; give retrievers such as bm25, dense, chg")
         choices.append(Choice(name, settings))

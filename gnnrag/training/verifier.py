@@ -26,13 +26,14 @@ from gnnrag.roles.tuned.verifier import (
     save_cross_encoder,
     score_shown,
 )
-from gnnrag.run.rundir import commit
-from gnnrag.training.base import OnIndex, RunContext, Training
+from gnnrag.run.rundir import code_version
+from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Count, Parts, TrainConfig, check_sets, divide
 from gnnrag.training.loop import Rows, Trainer, means, means_of_sets
 from gnnrag.training.report import Card, Report, auc, pooled_metrics, promotion_metrics
 from gnnrag.training.rows import VerifierRow
 from gnnrag.training.verifier_rows import RowsConfig, RowSet, read_set, shown_of
+from gnnrag.types import OnProgress
 
 SUMMARY = (
     "A verifier of gnnrag: a cross-encoder that scores how much a passage supports a question's chain of reasoning, "
@@ -142,7 +143,7 @@ class VerifierTraining(Training):
         self._order: dict[int, np.ndarray] = {}  # of each example's passages, the hardest first
 
     @classmethod
-    def open(cls, config: TrainVerifierConfig, context: RunContext, on_index: OnIndex) -> Any:
+    def open(cls, config: TrainVerifierConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Read all rows."""
         check_sets(config.sets, config.cross, config.folds)
         maker, sets = PairMaker(config.network), {}
@@ -267,7 +268,13 @@ class VerifierTraining(Training):
         """Write weights, record and card into a folder."""
         selecting = self.config.selecting
         facts: dict[str, Any] = {"selection": asdict(Selection(max_selected=selecting.max_selected))}
-        facts |= {"read": selecting.read, **record, "inputs": self.inputs, "commit": commit(), "seed": self.config.seed}
+        facts |= {
+            "read": selecting.read,
+            **record,
+            "inputs": self.inputs,
+            "commit": code_version(),
+            "seed": self.config.seed,
+        }
         facts["threshold"] = facts["selection"]["threshold"]
         save_cross_encoder(folder, model, facts)
         number = sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gnnrag.datasets.canonical import load_passages, load_questions, split_file
+from gnnrag.datasets.jsonl import load_passages, load_questions, split_file
 from gnnrag.errors import DataError
 from gnnrag.types import GoldHop, Passage
 

@@ -58,7 +58,7 @@ def test_text_without_blanks_does_not_become_one_giant_passage(text, most):
 )
 def test_settings_out_of_range(target, overlap, setting):
     with pytest.raises(ConfigError, match=setting):
-        Chunking(target, overlap)
+        chunk_text("One word.", Chunking(target, overlap))
 
 
 TEXT = st.lists(

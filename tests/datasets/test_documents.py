@@ -119,8 +119,8 @@ def test_a_damaged_file_of_each_format_is_a_row_of_the_report(folder):
         "n.docx": "is a damaged or unsupported .docx",
     }.items():
         assert part in why[name], why[name]
-    told = summary(data.report)
-    assert "15 skipped" in told[0] and len(told) == 16
+    lines = summary(data.report)
+    assert "15 skipped" in lines[0] and len(lines) == 16
 
 
 def test_archives_that_unpack_without_end_and_entities_are_refused(folder, monkeypatch):

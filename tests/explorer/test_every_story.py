@@ -45,10 +45,10 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_methods_events_are_told_in_words(index: Index, name: str) -> None:
-    told: dict[str, tuple[Prediction, Session]] = {}
+    answered: dict[str, tuple[Prediction, Session]] = {}
     question = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"))
-    asyncio.run(Pipeline(config(name), index).run([question], lambda p, s: told.update({p.question_id: (p, s)})))
-    prediction, session = told["q"]
+    asyncio.run(Pipeline(config(name), index).run([question], lambda p, s: answered.update({p.question_id: (p, s)})))
+    prediction, session = answered["q"]
     assert prediction.error is None
     sections = Story(Passages(), question.gold).tell(session.events)
     blocks = [block for section in sections for block in section["blocks"]]

@@ -10,7 +10,7 @@ from gnnrag.pages.story import KEPT, LONGEST, MOST, SHOWN, Passages, Story, clip
 from tests.helpers.explorer_runs import query
 
 
-def told(*events: dict[str, Any], gold: tuple[str, ...] = ()) -> tuple[list[dict[str, Any]], Passages]:
+def story_of(*events: dict[str, Any], gold: tuple[str, ...] = ()) -> tuple[list[dict[str, Any]], Passages]:
     passages = Passages()
     return Story(passages, gold).tell(events), passages
 
@@ -25,7 +25,7 @@ def rows(block: dict[str, Any], group: str, passages: Passages) -> list[tuple[st
 
 
 def test_rounds_are_sections_in_the_order_of_events() -> None:
-    sections, _ = told(
+    sections, _ = story_of(
         {"event": "decomposition", "parts": ["a", "b"]},
         query(0, "first", ["p1"]),
         {"event": "step", "text": "thought", "query": "next", "done": False, "answer": None},
@@ -41,7 +41,7 @@ def test_rounds_are_sections_in_the_order_of_events() -> None:
 
 def test_what_a_query_brought_that_none_before_had() -> None:
     ids = [f"p{i}" for i in range(30)]
-    sections, passages = told(query(0, "a", ids[:15]), query(1, "b", [*ids[20:23], *ids[:9]]), gold=("p12", "p21"))
+    sections, passages = story_of(query(0, "a", ids[:15]), query(1, "b", [*ids[20:23], *ids[:9]]), gold=("p12", "p21"))
     first, second = blocks(sections, "query")
     assert [passages.ids[n] for n in first["hits"]] == ids[:SHOWN] and first["new"] == list(range(SHOWN))
     assert second["new"] == [0, 1, 2], "p20, p21, p22 are new; what stood beyond the tenth rank had been seen"
@@ -51,10 +51,10 @@ def test_what_a_query_brought_that_none_before_had() -> None:
 
 def test_what_a_clipped_ranking_or_pool_lacks_is_not_called_new() -> None:
     ids = [f"p{i}" for i in range(KEPT)]
-    sections, passages = told(
-        query(0, "a", ids), {"event": "merge", "round": 0, "kind": "question", "new": 90, "top": ids},
+    sections, passages = story_of(
+        query(0, "a", ids), {"event": "merge", "round": 0, "origin": "question", "new": 90, "top": ids},
         query(1, "b", ["far", "p3"]),
-        {"event": "merge", "round": 1, "kind": "fast", "new": 0, "top": ["far", *ids[:49]]},
+        {"event": "merge", "round": 1, "origin": "fast", "new": 0, "top": ["far", *ids[:49]]},
         {"event": "cut", "selected": ["further"], "kept": ["further", "far"], "mean": 1.0, "deviation": 0.1},
     )  # fmt: skip
     first, second = blocks(sections, "query")
@@ -63,13 +63,13 @@ def test_what_a_clipped_ranking_or_pool_lacks_is_not_called_new() -> None:
     assert rows(blocks(sections, "merge")[1], "up", passages) == [("far", -50, 1)]
     assert rows(blocks(sections, "cut")[0], "chosen", passages) == [("further", -50, 1)]
     few = [f"p{i}" for i in range(10)]
-    sections, passages = told({"event": "mgranrag", "round": 1, "before": few, "after": ["x", *few[:9]]})
+    sections, passages = story_of({"event": "mgranrag", "round": 1, "before": few, "after": ["x", *few[:9]]})
     assert rows(sections[0]["blocks"][0], "order", passages)[0] == ("x", -10, 1)
 
 
 def test_graph_hits_are_names_with_the_passages_they_come_from() -> None:
     event = query(0, "a", ["Ada", "Ada | born in | London"])
-    sections, passages = told(
+    sections, passages = story_of(
         {**event, "ranking": event["ranking"] | {"kind": "entity", "sources": [["p1"], ["p2", "p1"]]}}
     )
     (block,) = blocks(sections, "query")
@@ -79,11 +79,11 @@ def test_graph_hits_are_names_with_the_passages_they_come_from() -> None:
 
 def test_the_merges_of_a_round_are_told_as_one() -> None:
     before, after = [f"a{i}" for i in range(12)], ["b1", "a11", *(f"a{i}" for i in range(9))]
-    sections, passages = told(
-        query(0, "q", before), {"event": "merge", "round": 0, "kind": "question", "new": 12, "top": before},
+    sections, passages = story_of(
+        query(0, "q", before), {"event": "merge", "round": 0, "origin": "question", "new": 12, "top": before},
         query(1, "f", ["b1"]), query(1, "s", ["a11"]),
-        {"event": "merge", "round": 1, "kind": "fast", "new": 1, "top": ["b1", *before]},
-        {"event": "merge", "round": 1, "kind": "slow", "new": 2, "top": after},
+        {"event": "merge", "round": 1, "origin": "fast", "new": 1, "top": ["b1", *before]},
+        {"event": "merge", "round": 1, "origin": "slow", "new": 2, "top": after},
     )  # fmt: skip
     first, second = blocks(sections, "merge")
     assert (first["new"], first["groups"]) == (12, []) and second["new"] == 3
@@ -93,8 +93,8 @@ def test_the_merges_of_a_round_are_told_as_one() -> None:
 
 def test_what_was_promoted_and_cut_at_the_end() -> None:
     pool = [f"p{i}" for i in range(1, 15)]
-    sections, passages = told(
-        query(0, "q", pool), {"event": "merge", "round": 0, "kind": "question", "new": 14, "top": pool},
+    sections, passages = story_of(
+        query(0, "q", pool), {"event": "merge", "round": 0, "origin": "question", "new": 14, "top": pool},
         {"event": "cut", "selected": ["p13", "p2"], "kept": ["p13", "p2", "p1", "p3"], "mean": 1.0, "deviation": 0.1},
     )  # fmt: skip
     (cut,) = blocks(sections, "cut")
@@ -111,7 +111,7 @@ def test_what_a_language_model_was_asked() -> None:
         "messages": [{"role": "user", "content": "long"}],
         "finish_reason": "stop",
     }
-    sections, _ = told(
+    sections, _ = story_of(
         query(0, "q", ["a"]),
         {**call, "role": "thoughts", "reply": "look for Rome", "problem": None},
         {**call, "role": "reader", "reply": None, "problem": "timeout"},
@@ -123,7 +123,7 @@ def test_what_a_language_model_was_asked() -> None:
 
 
 def test_an_unknown_event_is_a_table_of_its_fields() -> None:
-    (section,), _ = told(
+    (section,), _ = story_of(
         {"event": "brand_new", "yes": True, "share": 1 / 3, "names": ["a", "b"], "empty": [], "deep": {"k": 1}}
     )
     (block,) = section["blocks"]
@@ -137,7 +137,7 @@ def test_an_unknown_event_is_a_table_of_its_fields() -> None:
     {"event": "answer", "support": 7}, {"event": "mgranrag", "before": 1, "after": 2}, {},
 ])  # fmt: skip
 def test_events_of_other_code_are_shown_and_stop_nothing(event: dict[str, Any]) -> None:
-    sections, _ = told(event, query(1, "after", ["p"]))
+    sections, _ = story_of(event, query(1, "after", ["p"]))
     assert blocks(sections, "query")[-1]["text"] == "after"
     assert len([b for s in sections for b in s["blocks"]]) == 2
 
@@ -145,5 +145,5 @@ def test_events_of_other_code_are_shown_and_stop_nothing(event: dict[str, Any]) 
 def test_long_values_are_cut_and_say_so() -> None:
     assert clipped("a" * (LONGEST + 7)) == "a" * LONGEST + " … (7 more characters in the run's files)"
     assert clipped(None) == "" and clipped("short") == "short"
-    sections, _ = told({"event": "x", "many": list(range(MOST + 2))})
+    sections, _ = story_of({"event": "x", "many": list(range(MOST + 2))})
     assert sections[0]["blocks"][0]["rows"][0][1].endswith("39; … 2 more")

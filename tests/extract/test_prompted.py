@@ -121,7 +121,7 @@ def test_settings_that_do_not_fit(given):
 def test_what_was_asked_decides_the_artefact(tmp_path):
     def key(made):
         build(tmp_path / str(len(list(tmp_path.iterdir()))), settings=made, names=["extraction"])
-        return Index(max(tmp_path.iterdir(), key=lambda p: int(p.name)), made).key("extraction")
+        return Index(max(tmp_path.iterdir(), key=lambda p: int(p.name)), made).artefact_key("extraction")
 
     plain = {"format": "lightrag", "gleaning": 0}
     base = [{"match": "", "reply": "<|COMPLETE|>"}]

@@ -32,13 +32,13 @@ def metric_rows(path: Path) -> list[dict[str, Any]]:
 
 def test_the_loop_learns_and_writes_what_it_did(tmp_path: Path) -> None:
     trainer = train(tmp_path / "run", FitConfig(**SHORT | {"steps": 200, "eval_every": 50}), dropout=0.0)
-    assert trainer.progress.is_done and trainer.progress.metrics["score"] > -0.3
+    assert trainer.state.is_done and trainer.state.metrics["score"] > -0.3
     rows = metric_rows(tmp_path / "run")
     assert [r["step"] for r in rows if "validation/score" in r] == [50, 100, 150, 200]
     assert rows[0]["step"] == 4 and rows[0]["train/loss"] > [r for r in rows if "train/loss" in r][-1]["train/loss"]
     assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
     best = json.loads((tmp_path / "run" / "best" / "model.json").read_text())
-    assert best["step"] == trainer.progress.best_step
+    assert best["step"] == trainer.state.best_step
 
 
 @pytest.mark.slow
@@ -46,9 +46,9 @@ def test_a_stopped_run_ends_with_the_weights_and_metrics_of_an_undisturbed_one(t
     config = FitConfig(**SHORT)
     whole = train(tmp_path / "a", config)
     stopped = train(tmp_path / "b", config, stop_at=17)
-    assert not stopped.progress.is_done and stopped.progress.step == 17
+    assert not stopped.state.is_done and stopped.state.step == 17
     resumed = train(tmp_path / "b", config)
-    assert resumed.progress.is_done
+    assert resumed.state.is_done
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(resumed)[name]), name
     assert metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
@@ -60,7 +60,7 @@ def test_without_validation_nothing_is_to_be_patient_about_and_the_last_weights_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LineTask, "evaluate", lambda *_: {})
-    state = train(tmp_path / "a", FitConfig(**SHORT | {"patience": 1})).progress
+    state = train(tmp_path / "a", FitConfig(**SHORT | {"patience": 1})).state
     assert (state.step, state.best_step, state.stale) == (30, 30, 0)
     assert json.loads((tmp_path / "a" / "best" / "model.json").read_text())["step"] == 30
 
@@ -87,7 +87,7 @@ def test_micro_batches_change_no_update(tmp_path: Path) -> None:
 def test_training_stops_when_nothing_improves(tmp_path: Path) -> None:
     config = FitConfig(steps=500, lr=1e-9, eval_every=5, patience=2)
     trainer = train(tmp_path / "a", config, dropout=0.0)
-    assert trainer.progress.step <= 20 and trainer.progress.is_done
+    assert trainer.state.step <= 20 and trainer.state.is_done
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_half_a_state_is_skipped_and_the_one_before_is_taken(tmp_path: Path) -> 
     train(tmp_path / "b", config, stop_at=17)
     (tmp_path / "b" / "state.pt").write_bytes(b"PK\x03\x04 cut short")
     resumed = train(tmp_path / "b", config)  # from step 15
-    assert resumed.progress.is_done and metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
+    assert resumed.state.is_done and metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
     assert all(torch.allclose(v, weights(resumed)[name], atol=1e-5) for name, v in weights(whole).items())
 
 

@@ -108,8 +108,8 @@ def test_the_card_says_what_it_is_given_and_the_licences_of_the_weights_and_of_e
     assert "| a\\|b | 3 |" in text and "| a | 0.500 |" in text and text.endswith("## Notes\n\n- N\n")
     assert [line for line in Card("A", "B").render().splitlines() if line.startswith("##")] == ["## Licence"]
     data = ({"set": "2wiki", "train": 3, "licence": "Apache-2.0"}, {"set": "mine", "train": 1, "licence": ""})
-    told = Card("A", "B", data=data, licence="MIT").render()
-    assert "- weights: MIT\n- data, 2wiki: Apache-2.0\n- data, mine: not stated" in told
+    card = Card("A", "B", data=data, licence="MIT").render()
+    assert "- weights: MIT\n- data, 2wiki: Apache-2.0\n- data, mine: not stated" in card
     assert "- weights: not stated" in Card("A", "B").render()
 
 

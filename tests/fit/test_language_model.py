@@ -14,7 +14,7 @@ import torch
 from gnnrag.config import load_config
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.llm.base import Backend, Message
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
 from gnnrag.roles.verifier import PromptedVerifier, parse_selection
 from gnnrag.session import Session
@@ -68,7 +68,7 @@ class Recorder(Backend):
 def test_training_shows_what_the_role_asks(row: Any, role: str, cls: Callable[..., Any]) -> None:
     backend = Recorder()
     with pytest.raises(ConfigError, match="stop here"):
-        asyncio.run(ready(cls(), backend=backend, index=None, roles={})(task_of(row), Session("q")))
+        asyncio.run(set_up(cls(), backend=backend, index=None, roles={})(task_of(row), Session("q")))
     assert backend.asked == [asked(row)]
 
 

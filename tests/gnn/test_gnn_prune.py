@@ -78,8 +78,8 @@ def test_features_tell_what_is_asked_of_whom(index: Index) -> None:
     assert value["walk"][ada] > value["walk"][part.passages == index.position["f3"]]
     near = part.edge_features[:, EDGE_FEATURES.index("nearness")]
     at = graphs.graph.position["lord byron"]
-    told = (part.relations[part.relation] == MENTIONS) & (part.nodes[part.target] == at)
-    assert near[told].max() > 0.5, "`father` stands near Lord Byron"
+    is_mention = (part.relations[part.relation] == MENTIONS) & (part.nodes[part.target] == at)
+    assert near[is_mention].max() > 0.5, "`father` stands near Lord Byron"
     assert part.targets([index.position["p1"]]).sum() == 1 and part.targets([]).sum() == 0
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from gnnrag.methods.graphsearch import GraphSearch
 from gnnrag.methods.graphsearch.roles import parse_expansion, parse_verdict
-from gnnrag.parts import make
+from gnnrag.parts import from_settings
 from gnnrag.roles.decomposer import released_parts
 from gnnrag.text.subqueries import HistoryItem, letters_only, render_history
 from tests.goldens.reading import golden
 
-OFFICIAL = make(GraphSearch, {"preset": "official"}, "method")
+OFFICIAL = from_settings(GraphSearch, {"preset": "official"}, "method")
 
 
 def history(items: list[Any]) -> str:

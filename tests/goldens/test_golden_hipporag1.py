@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from gnnrag.graphs.entities import EntityGraph, build_entity_graph
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.hipporag import HippoRAGRetriever
 from gnnrag.types import Query
 from tests.goldens.reading import WHOLE, golden
@@ -41,7 +41,7 @@ def released() -> Any:
 
 
 def test_the_walk_and_the_ranking(released: Any) -> None:
-    retriever = ready(HippoRAGRetriever(ties="last"), index=released)
+    retriever = set_up(HippoRAGRetriever(ties="last"), index=released)
     for case in golden(FILE)["cases"]:
         count = len(released.ids)
         linked = {entity: similarity for _, entity, similarity in case["linked"]}

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 from gnnrag.arrays import Lists
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.hipporag2 import Candidates, HippoRAG2Retriever
 from gnnrag.types import Query
 from tests.goldens.reading import golden
@@ -52,7 +52,7 @@ def index_of(case: Any, adjacency: sparse.csr_array) -> Any:
 def test_seeds_and_ranking(number: int, adjacency: sparse.csr_array) -> None:
     case = golden(FILE)["cases"][number]
     index = index_of(case, adjacency)
-    retriever = ready(HippoRAG2Retriever(filter="none"), index=index)
+    retriever = set_up(HippoRAG2Retriever(filter="none"), index=index)
     scores = tuple(fact["score"] for fact in case["facts"])
     places = tuple(range(len(scores)))
     seeds = retriever.seeds(Candidates(places, scores, ()), places)

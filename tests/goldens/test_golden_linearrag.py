@@ -12,7 +12,7 @@ from scipy import sparse
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.linearrag import LinearRAGRetriever
 from gnnrag.types import Passage, Query
 from tests.goldens.reading import golden
@@ -67,7 +67,7 @@ def released(case: Any, result: Any, **settings: Any) -> LinearRAGRetriever:
     chosen = {"search": "matrix" if result.get("vectorized") else "bfs"} | settings
     constants = held["constants"]["settings"][result["settings"]] if result else {}
     config = LinearRAGRetriever(profile="released", **{**constants, **chosen})
-    retriever = ready(config, index=index)  # type: ignore[arg-type]
+    retriever = set_up(config, index=index)  # type: ignore[arg-type]
     retriever.names = lambda text: case["names"]  # type: ignore[method-assign]
     return retriever
 

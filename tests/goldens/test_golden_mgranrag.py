@@ -21,7 +21,7 @@ from gnnrag.methods.mgranrag.graph import (
     is_entity,
     is_kept,
 )
-from gnnrag.parts import make, ready
+from gnnrag.parts import from_settings, set_up
 from gnnrag.session import Session
 from gnnrag.types import Question
 from tests.goldens.reading import golden, lines
@@ -74,7 +74,7 @@ def graph() -> HierarchyGraph:
 def method(graph: HierarchyGraph) -> MGranRAG:
     hits = Hits(graph.first_phrase, len(graph.phrases))
     index = SimpleNamespace(hierarchy=graph, phrase_vectors=hits, embedder=hits, question_phrases=None)
-    return ready(make(MGranRAG, {"preset": "official"}, "method"), index=index, roles={})
+    return set_up(from_settings(MGranRAG, {"preset": "official"}, "method"), index=index, roles={})
 
 
 def test_the_graph(graph: HierarchyGraph) -> None:

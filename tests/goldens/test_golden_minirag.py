@@ -11,7 +11,7 @@ import pytest
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.minirag import MiniRAGRetriever
 from gnnrag.roles.base import Mentions
 from gnnrag.types import Query
@@ -59,6 +59,6 @@ def test_the_order_of_passages(number: int) -> None:
     alike[asked] |= in_order(case["passage_hits"][asked], lambda passage: f"c{passage + 1}")
     constants = golden("minirag.json")["constants"]
     settings = MiniRAGRetriever("released", top_k=constants["top_k"], cosine_floor=constants["floor"], tail="none")
-    retriever = ready(settings, index=knowledge_index(knowledge, alike), roles={})
+    retriever = set_up(settings, index=knowledge_index(knowledge, alike), roles={})
     (ranking,) = retriever.rank([(Query(asked), Mentions(tuple(case["names"]), tuple(case["answer_types"])))])
     assert [int(id_[1:]) - 1 for id_ in ranking.ids] == case["official_order"], case["question_id"]

@@ -12,10 +12,11 @@ from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import grow
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.methods.dotrag import DotRAG, search
+from gnnrag.methods.dotrag.anchors import AnchorFinder, top_nodes
 from gnnrag.methods.dotrag.evidence import aggregate, rank_passages, unite, within
 from gnnrag.methods.dotrag.paths import (
-    Accepted,
-    Judgement,
+    AcceptedPath,
+    PathVerdict,
     candidates,
     describe,
     matching_paths,
@@ -27,7 +28,6 @@ from gnnrag.methods.dotrag.paths import (
 )
 from gnnrag.methods.dotrag.schema import draft, load, to_yaml
 from gnnrag.methods.dotrag.search import Dot, Filter, Region, TypedGraph, plain
-from gnnrag.methods.dotrag.start import AnchorFinder, top_nodes
 from gnnrag.pool import Pool
 from tests.helpers.dots import at, trace_graph, typed_graph
 
@@ -158,7 +158,7 @@ def test_a_region_that_is_too_large_keeps_the_best_of_each_layer() -> None:
     whole = typed.region(start, keep, DotRAG(max_nodes=61), none)
     assert whole.notes == () and len(whole.near) == 61
     region = typed.region(start, keep, DotRAG(max_nodes=20), none)
-    assert region.notes == ("layers",) and 20 < len(region.near) < 61
+    assert region.notes == ("size_cut",) and 20 < len(region.near) < 61
 
 
 # ---------------------------------------------------------------------------------------------------------- paths
@@ -181,15 +181,19 @@ def test_a_node_is_as_near_as_nine_tenths_of_its_best_relation() -> None:
 def test_paths_take_turns_and_prefixes_of_others_are_dropped() -> None:
     groups = [[(0, 1), (0, 2, 1), (0, 3, 1)], [(0, 4)], [(0, 5), (0, 6, 5)]]
     assert round_robin(groups, 4) == [(0, 1), (0, 4), (0, 5), (0, 2, 1)], "one of each destination first"
-    short, long_, kept = Accepted((1, 2), False), Accepted((1, 2, 3), True), Accepted((1, 2), True)
+    short, long_, kept = AcceptedPath((1, 2), False), AcceptedPath((1, 2, 3), True), AcceptedPath((1, 2), True)
     assert without_prefixes([short, long_]) == [long_]
     assert without_prefixes([kept, long_]) == [kept, long_]
     assert without_prefixes([kept, long_], drop_complete=True) == [long_]
 
 
 def test_support_comes_first_where_there_are_several_concepts() -> None:
-    paths = [Accepted((1, 2), True, 0.9, dot=0), Accepted((1, 3), True, 0.8, dot=0), Accepted((4, 3), True, 0.5, dot=1)]
-    paths += [Accepted((1, 3), False, 0.9, dot=1), Accepted((4, 5), False, 1.0, dot=1)]
+    paths = [
+        AcceptedPath((1, 2), True, 0.9, dot=0),
+        AcceptedPath((1, 3), True, 0.8, dot=0),
+        AcceptedPath((4, 3), True, 0.5, dot=1),
+    ]
+    paths += [AcceptedPath((1, 3), False, 0.9, dot=1), AcceptedPath((4, 5), False, 1.0, dot=1)]
     assert aggregate(paths, by_support=False).terminal == (2, 3)
     both = aggregate(paths, by_support=True)
     assert both.terminal == (3, 2) and both.nodes == (3, 2, 5, 1, 4)
@@ -225,7 +229,7 @@ def test_paths_in_words_fit_their_budget() -> None:
 
 def test_a_hub_that_is_a_condition_demotes_ends_that_do_not_touch_it() -> None:
     region = region_of("n1")
-    paths = [Accepted(at(GRAPH, "n1", "n2", "n3"), True), Accepted(at(GRAPH, "n1", "n9"), True)]
+    paths = [AcceptedPath(at(GRAPH, "n1", "n2", "n3"), True), AcceptedPath(at(GRAPH, "n1", "n9"), True)]
     dot = dot_of(region, accepted=paths)
     assert unite(GRAPH, [dot], ()).terminal == at(GRAPH, "n9", "n3")
     assert unite(GRAPH, [dot], (at(GRAPH, "n7"),)).terminal == at(GRAPH, "n3")
@@ -235,7 +239,7 @@ def test_a_hub_that_is_a_condition_demotes_ends_that_do_not_touch_it() -> None:
 def test_hubs_of_several_concepts_are_conditions_each() -> None:
     region = region_of("n1")
     ends = [("n1", "n2", "n3"), ("n1", "n2", "n4"), ("n1", "n9")]  # near n7 and n10; n7; n10
-    dot = dot_of(region, accepted=[Accepted(at(GRAPH, *nodes), True) for nodes in ends])
+    dot = dot_of(region, accepted=[AcceptedPath(at(GRAPH, *nodes), True) for nodes in ends])
     year, cargo, sea = (at(GRAPH, name) for name in ("n7", "n10", "n8"))
     assert set(unite(GRAPH, [dot], [year, cargo]).terminal) == {*at(GRAPH, "n3")}
     assert set(unite(GRAPH, [dot], [(*year, *cargo)]).terminal) == {*at(GRAPH, "n3", "n4", "n9")}, "of one concept: any"
@@ -245,7 +249,7 @@ def test_hubs_of_several_concepts_are_conditions_each() -> None:
 def test_passages_gain_by_paths_through_them_and_edges_they_state() -> None:
     ids = [f"c{i}" for i in range(GRAPH.num_passages)]
     pool = Pool({"c9": 1.0, "c0": 0.5})
-    paths = [Accepted(at(GRAPH, "n1", "n2"), True)]
+    paths = [AcceptedPath(at(GRAPH, "n1", "n2"), True)]
 
     def ranked(scores: np.ndarray | None, **given: object) -> list[str]:
         return rank_passages(GRAPH, paths, ids, scores, pool, DotRAG(**given))
@@ -297,7 +301,7 @@ def test_the_verdict_of_a_pattern_needs_more_than_half_of_its_exemplars(
     own, none = DotRAG(pattern_judge="always"), np.zeros(graph.num_entities)
     dot = dot_of(TypedGraph(graph).region([graph.names.index("Ada")], Filter(), own, none), own, graph)
     found = dot.find(np.ones(graph.num_entities), np.zeros(graph.num_relations))
-    judged = [Judgement(str(i), label) for i, label in enumerate(verdicts.split())]  # type: ignore[arg-type]
+    judged = [PathVerdict(str(i), label) for i, label in enumerate(verdicts.split())]  # type: ignore[arg-type]
     assert len(found.paths) == 2 and dot.take(found, judged) == len(dot.accepted) == kept
 
 

@@ -20,7 +20,7 @@ from gnnrag.methods.mgranrag.graph import (
     personalisation,
     same_nodes,
 )
-from gnnrag.parts import make
+from gnnrag.parts import from_settings
 
 EDGES = [(0, 3), (0, 4), (1, 5), (1, 6), (2, 7), (3, 8), (3, 9), (4, 9), (4, 10), (5, 8), (5, 11), (6, 11), (6, 12)]
 EDGES += [(7, 13), (7, 12), (7, 9)]
@@ -52,7 +52,7 @@ def aligned(phrase):
 
 def run(preset, expand=False, previous=None, **constants):
     """Return weights, PageRank and passage order."""
-    settings = make(MGranRAG, {"preset": preset, "weights": constants}, "method")
+    settings = from_settings(MGranRAG, {"preset": preset, "weights": constants}, "method")
     units = [replace(u, psi=confidence(u.labels, 3, settings.psi_norm)) for u in (A, B, C)]
     units = [u for u in units if not settings.keep_rule or is_kept(u.labels)]
     graph, overlay = shared(), Overlay(14)

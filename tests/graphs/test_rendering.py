@@ -10,7 +10,7 @@ import pytest
 from gnnrag.arrays import Lists
 from gnnrag.graphs.rendering import (
     Edges,
-    Found,
+    GraphHits,
     Shown,
     classic_passages,
     current_passages,
@@ -140,7 +140,7 @@ def test_rows() -> None:
 @pytest.mark.parametrize("classic, kept", [(True, [0, 1]), (False, [])])
 def test_classic_budgets_count_descriptions_only(classic: bool, kept: list[int]) -> None:
     assert shown(classic).fit_edges([0, 1], 10) == kept
-    assert cut(shown(classic), Found([0, 1], [0, 1]), 10, 10).edges == kept
+    assert cut(shown(classic), GraphHits([0, 1], [0, 1]), 10, 10).edges == kept
 
 
 def test_hits_and_paths() -> None:
@@ -153,9 +153,9 @@ def test_hits_and_paths() -> None:
 
 
 def test_merges_and_passages() -> None:
-    local, other = Found([0, 1], [0]), Found([2, 0], [1, 0])
-    assert merge(local, other) == Found([0, 2, 1], [0, 1])
+    local, other = GraphHits([0, 1], [0]), GraphHits([2, 0], [1, 0])
+    assert merge(local, other) == GraphHits([0, 2, 1], [0, 1])
     # A cites all three passages, B the first two: floor(5 * 2 / 2) of them by cosine. The edge's are among them.
     assert current_passages(shown(), local, [2], np.array([0.1, 0.3, 0.2]), 5) == [2, 1, 0]
-    assert current_passages(shown(), Found([0], [0]), [], None, 1) == [0, 1], "the edge has one that A did not pick"
-    assert current_passages(shown(), Found([0], [0]), [], None, 1, shared=True) == [0], "or picks the same"
+    assert current_passages(shown(), GraphHits([0], [0]), [], None, 1) == [0, 1], "the edge has one that A did not pick"
+    assert current_passages(shown(), GraphHits([0], [0]), [], None, 1, shared=True) == [0], "or picks the same"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.session import Session
 from gnnrag.types import Passage, Query, Ranking
 from tests.helpers.parts import Scripted
@@ -66,6 +66,6 @@ def knowledge_index(graph: KnowledgeGraph, cosines: Cosines) -> Any:
 
 def ask(cls: type, index: Any, role: str, result: Any, query: Query | None = None, **settings: Any) -> Ranking:
     """Return the ranking of a query, `q` if none is given, with a role that answers `result`."""
-    retriever = ready(cls(**settings), index=index, roles={role: Scripted(role, result)})
+    retriever = set_up(cls(**settings), index=index, roles={role: Scripted(role, result)})
     (ranking,) = asyncio.run(retriever.retrieve_for([query or Query("q")], Session("s")))
     return ranking

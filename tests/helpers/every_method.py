@@ -14,7 +14,7 @@ SETTINGS: dict[str, list[list[str]]] = {
     "mgranrag": [["retriever=dense"]],
     "graphsearch": [["retriever=lightrag"], ["retriever=lightrag", "method.answer=reader"]],
     "ircot": [["retriever=bm25"]],
-    "irgs": [["retriever=bm25"]],
+    "iter_retgen": [["retriever=bm25"]],
     "tog": [["retriever=bm25"]],
     "gcot": [["retriever=bm25"]],
     "react": [["retriever=bm25", "method.answer=reader"]],

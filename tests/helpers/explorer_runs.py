@@ -58,7 +58,7 @@ def query(round_: int, text: str, ids: Sequence[str], kind: str = "question") ->
     """Return the event of a query as the loop records it."""
     scores = [round(1 / (i + 1), 6) for i in range(len(ids))]
     ranking = {"branch": "bm25", "kind": "passage", "ids": list(ids), "scores": scores, "range": [0, 1]}
-    return {"event": "query", "round": round_, "text": text, "channel": "text", "top_k": 10, "kind": kind,
+    return {"event": "query", "round": round_, "text": text, "channel": "text", "top_k": 10, "origin": kind,
             "scope": None, "retriever": None, "ranking": ranking}  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def invented_run(data: Path, path: Path, rounds: int, right: int, method: str = 
         events: list[dict[str, Any]] = []
         for r in range(rounds if i % 10 == 7 else min(rounds, 2)):
             events.append(query(r, f"{question.text} {r}", ids[r % 5 :] + ids[: r % 5], "fast" if r else "question"))
-            events.append({"event": "merge", "round": r, "kind": "fast", "new": 2, "top": ids[r % 3 :]})
+            events.append({"event": "merge", "round": r, "origin": "fast", "new": 2, "top": ids[r % 3 :]})
         events.append({"event": "cut", "selected": ids[1:3], "kept": ids[:4], "mean": 0.5, "deviation": 0.1})
         answer = question.answers[0] if found else "somewhere else"
         events.append({"event": "evidence", "context": ids[:4], "notes": "", "answer": None, "nodes": []})

@@ -78,8 +78,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != "Bearer hf_test":
             return self.reply_json({"error": "who are you?"}, 401)
         if self.path == "/api/repos/create":
-            told = json.loads(body)
-            return self.reply_json({"url": f"{hub.address}/{told['organization']}/{told['name']}"})
+            request = json.loads(body)
+            return self.reply_json({"url": f"{hub.address}/{request['organization']}/{request['name']}"})
         if "/preupload/" in self.path:
             names = [file["path"] for file in json.loads(body)["files"]]
             files = [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]

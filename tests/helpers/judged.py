@@ -53,7 +53,7 @@ def write_run(
     (path / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     (path / "config.yaml").write_text(yaml.safe_dump({"data": {"path": str(data), "split": "dev"}}), "utf-8")
     inputs = {"data": load_dataset(data, "dev").fingerprints}
-    (path / "meta.json").write_text(json.dumps({"decisive": {}, "inputs": inputs}), "utf-8")
+    (path / "meta.json").write_text(json.dumps({"settings": {}, "inputs": inputs}), "utf-8")
     (path / "metrics.json").write_text("{}", "utf-8")
     roles = {"reader": {"impl": "prompted", "llm": {"model": model}}} if model else {}
     log = {"event": "predicted", "seconds": 1.0, "roles": roles}

@@ -11,7 +11,7 @@ from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.io import read_journal
-from gnnrag.parts import find
+from gnnrag.parts import find_class
 from gnnrag.run.evaluate import evaluate
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
@@ -33,7 +33,7 @@ ON = {
     "graphsearch": "lightrag",
     "dotrag": "bm25",
     "ircot": "hipporag2",
-    "irgs": "minirag",
+    "iter_retgen": "minirag",
     "tog": "hipporag",
     "gcot": "pathrag",
     "react": "hypergraphrag",
@@ -90,7 +90,7 @@ class EveryMethod:
         self.limits = [
             f"roles.{role}.options.max_tokens={max_tokens}"
             for role in ROLES
-            if "prompted" in forms(role) and has_limit(find("role", f"{role}.prompted"))
+            if "prompted" in forms(role) and has_limit(find_class("role", f"{role}.prompted"))
         ]
 
     def run(self, method: str, *more: str, name: str | None = None) -> Outcome:

@@ -109,7 +109,7 @@ GOOD: Mapping[str, Reply] = {
     "reader_paths": "Thought: She was born there [1].\nAnswer: Kalmar",
     "reason_gcot": "The birthplace of Vera Lindqvist is missing.",
     "reason_ircot": "Night Harbour was directed by Vera Lindqvist.",
-    "reason_irgs": "1. Reasoning: Vera Lindqvist directed it.\n2. Final answer: Kalmar",
+    "reason_iter_retgen": "1. Reasoning: Vera Lindqvist directed it.\n2. Final answer: Kalmar",
     "reason_tog": '{"links": [{"head": "Night Harbour", "relation": "directed by", "tail": "Vera", "score": 1}],'
     ' "sufficient": false, "next": "birthplace of Vera Lindqvist"}',
     "redirect": "birthplace of Vera Lindqvist",

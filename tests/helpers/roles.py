@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.session import Session
 
 
@@ -35,6 +35,6 @@ def ask(role: Any, task: Any, *replies: Any, rules: tuple[Any, ...] = (), **give
         given: what the part works on besides: `index`, `embedder`.
     """
     backend, session = ScriptedBackend.of(*rules, (".", list(replies) or [""])), Session("q")
-    result = asyncio.run(ready(role, backend=backend, **given)(task, session))
+    result = asyncio.run(set_up(role, backend=backend, **given)(task, session))
     name = role.name.split(".")[0]
     return Asked(result, session.by_role[name] + Counter(result.flags), backend.requests, session)

@@ -21,7 +21,7 @@ from gnnrag.methods.graphsearch.roles import (
     PromptedRefiner,
     PromptedSubAnswerer,
 )
-from gnnrag.parts import make, ready
+from gnnrag.parts import from_settings, set_up
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.decomposer import PromptedDecomposer
 from gnnrag.run.loop import Loop
@@ -231,7 +231,7 @@ def prompted(backend: ScriptedBackend) -> dict[str, Any]:
 
 def opened(cls: Any, **given: Any) -> Any:
     """Return a role with its default settings."""
-    return ready(cls(), **given)
+    return set_up(cls(), **given)
 
 
 def search(**dotted: Any) -> Any:
@@ -240,7 +240,7 @@ def search(**dotted: Any) -> Any:
     for name, value in dotted.items():
         section, _, key = name.rpartition("__")
         (nested.setdefault(section, {}) if section else nested)[key or name] = value
-    return make(GraphSearch, nested, "method")
+    return from_settings(GraphSearch, nested, "method")
 
 
 def run_search(
@@ -248,7 +248,7 @@ def run_search(
 ) -> tuple[Prediction, Session]:
     """Run one question through the loop."""
     index = SearchIndex()
-    method = ready(search(**dotted), index=index, roles=prompted(backend))
+    method = set_up(search(**dotted), index=index, roles=prompted(backend))
     loop = Loop(method, retriever or TwoChannels(), read_nothing, index.lookup)
     return asyncio.run(loop.answer(question))
 

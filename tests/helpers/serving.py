@@ -18,7 +18,7 @@ from gnnrag.api import Index
 from gnnrag.serve.app import make_app
 from gnnrag.serve.settings import read_service
 
-PLAIN = ("index.embedder.model=hash", "index.text.language=blank:en", "roles=offline", "serve.log=off")
+PLAIN = ("index.embedder.model=hash", "index.text.language=blank:en", "roles=offline", "serve.log=false")
 DOCUMENTS = {
     "solaris.txt": "Solaris is a Soviet film of 1972. Solaris was directed by Andrei Tarkovsky.",
     "tarkovsky.txt": "Andrei Tarkovsky was born in Zavrazhye. Andrei Tarkovsky died in Paris in 1986.",
@@ -48,8 +48,8 @@ class Client:
     ) -> tuple[int, Any, dict[str, str]]:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        told = {"authorization": f"Bearer {self.token}"} if self.token else {}
-        connection.request(method, path, data, told | {"content-type": "application/json"} | (headers or {}))
+        auth = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        connection.request(method, path, data, auth | {"content-type": "application/json"} | (headers or {}))
         response = connection.getresponse()
         text = response.read()
         found = {name.lower(): value for name, value in response.getheaders()}

@@ -58,7 +58,7 @@ def train(path: str | Path, config: FitConfig, die_at: int = -1, stop_at: int = 
     run = TrainingRun(path, {"fit": vars(config)}, {}, is_main=accelerator.is_main_process)
     accelerator.wait_for_everyone()
     trainer: Trainer
-    trainer = Trainer(task, model, config, run, accelerator, stop=lambda: trainer.progress.step == stop_at)
+    trainer = Trainer(task, model, config, run, accelerator, stop=lambda: trainer.state.step == stop_at)
     trainer.fit()
     run.close()
     return trainer

@@ -10,7 +10,7 @@ from typing import Any
 
 from gnnrag import parts
 from gnnrag.errors import ConfigError
-from gnnrag.parts import has, part
+from gnnrag.parts import has_class, part
 from gnnrag.roles.base import Answer, Role, Verdict
 from gnnrag.roles.tuned.checkpoint import TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.run.trained import seen_in, write_seen
@@ -53,7 +53,7 @@ def register_toys(monkeypatch: Any, *roles: str) -> None:
     toys = {"verifier": ToyVerifier, "reader": ToyReader}
     for role in roles or toys:
         key = ("role", f"{role}.tuned")
-        has(*key)  # so that its module is imported before, not after
+        has_class(*key)  # so that its module is imported before, not after
         monkeypatch.setitem(parts._PARTS, key, parts._PARTS[key])  # the real one comes back
         part(*key)(toys[role])
 

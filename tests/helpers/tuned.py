@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.index.index import Index
-from gnnrag.parts import find
+from gnnrag.parts import find_class
 from gnnrag.prompts import load_prompt
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
 from tests.helpers.names import ROLES, forms
@@ -119,7 +119,7 @@ LANGUAGE: Mapping[str, Maker] = {"causal": make_causal, "seq2seq": make_seq2seq}
 
 def kinds() -> list[tuple[str, str]]:
     """Return role and kind of every checkpoint that a registered role accepts."""
-    found = [(role, find("role", f"{role}.tuned")) for role in ROLES if "tuned" in forms(role)]
+    found = [(role, find_class("role", f"{role}.tuned")) for role in ROLES if "tuned" in forms(role)]
     return [(role, kind) for role, cls in found for kind in cls.kinds]
 
 

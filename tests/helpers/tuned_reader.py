@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.reader import SpanReader, SpanReaderConfig, save_span_reader, window_maker
@@ -41,7 +41,7 @@ def network_config(folder: Path, **more: Any) -> SpanReaderConfig:
 
 def item_maker(config: SpanReaderConfig) -> ItemMaker:
     """Return what makes items for a network."""
-    return ItemMaker(window_maker(config), config.features, ready(OfflineReader()))
+    return ItemMaker(window_maker(config), config.features, set_up(OfflineReader()))
 
 
 def make_reader(config: SpanReaderConfig, seed: int = 0) -> SpanReader:

@@ -143,8 +143,8 @@ def test_long_descriptions_are_summarised_once(tmp_path, monkeypatch):
     build(root, passages(*range(8)), made, names=["knowledge"])
     graph = Index(root).knowledge
     (relation,), ada = graph.texts, graph.descriptions[0]
-    told = [(task.subject, task.max_words, len(task.texts)) for task in asked]
-    assert told == [("Ada", 30, 8), ("Ada and Byron", 30, 8)]
+    limits = [(task.subject, task.max_words, len(task.texts)) for task in asked]
+    assert limits == [("Ada", 30, 8), ("Ada and Byron", 30, 8)]
     assert 0 < count_words(ada) <= 30 and count_words(relation) <= 30
     assert Index(root).record("knowledge")["counts"]["summarised"] == 2
     asked.clear()

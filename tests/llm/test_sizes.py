@@ -41,7 +41,7 @@ def test_where_the_name_does_not_the_weights_do(tmp_path: Path) -> None:
 def test_a_role_asks_in_the_variant_of_its_model() -> None:
     settings = load_config(
         EvaluateConfig, None, ["llm.model=SmolLM2-135M", "llm.base_url=http://127.0.0.1:9/v1"]
-    ).llm.settings
+    ).llm.part
     backend = build("llm", settings)
     assert Prompter("verifier", backend, "verifier").prompt.name == "verifier:small"
     assert Prompter("verifier", backend, "verifier", prompt="verifier").prompt.name == "verifier", "as it was told"

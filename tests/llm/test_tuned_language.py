@@ -33,7 +33,8 @@ pytestmark = [pytest.mark.llm, pytest.mark.slow, pytest.mark.timeout(3000)]
 COUNT = 32  # questions, and decisions of each role
 # One round and few passages, so that prompts are short; the same merging whoever makes the thoughts.
 METHOD = [
-    "method=bdtr", "method.max_rounds=1", "method.thought_passages=2", "method.verify=4", "method.score_norm=rank",
+    "method=bdtr", "method.max_rounds=1", "method.thought_passages=2", "method.verifier_passages=4",
+    "method.score_norm=rank",
     "method.query_weights=[1,0.95,0.95]", f"data.path={REPOSITORY / 'data' / 'sample'}", f"data.limit={COUNT}",
     *HASH_DOTS, "retriever=bm25",
 ]  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gnnrag.methods.baselines import R1Searcher, ReAct, SearchR1
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.roles.agent import OfflineAgent, OracleAgent
+from gnnrag.roles.agent import OfflineAgent
 from gnnrag.roles.base import NextMove
+from gnnrag.roles.oracle import OracleAgent
 from gnnrag.types import GoldHop, Question
 from tests.helpers.parts import COMPOSITIONAL, Scripted, ToyIndex, ToyRetriever, answer_all, answer_one, small_index
 
@@ -20,7 +21,7 @@ FINISH = NextMove("finish", "Oslo")
 def run(cls, *moves, **settings):
     roles = {"agent": Scripted("agent", *moves)}
     asked = ToyRetriever(TABLE)
-    prediction, session = answer_one(ready(cls(**settings), index=ToyIndex(), roles=roles), asked)
+    prediction, session = answer_one(set_up(cls(**settings), index=ToyIndex(), roles=roles), asked)
     return prediction, session, roles["agent"].tasks, asked.asked
 
 
@@ -72,9 +73,9 @@ def test_offline_and_oracle(tmp_path):
         GoldHop("Where was #1 born?", "Kalmar", "p1"),
     )
     question = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=hops)
-    for role, answer in ((ready(OfflineAgent(), index=index), None), (ready(OracleAgent(), index=index), "Kalmar")):
+    for role, answer in ((set_up(OfflineAgent(), index=index), None), (set_up(OracleAgent(), index=index), "Kalmar")):
         (prediction, session), *_ = answer_all(
-            ready(SearchR1(), index=index, roles={"agent": role}), ready(DenseRetriever(), index=index), [question]
+            set_up(SearchR1(), index=index, roles={"agent": role}), set_up(DenseRetriever(), index=index), [question]
         )
         assert prediction.error is None and {"p0", "p1"} <= set(prediction.ranking[:4])
         assert answer in (None, prediction.answer) and session.counts["retriever_calls"] >= 1

@@ -10,7 +10,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.bdtr import BDTR
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Chain, Thoughts, Verdict
 from gnnrag.roles.chain import PromptedChain
 from gnnrag.roles.reader import PromptedReader
@@ -46,17 +46,17 @@ def run(
     roles: dict[str, Any] | None = None, retriever: Any = None, **settings: Any
 ) -> tuple[Prediction, Session, dict[str, Any]]:
     roles = roles or scripted_roles(ROUNDS)
-    method = ready(BDTR(**settings), index=ToyIndex(), roles=roles)
+    method = set_up(BDTR(**settings), index=ToyIndex(), roles=roles)
     prediction, session = answer_one(method, retriever or ToyRetriever(TABLE), roles["reader"])
     return prediction, session, roles
 
 
 def prompted(llm: ScriptedBackend, mode: Any = "joint") -> dict[str, Any]:
     return {
-        "thoughts": ready(PromptedThoughts(mode=mode), backend=llm),
-        "chain": ready(PromptedChain(), backend=llm),
-        "verifier": ready(PromptedVerifier(), backend=llm),
-        "reader": ready(PromptedReader(), backend=llm),
+        "thoughts": set_up(PromptedThoughts(mode=mode), backend=llm),
+        "chain": set_up(PromptedChain(), backend=llm),
+        "verifier": set_up(PromptedVerifier(), backend=llm),
+        "reader": set_up(PromptedReader(), backend=llm),
     }
 
 
@@ -116,7 +116,7 @@ def test_thoughts_see_the_pool_of_the_round_before_and_what_was_asked() -> None:
 
 
 def test_chain_and_verifier_see_the_final_pool() -> None:
-    _, _, roles = run(chain_passages=3, verify=6)
+    _, _, roles = run(chain_passages=3, verifier_passages=6)
     (chain,) = roles["chain"].tasks
     assert [p.id for p in chain.passages] == ["a", "b", "e"]
     assert chain.thoughts == ("fast1", "slow1", "fast2", "slow2")
@@ -152,7 +152,7 @@ def test_without_rounds_and_selection_it_is_one_retrieval_and_the_cut() -> None:
 
 
 def test_without_bgec_the_reader_sees_the_head_of_the_pool() -> None:
-    prediction, _, roles = run(bgec=False, floor=3)
+    prediction, _, roles = run(use_bgec=False, floor=3)
     assert prediction.context == ("a", "b", "e") and len(prediction.ranking) == 8
     assert not roles["chain"].tasks and not roles["verifier"].tasks and roles["reader"].tasks[0].notes == ""
 
@@ -162,11 +162,11 @@ def test_one_thought_alone(kind: str, asked: list[str]) -> None:
     retriever = ToyRetriever(TABLE)
     prediction, session, _ = run(retriever=retriever, thoughts=kind)
     assert retriever.asked == asked and prediction.usage["retriever_calls"] == 3
-    assert [e["kind"] for e in session.events if e["event"] == "query"] == ["question", kind, kind]
+    assert [e["origin"] for e in session.events if e["event"] == "query"] == ["question", kind, kind]
 
 
 def test_query_weights() -> None:
-    prediction, _, _ = run(bgec=False, query_weights=[1.0, 0.95, 0.9])
+    prediction, _, _ = run(use_bgec=False, query_weights=[1.0, 0.95, 0.9])
     # a 1; fast: b, f .95; slow: e, g .9
     assert prediction.ranking[:5] == ("a", "b", "f", "e", "g")
 
@@ -175,7 +175,7 @@ def test_query_weights() -> None:
 def test_raw_scores_of_incomparable_queries_are_another_matter() -> None:
     """Why `raw` is not the default: one loud query owns the head of the pool."""
     loud = TABLE | {"slow2": {i: 1000 * s for i, s in TABLE["slow2"].items()}}
-    assert run(retriever=ToyRetriever(loud), score_norm="raw", bgec=False)[0].ranking[:2] == ("g", "a")
+    assert run(retriever=ToyRetriever(loud), score_norm="raw", use_bgec=False)[0].ranking[:2] == ("g", "a")
 
 
 DEEP = {"Q": {f"n{i:02}": 1 / i for i in range(1, 61)}}
@@ -192,9 +192,9 @@ def test_a_bridge_at_rank_40_that_the_verifier_selects(promotion: str, kept: boo
 
 def test_what_the_verifier_did_not_see_it_cannot_select() -> None:
     llm = ScriptedBackend.of(("You check which passages", '{"selected": [2, 51, 0]}'), *REPLIES[1:])
-    prediction, _, _ = run(prompted(llm), ToyRetriever(DEEP), max_rounds=0, verify=50)
+    prediction, _, _ = run(prompted(llm), ToyRetriever(DEEP), max_rounds=0, verifier_passages=50)
     assert prediction.ranking[:2] == ("n02", "n01") and calls(prediction)["verifier"] == 1
-    prediction, _, _ = run(prompted(llm), ToyRetriever(DEEP), max_rounds=0, verify=None)
+    prediction, _, _ = run(prompted(llm), ToyRetriever(DEEP), max_rounds=0, verifier_passages=None)
     assert prediction.ranking[:3] == ("n02", "n52", "n01"), "a second window of the whole pool"
     assert calls(prediction)["verifier"] == 2
 
@@ -222,7 +222,7 @@ def test_the_paper_by_the_letter(given: list[str], context: str) -> None:
     """Nothing is capped, what was promoted is cut; a setting that is given goes before the preset."""
     config = load_config(EvaluateConfig, None, ["method=bdtr", "method.preset=paper", "method.max_rounds=0", *given])
     roles = scripted_roles(verifier=[Verdict(tuple(f"n{i}" for i in range(41, 61)))])
-    method = ready(config.method.settings, index=ToyIndex(), roles=roles)
+    method = set_up(config.method.part, index=ToyIndex(), roles=roles)
     prediction, _ = answer_one(method, ToyRetriever(DEEP), roles["reader"])
     assert prediction.context == tuple(context.split())
     (task,) = roles["verifier"].tasks
@@ -312,7 +312,7 @@ def test_the_trace_tells_how_it_was_found() -> None:
     assert session.by_role["chain"]["no_anchor"] == 1
     events = [e["event"] for e in session.events]
     assert events == ["query", "merge", *["query", "query", "merge", "merge"] * 2, "chain", "cut", "evidence", "answer"]
-    merges = [(e["round"], e["kind"], e["new"]) for e in session.events if e["event"] == "merge"]
+    merges = [(e["round"], e["origin"], e["new"]) for e in session.events if e["event"] == "merge"]
     assert merges == [(0, "question", 4), (1, "fast", 1), (1, "slow", 1), (2, "fast", 1), (2, "slow", 1)]
     cut = next(e for e in session.events if e["event"] == "cut")
     assert cut["selected"] == ["d"] and cut["kept"][0] == "d"

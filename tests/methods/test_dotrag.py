@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag import DotRAG
-from gnnrag.methods.dotrag.paths import Judgement
+from gnnrag.methods.dotrag.paths import PathVerdict
 from gnnrag.methods.dotrag.roles import (
     Concept,
     Concepts,
     DotRules,
-    Judged,
+    PathVerdicts,
     PromptedConcepts,
     PromptedPathJudge,
     PromptedRedirect,
@@ -28,7 +28,7 @@ from gnnrag.methods.dotrag.roles import (
     Redirect,
 )
 from gnnrag.metrics.retrieval import node_scores
-from gnnrag.parts import make, ready
+from gnnrag.parts import from_settings, set_up
 from gnnrag.roles.base import Answer
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
@@ -67,7 +67,7 @@ GOOD = {"concepts": SELECT, "rules": RULES, "path_judge": [ROUND_1, ROUND_2], "r
 def prompted(**replies: Any) -> tuple[dict[str, Any], ScriptedBackend]:
     llm = ScriptedBackend.of(*((MARKS[role], reply) for role, reply in (GOOD | replies).items()))
     parts = (PromptedConcepts, PromptedRules, PromptedPathJudge, PromptedRedirect)
-    return {name: ready(part(), backend=llm) for name, part in zip(MARKS, parts, strict=True)}, llm
+    return {name: set_up(part(), backend=llm) for name, part in zip(MARKS, parts, strict=True)}, llm
 
 
 async def read(task: Any, session: Session) -> Answer:
@@ -79,7 +79,7 @@ def run(
     roles: dict[str, Any], index: Any = None, question: Question = QUESTION, **settings: Any
 ) -> tuple[Prediction, Session, DotRAG]:
     index = index or trace_index()
-    method = ready(make(DotRAG, settings, "method"), index=index, roles=roles)
+    method = set_up(from_settings(DotRAG, settings, "method"), index=index, roles=roles)
     retriever = ToyRetriever({question.text: {id_: 1.0 - i / 100 for i, id_ in enumerate(index.ids)}})
     loop = Loop(method, retriever, read, index.lookup)
     prediction, session = asyncio.run(loop.answer(question))
@@ -136,13 +136,13 @@ def test_the_resolved_set_adds_what_passages_mention() -> None:
 
 
 def test_the_preset_of_the_paper_is_its_letter_and_what_is_given_goes_before_it() -> None:
-    letter = make(DotRAG, {"preset": "paper"}, "method")
+    letter = from_settings(DotRAG, {"preset": "paper"}, "method")
     assert (
         letter.literal and not letter.by_name and letter.topics_only and letter.max_nodes is letter.hub_degree is None
     )
-    given = make(DotRAG, {"preset": "paper", "early_stop": True, "tau": 0.5, "top_k": 7}, "method")
+    given = from_settings(DotRAG, {"preset": "paper", "early_stop": True, "tau": 0.5, "top_k": 7}, "method")
     assert given.early_stop and given.literal and (given.tau, given.top_k) == (0.5, 7)
-    assert make(DotRAG, {"preset": "ours"}, "method") == DotRAG() != letter
+    assert from_settings(DotRAG, {"preset": "ours"}, "method") == DotRAG() != letter
 
 
 def test_by_the_letter_the_trace_runs_all_rounds_and_reads_passages_of_paths_alone() -> None:
@@ -198,7 +198,7 @@ def scripted(**given: Any) -> dict[str, Any]:
     results = {
         "concepts": Concepts((Concept("Ada Renn", "person"),)),
         "rules": DotRules("", "way", "end"),
-        "path_judge": lambda task: Judged(tuple(Judgement(p.id, "complete", 0.9) for p in task.paths)),
+        "path_judge": lambda task: PathVerdicts(tuple(PathVerdict(p.id, "complete", 0.9) for p in task.paths)),
         "redirect": Redirect(None),
     } | given
     return {name: Scripted(name, result) for name, result in results.items()}
@@ -249,7 +249,7 @@ def test_types_between_anchor_and_answer_are_added() -> None:
 def test_two_rounds_of_nothing_lift_the_filter_once(preset: str, lifted: int) -> None:
     nothing = scripted(
         rules=DotRules("", "w", "e", ("person", "company", "ship")),
-        path_judge=lambda task: Judged(tuple(Judgement(p.id, "irrelevant", 0.9) for p in task.paths)),
+        path_judge=lambda task: PathVerdicts(tuple(PathVerdict(p.id, "irrelevant", 0.9) for p in task.paths)),
     )
     nothing["redirect"] = Scripted("redirect", Redirect(HERON), Redirect(YARD), Redirect(None))
     _, session, _ = run(nothing, preset=preset, **TRACE | {"top_nodes": 1, "by_name": True})
@@ -272,9 +272,9 @@ def graphs(draw: Any) -> tuple[StubIndex, dict[str, Any]]:
     choices = ("complete", "partial", "irrelevant")
     counter = iter(range(10_000))
 
-    def judge(task: Any) -> Judged:
-        return Judged(tuple(
-            Judgement(p.id, choices[int(rng.integers(3))], float(rng.random()), "", f"f{next(counter) % 99}")
+    def judge(task: Any) -> PathVerdicts:
+        return PathVerdicts(tuple(
+            PathVerdict(p.id, choices[int(rng.integers(3))], float(rng.random()), "", f"f{next(counter) % 99}")
             for p in task.paths))  # fmt: skip
 
     anchors = tuple(Concept(n) for n in sorted(used)[: int(rng.integers(1, 3))])
@@ -291,7 +291,7 @@ def graphs(draw: Any) -> tuple[StubIndex, dict[str, Any]]:
 def test_properties(case: Any, pattern: str, drop: bool, hops: int) -> None:
     index, roles = case
     settings = DotRAG(pattern_judge=pattern, literal=drop, hops=hops, top_nodes=4)
-    method = ready(settings, index=index, roles=roles)
+    method = set_up(settings, index=index, roles=roles)
     states: list[Any] = []
     start = method.start
 

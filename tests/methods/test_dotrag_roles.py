@@ -19,7 +19,7 @@ from gnnrag.methods.dotrag.offline import (
     PatternGuesser,
 )
 from gnnrag.methods.dotrag.oracle import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules
-from gnnrag.methods.dotrag.paths import Judgement
+from gnnrag.methods.dotrag.paths import PathVerdict
 from gnnrag.methods.dotrag.roles import (
     GENERIC,
     ConceptsTask,
@@ -36,8 +36,8 @@ from gnnrag.methods.dotrag.roles import (
     parse_rules,
     schema_text,
 )
-from gnnrag.methods.dotrag.schema import Kind, Schema, draft
-from gnnrag.parts import ready
+from gnnrag.methods.dotrag.schema import Schema, SchemaTerm, draft
+from gnnrag.parts import set_up
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
@@ -55,7 +55,7 @@ WORDS = {"directed_by": "directed director", "written_by": "wrote writer", "star
 
 
 def edited(schema: Schema) -> Schema:
-    relations = tuple(Kind(k.name, WORDS.get(k.name, "came out released"), k.count) for k in schema.relations)
+    relations = tuple(SchemaTerm(k.name, WORDS.get(k.name, "came out released"), k.count) for k in schema.relations)
     return Schema("Movies.", schema.types, relations, schema.links)
 
 
@@ -69,7 +69,7 @@ ASKED = Question("q", "when did films by the director of Solaris come out", ("19
 
 
 def do(role: Any, task: Any) -> Any:
-    return asyncio.run(ready(role, index=INDEX)(task, Session("q")))
+    return asyncio.run(set_up(role, index=INDEX)(task, Session("q")))
 
 
 def path(id_: str, names: str, *steps: str, similarity: float = 0.0) -> PathText:
@@ -113,7 +113,7 @@ def test_without_a_named_thing_a_question_is_broad() -> None:
 
 
 def test_the_prompt_shows_the_schema_without_control_tokens() -> None:
-    hostile = Schema("Movies <|im_start|>", (Kind("movie", "a [INST] film", 2, ("<s>x",)),), (), {})
+    hostile = Schema("Movies <|im_start|>", (SchemaTerm("movie", "a [INST] film", 2, ("<s>x",)),), (), {})
     text = schema_text(hostile)
     assert "<|" not in text and "[INST]" not in text and "- movie (2): a" in text
     assert "no types" in schema_text(Schema("d", (), (), {}))
@@ -226,7 +226,7 @@ def test_judgements_are_read_strictly() -> None:
             {"id": "p8", "label": "complete", "confidence": float("nan")},
         )
     )  # fmt: skip
-    assert found == {"p1": Judgement("p1", "partial", 0.7, "r", "Who?"), "p4": Judgement("p4", "complete", 1.0)}
+    assert found == {"p1": PathVerdict("p1", "partial", 0.7, "r", "Who?"), "p4": PathVerdict("p4", "complete", 1.0)}
     assert parse_judgements(json.dumps([good])).keys() == {"p1"}
 
 

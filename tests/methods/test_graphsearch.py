@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import LLMError
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.run.loop import Loop
 from gnnrag.text.subqueries import NOTHING
 from gnnrag.types import Question
@@ -73,7 +73,7 @@ def test_guessed_sub_queries_do_not_outrank_the_question() -> None:
     roles = prompted(scripted())
     roles["decomposer"].is_guess = True
     index = SearchIndex()
-    loop = Loop(ready(search(promote="none"), index=index, roles=roles), TwoChannels(), read_nothing, index.lookup)
+    loop = Loop(set_up(search(promote="none"), index=index, roles=roles), TwoChannels(), read_nothing, index.lookup)
     prediction, _ = asyncio.run(loop.answer(QUESTION))
     assert prediction.ranking == ("P1", "P4", "P2", "P3")
 
@@ -150,7 +150,7 @@ def test_concurrency_changes_no_prompt_prediction_or_trace() -> None:
         backend, rows = scripted(), {}
         backend.latency_s = latency
         index = SearchIndex()
-        method = ready(search(), index=index, roles=prompted(backend))
+        method = set_up(search(), index=index, roles=prompted(backend))
         loop = Loop(method, TwoChannels(), read_nothing, index.lookup, concurrency=concurrency)
         asyncio.run(loop.run(questions, lambda p, s, rows=rows: rows.update({p.question_id: (p, s.events)})))
         runs.append({id_: (dataclasses.replace(p, seconds=0.0), e) for id_, (p, e) in rows.items()})

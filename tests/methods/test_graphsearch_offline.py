@@ -32,10 +32,11 @@ from gnnrag.methods.graphsearch.roles import (
     View,
     parse_triples,
 )
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import DecomposeTask
-from gnnrag.roles.decomposer import OfflineDecomposer, OracleDecomposer
+from gnnrag.roles.decomposer import OfflineDecomposer
+from gnnrag.roles.oracle import OracleDecomposer
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
@@ -110,7 +111,7 @@ def oracle(index: Index) -> dict[str, Any]:
 def run(
     index: Index, roles: dict[str, Any], question: Question = QUESTION, **dotted: Any
 ) -> tuple[Prediction, Session]:
-    loop = Loop(ready(search(**dotted), index=index, roles=roles), Overlap(), read_nothing, index.lookup)
+    loop = Loop(set_up(search(**dotted), index=index, roles=roles), Overlap(), read_nothing, index.lookup)
     return asyncio.run(loop.answer(question))
 
 

@@ -16,7 +16,7 @@ from gnnrag.methods.graphsearch.roles import (
     parse_triples,
     parse_verdict,
 )
-from gnnrag.parts import make
+from gnnrag.parts import from_settings
 from gnnrag.roles.decomposer import parse_linked, parse_triple_parts
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.text.subqueries import (
@@ -36,7 +36,7 @@ from gnnrag.text.subqueries import (
 )
 
 PAPER = GraphSearch()
-OFFICIAL = make(GraphSearch, {"preset": "official"}, "method")
+OFFICIAL = from_settings(GraphSearch, {"preset": "official"}, "method")
 
 
 # ---------------------------------------------------------------------------------------- decompositions as questions

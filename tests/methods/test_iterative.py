@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.baselines import IRGS, GCoT, IRCoT, ToG, cut
-from gnnrag.parts import ready
+from gnnrag.methods.baselines import GCoT, IRCoT, IterRetGen, ToG, shortened
+from gnnrag.parts import set_up
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import ReasonTask, Step
-from gnnrag.roles.reasoner import OfflineReasoner, OracleReasoner, PromptedReasoner
+from gnnrag.roles.oracle import OracleReasoner
+from gnnrag.roles.reasoner import OfflineReasoner, PromptedReasoner
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
 from tests.helpers.parts import COMPOSITIONAL, Scripted, ToyIndex, ToyRetriever, answer_one, broken, small_index
@@ -30,19 +31,19 @@ STEPS = [Step(f"s{i}", f"s{i}", answer=f"A{i}") for i in (1, 2, 3)]
 
 def run(cls, *steps, reader=None, retriever=None, **settings):
     roles = {"reasoner": Scripted("reasoner", *(steps or STEPS))}
-    method = ready(cls(**settings), index=ToyIndex(), roles=roles)
+    method = set_up(cls(**settings), index=ToyIndex(), roles=roles)
     asked = retriever or ToyRetriever(TABLE)
     prediction, session = answer_one(method, asked, *([reader] if reader else []))
     return prediction, session, roles["reasoner"].tasks, asked
 
 
-@pytest.mark.parametrize("cls", [IRCoT, GCoT, ToG, IRGS])
+@pytest.mark.parametrize("cls", [IRCoT, GCoT, ToG, IterRetGen])
 @pytest.mark.parametrize("rounds", [0, 1, 2, 3])
 def test_r_rounds_are_r_steps_and_r_plus_one_retrievals(cls, rounds):
     prediction, session, tasks, asked = run(cls, rounds=rounds)
     assert session.counts["retriever_calls"] == rounds + 1 == len(asked.asked)
     assert len(tasks) == rounds and prediction.error is None
-    expected = ["Q"] + [f"Q s{i}" if cls is IRGS else f"s{i}" for i in range(1, rounds + 1)]
+    expected = ["Q"] + [f"Q s{i}" if cls is IterRetGen else f"s{i}" for i in range(1, rounds + 1)]
     assert asked.asked == expected
 
 
@@ -52,8 +53,8 @@ def test_a_last_step_ends_the_loop_before_it_is_searched_for(cls):
     assert asked.asked == ["Q"] and len(tasks) == 1
 
 
-def test_irgs_has_no_stop_rule():
-    _, _, _, asked = run(IRGS, Step("s1", None, True), Step("s2"), rounds=2)
+def test_iter_retgen_has_no_stop_rule():
+    _, _, _, asked = run(IterRetGen, Step("s1", None, True), Step("s2"), rounds=2)
     assert asked.asked == ["Q", "Q s1", "Q s2"]
 
 
@@ -73,14 +74,15 @@ def test_native_answers():
     last = Step("So the answer is: Rome", None, True, "Rome")
     assert run(IRCoT, STEPS[0], last, rounds=3, answer="native")[0].answer == "Rome"
     assert run(IRCoT, STEPS[0], last, rounds=3)[0].answer != "Rome"
-    prediction, _, tasks, _ = run(IRGS, Step("s1"), Step("s2"), Step("s3", answer="end"), rounds=2, answer="native")
+    steps = Step("s1"), Step("s2"), Step("s3", answer="end")
+    prediction, _, tasks, _ = run(IterRetGen, *steps, rounds=2, answer="native")
     assert prediction.answer == "end" and len(tasks) == 3, "the last retrieval feeds a last generation"
-    prediction, _, tasks, _ = run(IRGS, *STEPS, rounds=2, answer="native")
+    prediction, _, tasks, _ = run(IterRetGen, *STEPS, rounds=2, answer="native")
     assert prediction.answer == "A3" and len(tasks) == 3, "even where earlier generations gave answers"
 
 
-def test_irgs_asks_with_as_much_of_the_generation_as_the_setting_says():
-    asked = run(IRGS, Step("word " * 200), rounds=1)[3].asked
+def test_iter_retgen_asks_with_as_much_of_the_generation_as_the_setting_says():
+    asked = run(IterRetGen, Step("word " * 200), rounds=1)[3].asked
     assert asked == ["Q", "Q" + " word" * 150], "the limit of the other methods' queries would cut it at a third"
 
 
@@ -90,8 +92,8 @@ def test_a_repeated_query_is_counted():
 
 
 def test_failures_end_the_loop_not_the_question():
-    roles = {"reasoner": ready(PromptedReasoner(), backend=ScriptedBackend.of((".", "")))}
-    prediction, session = answer_one(ready(IRCoT(), index=ToyIndex(), roles=roles), ToyRetriever(TABLE))
+    roles = {"reasoner": set_up(PromptedReasoner(), backend=ScriptedBackend.of((".", "")))}
+    prediction, session = answer_one(set_up(IRCoT(), index=ToyIndex(), roles=roles), ToyRetriever(TABLE))
     assert prediction.error is None and prediction.ranking and session.by_role["reasoner"]["loop_error"] == 1
     table = {**TABLE, "s1": broken("bug")}
     prediction, session, _, asked = run(IRCoT, rounds=2, retriever=ToyRetriever(table))
@@ -103,22 +105,24 @@ def test_offline_and_oracle_ask_for_what_is_missing(tmp_path):
     hops = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
     question = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=hops)
     for role, query in (
-        (ready(OracleReasoner(), index=index), "Where was Vera Lindqvist born?"),
-        (ready(OfflineReasoner(), index=index), None),
+        (set_up(OracleReasoner(), index=index), "Where was Vera Lindqvist born?"),
+        (set_up(OfflineReasoner(), index=index), None),
     ):
         shown = index.lookup(["p0"])
         step = asyncio.run(role(ReasonTask(question, shown, (), "ircot"), Session("q")))
         assert step.query == query if query else "vera lindqvist" in (step.query or "").lower()
-        method = ready(IRCoT(), index=index, roles={"reasoner": role})
-        prediction, _ = answer_one(method, ready(DenseRetriever(), index=index))
+        method = set_up(IRCoT(), index=index, roles={"reasoner": role})
+        prediction, _ = answer_one(method, set_up(DenseRetriever(), index=index))
         assert prediction.error is None
     done = asyncio.run(
-        ready(OracleReasoner(), index=index)(ReasonTask(question, index.lookup(["p0", "p1"]), (), "gcot"), Session("q"))
+        set_up(OracleReasoner(), index=index)(
+            ReasonTask(question, index.lookup(["p0", "p1"]), (), "gcot"), Session("q")
+        )
     )
     assert done.done and done.query is None
 
 
 def test_long_queries_are_cut_at_a_sentence():
     text = "One short sentence. " * 30
-    assert cut(text).endswith("sentence.") and len(cut(text)) <= 300
-    assert len(cut("word " * 200)) <= 300 and cut("short") == "short"
+    assert shortened(text).endswith("sentence.") and len(shortened(text)) <= 300
+    assert len(shortened("word " * 200)) <= 300 and shortened("short") == "short"

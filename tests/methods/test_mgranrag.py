@@ -9,12 +9,12 @@ import pytest
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.mgranrag import MGranRAG
 from gnnrag.methods.mgranrag.evidence import (
-    EvidenceFound,
-    FoundEvidence,
+    EvidenceSentence,
+    ExtractedEvidence,
     OfflineEvidenceExtractor,
     OracleEvidenceExtractor,
 )
-from gnnrag.parts import make, ready
+from gnnrag.parts import from_settings, set_up
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import Decomposition
 from gnnrag.roles.decomposer import OfflineDecomposer
@@ -28,7 +28,7 @@ QUESTION = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decompos
 def directed(task):
     """Report the sentence that names the director, wherever it is shown."""
     hits = [i for i, s in enumerate(task.sentences) if "directed by Vera" in s.text]
-    return EvidenceFound(tuple(FoundEvidence(i, "...", ("Vera Lindqvist",), ((0, "P"), (1, "T"))) for i in hits))
+    return ExtractedEvidence(tuple(EvidenceSentence(i, "...", ("Vera Lindqvist",), ((0, "P"), (1, "T"))) for i in hits))
 
 
 def run(
@@ -38,17 +38,17 @@ def run(
         "decomposer": Scripted("decomposer", Decomposition(tuple(parts))),
         "evidence_extractor": extractor or Scripted("evidence_extractor", directed),
     }
-    method = ready(make(MGranRAG, {"phrase_match": "exact", **settings}, "method"), index=index, roles=roles)
-    rows = answer_all(method, ready(DenseRetriever(), index=index), questions, read_nothing, concurrency)
+    method = set_up(from_settings(MGranRAG, {"phrase_match": "exact", **settings}, "method"), index=index, roles=roles)
+    rows = answer_all(method, set_up(DenseRetriever(), index=index), questions, read_nothing, concurrency)
     return rows[0][0], rows[0][1], roles
 
 
 def test_no_iteration_is_dense_retrieval(index):
     prediction, session, roles = run(index, iterations=0)
-    dense = ready(DenseRetriever(), index=index)
+    dense = set_up(DenseRetriever(), index=index)
     assert list(prediction.ranking) == list(dense.retrieve([Query(COMPOSITIONAL)])[0].ids)
     assert not roles["evidence_extractor"].tasks and session.counts["retriever_calls"] == 1
-    without, _, _ = run(index, Scripted("evidence_extractor", EvidenceFound()), iterations=2)
+    without, _, _ = run(index, Scripted("evidence_extractor", ExtractedEvidence()), iterations=2)
     assert without.ranking == prediction.ranking, "nor is it anything else without evidence"
 
 
@@ -56,7 +56,7 @@ def test_evidence_lifts_what_it_names(index):
     prediction, session, _ = run(index, iterations=1)
     assert prediction.ranking[0] == "p0" and "p1" in prediction.ranking[:2]
     assert session.counts["retriever_calls"] == 2
-    augmented = next(e for e in session.events if e["event"] == "query" and e["kind"] == "augmented")
+    augmented = next(e for e in session.events if e["event"] == "query" and e["origin"] == "augmented")
     assert augmented["text"] == f"- 1. (Vera Lindqvist) ...\n{COMPOSITIONAL}"
 
 
@@ -100,8 +100,8 @@ def test_offline_and_oracle_roles(index):
         (OfflineEvidenceExtractor(), {"p0"}),
         (OracleEvidenceExtractor(), {"p0", "p1"}),
     ):
-        decomposer = ready(OfflineDecomposer(), index=index)
-        roles = {"decomposer": decomposer, "evidence_extractor": ready(extractor, index=index)}
-        method = ready(MGranRAG(iterations=2), index=index, roles=roles)
-        (prediction, _), *_ = answer_all(method, ready(DenseRetriever(), index=index), [QUESTION])
+        decomposer = set_up(OfflineDecomposer(), index=index)
+        roles = {"decomposer": decomposer, "evidence_extractor": set_up(extractor, index=index)}
+        method = set_up(MGranRAG(iterations=2), index=index, roles=roles)
+        (prediction, _), *_ = answer_all(method, set_up(DenseRetriever(), index=index), [QUESTION])
         assert wanted <= set(prediction.ranking[:3]) and prediction.error is None

@@ -9,14 +9,14 @@ import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.mgranrag.evidence import (
+    EvidenceSentence,
     EvidenceTask,
-    FoundEvidence,
     PromptedEvidenceExtractor,
     ShownSentence,
     parse_evidence,
     render_sentences,
 )
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from gnnrag.types import Question
@@ -30,7 +30,7 @@ TASK = EvidenceTask(
     Question("q", "Where was the maker of Stone Gate born?"), ("Who made Stone Gate?",), SHOWN, ("old",)
 )
 RECORD = {"id": 2, "text": "Orla Venn was born in Ribe.", "labels": {"10": "T", "11": "P"}, "phrases": ["Ribe", " "]}
-FOUND = FoundEvidence(2, "Orla Venn was born in Ribe.", ("Ribe",), ((0, "T"), (1, "P")))
+FOUND = EvidenceSentence(2, "Orla Venn was born in Ribe.", ("Ribe",), ((0, "T"), (1, "P")))
 
 
 def parse(text, parts=1):
@@ -39,7 +39,7 @@ def parse(text, parts=1):
 
 def ask(*replies, **settings):
     backend, session = ScriptedBackend.of((".", list(replies))), Session("q")
-    role = ready(PromptedEvidenceExtractor(**settings), backend=backend)
+    role = set_up(PromptedEvidenceExtractor(**settings), backend=backend)
     found = asyncio.run(role(TASK, session))
     return found, backend, session
 

@@ -9,7 +9,7 @@ import pytest
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.baselines import MultiHop
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Thoughts
 from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.session import Session
@@ -29,7 +29,7 @@ STEPS = [Thoughts(f"f{i}", f"s{i}") for i in (1, 2, 3, 4)]
 def run(thoughts: Any = STEPS, **settings: Any) -> tuple[Prediction, Session, list[str], dict[str, Any]]:
     roles: dict[str, Any] = scripted_roles(thoughts)
     retriever = ToyRetriever(TABLE)
-    method = ready(MultiHop(**settings), index=ToyIndex(), roles=roles)
+    method = set_up(MultiHop(**settings), index=ToyIndex(), roles=roles)
     prediction, session = answer_one(method, retriever, roles["reader"])
     return prediction, session, retriever.asked, roles
 
@@ -68,13 +68,13 @@ def test_failures() -> None:
     assert prediction.error == "the server is down" and asked == ["Q", "f1"] and prediction.usage["llm_calls"] == 1
     llm = ScriptedBackend.of((".", LLMError("down")))
     prediction, _ = answer_one(
-        ready(MultiHop(), index=ToyIndex(), roles={"thoughts": ready(PromptedThoughts(), backend=llm)}),
+        set_up(MultiHop(), index=ToyIndex(), roles={"thoughts": set_up(PromptedThoughts(), backend=llm)}),
         ToyRetriever(TABLE),
     )
     assert prediction.error == "language-model calls failed after retries (thoughts: 1): down"
     assert prediction.answer == "a b z", "what was found is still read"
     assert prediction.usage["roles"]["thoughts"]["thought_failed"] == 1
     prediction, _ = answer_one(
-        ready(MultiHop(), index=ToyIndex(), roles=scripted_roles(STEPS)), ToyRetriever({"Q": broken()})
+        set_up(MultiHop(), index=ToyIndex(), roles=scripted_roles(STEPS)), ToyRetriever({"Q": broken()})
     )
     assert prediction.error == "the server is down" and prediction.answer == ""

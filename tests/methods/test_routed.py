@@ -10,7 +10,7 @@ import pytest
 
 from gnnrag.errors import LLMError
 from gnnrag.methods.routed import RouteConfig, Routed
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask, Role, RouterTask, Routing, Thoughts
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
@@ -42,7 +42,7 @@ class Found:
         roles: dict[str, Any] = scripted_roles([Thoughts("f", None)], reader=answers)
         self.roles = {**roles, "router": router}
         self.flat, self.graph, self.own = (ToyRetriever(t) for t in tables)
-        method = ready(replace(config), index=ToyIndex(), roles=self.roles)
+        method = set_up(replace(config), index=ToyIndex(), roles=self.roles)
         others = {"hybrid": self.flat, "chg": self.graph}
         loop = Loop(method, self.own, self.roles["reader"], ToyIndex().lookup, others=others)
         self.prediction, self.session = asyncio.run(loop.answer(Question("q", "Q", ("yes",))))

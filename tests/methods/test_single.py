@@ -10,7 +10,7 @@ import pytest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.methods.baselines import ClosedBook, Single
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.base import ANSWER, rank_graph
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.run.pipeline import check_fit
@@ -23,7 +23,7 @@ WIDE = {"Q": {f"d{i:02}": float(9 - i) for i in range(9)}}
 
 def test_one_retrieval_and_the_reader() -> None:
     roles, retriever = scripted_roles(), ToyRetriever(WIDE)
-    prediction, session = answer_one(ready(Single(), index=ToyIndex(), roles=roles), retriever, roles["reader"])
+    prediction, session = answer_one(set_up(Single(), index=ToyIndex(), roles=roles), retriever, roles["reader"])
     assert prediction.ranking == tuple(WIDE["Q"]) and prediction.context == tuple(WIDE["Q"])[:5]
     assert (prediction.usage["retriever_calls"], prediction.usage["llm_calls"], prediction.rounds) == (1, 1, 0)
     assert prediction.answer == "yes" and prediction.error is None
@@ -32,22 +32,22 @@ def test_one_retrieval_and_the_reader() -> None:
 
 
 def test_settings() -> None:
-    method = ready(Single(top_k=4, reader_top_k=2), index=ToyIndex(), roles={})
+    method = set_up(Single(top_k=4, reader_top_k=2), index=ToyIndex(), roles={})
     prediction, _ = answer_one(method, ToyRetriever(WIDE))
     assert prediction.ranking == ("d00", "d01", "d02", "d03") and prediction.answer == "d00 d01"
 
 
 def test_failures() -> None:
-    prediction, _ = answer_one(ready(Single(), index=ToyIndex(), roles={}), ToyRetriever({"Q": broken()}))
+    prediction, _ = answer_one(set_up(Single(), index=ToyIndex(), roles={}), ToyRetriever({"Q": broken()}))
     assert prediction.error == "the server is down" and prediction.ranking == () and prediction.answer == ""
     roles = scripted_roles(reader=[broken()])
-    prediction, _ = answer_one(ready(Single(), index=ToyIndex(), roles=roles), ToyRetriever(WIDE), roles["reader"])
+    prediction, _ = answer_one(set_up(Single(), index=ToyIndex(), roles=roles), ToyRetriever(WIDE), roles["reader"])
     assert prediction.error == "the server is down" and prediction.answer == "" and len(prediction.ranking) == 9
 
 
 def test_closed_book_shows_the_reader_the_question_alone() -> None:
     roles, retriever = scripted_roles(), ToyRetriever({})
-    prediction, session = answer_one(ready(ClosedBook(), index=ToyIndex(), roles=roles), retriever, roles["reader"])
+    prediction, session = answer_one(set_up(ClosedBook(), index=ToyIndex(), roles=roles), retriever, roles["reader"])
     assert retriever.asked == [] and prediction.usage["retriever_calls"] == 0 and prediction.usage["llm_calls"] == 1
     assert prediction.answer == "yes" and prediction.ranking == prediction.context == () and prediction.rounds == 0
     (task,) = roles["reader"].tasks
@@ -84,7 +84,7 @@ def run_graph(hits: list[Hit], **settings: Any) -> tuple[Prediction, Session, li
         tasks.append(task)
         return Answer("read")
 
-    method = ready(Single(**settings), index=ToyIndex(), roles={})
+    method = set_up(Single(**settings), index=ToyIndex(), roles={})
     return (*answer_one(method, GraphRetriever(hits), reader), tasks)
 
 

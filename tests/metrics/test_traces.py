@@ -80,8 +80,8 @@ PREDICATES = ["directed_by", "starred actors", "written_by"]
 
 def trace(id_: str, *found: tuple[list[list[str]], int], names: Sequence[str] = PREDICATES) -> dict[str, Any]:
     complete = [{"pattern": pattern, "paths": paths} for pattern, paths in found]
-    told = {"event": "patterns", "complete": complete, "predicates": list(names)}
-    return {"question_id": id_, "events": [{"event": "query"}, told]}
+    event = {"event": "patterns", "complete": complete, "predicates": list(names)}
+    return {"question_id": id_, "events": [{"event": "query"}, event]}
 
 
 def test_shares_by_question() -> None:
@@ -144,7 +144,7 @@ def test_both_names_and_the_predicate(relation: str, triple: tuple[str, str, str
 
 def asked(text: str, kind: str, *ids: str, ranking: str = "entity") -> list[dict[str, Any]]:
     """A query of a side, and the sub-query that it was sent for."""
-    query = {"event": "query", "kind": kind, "text": text, "ranking": {"kind": ranking, "ids": list(ids)}}
+    query = {"event": "query", "origin": kind, "text": text, "ranking": {"kind": ranking, "ids": list(ids)}}
     return [query, {"event": "sub_query", "side": kind, "sent": text, "context_ids": []}]
 
 

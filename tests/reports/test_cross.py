@@ -88,10 +88,10 @@ def test_options_go_to_the_tuned_role_alone(make: Make, data: Dataset, tmp_path:
 
 def test_a_run_on_questions_that_trained_says_so(make: Make, data: Dataset, tmp_path: Path) -> None:
     one = toy_training(tmp_path / "one", "reader", ids(data)[:9], folds=0)
-    told: list[str] = []
+    notes: list[str] = []
     config = make("method=single", "roles.reader=tuned", f"roles.reader.path={one}")
-    path, _ = evaluate(config, Observer(on_note=told.append))
-    assert any("asked here: roles.reader on 9 of 12;" in note for note in told)
+    path, _ = evaluate(config, Observer(on_note=notes.append))
+    assert any("asked here: roles.reader on 9 of 12;" in note for note in notes)
     assert json.loads((path / "meta.json").read_text())["trained_on"] == {"roles.reader": "9 of 12"}
     assert trained_note(path) == "roles.reader trained on 9 of 12 of these questions"
     few = replace(data, questions=data.questions[9:])

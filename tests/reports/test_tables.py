@@ -116,10 +116,10 @@ rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
     assert [row.name for row in table.rows][:3] == ["3 / bm25 / one", "3 / bm25 / two", "3 / dense / one"]
     assert table.axes == ("k", "retriever", "row") and len(table.rows) == 8
     config = row_config(table, table.rows[4], ["data.limit=2"])
-    assert (config.retriever.name, config.method.settings.reader_top_k, config.data.limit) == ("bm25", 7, 2)
-    assert config.roles.default == "prompted" and config.llm.settings.model == "big"
+    assert (config.retriever.name, config.method.part.reader_top_k, config.data.limit) == ("bm25", 7, 2)
+    assert config.roles.default == "prompted" and config.llm.part.model == "big"
     offline = row_config(table, table.rows[4], ["roles=offline"])
-    assert offline.llm.settings.model != "big", "without a language model its name would only change the run's"
+    assert offline.llm.part.model != "big", "without a language model its name would only change the run's"
     with pytest.raises(ConfigError, match=r"run\.name=mine.*run\.root"):
         row_config(table, table.rows[4], ["run.name=mine"])
     assert dots({"a": "off", "b": [1, "x"], "c": None}) == ('a="off"', 'b=[1, "x"]', "c=null")

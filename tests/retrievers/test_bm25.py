@@ -9,7 +9,7 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.index.lexical import tokenise
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.bm25 import BM25Retriever
 from gnnrag.types import Query
 from tests.helpers.parts import CORPUS
@@ -17,7 +17,7 @@ from tests.helpers.parts import CORPUS
 
 @pytest.fixture(scope="module")
 def retriever(index: Index) -> BM25Retriever:
-    return ready(BM25Retriever(), index=index)
+    return set_up(BM25Retriever(), index=index)
 
 
 def lucene(term: str, k1: float = 1.5, b: float = 0.75) -> np.ndarray:

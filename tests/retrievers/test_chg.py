@@ -9,7 +9,7 @@ import pytest
 
 from gnnrag.graphs.hierarchy import build_hierarchy
 from gnnrag.graphs.titles import TitleMatcher, build_titles, layout_of
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.chg import CHGRetriever
 from gnnrag.text.analyse import analyse
 from gnnrag.text.normalise import words
@@ -62,7 +62,7 @@ DIRECTOR, STAR = "Where was the director of Amber Road born?", "Who stars in Amb
 
 def scores(text: str, index: BagIndex = INDEX, **settings: Any) -> dict[str, float]:
     """Return the score of each passage, best first."""
-    (ranking,) = ready(CHGRetriever(**settings), index=index).retrieve([Query(text)])
+    (ranking,) = set_up(CHGRetriever(**settings), index=index).retrieve([Query(text)])
     return dict(zip(ranking.ids, ranking.scores.tolist(), strict=True))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gnnrag.index.index import Index
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.types import Query
 from tests.helpers.parts import CORPUS
@@ -49,7 +49,7 @@ def all_queries(top_k: int = 200) -> list[Query]:
 
 @pytest.mark.parametrize("top_k", [1, 10, 5000])
 def test_against_numpy(clustered: Any, top_k: int) -> None:
-    for i, ranking in enumerate(ready(DenseRetriever(), index=clustered).retrieve(all_queries(top_k))):
+    for i, ranking in enumerate(set_up(DenseRetriever(), index=clustered).retrieve(all_queries(top_k))):
         scores = clustered.passage_vectors.astype(np.float64) @ clustered.queries[i].astype(np.float64)
         best = np.argsort(-scores, kind="stable")[:top_k]
         assert ranking.scores == pytest.approx(scores[best], abs=1e-5)
@@ -63,30 +63,11 @@ def test_against_numpy(clustered: Any, top_k: int) -> None:
 
 def test_ties_by_corpus_order() -> None:
     vectors = unit(np.array([[0, 1], [1, 0], [0, 1], [1, 0], [1, 1]], dtype=np.float64))
-    retriever = ready(DenseRetriever(), index=Vectors(vectors, vectors))  # type: ignore[arg-type]
+    retriever = set_up(DenseRetriever(), index=Vectors(vectors, vectors))  # type: ignore[arg-type]
     assert retriever.retrieve([Query("1")])[0].ids == ("p0001", "p0003", "p0004", "p0000", "p0002")
     assert retriever.retrieve([Query("1", top_k=1)])[0].ids == ("p0001",)
 
 
-def test_hnsw_finds_nearly_all_on_clustered_vectors(clustered: Any) -> None:
-    exact = ready(DenseRetriever(), index=clustered).retrieve(all_queries(10))
-    found = ready(DenseRetriever("hnsw"), index=clustered).retrieve(all_queries(10))
-    recall = np.mean([len(set(a.ids) & set(b.ids)) / 10 for a, b in zip(exact, found, strict=True)])
-    assert recall >= 0.95
-    for ranking in found:
-        assert ranking.low is None and ranking.high == ranking.scores[0], "the range is not known"
-        assert (np.diff(ranking.scores) <= 0).all()
-    again = ready(DenseRetriever("hnsw"), index=clustered).retrieve(all_queries(10))
-    assert [r.ids for r in again] == [r.ids for r in found]
-
-
-def test_hnsw_asked_for_more_than_there_is() -> None:
-    vectors = unit(np.eye(4))
-    retriever = ready(DenseRetriever("hnsw"), index=Vectors(vectors, vectors))  # type: ignore[arg-type]
-    (ranking,) = retriever.retrieve([Query("2", top_k=50)])
-    assert ranking.ids[0] == "p0002" and len(ranking) <= 4
-
-
 def test_on_a_real_index(index: Index) -> None:
-    rankings = ready(DenseRetriever(), index=index).retrieve([Query(p.text, top_k=3) for p in CORPUS])
+    rankings = set_up(DenseRetriever(), index=index).retrieve([Query(p.text, top_k=3) for p in CORPUS])
     assert [r.ids[0] for r in rankings] == [p.id for p in CORPUS]

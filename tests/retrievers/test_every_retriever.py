@@ -29,13 +29,13 @@ from tests.helpers.parts import COMPOSITIONAL, CORPUS
 
 PROFILES = [{"profile": "fixed"}, {"profile": "released"}]
 SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "dense": [{}, {"search": "hnsw"}],
+    "dense": [{}, {"search": "flat"}],
     "hybrid": [{"parts": ["bm25", "dense"]}],
     "raptor": [{"mode": "collapsed"}, {"mode": "traverse"}],
     "graphrag_local": PROFILES,
     "lightrag": [*PROFILES, {"mode": "hybrid"}],
     "minirag": PROFILES,
-    "hypergraphrag": [{"rank_by": rank} for rank in ("released", "paper", "cosine")],
+    "hypergraphrag": [{"rank_by": rank} for rank in ("released", "paper")],
     "pathrag": [{"flow": "released"}, {"flow": "paper"}],
     "linearrag": PROFILES,
 }
@@ -103,12 +103,10 @@ def test_the_contract(index: Index, trained: Any, name: str, settings: dict[str,
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("dense", {"search": "ivf"}, "hnsw"),
+    ("dense", {"search": "ivf"}, "lists"),
     ("chg", {"precision": "x"}, "exact"),
     *(("hipporag", {name: "x"}, allowed) for name, allowed in (("names", "role"), ("ties", "first"))),
-    ("hipporag2", {"fallback_policy": "x"}, "minmax"),
     ("hipporag2", {"filter": "llm"}, "role"),
-    ("hipporag2", {"fallback_policy": "same_scale", "passage_weight": 0.0}, "passage_weight"),
     ("graphrag_local", {"profile": "best"}, "released"),
     ("graphrag_local", {"text_share": 0.9}, "community_share"),
     ("graphrag_local", {"entities": 0}, "entities"),
@@ -125,8 +123,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("pathrag", {"flow": "x"}, "paper"),
     ("raptor", {"mode": "tree"}, "traverse"),
     ("raptor", {"gamma": 1.5}, "gamma"),
-    *(("raptor", {name: 0}, name) for name in ("nodes", "tokens", "per_layer", "num_layers")),
-    *(("raptor", {"start_layer": layer}, "start_layer") for layer in (99, -1)),
+    *(("raptor", {name: 0}, name) for name in ("nodes", "tokens", "per_layer")),
     ("gfm", {"batch": 0}, "batch"),
     ("gfm", {"fallback": "x"}, "dense"),
     *(("nexthop", {name: 0}, name) for name in ("hops", "beam", "temperature")),

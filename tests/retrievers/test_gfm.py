@@ -20,7 +20,7 @@ from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
 from gnnrag.index_config import EmbedderConfig, ExtractConfig, MessageConfig, TextConfig
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers import gfm
 from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.types import Query
@@ -67,7 +67,7 @@ def kb(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 
 def test_every_passage_is_ranked_and_no_batch_changes_a_score(index: Index, tmp_path: Path) -> None:
-    retriever = ready(GFMRetriever(checkpoint(tmp_path)), index=index)
+    retriever = set_up(GFMRetriever(checkpoint(tmp_path)), index=index)
     assert retriever.channels == {"text"}
     together = retriever.retrieve(QUERIES)
     for query, ranking in zip(QUERIES, together, strict=True):
@@ -83,27 +83,27 @@ def test_questions_may_share_a_pass(index: Index, kb: Index, tmp_path: Path) -> 
     asked = [*QUERIES, Query("Lord Byron died"), Query("who directed Alien"), Query("who was in Blade")]
     near, whole = of_entities(tmp_path / "n", neighbourhood={"hops": 2, "fan": 5}), of_entities(tmp_path / "w")
     for ground, folder in ((index, checkpoint(tmp_path / "p")), (kb, near), (kb, whole)):
-        alone = ready(GFMRetriever(folder), index=ground).retrieve(asked)
-        shared = ready(GFMRetriever(folder, batch=4), index=ground).retrieve(asked)
+        alone = set_up(GFMRetriever(folder), index=ground).retrieve(asked)
+        shared = set_up(GFMRetriever(folder, batch=4), index=ground).retrieve(asked)
         for one, other in zip(alone, shared, strict=True):
             assert one.branch == other.branch and np.allclose(one.scores, other.scores, atol=1e-5)
 
 
 def test_passages_outside_the_subgraph_follow_by_search(index: Index, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, facts={"prune": {"passages": 2}})
-    retriever = ready(GFMRetriever(folder), index=index)
+    retriever = set_up(GFMRetriever(folder), index=index)
     (ranking,) = retriever.retrieve(QUERIES[:1])
     (part,) = retriever.scorer.graphs.prepare([QUERIES[0].text])  # type: ignore[union-attr]
     inside = {index.ids[p] for p in part.passages[part.candidates]}
     assert len(inside) == 2 and set(ranking.ids[:2]) == inside
     rest = [index.position[i] for i in ranking.ids[2:]]
     assert rest == sorted(rest, key=lambda p: (-part.prior[p], p))
-    wide = ready(GFMRetriever(folder, passages=6), index=index).retrieve(QUERIES[:1])[0]
+    wide = set_up(GFMRetriever(folder, passages=6), index=index).retrieve(QUERIES[:1])[0]
     assert wide.ids != ranking.ids or not np.array_equal(wide.scores, ranking.scores)
 
 
 def test_paths_lead_from_seeds_to_the_passage(index: Index, tmp_path: Path) -> None:
-    retriever = ready(GFMRetriever(checkpoint(tmp_path)), index=index)
+    retriever = set_up(GFMRetriever(checkpoint(tmp_path)), index=index)
     best = retriever.retrieve(QUERIES[:1])[0].ids[:3]
     reasons = retriever.explain(QUERIES[0], [*best, "nothing"])
     assert reasons and {reason.id for reason in reasons} <= set(best)
@@ -114,16 +114,16 @@ def test_paths_lead_from_seeds_to_the_passage(index: Index, tmp_path: Path) -> N
 
 
 def test_entities_answer_questions_of_a_knowledge_base(kb: Index, tmp_path: Path) -> None:
-    retriever = ready(GFMRetriever(of_entities(tmp_path, threshold=0.0)), index=kb)
+    retriever = set_up(GFMRetriever(of_entities(tmp_path, threshold=0.0)), index=kb)
     query = Query("who directed Alien", "graph", 1000)
     assert retriever.channels == {"text", "graph"}
     (ranking,) = retriever.retrieve([query])
     assert set(ranking.ids) == {"Blade", "Ridley Scott", "Sigourney Weaver", "1998", "1979"}, "all but what it names"
     assert ranking.kind == "entity" and ranking.sources[0] == (ranking.ids[0],)
-    strict = ready(GFMRetriever(of_entities(tmp_path), threshold=1.0), index=kb).retrieve([query])[0]
+    strict = set_up(GFMRetriever(of_entities(tmp_path), threshold=1.0), index=kb).retrieve([query])[0]
     assert strict.ids == ranking.ids[:1], "there is always an answer"
     middle = float(np.median(ranking.scores))
-    some = ready(GFMRetriever(of_entities(tmp_path, threshold=middle)), index=kb).retrieve([query])[0]
+    some = set_up(GFMRetriever(of_entities(tmp_path, threshold=middle)), index=kb).retrieve([query])[0]
     assert some.ids == ranking.ids[:3], "the threshold is the checkpoint's"
     (articles,) = retriever.retrieve([Query(query.text)])
     assert articles.ids[:5] == ranking.ids and articles.ids[-1] == "Alien"
@@ -132,7 +132,7 @@ def test_entities_answer_questions_of_a_knowledge_base(kb: Index, tmp_path: Path
 
 
 def test_a_question_that_names_nothing_is_told_apart(kb: Index, tmp_path: Path) -> None:
-    retriever = ready(GFMRetriever(of_entities(tmp_path)), index=kb)
+    retriever = set_up(GFMRetriever(of_entities(tmp_path)), index=kb)
     nodes, articles = retriever.retrieve([Query("who directed it", "graph"), Query("who directed it")])
     assert nodes.branch == articles.branch == "gnn_none_fallback", "the loop counts what ends so"
     assert not nodes.ids and articles.high == 0.0
@@ -149,26 +149,26 @@ def test_triples_of_text_reach_passages_by_the_ranker(tmp_path: Path) -> None:
                              extract=extract, gnn=MessageConfig(structure=structure))  # fmt: skip
         root = tmp_path / f"index-{structure}"
         build(root, CORPUS, config, names=ENTITY_STAGES)
-        retriever = ready(GFMRetriever(of_entities(tmp_path / "ck")), index=Index(root))
+        retriever = set_up(GFMRetriever(of_entities(tmp_path / "ck")), index=Index(root))
         (ranking,) = retriever.retrieve([Query("Where did Lord Byron die?")])
         assert {"p1", "p2"} <= set(ranking.ids[:4]) and ranking.branch == "gnn_exact"
         assert retriever.explain(Query("Where did Lord Byron die?"), ["p4"]) == [] or structure
     with pytest.raises(ConfigError, match="index holds facts alone"):
-        ready(GFMRetriever(checkpoint(tmp_path / "node")), index=Index(root))
+        set_up(GFMRetriever(checkpoint(tmp_path / "node")), index=Index(root))
 
 
 def test_what_does_not_suit_is_refused(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = checkpoint(tmp_path / "other", {"weights": "0" * 64, "normalised": True})
     with pytest.raises(ArtefactError, match=r"encoder\.weights"):
-        ready(GFMRetriever(other), index=index)
+        set_up(GFMRetriever(other), index=index)
     with pytest.raises(ConfigError, match="has no facts"):
-        ready(GFMRetriever(of_entities(tmp_path / "entity")), index=index)
+        set_up(GFMRetriever(of_entities(tmp_path / "entity")), index=index)
     with pytest.raises(ConfigError, match="no checkpoint there"):
         _ = GFMRetriever(str(tmp_path / "nowhere")).channels
     monkeypatch.setattr(gfm, "SHIPPED", tmp_path / "none")
     assert GFMRetriever().reads == NODE_STAGES
     with pytest.raises(ConfigError, match=r"training/train_gnn\.py"):
-        ready(GFMRetriever(), index=index)
+        set_up(GFMRetriever(), index=index)
     (tmp_path / "other" / "config.json").write_text("{}")
     with pytest.raises(ArtefactError, match="no record of a checkpoint"):
         _ = GFMRetriever(other).channels
@@ -176,7 +176,7 @@ def test_what_does_not_suit_is_refused(index: Index, tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("dots", [["retriever=gfm", "gnn.checkpoint=x"], ["gnn.checkpoint=x", "retriever=gfm"]])
 def test_the_checkpoint_is_a_setting_of_the_retriever(dots: list[str]) -> None:
-    assert load_config(EvaluateConfig, None, dots).retriever.settings.checkpoint == "x"
+    assert load_config(EvaluateConfig, None, dots).retriever.part.checkpoint == "x"
     with pytest.raises(ConfigError, match=r"retriever"):
         load_config(EvaluateConfig, None, ["retriever=chg", "gnn.checkpoint=x"])
 
@@ -210,4 +210,4 @@ def test_sentences_as_relations(tmp_path: Path) -> None:
     assert knowledge.is_sentences and len(index.read("relation_vectors")) == knowledge.graph.num_relations
     assert "Her father was Lord Byron." in knowledge.graph.relations
     folder = checkpoint(tmp_path / "ck")
-    assert len(ready(GFMRetriever(folder), index=index).retrieve(QUERIES[:1])[0]) == len(CORPUS)
+    assert len(set_up(GFMRetriever(folder), index=index).retrieve(QUERIES[:1])[0]) == len(CORPUS)

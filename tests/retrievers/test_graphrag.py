@@ -17,7 +17,7 @@ from gnnrag.errors import BudgetError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request, estimate_tokens
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.base import ANSWER
 from gnnrag.retrievers.graphrag import (
     NO_DATA,
@@ -50,11 +50,11 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 
 def local(index: Index, **settings: Any) -> GraphRAGLocalRetriever:
-    return ready(GraphRAGLocalRetriever(**settings), index=index)
+    return set_up(GraphRAGLocalRetriever(**settings), index=index)
 
 
 def search(index: Index, roles: Any, *queries: Query, **settings: Any) -> tuple[list[Ranking], Session]:
-    retriever, session = ready(GraphRAGGlobalRetriever(**settings), index=index, roles=roles), Session("q")
+    retriever, session = set_up(GraphRAGGlobalRetriever(**settings), index=index, roles=roles), Session("q")
     return asyncio.run(retriever.retrieve_for(queries, session)), session
 
 
@@ -138,23 +138,15 @@ def first_ids(request: Request) -> list[str]:
 
 
 class TestGlobal:
-    def test_members_of_a_report_left_out_are_read_above_it(self, index: Index) -> None:
-        retriever = ready(GraphRAGGlobalRetriever(min_rating=0.01), index=index, roles={})
-        view, every = retriever.view, retriever.candidates()
-        parents = view.communities.parents
-        gone = next(i for i in every if parents[i] >= 0 and int(parents[i]) not in every)
-        view.ratings = np.where(np.arange(len(view.ratings)) == gone, 0.0, 5.0)
-        assert retriever.candidates() == sorted({*every, int(parents[gone])} - {gone})
-
     def roles(self, points: Any, reduce: Any = None) -> dict[str, Any]:
         return {
             "report_points": Scripted("report_points", *points),
-            "report_reduce": reduce or ready(OfflineReduce()),
+            "report_reduce": reduce or set_up(OfflineReduce()),
         }
 
     def test_every_batch_is_asked_and_the_points_are_reduced_in_order(self, index: Index) -> None:
         """The map-reduce order, with a scripted model."""
-        retriever = ready(GraphRAGGlobalRetriever(batch_tokens=3000), index=index, roles={})
+        retriever = set_up(GraphRAGGlobalRetriever(batch_tokens=3000), index=index, roles={})
         chosen = retriever.candidates()
         batches = retriever.batches(chosen)
         assert len(batches) > 3 and sorted(i for b in batches for i in b) == chosen
@@ -173,8 +165,8 @@ class TestGlobal:
 
         llm = ScriptedBackend.of(("You answer a question about a whole", "The answer."), (".", reply))
         roles = {
-            "report_points": ready(PromptedReportPoints(), backend=llm),
-            "report_reduce": ready(PromptedReduce(), backend=llm),
+            "report_points": set_up(PromptedReportPoints(), backend=llm),
+            "report_reduce": set_up(PromptedReduce(), backend=llm),
         }
         (ranking,), session = search(index, roles, Query(QUERY, "graph"), batch_tokens=3000)
         assert len(llm.requests) == len(batches) + 1
@@ -190,7 +182,7 @@ class TestGlobal:
         assert event["batches"] == [[keys[i] for i in b] for b in batches]
 
     def test_a_budget_counts_all_batches(self, index: Index) -> None:
-        retriever = ready(GraphRAGGlobalRetriever(batch_tokens=3000), index=index, roles=self.roles([ReportPoints()]))
+        retriever = set_up(GraphRAGGlobalRetriever(batch_tokens=3000), index=index, roles=self.roles([ReportPoints()]))
         session = Session("q", Budget(max_calls=2))
         with pytest.raises(BudgetError, match="max_calls=2"):
             asyncio.run(retriever.retrieve_for([Query(QUERY)], session))
@@ -199,7 +191,8 @@ class TestGlobal:
     def test_parents_beside_their_children(self, index: Index) -> None:
         """Q-MS-6."""
         released, fixed = (
-            ready(GraphRAGGlobalRetriever(profile=p), index=index, roles={}).candidates() for p in ("released", "fixed")
+            set_up(GraphRAGGlobalRetriever(profile=p), index=index, roles={}).candidates()
+            for p in ("released", "fixed")
         )
         assert set(fixed) < set(released)
         levels = index.read("communities").levels
@@ -230,7 +223,7 @@ class TestGlobal:
         reports = index.read("reports").items
         i = next(
             i
-            for i in ready(GraphRAGGlobalRetriever(), index=index, roles={}).candidates()
+            for i in set_up(GraphRAGGlobalRetriever(), index=index, roles={}).candidates()
             if len(reports[i].draft.findings) > 2
         )
         finding = reports[i].draft.findings[2]

@@ -15,7 +15,7 @@ from gnnrag.graphs.entities import build_entity_graph
 from gnnrag.index.graph_stages import EntityKnowledge
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.hipporag import HippoRAGRetriever
 from gnnrag.retrievers.hipporag2 import (
     FactFilterTask,
@@ -65,14 +65,14 @@ class Linked(HippoRAGRetriever):
     [("alice", (1.0, 0.702390, 0.053585, 0.0)), ("alice, springfield", (1.0, 0.516219, 0.134559, 0.0))],
 )
 def test_hipporag_golden_passages(names: str, expected: tuple[float, ...]) -> None:
-    ranking, nobody = ready(Linked(), index=golden_index()).retrieve([Query(names), Query("nobody")])
+    ranking, nobody = set_up(Linked(), index=golden_index()).retrieve([Query(names), Query("nobody")])
     assert ranking.ids == ("P0", "P1", "P2", "P3") and ranking.branch == "ppr"
     assert ranking.scores.tolist() == close(*expected)
     assert nobody.ids == ("P0", "P3", "P1", "P2") and nobody.branch == "dense_fallback"
 
 
 def test_hipporag_golden_entities() -> None:
-    retriever = ready(Linked(), index=golden_index())
+    retriever = set_up(Linked(), index=golden_index())
     mass = retriever.walk.solve(retriever._reset(retriever.link("alice")), 1e-10).ravel()
     names = ("alice", "acme corp", "springfield", "shelbyville", "springfield town")
     expected = close(0.599305, 0.210995, 0.108359, 0.044907, 0.036433)
@@ -84,7 +84,7 @@ def test_hipporag_names_of_a_role() -> None:
     index = golden_index()
     index.config = SimpleNamespace(graph=SimpleNamespace(norm="hipporag"))
     mentions = Scripted("mentions", Mentions(("Alice!", "ALICE", "..."), flags=("some",)), Mentions())
-    retriever = ready(HippoRAGRetriever(names="role"), index=index, roles={"mentions": mentions})
+    retriever = set_up(HippoRAGRetriever(names="role"), index=index, roles={"mentions": mentions})
     session = Session("q")
     first, second = asyncio.run(retriever.retrieve_for([Query("who is she?"), Query("who?")], session))
     assert first.scores.tolist() == close(1.0, 0.702390, 0.053585, 0.0) and second.branch == "dense_fallback"
@@ -95,7 +95,7 @@ def test_hipporag_names_of_a_role() -> None:
 
 def test_hipporag_links_the_names_of_the_corpus(tmp_path: Any) -> None:
     build(tmp_path, CORPUS, names=HippoRAGRetriever.reads)
-    retriever = ready(HippoRAGRetriever(), index=Index(tmp_path))
+    retriever = set_up(HippoRAGRetriever(), index=Index(tmp_path))
     entities = retriever.graph.entities
     assert [entities[i] for i in retriever.link("Where was the father of Ada Lovelace born?")] == ["ada lovelace"]
     assert retriever.link("who?") == [] and len(retriever.link_names(["Lord Byronn"])) == 1, "the nearest entity"
@@ -106,7 +106,7 @@ def test_hipporag_links_the_names_of_the_corpus(tmp_path: Any) -> None:
 def ranked(*facts: Any, index: Any = None, **settings: Any) -> tuple[list[float], Ranking]:
     """Return the scores in corpus order and the ranking, where the filter keeps these facts."""
     role = Scripted("fact_filter", lambda task: FactsKept(tuple(task.facts.index(f) for f in facts)))
-    retriever = ready(HippoRAG2Retriever(**settings), index=index or golden_index(), roles={"fact_filter": role})
+    retriever = set_up(HippoRAG2Retriever(**settings), index=index or golden_index(), roles={"fact_filter": role})
     (ranking,) = asyncio.run(retriever.retrieve_for([Query("q")], Session("q")))
     return [score for _, score in sorted(zip(ranking.ids, ranking.scores.tolist(), strict=True))], ranking
 
@@ -126,7 +126,7 @@ def test_hipporag2_golden_cases(settings: dict[str, Any], expected: tuple[float,
 
 
 def test_hipporag2_golden_seeds_and_scores_made_comparable() -> None:
-    retriever = ready(HippoRAG2Retriever(filter="none"), index=golden_index())
+    retriever = set_up(HippoRAG2Retriever(filter="none"), index=golden_index())
     (candidates,) = retriever.candidates(["q"])
     seeds = retriever.seeds(candidates, [candidates.shown.index(fact) for fact in KEPT])
     assert {retriever.graph.entities[e]: w for e, w in seeds.items()} == pytest.approx(SEEDS)
@@ -152,27 +152,22 @@ def test_hipporag2_against_a_direct_solution() -> None:
     assert ranked(*KEPT)[0] == pytest.approx(right[5:].tolist(), abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("policy", "expected"),
-    [("minmax", (1.0, 0.384615, 0.0, 0.615385)), ("same_scale", (0.317304, 0.131421, 0.005753, 0.181818))],
-)
-def test_hipporag2_falls_back_where_nothing_is_seeded(policy: str, expected: tuple[float, ...]) -> None:
-    for facts in ((), (F4,)):  # the weakest fact has score 0, and so have its entities
-        scores, ranking = ranked(*facts, fallback_policy=policy)
-        assert scores == close(*expected) and ranking.branch == "dense_fallback"
-    empty = golden_index(build_entity_graph([[]] * 4))
-    assert ranked(index=empty, fallback_policy=policy)[1].ids == ("P0", "P3", "P1", "P2")
+@pytest.mark.parametrize("facts", [(), (F4,)])  # the weakest fact has score 0, and so have its entities
+def test_hipporag2_falls_back_where_nothing_is_seeded(facts: tuple[Any, ...]) -> None:
+    scores, ranking = ranked(*facts)
+    assert scores == close(1.0, 0.384615, 0.0, 0.615385) and ranking.branch == "dense_fallback"
+    assert ranked(index=golden_index(build_entity_graph([[]] * 4)))[1].ids == ("P0", "P3", "P1", "P2")
 
 
 def test_hipporag2_equal_scores_count_as_ones() -> None:
     index = golden_index(dense=np.full(4, 0.3), fact_scores=dict.fromkeys(G1_FACTS, 0.2))
-    (candidates,) = ready(HippoRAG2Retriever(filter="none"), index=index).candidates(["q"])
+    (candidates,) = set_up(HippoRAG2Retriever(filter="none"), index=index).candidates(["q"])
     assert candidates.scores == [1.0] * 5 and ranked(index=index)[0] == [1.0] * 4
 
 
 def test_hipporag2_of_equal_facts_the_first_of_the_graph_are_candidates() -> None:
     index = golden_index(fact_scores={F0: 0.5, F1: 0.9, F2: 0.5, G1_FACTS[3]: 0.5, F4: 0.1})
-    (candidates,) = ready(HippoRAG2Retriever(facts_k=2, filter="none"), index=index).candidates(["q"])
+    (candidates,) = set_up(HippoRAG2Retriever(facts_k=2, filter="none"), index=index).candidates(["q"])
     assert candidates.shown == (F1, F2), '"acme corp" comes before "alice"'
 
 
@@ -181,8 +176,8 @@ def test_hipporag2_asks_the_filter_for_all_queries_at_once() -> None:
     backend = ScriptedBackend.of(
         ("Question: one", '{"fact": []}'), ("Question: two", reply), ("", "hm"), latency_s=0.01
     )
-    role = ready(PromptedFactFilter(), backend=backend)
-    retriever = ready(HippoRAG2Retriever(), index=golden_index(), roles={"fact_filter": role})
+    role = set_up(PromptedFactFilter(), backend=backend)
+    retriever = set_up(HippoRAG2Retriever(), index=golden_index(), roles={"fact_filter": role})
     session = Session("q")
     one, two, three = asyncio.run(retriever.retrieve_for([Query("one"), Query("two"), Query("x")], session))
     assert [r.branch for r in (one, two, three)] == ["dense_fallback", "ppr", "dense_fallback"] and backend.peak == 3
@@ -190,9 +185,9 @@ def test_hipporag2_asks_the_filter_for_all_queries_at_once() -> None:
 
 
 def test_hipporag2_without_a_filter_is_batched_over_questions() -> None:
-    offline = {"fact_filter": ready(OfflineFactFilter())}
-    assert not ready(HippoRAG2Retriever(filter="none"), index=golden_index()).asks_roles
-    assert not ready(HippoRAG2Retriever(), index=golden_index(), roles=offline).asks_roles
+    offline = {"fact_filter": set_up(OfflineFactFilter())}
+    assert not set_up(HippoRAG2Retriever(filter="none"), index=golden_index()).asks_roles
+    assert not set_up(HippoRAG2Retriever(), index=golden_index(), roles=offline).asks_roles
     assert HippoRAG2Retriever(filter="none").role_names == ()
 
 
@@ -204,7 +199,7 @@ def test_hipporag2_constants_for_triples_and_for_sentences(is_sentences: bool, f
     owners = np.array([int(fact[0][1]) for fact in graph.facts])
     vectors = np.arange(8.0).reshape(-1, 1)
     index.entity_graph = EntityKnowledge(graph, np.zeros((graph.num_entities, 1)), vectors, owners, is_sentences)
-    retriever = ready(HippoRAG2Retriever(filter="none"), index=index)
+    retriever = set_up(HippoRAG2Retriever(filter="none"), index=index)
     (candidates,) = retriever.candidates(["q"])
     assert set(candidates.statements) == set(range(8 - facts, 8))
     assert len(retriever.seeds(candidates, range(facts))) == seeds
@@ -215,7 +210,7 @@ def test_hipporag2_facts_of_one_sentence_are_one_candidate() -> None:
     index = golden_index(graph, np.array([0.5, 0.1]), dict.fromkeys(graph.facts, 0.0))
     rows = np.array([[1.0], [0.5]])
     index.entity_graph = EntityKnowledge(graph, np.zeros((graph.num_entities, 1)), rows, np.array([0, 0, 1]))
-    retriever = ready(HippoRAG2Retriever(facts_k=1, filter="none"), index=index)
+    retriever = set_up(HippoRAG2Retriever(facts_k=1, filter="none"), index=index)
     (candidates,) = retriever.candidates(["q"])
     assert candidates.shown == (("a", "met x and y", "x, y"),)
     assert {graph.entities[e]: w for e, w in retriever.seeds(candidates, (0,)).items()} == {
@@ -245,7 +240,7 @@ TWO = [list(FACTS[1]), list(FACTS[0])]
 
 def asked(reply: Any, facts: Any = FACTS, **settings: Any) -> tuple[FactsKept, ScriptedBackend]:
     backend = ScriptedBackend.of(("", reply))
-    role = ready(PromptedFactFilter(**settings), backend=backend)
+    role = set_up(PromptedFactFilter(**settings), backend=backend)
     return asyncio.run(role(FactFilterTask("Where was Ada born?", facts), Session("s"))), backend
 
 
@@ -282,4 +277,4 @@ def test_filter_drops_an_unknown_fact_unless_anything_goes() -> None:
     assert nearest_fact(("a", "b", "x"), [("a", "b", "y"), ("a", "b", "z")], 0.6) == 0, "the first of equals"
     result, backend = asked("x", facts=())
     assert result == FactsKept() and not backend.requests, "no candidates, no call"
-    assert asyncio.run(ready(OfflineFactFilter())(FactFilterTask("q", FACTS), Session("s"))).kept == (0, 1, 2, 3, 4)
+    assert asyncio.run(set_up(OfflineFactFilter())(FactFilterTask("q", FACTS), Session("s"))).kept == (0, 1, 2, 3, 4)

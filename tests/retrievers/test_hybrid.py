@@ -11,7 +11,7 @@ import pytest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.retrievers.base import Retriever, rank_graph
 from gnnrag.retrievers.hybrid import HybridRetriever
 from gnnrag.run.pipeline import Pipeline, open_index
@@ -45,7 +45,7 @@ class Right(Toy):
 
 def fuse(index: Index, text: str = "Q", top_k: int = 200, **settings: Any) -> Any:
     settings = {"parts": ["left", "right"], **settings}
-    return ready(HybridRetriever(**settings), index=index, roles=None).retrieve([Query(text, top_k=top_k)])[0]
+    return set_up(HybridRetriever(**settings), index=index, roles=None).retrieve([Query(text, top_k=top_k)])[0]
 
 
 def test_reciprocal_ranks_by_hand(index: Index) -> None:
@@ -80,8 +80,8 @@ def test_one_part_finds_nothing(index: Index) -> None:
 
 
 def test_channels_and_stages_are_those_of_all_parts(index: Index) -> None:
-    assert ready(HybridRetriever(["left", "right"]), index=index, roles=None).channels == {"text"}
-    assert ready(HybridRetriever(["right", "right"]), index=index, roles=None).channels == {"text", "graph"}
+    assert set_up(HybridRetriever(["left", "right"]), index=index, roles=None).channels == {"text"}
+    assert set_up(HybridRetriever(["right", "right"]), index=index, roles=None).channels == {"text", "graph"}
     assert set(HybridRetriever(["left", "right"]).reads) == {"lexical", "embeddings"}
 
 
@@ -102,12 +102,12 @@ def test_bad_settings(settings, message) -> None:
 
 
 def test_settings_reach_the_part(index: Index) -> None:
-    retriever = ready(HybridRetriever(settings={"dense": {"search": "hnsw"}}), index=index, roles=None)
-    assert retriever.fused[1].search == "hnsw"
+    retriever = set_up(HybridRetriever(settings={"dense": {"search": "flat"}}), index=index, roles=None)
+    assert retriever.fused[1].search == "flat"
 
 
 def test_bm25_and_dense_on_a_real_index(index: Index) -> None:
-    rankings = ready(HybridRetriever(), index=index, roles=None).retrieve([Query(p.text, top_k=4) for p in CORPUS])
+    rankings = set_up(HybridRetriever(), index=index, roles=None).retrieve([Query(p.text, top_k=4) for p in CORPUS])
     assert [r.ids[0] for r in rankings] == [p.id for p in CORPUS]
 
 
@@ -152,18 +152,18 @@ ROLES = {"rename": lambda text: text.upper()}
 
 
 def test_a_part_that_asks_roles_is_fused_with_one_that_does_not(index: Index) -> None:
-    retriever = ready(HybridRetriever(["left", "asking"]), index=index, roles=ROLES)
+    retriever = set_up(HybridRetriever(["left", "asking"]), index=index, roles=ROLES)
     session = Session("q")
     assert retriever.asks_roles
     (first, second) = asyncio.run(retriever.retrieve_for([Query("Q"), Query("alone")], session))
     expected = {"p3": 1 / 63 + 1 / 61, "p1": 1 / 61, "p2": 1 / 62, "p4": 1 / 62}
     assert dict(zip(first.ids, first.scores.tolist(), strict=True)) == pytest.approx(expected)
     assert second.ids == ("p4",) and session.by_role["keywords"]["asked"] == 1
-    assert not ready(HybridRetriever(["left", "right"]), index=index, roles=None).asks_roles
+    assert not set_up(HybridRetriever(["left", "right"]), index=index, roles=None).asks_roles
 
 
 def test_a_failing_part_fails_the_fusion(index: Index) -> None:
-    retriever = ready(HybridRetriever(["left", "broken"]), index=index, roles=ROLES)
+    retriever = set_up(HybridRetriever(["left", "broken"]), index=index, roles=ROLES)
     assert retriever.asks_roles
     with pytest.raises(RuntimeError, match="no such luck"):
         asyncio.run(retriever.retrieve_for([Query("Q")], Session("q")))
@@ -177,7 +177,7 @@ def test_what_parts_need_is_known_before_they_are_built() -> None:
 
 
 def test_graph_hits_are_fused_by_id_with_all_they_carry(index: Index) -> None:
-    retriever = ready(HybridRetriever(["nodes", "others"]), index=index, roles=None)
+    retriever = set_up(HybridRetriever(["nodes", "others"]), index=index, roles=None)
     (ranking,) = retriever.retrieve([Query("Q", "graph")])
     assert ranking.ids == ("A -> B", "A", "C"), "the tie in the order of the parts"
     assert ranking.scores.tolist() == pytest.approx([2 / 62, 1 / 61, 1 / 61])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.keywords import PromptedKeywords
 from gnnrag.retrievers.lightrag import LightRAGRetriever
 from gnnrag.roles.base import Keywords
@@ -40,7 +40,7 @@ KEYWORDS = Keywords((LOW,), (HIGH,))
 
 def make(graph: Any = GRAPH, cosines: Any = COSINES, **settings: Any) -> LightRAGRetriever:
     settings = {"profile": "released", **settings}
-    return ready(LightRAGRetriever(**settings), index=index_of(graph, cosines))
+    return set_up(LightRAGRetriever(**settings), index=index_of(graph, cosines))
 
 
 def ranked(keywords: Keywords = KEYWORDS, channel: Any = "text", top_k: int = 200, **settings: Any) -> Ranking:
@@ -205,8 +205,8 @@ def test_budgets_cut_rows_before_passages_are_picked() -> None:
 
 # ------------------------------------------------------------------------------------------------------------ roles
 def ask(reply: Any, **settings: Any) -> tuple[Ranking, Session]:
-    roles = {"keywords": ready(PromptedKeywords(), backend=ScriptedBackend.of((".", reply)))}
-    retriever = ready(LightRAGRetriever(**settings), index=index_of(GRAPH, COSINES), roles=roles)
+    roles = {"keywords": set_up(PromptedKeywords(), backend=ScriptedBackend.of((".", reply)))}
+    retriever = set_up(LightRAGRetriever(**settings), index=index_of(GRAPH, COSINES), roles=roles)
     session = Session("q")
     (ranking,) = asyncio.run(retriever.retrieve_for([Query(QUERY)], session))
     return ranking, session

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from gnnrag.arrays import Lists
 from gnnrag.index.index import Index
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.linearrag import Bridging, LinearRAGRetriever, RelationFreeGraph, neighbours
 from gnnrag.types import Passage, Query
 from tests.helpers.indexes import CORPUS, build
@@ -28,7 +28,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 
 def make(index: Index, **settings: Any) -> LinearRAGRetriever:
-    return ready(LinearRAGRetriever(**settings), index=index)
+    return set_up(LinearRAGRetriever(**settings), index=index)
 
 
 # Entities a to d. Sentences: 0 joins a and b, 1 a and c, 2 b, c and d.

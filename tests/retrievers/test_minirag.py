@@ -13,7 +13,7 @@ from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.minirag import MiniRAGRetriever, PromptedMentions
 from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
@@ -60,7 +60,7 @@ def test_q_mr_2_released_compares_types_by_case_and_shows_none() -> None:
     seen = {}
     for profile in ("released", "fixed"):
         role = Scripted("mentions", ALICE)
-        retriever = ready(MiniRAGRetriever(profile=profile), index=index, roles={"mentions": role})
+        retriever = set_up(MiniRAGRetriever(profile=profile), index=index, roles={"mentions": role})
         asyncio.run(retriever.retrieve_for([Query("q")], Session("s")))
         seen[profile] = role.tasks[0].types
         for kinds, found in ((("person",), 0), (("PERSON",), 2), (("Person", "x"), 0)):
@@ -74,7 +74,7 @@ def test_q_mr_2_fixed_maps_an_unknown_type_to_the_nearest_one() -> None:
     index = knowledge_index(graph, {"q": {}})
     vectors = {"people": [1.0, 0.0], "person": [0.9, 0.1], "location": [0.0, 1.0], "work": [0.5, 0.5], "q": [1.0, 1.0]}
     index.embedder.encode = lambda texts, is_query=False: np.array([vectors[t] for t in texts])
-    pool = ready(MiniRAGRetriever(), index=index, roles={}).types
+    pool = set_up(MiniRAGRetriever(), index=index, roles={}).types
     assert pool.names == ("location", "person", "work")
     assert pool.nearest(["people", " Work ", "person", ""]) == ["person", "work"]
     assert pool.entities(["work", "location", "person"]) == [1, 0]
@@ -86,7 +86,7 @@ def test_q_mr_3_released_counts_an_edge_one_way_only() -> None:
     start = index.knowledge.position["PROJECT X"]
     weights = {}
     for profile in ("released", "fixed"):
-        retriever = ready(MiniRAGRetriever(profile=profile), index=index, roles={})
+        retriever = set_up(MiniRAGRetriever(profile=profile), index=index, roles={})
         votes = retriever.link(index.embedder.encode(["q"])[0], index.embedder.encode(["Alice"]), ()).votes
         weights[profile] = retriever.walks.walks(start).weigh(votes)[0].tolist()
     assert weights == {"released": [1, 1], "fixed": [2, 1]}
@@ -128,7 +128,7 @@ def test_the_tail_follows_below_in_order_of_cosine() -> None:
 def test_a_candidate_of_two_mentions(profile: str) -> None:
     index = golden()
     index.embedder.cosines["Alice"]["CAROL"] = 0.9
-    retriever = ready(MiniRAGRetriever(profile=profile), index=index, roles={})
+    retriever = set_up(MiniRAGRetriever(profile=profile), index=index, roles={})
     linked = retriever.link(index.embedder.encode(["q"])[0], index.embedder.encode(["Alice", "Carol"]), ())
     carol = index.knowledge.position["CAROL"]
     assert linked.scores[carol] == (0.9 if profile == "fixed" else 0.6)
@@ -138,7 +138,7 @@ def test_of_isolated_candidates_the_best_fifth_stays() -> None:
     names = [f"n{i}" for i in range(12)]
     graph = fold([Extraction((name,)) for name in names] + [Extraction(triples=(("x", "r", "y"),))])
     index = knowledge_index(graph, {"q": {}, "m": {**{n: 0.3 + i / 100 for i, n in enumerate(names)}, "x": 0.25}})
-    retriever = ready(MiniRAGRetriever(profile="released"), index=index, roles={})
+    retriever = set_up(MiniRAGRetriever(profile="released"), index=index, roles={})
     linked = retriever.link(index.embedder.encode(["q"])[0], index.embedder.encode(["m"]), ())
     assert [graph.names[e] for e in linked.mentions[0]] == ["n11", "n10", "x"]
     assert list(linked.scores) == linked.mentions[0]
@@ -146,7 +146,7 @@ def test_of_isolated_candidates_the_best_fifth_stays() -> None:
 
 def test_only_edges_at_candidates_or_answers_vote() -> None:
     index = golden(**{"PROJECT X | has | BOB": 0.8})
-    retriever = ready(MiniRAGRetriever(), index=index, roles={})
+    retriever = set_up(MiniRAGRetriever(), index=index, roles={})
     query, carol = index.embedder.encode(["q"])[0], index.embedder.encode(["Carol"])
     voted = {kinds: int((retriever.link(query, carol, kinds).votes.rank < 3).sum()) for kinds in ((), ("person",))}
     assert voted == {(): 0, ("person",): 1}
@@ -174,7 +174,7 @@ def test_a_hub_of_more_than_a_thousand_neighbours() -> None:
     for profile, count in (("fixed", 200), ("released", 1200)):
         ranking = ask(MiniRAGRetriever, index, "mentions", Mentions(("Hub",)), profile=profile)
         assert ranking.ids == ("c1",)
-        walks = ready(MiniRAGRetriever(profile=profile), index=index, roles={}).walks
+        walks = set_up(MiniRAGRetriever(profile=profile), index=index, roles={}).walks
         assert len(walks.walks(index.knowledge.position["hub"])) == count
 
 
@@ -184,7 +184,7 @@ def test_the_prompted_role_is_asked_with_the_types_of_the_graph(index: Index) ->
         ("Types: .*work", '{"answer_types": ["location"], "entities": ["Night Harbour", "Vera Lindqvist"]}')
     )
     session = Session("s")
-    retriever = ready(MiniRAGRetriever(), index=index, roles={"mentions": ready(PromptedMentions(), backend=llm)})
+    retriever = set_up(MiniRAGRetriever(), index=index, roles={"mentions": set_up(PromptedMentions(), backend=llm)})
     (ranking,) = asyncio.run(retriever.retrieve_for([Query(COMPOSITIONAL)], session))
     assert {"p0", "p1", "p6"} == set(ranking.ids[:3]) and ranking.branch == "walks"
     assert session.usage()["llm_calls"] == 1

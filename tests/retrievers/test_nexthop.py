@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gnnrag.index.index import Index
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.nexthop import Chain, NextHopRetriever, beam_search
 from gnnrag.types import Query
 from tests.helpers.next_hop import QUESTIONS, index_by, make_base, make_next_hop
@@ -76,7 +76,7 @@ def index(place: Path) -> Index:
 
 def opened(index: Index, place: Path, **settings: object) -> NextHopRetriever:
     own = NextHopRetriever(str(place / "trained"), str(place / "base"), **settings)  # type: ignore[arg-type]
-    return ready(own, index=index)
+    return set_up(own, index=index)
 
 
 def test_rankings_are_whole_sorted_and_alone_as_in_a_batch(index: Index, place: Path) -> None:

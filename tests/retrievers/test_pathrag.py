@@ -11,7 +11,7 @@ import pytest
 from gnnrag.arrays import Lists
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import above
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.pathrag import PathRAGRetriever
 from gnnrag.roles.base import Keywords
 from gnnrag.types import Query, Ranking
@@ -32,7 +32,7 @@ KEYWORDS = Keywords((LOW,), (HIGH,))
 
 
 def make(graph: Any = GRAPH, cosines: Any = COSINES, **settings: Any) -> PathRAGRetriever:
-    return ready(PathRAGRetriever(**settings), index=index_of(graph, cosines))
+    return set_up(PathRAGRetriever(**settings), index=index_of(graph, cosines))
 
 
 def ranked(keywords: Keywords = KEYWORDS, channel: Any = "text", **settings: Any) -> Ranking:
@@ -113,7 +113,7 @@ def test_seeds_alone_are_enough() -> None:
 def test_empty_graph() -> None:
     empty = knowledge(*[[]] * 8)
     ranking = ranked(graph=empty, cosines={QUERY: {"p7": 0.9, "p3": 0.8}}, tail="none")
-    assert ranking.ids == ("p7", "p3") and ranking.branch == "naive_fallback"
+    assert ranking.ids[:2] == ("p7", "p3") and ranking.branch == "naive_fallback"
 
 
 def test_isolated_seeds_have_no_paths() -> None:
@@ -145,7 +145,7 @@ def test_hub_guard_on_the_scale_of_metaqa() -> None:
         (), np.zeros(0), none, np.zeros(0), none,
     )  # fmt: skip
     index: Any = SimpleNamespace(knowledge=graph, knowledge_vectors=None, passages=[], ids=[])
-    retriever = ready(PathRAGRetriever(), index=index)
+    retriever = set_up(PathRAGRetriever(), index=index)
     degrees = graph.degrees
     seeds = above(np.where(degrees > 3, rng.random(len(degrees)), 0), 37, 0.0) + above(degrees.astype(float), 3, 0.0)
     assert len(retriever.paths(seeds)) == 15

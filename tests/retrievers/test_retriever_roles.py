@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gnnrag.index.index import Index
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.graphrag.report_roles import (
     OfflineReduce,
     OfflineReportPoints,
@@ -39,7 +39,7 @@ from tests.helpers.roles import ask
 
 
 def offline(role: Any, task: Any, index: Index | None = None) -> Any:
-    return asyncio.run(ready(role, index=index)(task, Session("q")))
+    return asyncio.run(set_up(role, index=index)(task, Session("q")))
 
 
 # ---------------------------------------------------------------------------------------------------------- keywords

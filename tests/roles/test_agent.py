@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gnnrag.index.index import Index
-from gnnrag.roles.agent import OracleAgent, PromptedAgent, parse_r1_searcher, parse_react, parse_search_r1, render_turn
+from gnnrag.roles.agent import PromptedAgent, parse_r1_searcher, parse_react, parse_search_r1, render_turn
 from gnnrag.roles.base import MoveTask, NextMove, Turn
+from gnnrag.roles.oracle import OracleAgent
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import MUSIQUE
 from tests.helpers.roles import Asked, ask

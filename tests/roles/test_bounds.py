@@ -22,7 +22,7 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.graphsearch.roles import cited_numbers, parse_draft, parse_verdict
 from gnnrag.methods.mgranrag.evidence import parse_evidence
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.prompts.untrusted import escaped
 from gnnrag.retrievers.hypergraphrag import parse_hyper_query
 from gnnrag.retrievers.keywords import OfflineKeywords
@@ -133,13 +133,13 @@ def long(atom: str, length: int = LENGTH) -> str:
 
 def analyse(index: Index, atom: str, length: int) -> None:
     """Let what works without a model read a long question, and a long passage of which no sentence ends."""
-    ready(OfflineKeywords(), index=index).find(long(atom, length))
+    set_up(OfflineKeywords(), index=index).find(long(atom, length))
     NameReader(SimpleNamespace(names=["Word word", "A"], aliases=[(), ()])).read(long(atom, length))
     drop_qualifier(atom * length)
     drop_qualifier(" " * length + "x")
     text = atom * (length // len(atom))
     passages = (Passage("p", "Foo", f"Foo {text}"), Passage("q", text[:length], "Foo was born in Rome."))
-    ready(OfflineReader()).read(ReaderTask(Question("q", "Where was the director of film Foo born?"), passages))
+    set_up(OfflineReader()).read(ReaderTask(Question("q", "Where was the director of film Foo born?"), passages))
     assert max(map(len, split_sentences(text)), default=0) <= MAX_SENTENCE
 
 

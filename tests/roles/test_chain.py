@@ -6,7 +6,8 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Chain, ChainTask
-from gnnrag.roles.chain import OfflineChain, OracleChain, PromptedChain, parse_chain
+from gnnrag.roles.chain import OfflineChain, PromptedChain, parse_chain
+from gnnrag.roles.oracle import OracleChain
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, MUSIQUE
 from tests.helpers.roles import ask

@@ -14,7 +14,7 @@ import torch
 
 from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Chain, VerifierTask
 from gnnrag.roles.tuned.chain_features import CONDITIONAL, ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, Following, expansion_features, search
@@ -115,7 +115,7 @@ def folder(tmp_path: Path, index: Index) -> Path:
 
 
 def opened(index: Index, folder: Path, **options: Any) -> TunedVerifier:
-    return ready(TunedVerifier(path=str(folder), **options), index=index)
+    return set_up(TunedVerifier(path=str(folder), **options), index=index)
 
 
 def test_a_chain_is_selected_whatever_else_is_in_flight(index: Index, folder: Path) -> None:

@@ -21,7 +21,7 @@ from gnnrag.methods.dotrag.roles import (
     RedirectTask,
     RulesTask,
 )
-from gnnrag.methods.dotrag.schema import Kind, Schema
+from gnnrag.methods.dotrag.schema import Schema, SchemaTerm
 from gnnrag.retrievers.graphrag.report_roles import (
     Point,
     PromptedReduce,
@@ -64,7 +64,7 @@ from tests.helpers.replies import REFUSAL, good
 from tests.helpers.roles import Asked, ask
 
 QUESTION = Question("q", "Where was the director of Night Harbour born?")
-SCHEMA = Schema("Films.", (Kind("movie"),), (Kind("directed by"),), {})
+SCHEMA = Schema("Films.", (SchemaTerm("movie"),), (SchemaTerm("directed by"),), {})
 FILM = Passage("film", "Night Harbour", "Vera Lindqvist directed it.")
 PASSAGES = (FILM, *CORPUS[:2])
 ENTITIES = (("e1", "Vera Lindqvist", "person", FILM.text), ("e2", "Vera", "", ""), ("e3", "Kalmar", "town", ""))
@@ -80,7 +80,7 @@ ROLES: dict[str, tuple[Any, Any]] = {
     **{f"decomposer {form}": (PromptedDecomposer, DecomposeTask(QUESTION, 4, form)) for form in
        ("plain", "linked", "triples")},
     **{f"reasoner {style}": (PromptedReasoner, ReasonTask(QUESTION, PASSAGES, ("x",), style)) for style in
-       ("ircot", "irgs", "gcot", "tog")},
+       ("ircot", "iter_retgen", "gcot", "tog")},
     **{f"agent {name}": (PromptedAgent, MoveTask(QUESTION, (), name)) for name in
        ("react", "search_r1", "r1_searcher")},
     "concepts": (PromptedConcepts, ConceptsTask(QUESTION, SCHEMA)),
@@ -103,7 +103,7 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "triples hyper": (HyperTriples, TriplesTask(FILM, gleaning=1)),
 }  # fmt: skip
 AGENTS = {name for name in ROLES if name.startswith("agent")}  # what is no move, they are told
-ANY_TEXT = {"chain", "reader", "reader closed", "reasoner ircot", "reasoner irgs", "reasoner gcot",
+ANY_TEXT = {"chain", "reader", "reader closed", "reasoner ircot", "reasoner iter_retgen", "reasoner gcot",
             "report_reduce", "redirect", "rewriter", "summary", "thoughts separate"}  # fmt: skip
 
 

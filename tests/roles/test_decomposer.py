@@ -8,7 +8,8 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.roles.base import DecomposeTask
-from gnnrag.roles.decomposer import OfflineDecomposer, OracleDecomposer, PromptedDecomposer, parse_parts
+from gnnrag.roles.decomposer import OfflineDecomposer, PromptedDecomposer, parse_parts
+from gnnrag.roles.oracle import OracleDecomposer
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.types import GoldHop, Question
 from tests.helpers.roles import ask

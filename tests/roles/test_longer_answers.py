@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gnnrag.index.embedder import HashEmbedder
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, Citation, ReaderTask
 from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.offline_reader.reader import OfflineReader
@@ -64,7 +64,7 @@ def test_the_kind_of_a_question_says_how_long_its_answer_is(question: str, style
 def read(question: str, style: str, passages: tuple[Passage, ...] = GUIDE, words: int = 120, **settings) -> Answer:
     async def ask() -> Answer:
         index = SimpleNamespace(embedder=HashEmbedder(), passages=GUIDE)
-        reader = ready(OfflineReader(**settings), index=index)
+        reader = set_up(OfflineReader(**settings), index=index)
         found = await reader(ReaderTask(Question("q", question), passages, "", style, words), Session("q"))
         await reader.close()
         return found

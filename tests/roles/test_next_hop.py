@@ -15,7 +15,7 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import EMBEDDED_SHA256
 from gnnrag.index.index import Index
 from gnnrag.methods.baselines import ClosedBook
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.chg import CHGRetriever
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.retrievers.hybrid import HybridRetriever
@@ -84,7 +84,7 @@ def test_an_index_of_other_vectors_is_refused(folder: Path, base: Path, tmp_path
 
 # ------------------------------------------------------------------------------------------------- thoughts in vectors
 def role(folder: Path, base: Path, index: Index) -> TunedThoughts:
-    return ready(TunedThoughts(path=str(folder), base=str(base), mixed=False), index=index)
+    return set_up(TunedThoughts(path=str(folder), base=str(base), mixed=False), index=index)
 
 
 def test_names_are_asked_for_in_words(folder: Path, base: Path, index: Index) -> None:
@@ -94,7 +94,7 @@ def test_names_are_asked_for_in_words(folder: Path, base: Path, index: Index) ->
     others = tuple(p for p in index.passages if p.id != named.id)[:3]
     task = ThoughtsTask(Question("q", f"Who made {named.title}?"), others)
     (mixed,) = VectorThoughts(encoder, is_mixed=True).think([task])
-    expected = ready(OfflineThoughts(), index=index).think(task).fast
+    expected = set_up(OfflineThoughts(), index=index).think(task).fast
     assert expected and mixed.slow == expected and list(mixed.vectors) == ["fast"]
     unnamed = ThoughtsTask(Question("q", "hm?"), others[:0])
     assert VectorThoughts(encoder, is_mixed=True).think([unnamed])[0].fast is None
@@ -128,9 +128,9 @@ def test_vectors_are_searched_by_in_place_of_texts(index: Index) -> None:
     """Dense search by the vector of passage 2 finds it, whatever the text says; so do the graph and a hybrid."""
     vector = tuple(index.passage_vectors[2].tolist())
     for retriever in (
-        ready(DenseRetriever(), index=index),
-        ready(CHGRetriever(), index=index),
-        ready(HybridRetriever(["dense", "chg"]), index=index, roles=None),
+        set_up(DenseRetriever(), index=index),
+        set_up(CHGRetriever(), index=index),
+        set_up(HybridRetriever(["dense", "chg"]), index=index, roles=None),
     ):
         by_text, by_vector = retriever.retrieve([Query("hm", top_k=9), Query("hm", top_k=9, vector=vector)])
         assert by_vector.ids[0] == index.ids[2], type(retriever).__name__
@@ -138,7 +138,7 @@ def test_vectors_are_searched_by_in_place_of_texts(index: Index) -> None:
 
 
 def test_the_loop_tells_vectors_apart_and_the_trace_keeps_no_numbers(index: Index) -> None:
-    loop = Loop(ready(ClosedBook(), index=index, roles={}), ready(DenseRetriever(), index=index), None, index.lookup)  # type: ignore[abstract, arg-type]
+    loop = Loop(set_up(ClosedBook(), index=index, roles={}), set_up(DenseRetriever(), index=index), None, index.lookup)  # type: ignore[abstract, arg-type]
     session = Session("q")
     vectors = [tuple(index.passage_vectors[i].tolist()) for i in (1, 3, 1)]
     queries = [Query("the same words", top_k=3, vector=v) for v in vectors]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.offline_reader.comparing import birth_date, death_date, place, release_date
 from gnnrag.roles.offline_reader.question import expected_type, head_noun
@@ -46,7 +46,7 @@ PASSAGES = {
 
 def read(question: str, *ids: str, config: OfflineReader | None = None) -> Answer:
     task = ReaderTask(Question("q", question), tuple(PASSAGES[i] for i in ids))
-    return ready(config or ready(OfflineReader())).read(task)
+    return set_up(config or set_up(OfflineReader())).read(task)
 
 
 @pytest.mark.parametrize(
@@ -156,4 +156,4 @@ def test_places_parents_countries_and_namesakes() -> None:
 def test_measures_come_with_their_units(question: str, answer: str) -> None:
     text = "The course lasts two to four weeks. Members of the club meet 3 times a month. "
     text += "The way to the harbour is about 20 miles. There are 12 boats in the harbour."
-    assert ready(OfflineReader()).read(ReaderTask(Question("q", question), (Passage("a", "", text),))).text == answer
+    assert set_up(OfflineReader()).read(ReaderTask(Question("q", question), (Passage("a", "", text),))).text == answer

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.roles.oracle import OracleReader
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reader import OracleReader, PromptedReader, parse_hipporag
+from gnnrag.roles.reader import PromptedReader, parse_hipporag
 from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.roles import ask
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.index.embedder import EMBEDDED_SHA256
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import read_tuned, shipped_folder
@@ -46,7 +46,7 @@ def ask(reader: TunedReader, tasks: list[ReaderTask]) -> list[Answer]:
 
 
 def make(path: Path, **more: object) -> TunedReader:
-    return ready(TunedReader(path=str(path), base=base_of(path), **more))  # type: ignore[arg-type]
+    return set_up(TunedReader(path=str(path), base=base_of(path), **more))  # type: ignore[arg-type]
 
 
 def test_it_answers_from_the_passages_shown(path: Path) -> None:
@@ -66,7 +66,7 @@ def test_unsure_answers_are_withheld(path: Path, tmp_path: Path) -> None:
 
 def test_what_rules_reason_out_stands_and_what_they_only_search_is_read(path: Path) -> None:
     """Of question 0 rules follow father and death; of question 1 they look for a number."""
-    rules = ready(OfflineReader())
+    rules = set_up(OfflineReader())
     followed, searched = (rules.read(task(n)) for n in (0, 1))
     assert not followed.thought.startswith("span") and searched.thought.startswith("span")
     hybrid, alone = make(path), make(path, rules_from=2)
@@ -98,7 +98,7 @@ def test_longer_answers_are_quoted_by_the_rules(path: Path) -> None:
     long = ReaderTask(Question("q", "What is known of Lord Byron, the poet?"), PASSAGES, style="long")
 
     async def by_rules() -> Answer:
-        return await ready(OfflineReader())(long, Session(long.question))
+        return await set_up(OfflineReader())(long, Session(long.question))
 
     (quoted,) = ask(make(path), [long])
     assert quoted == asyncio.run(by_rules()) and quoted.citations
@@ -110,6 +110,6 @@ def test_what_ships_is_small_reads_and_says_whom_it_learned_from() -> None:
     assert record.base == {"name": "embedded", "weights": EMBEDDED_SHA256}
     assert sum(path.stat().st_size for path in folder.iterdir()) < 22_000_000
     assert len(read_seen(folder) or ()) > 2500
-    answers = ask(ready(TunedReader()), [task(0), task(2)])
+    answers = ask(set_up(TunedReader()), [task(0), task(2)])
     assert [answer.text for answer in answers] == ["Missolonghi", "Thomas Davison"]
     assert answers[1].support == ("d",)

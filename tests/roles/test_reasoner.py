@@ -8,7 +8,8 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.roles.base import ReasonTask, Step, Style
-from gnnrag.roles.reasoner import OracleReasoner, PromptedReasoner, parse_generation, parse_links, parse_thought
+from gnnrag.roles.oracle import OracleReasoner
+from gnnrag.roles.reasoner import PromptedReasoner, parse_generation, parse_links, parse_thought
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import MUSIQUE
 from tests.helpers.roles import Asked, ask
@@ -70,7 +71,7 @@ def test_links(text, query, done):
         ("ircot", "So the answer is:", "no_answer"),
         ("gcot", "Nothing is missing.", "no_fact"),
         ("gcot", "So the answer is: The answer is", "no_answer"),
-        ("irgs", "There is not enough information to answer.", "no_fact"),
+        ("iter_retgen", "There is not enough information to answer.", "no_fact"),
         ("tog", '{"links": [], "sufficient": false, "next": ""}', "no_fact"),
     ],
 )

@@ -16,8 +16,9 @@ from gnnrag.llm.openai import OpenAI
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.prompts import load_prompt
 from gnnrag.roles.chain import OfflineChain
+from gnnrag.roles.oracle import OracleVerifier
 from gnnrag.roles.registry import Roles
-from gnnrag.roles.verifier import OracleVerifier, PromptedVerifier
+from gnnrag.roles.verifier import PromptedVerifier
 from tests.helpers.names import ROLES, forms
 
 

@@ -10,7 +10,7 @@ from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.index.index import Index
 from gnnrag.roles.rewriter import FollowUp, OfflineRewriter, PromptedRewriter, Standalone
 from gnnrag.run.pipeline import Pipeline, idle_settings
-from gnnrag.run.rundir import fingerprint_fields
+from gnnrag.run.rundir import deciding_settings
 from gnnrag.session import Budget, Session
 from gnnrag.text.followup import standalone
 from tests.helpers.roles import ask
@@ -73,6 +73,6 @@ def test_in_a_pipeline(index: Index) -> None:
 def test_it_decides_no_run() -> None:
     plain = to_plain(load_config(EvaluateConfig))
     other = load_config(EvaluateConfig, None, ["roles.rewriter=prompted", "method=single"])
-    assert "rewriter" in plain["roles"] and "rewriter" not in fingerprint_fields(plain)["roles"]
+    assert "rewriter" in plain["roles"] and "rewriter" not in deciding_settings(plain)["roles"]
     assert "roles.rewriter=prompted: without effect" in idle_settings(other)[0]
     assert idle_settings(other, ("rewriter",)) == []

@@ -10,11 +10,11 @@ import pytest
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Thoughts, ThoughtsTask
-from gnnrag.roles.gold import gold_hops, ways_to_ask
+from gnnrag.roles.oracle import OracleThoughts, gold_hops, ways_to_ask
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.thoughts import OfflineThoughts, OracleThoughts, PromptedThoughts, parse_thoughts
+from gnnrag.roles.thoughts import OfflineThoughts, PromptedThoughts, parse_thoughts
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, MUSIQUE
 from tests.helpers.roles import ask
@@ -93,7 +93,7 @@ def test_separate_mode_shows_the_fast_thought_and_survives_either_failure(
 
 def test_a_prompt_of_ones_own_is_for_joint_mode() -> None:
     with pytest.raises(ConfigError, match="mode=joint"):
-        ready(PromptedThoughts(mode="separate", prompt="thoughts"), backend=ScriptedBackend.of())
+        set_up(PromptedThoughts(mode="separate", prompt="thoughts"), backend=ScriptedBackend.of())
 
 
 @pytest.mark.parametrize("mode", ["joint", "separate"])

@@ -12,11 +12,12 @@ from gnnrag.errors import BudgetError, LLMError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Chain, ChainTask, Verdict, VerifierTask
 from gnnrag.roles.chain import OfflineChain
+from gnnrag.roles.oracle import OracleVerifier
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.verifier import OfflineVerifier, OracleVerifier, PromptedVerifier, parse_selection
+from gnnrag.roles.verifier import OfflineVerifier, PromptedVerifier, parse_selection
 from gnnrag.session import Budget, Session
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import COMPOSITIONAL, MUSIQUE
@@ -85,7 +86,7 @@ def test_windows_unite_their_selections(rules: Any, reply: Any, selected: Any, f
 def test_a_passed_budget_still_books_every_call() -> None:
     session, llm = Session("q", Budget(max_calls=2)), ScriptedBackend.of((".", '{"selected": []}'))
     with pytest.raises(BudgetError):
-        asyncio.run(ready(PromptedVerifier(window=1), backend=llm)(TASK, session))
+        asyncio.run(set_up(PromptedVerifier(window=1), backend=llm)(TASK, session))
     assert session.by_role["verifier"]["calls"] == len(llm.requests)
 
 

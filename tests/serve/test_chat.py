@@ -134,12 +134,12 @@ HEADERS |= {"x-stainless-lang": "python", "x-stainless-async": "false", "x-stain
 
 def answered(client: Client, body: bytes) -> str:
     """Return the text of a reply, streamed or not."""
-    status, told, headers = client("POST", "/v1/chat/completions", body, HEADERS)
+    status, reply, headers = client("POST", "/v1/chat/completions", body, HEADERS)
     assert status == 200
     if not json.loads(body)["stream"]:
-        return str(told["choices"][0]["message"]["content"])
-    assert headers["content-type"].startswith("text/event-stream") and told.endswith("data: [DONE]\n\n")
-    lines = [json.loads(line.removeprefix("data: ")) for line in told.splitlines() if line.startswith("data: {")]
+        return str(reply["choices"][0]["message"]["content"])
+    assert headers["content-type"].startswith("text/event-stream") and reply.endswith("data: [DONE]\n\n")
+    lines = [json.loads(line.removeprefix("data: ")) for line in reply.splitlines() if line.startswith("data: {")]
     return "".join(line["choices"][0]["delta"].get("content", "") for line in lines if line["choices"])
 
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: what a person does with it, on a desk and on a phone, by day and by night."""
+"""The page in a real browser: what a person does with it, on a desktop and on a phone, by day and by night."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ def test_what_a_person_does(browser: Any, tmp_path: Path, width: int, height: in
 def test_a_token_is_asked_for_and_a_link_to_a_passage_opens_it(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "tokens.yaml").write_text("tokens: [{name: a, token: sixteen-letters-or-more, rights: [ask, write]}]")
     with serving([tmp_path / "papers"], f"serve.tokens={tmp_path / 'tokens.yaml'}") as client:
-        told = Client(client.port, "sixteen-letters-or-more")
-        told.ended("papers", told("PUT", "/api/indexes/papers/documents/evil.txt", EVIL.encode())[1]["job"])
+        owner = Client(client.port, "sixteen-letters-or-more")
+        owner.ended("papers", owner("PUT", "/api/indexes/papers/documents/evil.txt", EVIL.encode())[1]["job"])
         person = Person(browser, client)
         person.look(1280, 860, "light")
         for token in ("wrong", "sixteen-letters-or-more"):

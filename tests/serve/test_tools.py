@@ -32,18 +32,18 @@ async def use(read: Any, write: Any) -> dict[str, Any]:
     async with ClientSession(read, write) as session:
         await session.initialize()
         assert {tool.name for tool in (await session.list_tools()).tools} == CALLS.keys()
-        told = {name: await session.call_tool(name, arguments) for name, arguments in CALLS.items()}
+        results = {name: await session.call_tool(name, arguments) for name, arguments in CALLS.items()}
         wrong = await session.call_tool("open_passage", {"id": "none"})
         assert wrong.is_error and "no such passage" in wrong.content[0].text
-    return {name: result.structured_content for name, result in told.items()}
+    return {name: result.structured_content for name, result in results.items()}
 
 
-def check(told: dict[str, Any]) -> None:
-    assert told["search"]["passages"][0]["id"] == "paris.txt#1" and told["ask"]["text"] == "Zavrazhye"
-    assert {"id": "p:solaris.txt#1", "label": "Solaris", "type": "passage"}.items() <= told["neighbours"]["nodes"][
+def check(results: dict[str, Any]) -> None:
+    assert results["search"]["passages"][0]["id"] == "paris.txt#1" and results["ask"]["text"] == "Zavrazhye"
+    assert {"id": "p:solaris.txt#1", "label": "Solaris", "type": "passage"}.items() <= results["neighbours"]["nodes"][
         1
     ].items()
-    assert "capital of France" in told["open_passage"]["text"]
+    assert "capital of France" in results["open_passage"]["text"]
 
 
 def test_over_http(built: Path) -> None:
@@ -68,12 +68,12 @@ def test_tools_over_http_ask_for_whom_they_are_called(built: Path, tmp_path: Pat
         }  # fmt: skip
         accept = {"accept": "application/json, text/event-stream"}
         assert client("POST", "/mcp", message, accept)[0] == 401
-        told = Client(client.port, "token-of-no-index-here")("POST", "/mcp", message, accept)[1]
-        assert "Zavrazhye" not in str(told) and told["result"]["isError"]
+        results = Client(client.port, "token-of-no-index-here")("POST", "/mcp", message, accept)[1]
+        assert "Zavrazhye" not in str(results) and results["result"]["isError"]
         about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
         greeting = {"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": about}
-        told = Client(client.port, "token-of-one-index")("POST", "/mcp", greeting, accept)[1]
-        assert "open_passage" in told["result"]["instructions"] and "secret" not in str(told)
+        results = Client(client.port, "token-of-one-index")("POST", "/mcp", greeting, accept)[1]
+        assert "open_passage" in results["result"]["instructions"] and "secret" not in str(results)
 
 
 @pytest.mark.slow

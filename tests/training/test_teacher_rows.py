@@ -235,7 +235,7 @@ def test_a_prompted_teacher_gives_the_chats_it_was_asked(
         (("method=ircot",), (), ConfigError, "method=ircot asks neither .*multihop"),
         ((), ("mine=[lightrag]",), ConfigError, "mine=lightrag"),
         (("run.name=mine",), (), ConfigError, r"run\.name"),
-        (("method.bgec=false", "method.max_rounds=0"), (), GnnragError, "no row is left"),
+        (("method.use_bgec=false", "method.max_rounds=0"), (), GnnragError, "no row is left"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused(

@@ -10,7 +10,7 @@ import pytest
 
 from gnnrag.cli.app import run
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.parsing import MalformedError
 from gnnrag.roles.tuned.causal_reader import BriefReader, brief_reply, parse_brief
@@ -55,13 +55,13 @@ def test_replies_of_another_form_are_malformed(text: str) -> None:
     (["river", "river [9]"], Answer("", flags=("reader_failed",))),
 ])  # fmt: skip
 def test_the_reader_asks_once_more_and_abstains(replies: list[str], expected: Answer) -> None:
-    reader, session = ready(BriefReader(), backend=ScriptedBackend.of(("", replies))), Session("q")
+    reader, session = set_up(BriefReader(), backend=ScriptedBackend.of(("", replies))), Session("q")
     assert asyncio.run(reader(TASK, session)) == expected
     assert session.by_role["reader"]["calls"] == len(replies)
 
 
 def test_without_passages_nothing_is_asked() -> None:
-    reader = ready(BriefReader(), backend=ScriptedBackend.of())
+    reader = set_up(BriefReader(), backend=ScriptedBackend.of())
     assert asyncio.run(reader(ReaderTask(TASK.question, ()), Session("q"))).flags == ("abstained",)
 
 
@@ -145,7 +145,7 @@ def test_a_tiny_model_trains_and_reads(tmp_path: Path) -> None:
     assert {"em", "cited", "parse_failure", "likelihood"} <= record.facts["report"]["toy"].keys()
 
     async def answer() -> tuple[Answer, Session]:
-        reader, session = ready(TunedReader(path=str(tmp_path / "run"))), Session("q")
+        reader, session = set_up(TunedReader(path=str(tmp_path / "run"))), Session("q")
         try:
             return await reader(TASK, session), session
         finally:

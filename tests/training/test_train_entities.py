@@ -16,7 +16,7 @@ from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.gnn.entity import EntityQuestions
 from gnnrag.gnn.examples import SupportSet
 from gnnrag.index.index import Index
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.retrievers.gfm import GFMRetriever
 from gnnrag.training.gnn import GNNTraining
 from gnnrag.types import Query, Question
@@ -86,7 +86,7 @@ def test_passages_are_found_by_the_entities_that_support_them(folder: Path, rank
     config = GFMRetriever(str(run))
     assert config.reads == ("message_graph", "relation_vectors", "embeddings")
     texts = {row["id"]: row["question"] for row in map(json.loads, (folder / "data/questions.dev.jsonl").open())}
-    retriever = ready(config, index=index)
+    retriever = set_up(config, index=index)
     for row in rows:
         (ranking,) = retriever.retrieve([Query(texts[row["id"]], top_k=10)])
         assert list(ranking.ids) == [index.ids[p] for p in row["ranking"]], "training ranks as the retriever does"
@@ -95,11 +95,11 @@ def test_passages_are_found_by_the_entities_that_support_them(folder: Path, rank
 
 def test_without_a_start_dense_search_ranks_and_is_flagged(folder: Path) -> None:
     index, query = Index(folder / "index"), Query("Who wrote this note?", top_k=5)
-    (ranking,) = ready(GFMRetriever(str(folder / "runs/idf")), index=index).retrieve([query])
+    (ranking,) = set_up(GFMRetriever(str(folder / "runs/idf")), index=index).retrieve([query])
     cosines = index.passage_vectors @ index.embedder.encode([query.text], is_query=True)[0]
     assert ranking.branch == "dense_fallback" and ranking.ids[0] == index.ids[int(np.argmax(cosines))]
     assert np.allclose(ranking.scores, np.sort(cosines)[::-1][:5])
-    (nothing,) = ready(GFMRetriever(str(folder / "runs/idf"), fallback="none"), index=index).retrieve([query])
+    (nothing,) = set_up(GFMRetriever(str(folder / "runs/idf"), fallback="none"), index=index).retrieve([query])
     assert nothing.branch == "gnn_none_fallback" and nothing.scores.max() == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 from gnnrag.cli.app import run
-from gnnrag.parts import ready
+from gnnrag.parts import set_up
 from gnnrag.roles.tuned.reader import TunedReader
 from gnnrag.run.trained import read_seen, seen_hash
 from tests.helpers.tiny_encoder import make_tiny_encoder
@@ -55,7 +55,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     parts = read(run / "folds.json")["sample"]
     assert read_seen(run) == {seen_hash(id_) for id_ in (*parts["train"], *parts["validation"])}
     base = base_of(run)
-    reader = ready(TunedReader(path=str(run), base=base))  # a run serves as a checkpoint
+    reader = set_up(TunedReader(path=str(run), base=base))  # a run serves as a checkpoint
     assert reader.does.threshold == read(run / "best" / "gnnrag.json")["facts"]["threshold"]
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Literal
 
-Progress = Callable[[str, int, int], None]  # what is being done, how much is done now, and how much there is in all
 Kind = Literal["heading", "text", "item", "row", "code"]
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Tell nobody of progress."""
 
 
 @dataclass(slots=True)

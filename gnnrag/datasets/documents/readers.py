@@ -400,7 +400,7 @@ def _by_nodes(path: Path, suffix: str) -> Document:
     import kreuzberg
 
     mime, raw = kreuzberg.detect_mime_type_from_path(str(path)), read_whole(path, MAX_FILE)
-    mark, options = "", {}
+    mark, options = "", dict[str, Any]()
     if suffix == ".pptx":
         mark = f"slide {token_hex(8)} "  # a text that no document can foresee
         options = {"pages": kreuzberg.PageConfig(insert_page_markers=True, marker_format=f"\n\n{mark}{{page_num}}\n\n")}

@@ -17,12 +17,12 @@ from annotated_types import Ge
 
 from gnnrag.batching import Worker
 from gnnrag.methods.base import Method, State
+from gnnrag.methods.dotrag.anchors import AnchorFinder, ConceptAnchors, GraphCosines
 from gnnrag.methods.dotrag.evidence import gather, unite
 from gnnrag.methods.dotrag.paths import describe
 from gnnrag.methods.dotrag.roles import ConceptsTask, DotRules, JudgeTask, RedirectTask, RulesTask, path_texts
 from gnnrag.methods.dotrag.schema import Schema, draft, load
-from gnnrag.methods.dotrag.search import Dot, Filter, Round, TypedGraph, completed
-from gnnrag.methods.dotrag.start import AnchorFinder, Meaning, Start
+from gnnrag.methods.dotrag.search import Dot, Filter, RoundPaths, TypedGraph, completed
 from gnnrag.parts import part
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Evidence, Query, Question, Ranking
@@ -88,7 +88,7 @@ class DotRAG(Method):
 
     def setup(self) -> None:
         self.worker = Worker()
-        self.meaning = Meaning(self.index)
+        self.meaning = GraphCosines(self.index)
         self.concepts, self.rules, self.judge, self.redirect = (self.roles[name] for name in self.role_names)
 
     @cached_property
@@ -122,7 +122,7 @@ class DotRAG(Method):
         state.memory["dots"] = await concurrently(session, jobs)
         return state
 
-    async def _open(self, state: State, number: int, start: Start, many: bool, session: Session) -> Dot:
+    async def _open(self, state: State, number: int, start: ConceptAnchors, many: bool, session: Session) -> Dot:
         """S2: the rules of one DOT, and its region."""
         anchors = start.nodes
         names, kinds = tuple(self.index.knowledge.names[a] for a in anchors), tuple(self.graph.types_of(anchors))
@@ -140,7 +140,7 @@ class DotRAG(Method):
             wanted = full
         near_to = [text for text in (state.question.text, rules.terminal) if text]  # what a hub and the size guard keep
         region = await self.worker(lambda: self.graph.region(anchors, wanted, self, self.meaning.nodes(*near_to)))
-        session.counts.update(note.partition(":")[0] for note in region.notes)
+        session.counts.update(region.notes)
         session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.rule,
                        nodes=len(region.near), notes=list(region.notes), types=list(region.filter.allowed))  # fmt: skip
         dot = Dot(number, start.text, region, rules, self.index.knowledge, self, many)
@@ -156,7 +156,7 @@ class DotRAG(Method):
         for dot in active:
             dot.done = not dot.queries
             kinds |= {text: "followup" for text in dot.queries if text not in kinds}
-        return [Query(text, top_k=self.top_k, kind=kind) for text, kind in kinds.items()]
+        return [Query(text, top_k=self.top_k, origin=origin) for text, origin in kinds.items()]
 
     async def _redirect(self, state: State, dot: Dot, session: Session) -> None:
         """Nothing is left to follow: ask once for another direction."""
@@ -171,7 +171,7 @@ class DotRAG(Method):
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """S3, one round: search every DOT with its queries; passages of all queries go into the pool."""
         for query, ranking in zip(queries, rankings, strict=True):
-            state.pool.merge(ranking, weight=1.0 if query.kind == "question" else FOLLOW_UP_WEIGHT)
+            state.pool.merge(ranking, weight=1.0 if query.origin == "question" else FOLLOW_UP_WEIGHT)
         dots = state.memory["dots"]
         await concurrently(state.session, [partial(self._search, state, dot) for dot in dots if not dot.done])
         state.done = all(dot.done for dot in dots)
@@ -179,7 +179,7 @@ class DotRAG(Method):
     async def _search(self, state: State, dot: Dot, session: Session) -> None:
         """Candidates, paths, verdicts, and what follows from them."""
 
-        def find() -> tuple[Round, np.ndarray]:
+        def find() -> tuple[RoundPaths, np.ndarray]:
             cosines = self.meaning.nodes(*dot.queries)
             return dot.find(cosines, self.meaning.relations(*dot.queries)), cosines
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.methods.dotrag.paths import Accepted, best_of_each, describe, pattern_of
+from gnnrag.methods.dotrag.paths import AcceptedPath, best_of_each, describe, pattern_of
 from gnnrag.methods.dotrag.search import Dot
 from gnnrag.pool import Pool
 from gnnrag.session import Session
@@ -25,18 +25,18 @@ MOST_PREDICATES = 100  # of a graph whose relations have names; more are words o
 class Findings:
     """What all DOTs found together, best first."""
 
-    paths: tuple[Accepted, ...]  # complete ones first, grouped by where they end
+    paths: tuple[AcceptedPath, ...]  # complete ones first, grouped by where they end
     terminal: tuple[int, ...]  # last nodes of complete paths
     nodes: tuple[int, ...]  # all nodes of all paths, ends first: they are what is most likely asked for
 
 
-def aggregate(accepted: Sequence[Accepted], by_support: bool) -> Findings:
+def aggregate(accepted: Sequence[AcceptedPath], by_support: bool) -> Findings:
     """Unite the accepted paths of all DOTs; equal ones are one. `by_support`: ends of several DOTs come first."""
     paths = sorted(best_of_each(accepted), key=lambda path: (*path.rank, path.dot, path.nodes))
     if by_support:
         support = Counter(node for node, _ in {(path.nodes[-1], path.dot) for path in accepted})
         paths.sort(key=lambda path: (not path.complete, -support[path.nodes[-1]]))
-    groups: dict[tuple[bool, int], list[Accepted]] = {}
+    groups: dict[tuple[bool, int], list[AcceptedPath]] = {}
     for path in paths:
         groups.setdefault((path.complete, path.nodes[-1]), []).append(path)
     paths = [path for group in groups.values() for path in group]
@@ -60,12 +60,12 @@ def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[Seque
     accepted = [replace(p, complete=p.complete and n == most) for p, n in zip(accepted, met, strict=True)]
     for dot in dots:
         if "isolated" in dot.region.notes:
-            accepted += [Accepted((a,), False, 0.0, "no neighbours", dot.number) for a in dot.region.near.anchors]
+            accepted += [AcceptedPath((a,), False, 0.0, "no neighbours", dot.number) for a in dot.region.near.anchors]
     return aggregate(accepted, by_support=len(dots) > 1)
 
 
 def rank_passages(
-    graph: KnowledgeGraph, paths: Sequence[Accepted], ids: Sequence[str], cosines: np.ndarray | None, pool: Pool,
+    graph: KnowledgeGraph, paths: Sequence[AcceptedPath], ids: Sequence[str], cosines: np.ndarray | None, pool: Pool,
     settings: Any,
 ) -> list[str]:  # fmt: skip
     """Return passage ids, best first: those of entities on accepted paths, then the pool's (`settings.order`).

@@ -14,22 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.methods.dotrag.paths import Judgement, satisfied
+from gnnrag.methods.dotrag.anchors import fold_name
+from gnnrag.methods.dotrag.paths import PathVerdict, satisfied
 from gnnrag.methods.dotrag.roles import (
     GENERIC,
     Concept,
     Concepts,
     ConceptsTask,
     DotRules,
-    Judged,
     JudgeTask,
     PathText,
+    PathVerdicts,
     Redirect,
     RedirectTask,
     RulesTask,
 )
-from gnnrag.methods.dotrag.schema import Kind, Schema, split_types
-from gnnrag.methods.dotrag.start import fold_name
+from gnnrag.methods.dotrag.schema import Schema, SchemaTerm, split_types
 from gnnrag.parts import part
 from gnnrag.roles.base import Role
 from gnnrag.session import Session, normalised
@@ -112,7 +112,7 @@ _VAGUE = {"other", "same", "have", "listed", "mention", "with", "together", "als
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class GuessedWalk:
     """A walk: signed predicates, the types of its nodes from the anchor on, and how much of it the question says."""
 
     steps: tuple[str, ...]
@@ -132,7 +132,7 @@ class PatternGuesser:
         names = [kind.name.replace("_", " ") for kind in schema.relations]
         self._vectors = np.asarray(encode(names)) if names else np.zeros((0, 0))
 
-    def guess(self, question: str, span: str, starts: Collection[str]) -> Guess | None:
+    def guess(self, question: str, span: str, starts: Collection[str]) -> GuessedWalk | None:
         """Return the best walk from the thing `span`, of types `starts`; None without a predicate or fitting walk."""
         tokens, inner = words(question), words(span)
         places = [i for i in range(len(tokens)) if inner and tokens[i : i + len(inner)] == inner]
@@ -154,7 +154,7 @@ class PatternGuesser:
             score += 0.5 * (plain[-1] == last) + 0.25 * (plain[0] == first)
             # "the films of the director of X": what leads from the named thing also leads on from there.
             score += 0.1 * (len(steps) > 1 and steps[0] != steps[1] and plain[0] == plain[1])
-            guesses.append(Guess(steps, types, score))
+            guesses.append(GuessedWalk(steps, types, score))
         return max(guesses, key=lambda guess: (guess.score, guess.steps), default=None)
 
     def asked_type(self, tokens: Sequence[str], wh: int, anchor: range) -> str:
@@ -201,7 +201,7 @@ class PatternGuesser:
             yield from walks
 
 
-def _lexicon(kind: Kind, nouns: Collection[str]) -> set[str]:
+def _lexicon(kind: SchemaTerm, nouns: Collection[str]) -> set[str]:
     own = words(kind.name.replace("_", " "))
     lexicon = {word for word in own + words(kind.definition) if len(word) > 2 and word not in FUNCTION_WORDS}
     return lexicon - (set(nouns) - set(own))
@@ -224,7 +224,7 @@ class _Guessing:
     index: Any
     _guesser: PatternGuesser | None = None
 
-    def guess(self, schema: Schema, question: str, span: str, starts: Collection[str]) -> Guess | None:
+    def guess(self, schema: Schema, question: str, span: str, starts: Collection[str]) -> GuessedWalk | None:
         if self._guesser is None or self._guesser.schema is not schema:
             self._guesser = PatternGuesser(schema, lambda texts: self.index.embedder.encode(list(texts), is_query=True))
         return self._guesser.guess(question, span, starts)
@@ -261,7 +261,7 @@ _PREDICATE = 6  # words; relations with more are sentences
 
 
 @part("role", "path_judge.offline")
-class OfflinePathJudge(_Guessing, Role[JudgeTask, Judged]):
+class OfflinePathJudge(_Guessing, Role[JudgeTask, PathVerdicts]):
     """On a typed graph a path is complete when it states the guessed predicates, and partial when it begins like that.
 
     On any other graph the cosine of question and path decides; the next query is the question with the path's end in
@@ -272,28 +272,28 @@ class OfflinePathJudge(_Guessing, Role[JudgeTask, Judged]):
     margin: float = 0.2  # paths further below the best of their round are irrelevant
     complete_margin: float = 0.03  # paths this near to the best count as complete
 
-    async def __call__(self, task: JudgeTask, session: Session) -> Judged:
+    async def __call__(self, task: JudgeTask, session: Session) -> PathVerdicts:
         starts = dict.fromkeys((path.names[0], path.types[0]) for path in task.paths)
         guesses = {
             (name, types): self.guess(task.schema, task.question.text, name, split_types(types))
             for name, types in starts
         }
         if any(guesses.values()):
-            return Judged(tuple(_by_walk(path, guesses[path.names[0], path.types[0]]) for path in task.paths))
+            return PathVerdicts(tuple(_by_walk(path, guesses[path.names[0], path.types[0]]) for path in task.paths))
         question = task.question.text
         cosines = self._cosines(question, task.paths)
         best = float(cosines.max(initial=0.0))
         items = []
         for path, cosine in zip(task.paths, cosines.tolist(), strict=True):
             if cosine < max(self.least, best - self.margin):
-                items.append(Judgement(path.id, "irrelevant", 1.0 - cosine))
+                items.append(PathVerdict(path.id, "irrelevant", 1.0 - cosine))
             elif cosine >= best - self.complete_margin:
-                items.append(Judgement(path.id, "complete", min(1.0, cosine), "similar to the question"))
+                items.append(PathVerdict(path.id, "complete", min(1.0, cosine), "similar to the question"))
             else:
                 follow = question.replace(path.names[0], path.names[-1])
                 follow = follow if follow != question else f"{path.names[-1]}: {question}"
-                items.append(Judgement(path.id, "partial", min(1.0, cosine), "similar to the question", follow))
-        return Judged(tuple(items))
+                items.append(PathVerdict(path.id, "partial", min(1.0, cosine), "similar to the question", follow))
+        return PathVerdicts(tuple(items))
 
     def _cosines(self, question: str, paths: Sequence[PathText]) -> np.ndarray:
         """Return the cosine of the question and each path: of its text, or of the mean of its distinct sentences."""
@@ -310,16 +310,16 @@ def _sentences(path: PathText) -> tuple[str, ...]:
     return statements if any(len(statement.split()) > _PREDICATE for statement in statements) else ()
 
 
-def _by_walk(path: PathText, guess: Guess | None) -> Judgement:
+def _by_walk(path: PathText, guess: GuessedWalk | None) -> PathVerdict:
     if guess is None:
-        return Judgement(path.id, "irrelevant", 1.0)
+        return PathVerdict(path.id, "irrelevant", 1.0)
     confidence, length = max(0.35, float(1.0 / (1.0 + np.exp(-guess.score - 1.0)))), len(path.steps)
     if satisfied(path.steps, guess.steps):
-        return Judgement(path.id, "complete", confidence, "the predicates that the question names")
+        return PathVerdict(path.id, "complete", confidence, "the predicates that the question names")
     if satisfied(path.steps, guess.steps[:length]):
         follow = f"{path.names[-1]} {guess.steps[length].strip('~').replace('_', ' ')}"
-        return Judgement(path.id, "partial", confidence, "the first of these predicates", follow)
-    return Judgement(path.id, "irrelevant", confidence)
+        return PathVerdict(path.id, "partial", confidence, "the first of these predicates", follow)
+    return PathVerdict(path.id, "irrelevant", confidence)
 
 
 @part("role", "redirect.offline")

@@ -7,25 +7,25 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from gnnrag.datasets.kb import relations_of
+from gnnrag.methods.dotrag.anchors import fold_name
 from gnnrag.methods.dotrag.offline import OfflineConcepts, rules_of
-from gnnrag.methods.dotrag.paths import Judgement, Label, satisfied
+from gnnrag.methods.dotrag.paths import Label, PathVerdict, satisfied
 from gnnrag.methods.dotrag.roles import (
     GENERIC,
     Concept,
     Concepts,
     ConceptsTask,
     DotRules,
-    Judged,
     JudgeTask,
     PathText,
+    PathVerdicts,
     Redirect,
     RedirectTask,
     RulesTask,
 )
-from gnnrag.methods.dotrag.start import fold_name
 from gnnrag.parts import part
 from gnnrag.roles.base import Role
-from gnnrag.roles.gold import OracleHop, gold_hops, ways_to_ask
+from gnnrag.roles.oracle import OracleHop, gold_hops, ways_to_ask
 from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import phrase_key
 
@@ -62,13 +62,13 @@ class OracleRules(Role[RulesTask, DotRules]):
 
 
 @part("role", "path_judge.oracle")
-class OraclePathJudge(Role[JudgeTask, Judged]):
+class OraclePathJudge(Role[JudgeTask, PathVerdicts]):
     """Complete: all gold predicates, or an end that is an answer; partial: a beginning of them, or a gold name.
 
     A path whose last link a gold passage states is partial, too: decomposition and graph spell names differently.
     """
 
-    async def __call__(self, task: JudgeTask, session: Session) -> Judged:
+    async def __call__(self, task: JudgeTask, session: Session) -> PathVerdicts:
         question, sequence = task.question, relations_of(task.question.type)
         hops = gold_hops(question, self.index)
         answers = {name_key(name) for name in (*question.answers, *question.extra.get("nodes", ()))}
@@ -82,7 +82,7 @@ class OraclePathJudge(Role[JudgeTask, Judged]):
         opened.pop("", None)
         stated = {} if sequence else self._stated(hops)
 
-        def judge(path: PathText) -> Judgement:
+        def judge(path: PathText) -> PathVerdict:
             end, length, follow = name_key(path.names[-1]), len(path.steps), ""
             label: Label = "partial"
             if end in answers or satisfied(path.steps, sequence):
@@ -95,9 +95,9 @@ class OraclePathJudge(Role[JudgeTask, Judged]):
                 follow = stated[link]
             else:
                 label = "irrelevant"
-            return Judgement(path.id, label, 1.0, "gold", follow or None)
+            return PathVerdict(path.id, label, 1.0, "gold", follow or None)
 
-        return Judged(tuple(judge(path) for path in task.paths))
+        return PathVerdicts(tuple(judge(path) for path in task.paths))
 
     def _stated(self, hops: Sequence[OracleHop]) -> Mapping[frozenset[str], str]:
         """Return the pairs of names that gold passages relate, each with the query that leads on from there."""

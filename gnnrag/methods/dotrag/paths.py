@@ -20,7 +20,7 @@ MAX_WALKED = 100_000  # steps spent on finding the paths of a pattern
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class PathVerdict:
     """The verdict on one path; a partial one may bring the question that leads on. `guessed`: no judge was heard."""
 
     id: str
@@ -32,7 +32,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedPath:
     """A path that a judge kept."""
 
     nodes: Path  # from the anchor on
@@ -135,15 +135,15 @@ def matching_paths(near: Neighbourhood, graph: KnowledgeGraph, wanted: Pattern) 
         yield from walk((anchor,))
 
 
-def without_prefixes(accepted: Sequence[Accepted], drop_complete: bool = False) -> list[Accepted]:
+def without_prefixes(accepted: Sequence[AcceptedPath], drop_complete: bool = False) -> list[AcceptedPath]:
     """Drop paths that are the beginning of another; complete ones only with `drop_complete`, as the paper has it."""
     longer = {path.nodes[:end] for path in accepted for end in range(1, len(path.nodes))}
     return [path for path in accepted if path.nodes not in longer or (path.complete and not drop_complete)]
 
 
-def best_of_each(accepted: Iterable[Accepted]) -> list[Accepted]:
+def best_of_each(accepted: Iterable[AcceptedPath]) -> list[AcceptedPath]:
     """Keep the best verdict of each sequence of nodes, by first appearance; and the walk that led along it."""
-    best: dict[Path, Accepted] = {}
+    best: dict[Path, AcceptedPath] = {}
     for path in accepted:
         known = best.get(path.nodes, path)
         better = path if path.rank < known.rank else known

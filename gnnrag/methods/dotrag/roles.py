@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import Path
-from gnnrag.methods.dotrag.paths import Judgement, Label, describe, pattern_of
-from gnnrag.methods.dotrag.schema import Kind, Schema
-from gnnrag.methods.dotrag.start import fold_name
+from gnnrag.methods.dotrag.anchors import fold_name
+from gnnrag.methods.dotrag.paths import Label, PathVerdict, describe, pattern_of
+from gnnrag.methods.dotrag.schema import Schema, SchemaTerm
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element, path_elements
 from gnnrag.roles.parsing import (
@@ -119,10 +119,10 @@ class JudgeTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One judgement for each path of a task, in its order."""
+class PathVerdicts:
+    """One verdict for each path of a task, in its order."""
 
-    items: tuple[Judgement, ...] = ()
+    items: tuple[PathVerdict, ...] = ()
     flags: tuple[str, ...] = ()
 
 
@@ -168,7 +168,7 @@ def schema_text(schema: Schema) -> str:
     return "\n".join([inline(schema.description), "Types of nodes:", *types, "Predicates:", *relations])
 
 
-def _kind_line(kind: Kind) -> str:
+def _kind_line(kind: SchemaTerm) -> str:
     definition = f": {kind.definition}" if kind.definition else ""
     examples = f"; such as {', '.join(kind.examples[:3])}" if kind.examples else ""
     return inline(f"- {kind.name} ({kind.count}){definition}{examples}")
@@ -288,7 +288,7 @@ class JudgementsReply(ReplyModel):
 
 
 @part("role", "path_judge.prompted")
-class PromptedPathJudge(PromptedPart[JudgeTask, Judged]):
+class PromptedPathJudge(PromptedPart[JudgeTask, PathVerdicts]):
     """Labels paths by the rules of their DOT.
 
     An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`); one not shown is left
@@ -300,7 +300,7 @@ class PromptedPathJudge(PromptedPart[JudgeTask, Judged]):
     batch: Annotated[int, Ge(1)] = 10  # paths a call
     keep_on_failure: int = 3  # of a batch whose call failed: its best by similarity stay, as partial
 
-    async def __call__(self, task: JudgeTask, session: Session) -> Judged:
+    async def __call__(self, task: JudgeTask, session: Session) -> PathVerdicts:
         values = {
             "question": inline(task.question.text),
             "constraints": inline(task.rules.constraints) or "(none)",
@@ -308,7 +308,7 @@ class PromptedPathJudge(PromptedPart[JudgeTask, Judged]):
             "terminal": inline(task.rules.terminal),
             "history": "\n".join(f"- {inline(query)}" for query in task.history),
         }
-        judged: dict[str, Judgement] = {}
+        judged: dict[str, PathVerdict] = {}
         flags: list[str] = []
         for is_again in (False, True):
             missing = [path for path in task.paths if path.id not in judged]
@@ -322,22 +322,24 @@ class PromptedPathJudge(PromptedPart[JudgeTask, Judged]):
                     flags.append("judge_failed")
                     for rank, path in enumerate(sorted(batch, key=lambda p: -p.similarity)):
                         label: Label = "partial" if rank < self.keep_on_failure else "irrelevant"
-                        judged[path.id] = Judgement(path.id, label, 0.0, "not judged", guessed=label == "partial")
+                        judged[path.id] = PathVerdict(path.id, label, 0.0, "not judged", guessed=label == "partial")
                     continue
                 flags += [] if outcome.value.keys() <= ids else [OUT_OF_RANGE]
                 judged |= {id_: judgement for id_, judgement in outcome.value.items() if id_ in ids}
-        return Judged(tuple(judged.get(p.id, Judgement(p.id, "irrelevant", 0.0)) for p in task.paths), tuple(flags))
+        return PathVerdicts(
+            tuple(judged.get(p.id, PathVerdict(p.id, "irrelevant", 0.0)) for p in task.paths), tuple(flags)
+        )
 
 
-def parse_judgements(text: str, shown: Collection[str] | None = None) -> dict[str, Judgement]:
+def parse_judgements(text: str, shown: Collection[str] | None = None) -> dict[str, PathVerdict]:
     """Return the judgements of a reply by id; the first of an id counts, rows that are none are left out.
 
     Raises MalformedError where there is no list, no row can be read, or all are of ids that were not `shown`.
     """
-    judged: dict[str, Judgement] = {}
+    judged: dict[str, PathVerdict] = {}
     for row in read_as(JudgementsReply, text).judgements:
         follow = row.next_question if row.label == "partial" else ""
-        judged.setdefault(row.id, Judgement(row.id, row.label, row.confidence, row.reason, follow or None))
+        judged.setdefault(row.id, PathVerdict(row.id, row.label, row.confidence, row.reason, follow or None))
     if shown is not None and judged.keys().isdisjoint(shown):
         raise MalformedError("judgements of none of the paths", OUT_OF_RANGE)
     return judged

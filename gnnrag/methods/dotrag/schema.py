@@ -21,7 +21,7 @@ MAX_TYPES, MAX_RELATIONS = 60, 60  # a prompt shows no more; open extractions ha
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SchemaTerm:
     """A type of nodes or a predicate: its name, what it means, how many there are, and some examples."""
 
     name: str
@@ -35,8 +35,8 @@ class Schema:
     """Description, types and predicates of one graph; types and predicates by count, then name."""
 
     description: str
-    types: tuple[Kind, ...]  # of nodes; none where the extractor gave none
-    relations: tuple[Kind, ...]  # predicates
+    types: tuple[SchemaTerm, ...]  # of nodes; none where the extractor gave none
+    relations: tuple[SchemaTerm, ...]  # predicates
     links: Mapping[tuple[str, str, str], int]  # (head type, predicate, tail type) to how many relations join such nodes
     lacking: tuple[str, ...] = ()  # types and predicates that its file names and the graph does not have
 
@@ -90,7 +90,7 @@ def draft(graph: KnowledgeGraph) -> Schema:
     for kind in sorted(members, key=lambda kind: (-len(members[kind]), kind))[:MAX_TYPES]:
         nodes = np.array(members[kind])
         best = nodes[np.argsort(-graph.adjacency.degree[nodes], kind="stable")[:5]]
-        kinds.append(Kind(kind, "", len(nodes), tuple(graph.names[i] for i in best)))
+        kinds.append(SchemaTerm(kind, "", len(nodes), tuple(graph.names[i] for i in best)))
     counts = Counter(label for label in graph.labels if label)
     predicates = sorted(counts, key=lambda label: (-counts[label], label))[:MAX_RELATIONS]
     example: dict[str, str] = {}
@@ -98,7 +98,7 @@ def draft(graph: KnowledgeGraph) -> Schema:
         if label not in example and label in counts:
             example[label] = graph.statement(i)
     text = f"A graph of {graph.num_entities} things and {graph.num_relations} relations between them."
-    relations = tuple(Kind(label, "", counts[label], (example[label],)) for label in predicates)
+    relations = tuple(SchemaTerm(label, "", counts[label], (example[label],)) for label in predicates)
     return Schema(text, tuple(kinds), relations, _links(graph, set(predicates)))
 
 
@@ -162,7 +162,7 @@ def load(path: Path, graph: KnowledgeGraph) -> Schema:
         raise DataError(path, f"cannot be read as a schema (description, types, relations): {error}") from error
     drafted, lacking = draft(graph), list[str]()
 
-    def edited(section: str, rows: Sequence[_Row] | None, kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+    def edited(section: str, rows: Sequence[_Row] | None, kinds: tuple[SchemaTerm, ...]) -> tuple[SchemaTerm, ...]:
         if rows is None:
             return kinds
         definitions, known = {row.name: row.definition or "" for row in rows}, {kind.name for kind in kinds}

@@ -13,8 +13,8 @@ import numpy as np
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import Neighbourhood, Path, Rules, grow, mean_relation_score
 from gnnrag.methods.dotrag.paths import (
-    Accepted,
-    Judgement,
+    AcceptedPath,
+    PathVerdict,
     Pattern,
     best_of_each,
     candidates,
@@ -69,7 +69,7 @@ def completed(wanted: Filter, schema: Schema, starts: Sequence[str], ends: Seque
 class Region:
     """A grown DOT: its neighbourhood, the filter it ended up with, and what had to be changed on the way.
 
-    `notes` are `filter_relaxed`, `filter_dropped`, `isolated`, `hub_cut`, and `layers` where the size guard cut it.
+    `notes` are `filter_relaxed`, `filter_dropped`, `isolated`, `hub_cut`, and `size_cut` where the size guard cut it.
     """
 
     near: Neighbourhood
@@ -121,7 +121,7 @@ class TypedGraph:
         near = grow(self.adjacency, list(anchors), settings.hops, rules)
         if settings.max_nodes is not None and len(near) > settings.max_nodes:
             near = near.cut(scores, settings.max_nodes)
-            notes.append("layers")
+            notes.append("size_cut")
         return Region(near, wanted, tuple(notes))
 
     def _loosened(self, anchors: Sequence[int], wanted: Filter) -> tuple[Filter, list[str]]:
@@ -136,7 +136,7 @@ class TypedGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class RoundPaths:
     """The paths of a round to judge; where verdicts are for patterns, all paths of each pattern."""
 
     paths: tuple[Path, ...]
@@ -159,7 +159,7 @@ class Dot:
     issued: list[tuple[str, np.ndarray]] = field(default_factory=list)  # queries so far with their vectors
     visited: set[int] = field(default_factory=set)  # nodes that were destinations
     judged: set[Path] = field(default_factory=set)
-    accepted: list[Accepted] = field(default_factory=list)
+    accepted: list[AcceptedPath] = field(default_factory=list)
     idle: int = 0  # rounds in a row without an accepted path
     round: int = 0  # rounds searched
     done: bool = False
@@ -183,7 +183,7 @@ class Dot:
             self.admit(text, vector(text))
         self.pending = []
 
-    def find(self, nodes: np.ndarray, relations: np.ndarray) -> Round:
+    def find(self, nodes: np.ndarray, relations: np.ndarray) -> RoundPaths:
         """Return this round's paths: the nearest unseen nodes, and the shortest paths to them.
 
         `nodes` (num_entities,) and `relations` (num_relations,): best cosine of each with a query of the round. Paths
@@ -205,25 +205,25 @@ class Dot:
         ]
         if s.pattern_judge == "never" or (s.pattern_judge == "auto" and not self.many):
             in_turn = round_robin(fresh, s.paths_per_round) if s.spread_paths else chain.from_iterable(fresh)
-            return Round(tuple(islice(in_turn, s.paths_per_round)))
+            return RoundPaths(tuple(islice(in_turn, s.paths_per_round)))
         # Exemplars: patterns in order of their first path, one of each in turn.
         groups: dict[Pattern, list[Path]] = {}
         for path in round_robin(fresh, sum(map(len, fresh))):
             groups.setdefault(pattern_of(self.graph, path), []).append(path)
         shown = round_robin([group[:EXEMPLARS] for group in groups.values()], s.paths_per_round)
         seen = {pattern_of(self.graph, path) for path in shown}
-        return Round(tuple(shown), tuple((p, tuple(group)) for p, group in groups.items() if p in seen))
+        return RoundPaths(tuple(shown), tuple((p, tuple(group)) for p, group in groups.items() if p in seen))
 
-    def take(self, found: Round, verdicts: Sequence[Judgement]) -> int:
+    def take(self, found: RoundPaths, verdicts: Sequence[PathVerdict]) -> int:
         """Keep what was accepted; returns how many paths. Queries of partial ones wait if their ends are new."""
-        fresh: list[Accepted] = []
+        fresh: list[AcceptedPath] = []
         self.judged.update(found.paths)
         least = 0.0 if self.settings.literal else MIN_CONFIDENCE
         for path, verdict in zip(found.paths, verdicts, strict=True):
             if verdict.label == "irrelevant" or (verdict.confidence < least and not verdict.guessed):
                 continue
             is_complete = verdict.label == "complete"
-            fresh.append(Accepted(path, is_complete, verdict.confidence, verdict.why, self.number, self.round))
+            fresh.append(AcceptedPath(path, is_complete, verdict.confidence, verdict.why, self.number, self.round))
             if not is_complete and verdict.next_question and self._leads_on(path[-1]):
                 self.pending.append((verdict.confidence, verdict.next_question))
         for pattern, members in found.groups:
@@ -255,8 +255,8 @@ class Dot:
         return any(near.mask[n] and n not in self.visited and n not in near.anchors for n in around.tolist())
 
     def _extended(
-        self, pattern: Pattern, members: Sequence[Path], shown: set[Path], fresh: Sequence[Accepted]
-    ) -> list[Accepted]:
+        self, pattern: Pattern, members: Sequence[Path], shown: set[Path], fresh: Sequence[AcceptedPath]
+    ) -> list[AcceptedPath]:
         """Extend the majority verdict of a pattern's exemplars to other candidates; if complete, to the DOT."""
         accepted = [path for path in fresh if path.nodes in shown]
         is_complete = 2 * sum(path.complete for path in accepted) > len(shown)
@@ -272,7 +272,7 @@ class Dot:
             if path not in shown and per_end.get(path[-1], 0) < self.settings.paths_per_target:
                 per_end[path[-1]] = per_end.get(path[-1], 0) + 1
                 walked = pattern if len(path) <= len(pattern) else ()
-                extended.append(Accepted(path, is_complete, confidence, why, self.number, self.round, walked))
+                extended.append(AcceptedPath(path, is_complete, confidence, why, self.number, self.round, walked))
         return extended
 
 

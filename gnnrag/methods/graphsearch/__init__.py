@@ -20,8 +20,8 @@ from gnnrag.methods.graphsearch.roles import (
     RefineTask,
     Side,
     SubAnswerTask,
+    TextResult,
     View,
-    Written,
     parse_triples,
 )
 from gnnrag.parts import part
@@ -328,15 +328,15 @@ class GraphSearch(Method):
             return item.query
         return without_placeholders(item.query)
 
-    async def refine(self, question: Question, side: Side, query: str, view: View, session: Session) -> Written:
+    async def refine(self, question: Question, side: Side, query: str, view: View, session: Session) -> TextResult:
         """Return what helps in a view (CR)."""
         if "refinement" in self.ablate:
-            return Written(view.text)
+            return TextResult(view.text)
         if view == View():
             session.flag("refiner", "empty_view")
             if not self.released:
-                return Written(NOTHING)
-        refined: Written = await self.roles["refiner"](RefineTask(question, side, query, view), session)
+                return TextResult(NOTHING)
+        refined: TextResult = await self.roles["refiner"](RefineTask(question, side, query, view), session)
         session.flag("refiner", *refined.flags)
         return refined
 

@@ -18,16 +18,15 @@ from gnnrag.methods.graphsearch.roles import (
     GroundTask,
     RefineTask,
     SubAnswerTask,
-    Written,
+    TextResult,
     parse_triples,
 )
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.roles.base import ReaderTask, Role, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder
-from gnnrag.roles.gold import OracleHop, gold_hops
 from gnnrag.roles.offline_reader.reader import OfflineReader
+from gnnrag.roles.oracle import OracleHop, OracleReader, gold_hops
 from gnnrag.roles.parsing import MalformedError
-from gnnrag.roles.reader import OracleReader
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import words
@@ -36,19 +35,19 @@ from gnnrag.types import Passage, Question
 
 
 @part("role", "grounder.offline")
-class OfflineGrounder(Role[GroundTask, Written]):
+class OfflineGrounder(Role[GroundTask, TextResult]):
     """Fills references with the answers of the sub-queries that they name; one without an answer stays."""
 
-    async def __call__(self, task: GroundTask, session: Session) -> Written:
+    async def __call__(self, task: GroundTask, session: Session) -> TextResult:
         is_graph = task.side == "relational"
         answers = answers_by_variable(task.history) if is_graph else answers_by_reference(task.history)
         if is_graph:  # inside the quotes of a triple
             answers = {k: answer.replace("\\", "\\\\").replace('"', '\\"') for k, answer in answers.items()}
-        return Written(fill(task.query, answers, of_variables=is_graph))
+        return TextResult(fill(task.query, answers, of_variables=is_graph))
 
 
 @part("role", "sub_answerer.offline")
-class OfflineSubAnswerer(Role[SubAnswerTask, Written]):
+class OfflineSubAnswerer(Role[SubAnswerTask, TextResult]):
     """Answers with what leads on: a name in the passage about the thing asked of, for which the index has a passage.
 
     Where there is none that the question and the earlier answers lack, the offline reader answers.
@@ -60,12 +59,12 @@ class OfflineSubAnswerer(Role[SubAnswerTask, Written]):
     reads = ("hierarchy", "embeddings")
 
     def setup(self) -> None:
-        self.finder, self.reader = BridgeFinder(self.index), ready(OfflineReader())
+        self.finder, self.reader = BridgeFinder(self.index), set_up(OfflineReader())
 
-    async def __call__(self, task: SubAnswerTask, session: Session) -> Written:
+    async def __call__(self, task: SubAnswerTask, session: Session) -> TextResult:
         query, ids = without_placeholders(task.query), task.view.ids
         if not ids:
-            return Written()
+            return TextResult()
         known = set(ids)
         named = [a.passage for a in self.finder.read(query).anchors if self.index.ids[a.passage] in known]
         sources = named or [self.index.position[id_] for id_ in ids[: self.frontier]]
@@ -73,13 +72,13 @@ class OfflineSubAnswerer(Role[SubAnswerTask, Written]):
         given = {normalised(item.answer) for item in task.history if item.answer}
         for bridge in self.finder.bridges(question, sources, named):
             if normalised(bridge.name) not in given:
-                return Written(bridge.name)
+                return TextResult(bridge.name)
         asked = replace(task.question, text=query)
-        return Written(self.reader.read(ReaderTask(asked, self.index.lookup(ids[: self.read]))).text)
+        return TextResult(self.reader.read(ReaderTask(asked, self.index.lookup(ids[: self.read]))).text)
 
 
 @part("role", "refiner.offline")
-class OfflineRefiner(Role[RefineTask, Written]):
+class OfflineRefiner(Role[RefineTask, TextResult]):
     """Takes what is nearest to the query by shared stems, best first, ties in the order of retrieval.
 
     It rests on the passages about the things that the query names, where they were retrieved.
@@ -93,7 +92,7 @@ class OfflineRefiner(Role[RefineTask, Written]):
     def setup(self) -> None:
         self.finder = BridgeFinder(self.index)
 
-    async def __call__(self, task: RefineTask, session: Session) -> Written:
+    async def __call__(self, task: RefineTask, session: Session) -> TextResult:
         query = without_placeholders(task.query)
         named = [self.index.ids[a.passage] for a in self.finder.read(query).anchors]
         known = set(task.view.ids)
@@ -103,7 +102,7 @@ class OfflineRefiner(Role[RefineTask, Written]):
             lines += _sentences(self.index, passage.id)
         wanted = set(stems(words(query)))
         lines = sorted(dict.fromkeys(lines), key=lambda line: -len(wanted & set(stems(words(line)))))
-        return Written("\n".join(lines[: self.kept]), support)
+        return TextResult("\n".join(lines[: self.kept]), support)
 
 
 def _sentences(index: Any, id_: str) -> list[str]:
@@ -116,7 +115,7 @@ class OfflineDrafter(Role[DraftTask, Draft]):
     """The answer of the offline reader, with how it was found as the draft."""
 
     def setup(self) -> None:
-        self.reader: Any = ready(OfflineReader())
+        self.reader: Any = set_up(OfflineReader())
 
     async def __call__(self, task: DraftTask, session: Session) -> Draft:
         answer = self.reader.read(ReaderTask(task.question, task.passages))
@@ -128,7 +127,7 @@ class OracleDrafter(OfflineDrafter):
     """The answer of the oracle reader to the passages shown."""
 
     def setup(self) -> None:
-        self.reader = ready(OracleReader())
+        self.reader = set_up(OracleReader())
 
 
 class _Thinking(Role[Any, Any]):
@@ -137,7 +136,7 @@ class _Thinking(Role[Any, Any]):
     reads = ("hierarchy", "embeddings")
 
     def setup(self) -> None:
-        self.thoughts = ready(OfflineThoughts(), index=self.index)
+        self.thoughts = set_up(OfflineThoughts(), index=self.index)
 
 
 @part("role", "evidence_check.offline")
@@ -167,12 +166,12 @@ def _missing(index: Any, question: Question, passages: Iterable[Passage]) -> lis
 
 
 @part("role", "refiner.oracle")
-class OracleRefiner(Role[RefineTask, Written]):
+class OracleRefiner(Role[RefineTask, TextResult]):
     """The sentences of gold passages that hold what is found there, else their first one."""
 
     reads = ("hierarchy",)
 
-    async def __call__(self, task: RefineTask, session: Session) -> Written:
+    async def __call__(self, task: RefineTask, session: Session) -> TextResult:
         known = set(task.view.ids)
         lines, support = [], []
         for hop in gold_hops(task.question, self.index):
@@ -182,20 +181,20 @@ class OracleRefiner(Role[RefineTask, Written]):
             sentences, answer = _sentences(self.index, hop.gold), f" {' '.join(words(hop.answer))} "
             telling = [s for s in sentences if answer.strip() and answer in f" {' '.join(words(s))} "]
             lines += (telling or sentences)[:1]
-        return Written("\n".join(lines), tuple(support))
+        return TextResult("\n".join(lines), tuple(support))
 
 
 @part("role", "sub_answerer.oracle")
-class OracleSubAnswerer(Role[SubAnswerTask, Written]):
+class OracleSubAnswerer(Role[SubAnswerTask, TextResult]):
     """The gold answer of the hop that is asked for; where one hop's query is part of another's, of the longer one."""
 
-    async def __call__(self, task: SubAnswerTask, session: Session) -> Written:
+    async def __call__(self, task: SubAnswerTask, session: Session) -> TextResult:
         query = task.query
         if task.side == "relational":  # the words of a list of triples, in which quotation marks are escaped
             with suppress(MalformedError):
                 query = " ".join(text for triple in parse_triples(query) for text in triple)
         hops = [hop for hop in gold_hops(task.question, self.index) if normalised(hop.query) in normalised(query)]
-        return Written(max(hops, key=lambda hop: len(normalised(hop.query))).answer if hops else "")
+        return TextResult(max(hops, key=lambda hop: len(normalised(hop.query))).answer if hops else "")
 
 
 @part("role", "evidence_check.oracle")

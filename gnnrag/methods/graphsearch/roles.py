@@ -25,7 +25,7 @@ from gnnrag.text.subqueries import HistoryItem, Triple, bracketed, read_triples,
 from gnnrag.types import Hit, Passage, Question
 
 Side = Literal["semantic", "relational"]  # sub-queries are questions with references `#k`, or triples with `Entity#k`
-Judgement = Literal["accept", "reject", "unknown"]
+EvidenceVerdict = Literal["accept", "reject", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class TextResult:
     """What grounder, refiner and sub-answerer write; `support`: passages that it rests on, where that is known."""
 
     text: str = ""
@@ -149,7 +149,7 @@ class CheckTask:
 class Check:
     """The verdict and its reasons."""
 
-    verdict: Judgement
+    verdict: EvidenceVerdict
     analysis: str = ""
     flags: tuple[str, ...] = ()
 
@@ -178,7 +178,7 @@ class Expansion:
 # ------------------------------------------------------------------------------------------------------------ parsing
 _ANSWER = re.compile(r"^\W*(?:short |final )?answer\W*:\s*(.*)$", re.IGNORECASE)
 _CITED = re.compile(r"\[(\d{1,9}(?:\s*,\s*\d{1,9})*)\]")
-_WORD: dict[str, Judgement] = {
+_WORD: dict[str, EvidenceVerdict] = {
     **dict.fromkeys(("yes", "accept", "accepted"), "accept"),
     **dict.fromkeys(("no", "reject", "rejected"), "reject"),
 }
@@ -203,7 +203,7 @@ def parse_free(text: str) -> str:
     return text
 
 
-def parse_verdict(text: str, released: bool = False) -> Judgement:
+def parse_verdict(text: str, released: bool = False) -> EvidenceVerdict:
     """Return the verdict of an analysis: the last word that is yes, no, accept or reject, standing alone.
 
     As `released`, any `yes` accepts once punctuation is deleted, everything else rejects.
@@ -270,7 +270,7 @@ MAX_GROWTH, MIN_ROOM = 4, 400  # a reply longer than so many times its input, an
 
 
 @part("role", "grounder.prompted")
-class PromptedGrounder(PromptedPart[GroundTask, Written]):
+class PromptedGrounder(PromptedPart[GroundTask, TextResult]):
     """Fills in the references of a sub-query; a reply that is no sub-query leaves it as it is (`grounding_kept`)."""
 
     def setup(self) -> None:
@@ -278,7 +278,7 @@ class PromptedGrounder(PromptedPart[GroundTask, Written]):
         self._triples = self.prompter("grounder_triples", is_replaceable=False)
         self.prompters = (self._text, self._triples)
 
-    async def __call__(self, task: GroundTask, session: Session) -> Written:
+    async def __call__(self, task: GroundTask, session: Session) -> TextResult:
         history = notes_element(f"{task.plan}\n\n{render_history(task.history, labels=task.labels)}")
         values = {"query": inline(task.query), "history": history}
         if task.side == "relational":
@@ -288,26 +288,26 @@ class PromptedGrounder(PromptedPart[GroundTask, Written]):
             reply = await self._text.ask(session, values, parse_free)
             query, failure = " ".join((reply.value or "").split()), reply.failure
         if failure:
-            return Written(task.query, flags=("grounder_failed",))
+            return TextResult(task.query, flags=("grounder_failed",))
         if not query or len(query) > max(MIN_ROOM, MAX_GROWTH * len(task.query)):
-            return Written(task.query, flags=("grounding_kept",))
-        return Written(query)
+            return TextResult(task.query, flags=("grounding_kept",))
+        return TextResult(query)
 
 
 @part("role", "sub_answerer.prompted")
-class PromptedSubAnswerer(PromptedPart[SubAnswerTask, Written]):
+class PromptedSubAnswerer(PromptedPart[SubAnswerTask, TextResult]):
     """Asks for the answer of one sub-query from the history and its context; no reply gives an empty one."""
 
-    async def __call__(self, task: SubAnswerTask, session: Session) -> Written:
+    async def __call__(self, task: SubAnswerTask, session: Session) -> TextResult:
         history = render_history(task.history, labels=task.labels)
         context = "\n\n".join(text for text in (history, task.context) if text)
         values = {"context": notes_element(context), "query": inline(task.query)}
         outcome = await self.ask(session, values, lambda text: need_answer(parse_free(text), task.query))
-        return Written(flags=("sub_answerer_failed",)) if outcome.value is None else Written(outcome.value)
+        return TextResult(flags=("sub_answerer_failed",)) if outcome.value is None else TextResult(outcome.value)
 
 
 @part("role", "refiner.prompted")
-class PromptedRefiner(PromptedPart[RefineTask, Written]):
+class PromptedRefiner(PromptedPart[RefineTask, TextResult]):
     """Asks for a paragraph citing passages by number, or triples; no reply gives an empty one (`refiner_failed`)."""
 
     max_tokens: int = 1024
@@ -317,15 +317,15 @@ class PromptedRefiner(PromptedPart[RefineTask, Written]):
         self._triples = self.prompter("refiner_triples", is_replaceable=False)
         self.prompters = (self._text, self._triples)
 
-    async def __call__(self, task: RefineTask, session: Session) -> Written:
+    async def __call__(self, task: RefineTask, session: Session) -> TextResult:
         prompter = self._text if task.side == "semantic" else self._triples
         values = {"query": inline(task.query), "context": task.view.shown()}
         outcome = await prompter.ask(session, values, parse_free)
         if outcome.value is None:
-            return Written(flags=("refiner_failed",))
+            return TextResult(flags=("refiner_failed",))
         passages = task.view.passages if task.side == "semantic" else ()
         cited = (n for n in cited_numbers(outcome.value) if 1 <= n <= len(passages))
-        return Written(outcome.value, tuple(passages[n - 1].id for n in cited))
+        return TextResult(outcome.value, tuple(passages[n - 1].id for n in cited))
 
 
 @part("role", "drafter.prompted")

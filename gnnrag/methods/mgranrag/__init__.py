@@ -12,7 +12,7 @@ from annotated_types import Ge
 from gnnrag.batching import Worker
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.base import Method, State
-from gnnrag.methods.mgranrag.evidence import EvidenceFound, EvidenceTask, ShownSentence
+from gnnrag.methods.mgranrag.evidence import EvidenceTask, ExtractedEvidence, ShownSentence
 from gnnrag.methods.mgranrag.graph import (
     EvidenceMemory,
     EvidenceUnit,
@@ -100,7 +100,7 @@ class MGranRAG(Method):
         text = state.question.text
         if "augmentation" not in self.ablate:
             text = evidence.augment(text, len(state.memory["parts"]), self.released)
-        return [Query(text, top_k=SIMILAR, kind="augmented")]
+        return [Query(text, top_k=SIMILAR, origin="augmented")]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Rank all passages by PageRank from the evidence; without evidence the ranking stays as it is."""
@@ -145,7 +145,7 @@ class MGranRAG(Method):
         chosen = memory["read"] = chosen[: self.candidates]
         nodes = [(p, s) for p in chosen for s in graph.sentences_of(p).tolist()]
         shown = tuple(ShownSentence(graph.sentences[s], self.index.ids[p]) for p, s in nodes)
-        found = EvidenceFound()
+        found = ExtractedEvidence()
         if shown:
             facts = tuple(unit.text for unit in evidence.ranked())
             task = EvidenceTask(state.question, memory["parts"], shown, facts)

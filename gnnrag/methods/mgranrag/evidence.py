@@ -14,7 +14,7 @@ from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
 from gnnrag.roles.base import Role
 from gnnrag.roles.bridges import BridgeFinder
-from gnnrag.roles.gold import gold_hops
+from gnnrag.roles.oracle import gold_hops
 from gnnrag.roles.parsing import ReplyModel, Rows, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
@@ -43,7 +43,7 @@ class EvidenceTask:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundEvidence:
+class EvidenceSentence:
     """A sentence that helps."""
 
     sentence: int  # position in `EvidenceTask.sentences`
@@ -53,17 +53,17 @@ class FoundEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class EvidenceFound:
+class ExtractedEvidence:
     """The sentences that help; none where no sentence does, or where every reply was malformed."""
 
-    items: tuple[FoundEvidence, ...] = ()
+    items: tuple[EvidenceSentence, ...] = ()
     flags: tuple[str, ...] = ()
 
 
 FIRST_QUESTION = 10  # number of the question in the prompt; its parts follow. Example numbers are below.
 
 
-class Record(ReplyModel):
+class EvidenceRow(ReplyModel):
     """A sentence of a reply that helps: its number, its text, and by question `T` (answers) or `P` (a clue)."""
 
     id: int
@@ -72,19 +72,19 @@ class Record(ReplyModel):
     phrases: list[str] = Field(default_factory=list)
 
 
-class Reply(ReplyModel):
-    evidence: Annotated[list[Record], Rows]
+class EvidenceReply(ReplyModel):
+    evidence: Annotated[list[EvidenceRow], Rows]
 
 
 @part("role", "evidence_extractor.prompted")
-class PromptedEvidenceExtractor(PromptedPart[EvidenceTask, EvidenceFound]):
+class PromptedEvidenceExtractor(PromptedPart[EvidenceTask, ExtractedEvidence]):
     """Asks which sentences support which questions. A reply that does not parse gives nothing (`evidence_failed`)."""
 
     max_tokens: int = 2048
 
     prompt_name = "evidence"
 
-    async def __call__(self, task: EvidenceTask, session: Session) -> EvidenceFound:
+    async def __call__(self, task: EvidenceTask, session: Session) -> ExtractedEvidence:
         questions = [task.question.text, *task.parts]
         lines = (f"{number}. {inline(q)}" for number, q in enumerate(questions, start=FIRST_QUESTION))
         facts = "\n".join(f"{n}. {inline(f)}" for n, f in enumerate(task.facts)) or "(none yet)"
@@ -93,8 +93,8 @@ class PromptedEvidenceExtractor(PromptedPart[EvidenceTask, EvidenceFound]):
         shown = [sentence.text for sentence in task.sentences]
         outcome = await self.ask(session, values, lambda text: parse_evidence(text, shown, len(task.parts)))
         if outcome.value is None:
-            return EvidenceFound(flags=("evidence_failed",))
-        return EvidenceFound(tuple(sorted(outcome.value, key=lambda unit: unit.sentence)))
+            return ExtractedEvidence(flags=("evidence_failed",))
+        return ExtractedEvidence(tuple(sorted(outcome.value, key=lambda unit: unit.sentence)))
 
 
 def render_sentences(sentences: Sequence[ShownSentence]) -> Shown:
@@ -107,25 +107,25 @@ def render_sentences(sentences: Sequence[ShownSentence]) -> Shown:
     return together(elements)
 
 
-def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[FoundEvidence, ...]:
+def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[EvidenceSentence, ...]:
     """Return the evidence of a reply: a JSON object with a list `evidence`, else MalformedError.
 
     Left out are numbers of sentences that were not `shown` or of unknown questions, and all records of a sentence but
     the first.
     """
-    found: dict[int, FoundEvidence] = {}
-    for record in read_as(Reply, text).evidence:
+    found: dict[int, EvidenceSentence] = {}
+    for record in read_as(EvidenceReply, text).evidence:
         numbers = {number - FIRST_QUESTION: label for number, label in record.labels.items()}
         labels = tuple(sorted((n, label) for n, label in numbers.items() if 0 <= n <= num_parts))
         if labels and 0 <= record.id < len(shown):
             phrases = tuple(dict.fromkeys(name for phrase in record.phrases if (name := phrase.strip())))
             sentence = record.text.strip() or shown[record.id]
-            found.setdefault(record.id, FoundEvidence(record.id, sentence, phrases, labels))
+            found.setdefault(record.id, EvidenceSentence(record.id, sentence, phrases, labels))
     return tuple(found.values())
 
 
 @part("role", "evidence_extractor.offline")
-class OfflineEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
+class OfflineEvidenceExtractor(Role[EvidenceTask, ExtractedEvidence]):
     """Labels two kinds of sentences.
 
     1. Of a passage that the question names: those that name a bridge (`P` for the question, `T` for the sub-question
@@ -141,14 +141,14 @@ class OfflineEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
     def setup(self) -> None:
         self.finder = BridgeFinder(self.index)
 
-    async def __call__(self, task: EvidenceTask, session: Session) -> EvidenceFound:
+    async def __call__(self, task: EvidenceTask, session: Session) -> ExtractedEvidence:
         question = self.finder.read(task.question.text)
         shown: dict[int, list[int]] = {}
         for i, sentence in enumerate(task.sentences):
             shown.setdefault(self.index.position[sentence.passage], []).append(i)
         anchors = [a.passage for a in question.anchors]
         bridges = self.finder.bridges(question, anchors or list(shown)[: self.frontier])[: self.max_bridges]
-        found: dict[int, FoundEvidence] = {}
+        found: dict[int, EvidenceSentence] = {}
         for bridge in bridges:
             for i in shown.get(bridge.source, ()):
                 if _names(task.sentences[i].text, bridge.name):
@@ -164,15 +164,15 @@ class OfflineEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
             )
             if best is not None and best not in found:
                 found[best] = _evidence(self.index, task, best, ((0, "T"),))
-        return EvidenceFound(tuple(found[i] for i in sorted(found)))
+        return ExtractedEvidence(tuple(found[i] for i in sorted(found)))
 
 
-def _evidence(index: Any, task: EvidenceTask, i: int, labels: Labels, name: str = "") -> FoundEvidence:
+def _evidence(index: Any, task: EvidenceTask, i: int, labels: Labels, name: str = "") -> EvidenceSentence:
     """Return a sentence as evidence; its key phrases are the title of its passage, and a name."""
     sentence = task.sentences[i]
     title = drop_qualifier(index.passages[index.position[sentence.passage]].title)
     phrases = tuple(phrase for phrase in (title, name) if phrase)
-    return FoundEvidence(i, " ".join(sentence.text.split()), phrases, labels)
+    return EvidenceSentence(i, " ".join(sentence.text.split()), phrases, labels)
 
 
 def _names(sentence: str, name: str) -> bool:
@@ -180,13 +180,13 @@ def _names(sentence: str, name: str) -> bool:
 
 
 @part("role", "evidence_extractor.oracle")
-class OracleEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
+class OracleEvidenceExtractor(Role[EvidenceTask, ExtractedEvidence]):
     """For each gold passage that is read: the sentences with the hop's answer, else its first one.
 
     The last hop answers the question (`T`), the others are clues to it (`P`) and answer their own sub-question.
     """
 
-    async def __call__(self, task: EvidenceTask, session: Session) -> EvidenceFound:
+    async def __call__(self, task: EvidenceTask, session: Session) -> ExtractedEvidence:
         hops = gold_hops(task.question, self.index)
         found = {}
         for number, hop in enumerate(hops, start=1):
@@ -196,4 +196,4 @@ class OracleEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
             labels = (label, (number, "T")) if number <= len(task.parts) else ((0, "T"),)
             for i in (telling or shown)[:2]:
                 found[i] = _evidence(self.index, task, i, labels, hop.answer)
-        return EvidenceFound(tuple(found[i] for i in sorted(found)))
+        return ExtractedEvidence(tuple(found[i] for i in sorted(found)))

@@ -173,7 +173,6 @@ class GraphRAGGlobalRetriever(Retriever):
     # released: parents beside their children (Q-MS-6), and the reduce step stops at an overflow
     profile: Literal["released", "fixed"] = "fixed"
     max_level: int = 2  # reports up to this level, 0 is coarsest
-    min_rating: float = 0.0
     seed: int = 86  # reports are shuffled, so that similar ones do not share a batch
     batch_tokens: Annotated[int, Ge(1)] = 12000
     reduce_tokens: Annotated[int, Ge(1)] = 12000
@@ -227,9 +226,9 @@ class GraphRAGGlobalRetriever(Retriever):
     def candidates(self) -> list[int]:
         """Return the reports that may be read, by position."""
         communities = self.view.communities
-        is_candidate = (communities.levels <= self.max_level) & (self.view.ratings >= self.min_rating)
-        candidates = np.flatnonzero(is_candidate).tolist()
-        return candidates if self.profile == "released" else deepest(communities, self.max_level, set(candidates))
+        if self.profile == "released":
+            return np.flatnonzero(communities.levels <= self.max_level).tolist()
+        return deepest(communities, self.max_level)
 
     def batches(self, chosen: Sequence[int]) -> list[list[int]]:
         """Return the reports of each map call: shuffled into batches, and there by (occurrence weight, rating)."""

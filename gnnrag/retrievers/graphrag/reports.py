@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -61,15 +61,11 @@ def keep_points(
     return ranked, kept
 
 
-def deepest(communities: Communities, max_level: int, allowed: Collection[int] | None = None) -> list[int]:
-    """Return the communities that are, for one member at least, the deepest up to `max_level`; ascending.
-
-    Members of communities outside `allowed` are read in the parts above them; None allows all.
-    """
+def deepest(communities: Communities, max_level: int) -> list[int]:
+    """Return the communities that are, for one member at least, the deepest up to `max_level`; ascending."""
     last: dict[int, int] = {}
     for i in np.flatnonzero(communities.levels <= max_level).tolist():  # coarse ones come first
-        if allowed is None or i in allowed:
-            last.update(dict.fromkeys(communities.members[i].tolist(), i))
+        last.update(dict.fromkeys(communities.members[i].tolist(), i))
     return sorted(set(last.values()))
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from gnnrag.extract.entity_types import noun_type
-from gnnrag.graphs.rendering import Edges, Shown, above
-from gnnrag.parts import part, ready
+from gnnrag.graphs.rendering import above
+from gnnrag.parts import part, set_up
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.asking import AskingRetriever
-from gnnrag.retrievers.base import min_max, rank_graph, rank_order
+from gnnrag.retrievers.base import min_max, rank_graph
 from gnnrag.retrievers.keywords import OfflineKeywords
+from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.retrievers.minirag.walks import TypePool, Votes, WalkGraph, score_passages
 from gnnrag.roles.base import Mentions, MentionsTask, Role
 from gnnrag.roles.offline_reader.question import AnswerType, expected_type, head_noun, question_word
@@ -24,7 +24,6 @@ from gnnrag.roles.parsing import Lines, ReplyModel, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.sentences import beginning
-from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
 
 
@@ -97,7 +96,7 @@ class OfflineMentions(Role[MentionsTask, Mentions]):
 
     def setup(self) -> None:
         """Find names as the role `keywords` does."""
-        self._keywords = ready(OfflineKeywords(), index=self.index)
+        self._keywords = set_up(OfflineKeywords(), index=self.index)
 
     async def __call__(self, task: MentionsTask, session: Session) -> Mentions:
         """Return the names in the query's order."""
@@ -122,7 +121,7 @@ def guessed_types(query: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Linked:
+class LinkedQuery:
     """What a query was linked to."""
 
     mentions: Sequence[Sequence[int]]  # candidates of each mention, best first
@@ -131,7 +130,7 @@ class Linked:
 
 
 @part("retriever", "minirag")
-class MiniRAGRetriever(AskingRetriever):
+class MiniRAGRetriever(KnowledgeGraphRetriever):
     """Heterogeneous-graph retrieval for small models (Fan et al., "MiniRAG", arXiv 2501.06713).
 
     Channel `text` ranks passages by what the candidates' walks say of them, then the rest by cosine (`tail`), scaled to
@@ -147,15 +146,12 @@ class MiniRAGRetriever(AskingRetriever):
 
     profile: Literal["fixed", "released"] = "fixed"  # released: with its quirks Q-MR-2 to Q-MR-6
     top_k: int = 60  # relations for each mention and, halved, passages of the vector search
-    cosine_floor: float = 0.2  # what is less alike is not found
     max_mentions: int = 5  # the first ones count
     short_share: float = 0.2  # of the candidates from which no walk starts, the share that is kept, at least one
     per_candidate: int = 3  # passages that one candidate supports
     passages_k: int = 30  # passages in the end, before the tail
     entity_tokens: int = 500  # of the entities shown
     walks_k: int = 3  # walks of one candidate that the graph channel shows
-    tail: Literal["dense", "none"] = "dense"  # passages after MiniRAG's own: by cosine, or none
-    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
     role_names = ("mentions",)
 
@@ -164,13 +160,11 @@ class MiniRAGRetriever(AskingRetriever):
         super().setup()
         self.is_fixed = self.profile == "fixed"
         self.candidates = 5 if self.is_fixed else self.top_k
-        self.edges = Edges(self.graph)
         self.walks = WalkGraph(self.edges, 200 if self.is_fixed else None)
-        self.shown = Shown(self.edges, self.index.passages, TokenCounter(self.tokenizer), classic=True)
         self.types = TypePool(self.graph, self.index.embedder.encode)
 
     def task(self, query: str) -> MentionsTask:
-        """See `AskingRetriever`."""
+        """See `KnowledgeGraphRetriever`."""
         return MentionsTask(query, self.types.names if self.is_fixed else ())  # Q-MR-2
 
     def strings(self, query: str, reply: Mentions) -> Sequence[str]:
@@ -178,7 +172,7 @@ class MiniRAGRetriever(AskingRetriever):
         return [name for name in reply.names if name][: self.max_mentions]
 
     def rank_one(self, query: Query, reply: Mentions, vector: np.ndarray, *vectors: np.ndarray) -> Ranking:
-        """See `AskingRetriever`."""
+        """See `KnowledgeGraphRetriever`."""
         cosines = self.index.passage_vectors @ vector
         linked = self.link(vector, vectors, reply.answer_types)
         if not self.is_fixed and (not linked.mentions or not linked.mentions[-1] or not len(self.edges)):  # Q-MR-6
@@ -188,15 +182,14 @@ class MiniRAGRetriever(AskingRetriever):
             return self._graph_ranking(linked, query.top_k, branch)
         scores = self._passage_scores(query.text, linked, cosines)
         own = sorted(scores, key=lambda p: -scores[p])[: self.passages_k]
-        has_tail = self.tail == "dense" or branch == "naive_fallback"
-        ranking = rank_order(own, self.index.ids, query.top_k, branch, cosines if has_tail else None)
+        ranking = self.with_tail(own, query, branch, cosines)
         # The rest stays below the last of MiniRAG's own, and keeps the spacing of its cosines.
         rest = (scores[own[-1]] if own else 1.0) * min_max(cosines)
         positions = [self.index.position[i] for i in ranking.ids]
         values = np.array([scores[p] if k < len(own) else rest[p] for k, p in enumerate(positions)], dtype=np.float64)
         return replace(ranking, scores=values, low=0.0, high=float(values.max(initial=0.0)))
 
-    def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> Linked:
+    def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> LinkedQuery:
         """Find each mention's candidates, and the nodes and edges that speak for walks (steps 2 to 5)."""
         found: list[list[int]] = []
         scores: dict[int, float] = {}
@@ -217,9 +210,9 @@ class MiniRAGRetriever(AskingRetriever):
         short = sorted((e for e in scores if not self.edges.degrees[e]), key=lambda e: -scores[e])
         dropped = set(short[max(1, int(len(short) * self.short_share)) :])
         kept = {entity: score for entity, score in scores.items() if entity not in dropped}
-        return Linked([[e for e in row if e not in dropped] for row in found], kept, votes)
+        return LinkedQuery([[e for e in row if e not in dropped] for row in found], kept, votes)
 
-    def _passage_scores(self, query: str, linked: Linked, cosines: np.ndarray) -> dict[int, float]:
+    def _passage_scores(self, query: str, linked: LinkedQuery, cosines: np.ndarray) -> dict[int, float]:
         """Score passages by the walks of the candidates (steps 6 to 8), in order of first mention."""
         starts = list(linked.scores)
         if self.is_fixed:
@@ -232,7 +225,7 @@ class MiniRAGRetriever(AskingRetriever):
         mentions = [[(linked.scores[e], supported[e]) for e in row] for row in linked.mentions]
         return score_passages(mentions, near, sticky=not self.is_fixed)
 
-    def _graph_ranking(self, linked: Linked, top_k: int, branch: str) -> Ranking:
+    def _graph_ranking(self, linked: LinkedQuery, top_k: int, branch: str) -> Ranking:
         """Return candidates and their best walks, in one order of scores."""
         best = sorted(linked.scores, key=lambda e: -linked.scores[e])
         hits = [

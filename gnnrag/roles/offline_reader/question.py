@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gnnrag.roles.base import AnswerStyle
+from gnnrag.roles.base import AnswerStyle, ReaderTask
 from gnnrag.roles.offline_reader.relations import Reading
 from gnnrag.roles.offline_reader.spans import STOPWORDS, UPPER, Linker, Mention, fold, name_spans, stem
 from gnnrag.text.normalise import country_mentions, region_mentions
@@ -407,6 +407,11 @@ _GENERAL = re.compile(
     re.IGNORECASE,
 )
 _AND_MORE = re.compile(r"\band (?:what|how|why|when|which|where|who)\b")
+
+
+def with_style(task: ReaderTask) -> ReaderTask:
+    """Return a task with the style that suits its question, where none is set."""
+    return task if task.style else replace(task, style=answer_style(task.question.text))
 
 
 def answer_style(question: str) -> AnswerStyle:

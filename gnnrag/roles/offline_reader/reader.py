@@ -16,7 +16,7 @@ from gnnrag.roles.offline_reader import question as answer_types
 from gnnrag.roles.offline_reader import question as question_form
 from gnnrag.roles.offline_reader import relations
 from gnnrag.roles.offline_reader.comparing import compare, predicate
-from gnnrag.roles.offline_reader.question import AnswerType, ChainForm, Focus, links_from, read_focus
+from gnnrag.roles.offline_reader.question import AnswerType, ChainForm, Focus, links_from, read_focus, with_style
 from gnnrag.roles.offline_reader.quoting import Quoter
 from gnnrag.roles.offline_reader.relations import CUES, Finding, Reading, good_name
 from gnnrag.roles.offline_reader.spans import (
@@ -324,6 +324,7 @@ class OfflineReader(Role[ReaderTask, Answer]):
         self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self.quoter.answers)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
+        task = with_style(task)
         if task.style == "short":
             return self.read(task)
         (found,) = await self._batcher.results([task])

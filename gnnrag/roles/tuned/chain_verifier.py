@@ -145,8 +145,8 @@ class ChainVerifier(Role[VerifierTask, Verdict]):
             return Verdict()
         chains = await self._worker(lambda: self._chains(task))
         ids = [passage.id for passage in task.passages]
-        told = [{"ids": [ids[i] for i in places], "score": round(score, 4)} for places, score in chains]
-        session.record("verifier_chains", chains=told, next_hop=self.weight if self.encoder else 0.0)
+        rows = [{"ids": [ids[i] for i in places], "score": round(score, 4)} for places, score in chains]
+        session.record("verifier_chains", chains=rows, next_hop=self.weight if self.encoder else 0.0)
         return Verdict(tuple(ids[i] for i in chains[0][0]))
 
     def _chains(self, task: VerifierTask) -> Beam:

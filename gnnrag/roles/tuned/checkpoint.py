@@ -26,7 +26,7 @@ from gnnrag.io import (
     save_tensors,
     write_json,
 )
-from gnnrag.parts import build, find, make, make_part, ready
+from gnnrag.parts import build, find_class, from_settings, part_from_settings, set_up
 from gnnrag.roles.base import Role
 from gnnrag.session import Session
 
@@ -264,7 +264,7 @@ class TunedRole(Role[Any, Any]):
         own = dict(record.settings.get("prompted", {}))
         if str(own.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
             own["prompt"] = str(folder / own["prompt"])
-        role = ready(make(cls, {**own, **self.prompted}, f"{where}.prompted"), backend=backend)
+        role = set_up(from_settings(cls, {**own, **self.prompted}, f"{where}.prompted"), backend=backend)
         known: Mapping[str, str] = record.facts.get("prompts", {})
         for prompter in role.prompters:
             name, found = prompter.prompt.name, prompter.prompt.digest
@@ -290,7 +290,7 @@ class TunedRole(Role[Any, Any]):
         else:
             given |= {"model": str(folder)}
         try:
-            backend: Any = build("llm", make_part("llm", self.llm, given, f"{where}.llm_settings"))
+            backend: Any = build("llm", part_from_settings("llm", self.llm, given, f"{where}.llm_settings"))
         except ConfigError as error:
             if is_adapter and "is not there" in str(error):
                 name = record.base.get("name")
@@ -322,4 +322,4 @@ class LanguageRole(Role[Any, Any]):
 
 def prompted_class(role: str) -> Any:
     """Return the class that asks a tuned language model: that of the prompted role, of a reader one of its own."""
-    return find("role", "reader.brief" if role == "reader" else f"{role}.prompted")
+    return find_class("role", "reader.brief" if role == "reader" else f"{role}.prompted")

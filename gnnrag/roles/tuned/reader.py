@@ -18,9 +18,10 @@ from gnnrag.devices import device_named, pass_rows
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import BUCKET
 from gnnrag.io import read_settings
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.offline_reader.candidates import FEATURES, rule_kind
+from gnnrag.roles.offline_reader.question import with_style
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import (
     LANGUAGE_KINDS,
@@ -286,12 +287,13 @@ class SpanAnswers(Role[ReaderTask, Answer]):
         model.to(device_named(settings.device, "reader.device"))
         windows = window_maker(model.config)
         self._read = partial(chances_of, model, pad=windows.pad if windows else 0)
-        self._rules = ready(OfflineReader(), index=index)
+        self._rules = set_up(OfflineReader(), index=index)
         self._maker = ItemMaker(windows, model.config.features, self._rules)
         self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, settings.batch)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""
+        task = with_style(task)
         if task.style != "short":
             return await self._rules(task, session)
         (answer,) = await self._batcher.results([task])

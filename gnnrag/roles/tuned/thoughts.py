@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError
-from gnnrag.parts import part, ready
+from gnnrag.parts import part, set_up
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.checkpoint import LANGUAGE_KINDS, TunedRecord, TunedRole, read_tuned, role_folder
@@ -67,7 +67,7 @@ class VectorThoughts(Role[ThoughtsTask, Thoughts]):
     """
 
     def __init__(self, encoder: NextHop, is_mixed: bool = False) -> None:
-        self.encoder, self.rules = encoder, ready(OfflineThoughts(), index=encoder.index) if is_mixed else None
+        self.encoder, self.rules = encoder, set_up(OfflineThoughts(), index=encoder.index) if is_mixed else None
         self.fingerprint = encoder.fingerprint
         self._batcher: MicroBatcher[ThoughtsTask, Thoughts] = MicroBatcher(self.think)
 

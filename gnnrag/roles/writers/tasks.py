@@ -11,7 +11,7 @@ from typing import Any
 from gnnrag.errors import BudgetError, LLMError, NotGivenError
 from gnnrag.index_config import IndexConfig, RoleConfig, with_own_model
 from gnnrag.llm.cache import open_backend, with_model
-from gnnrag.parts import build, make_part
+from gnnrag.parts import build, part_from_settings
 from gnnrag.session import Session
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
         raise NotGivenError(f"index.writers.{name}=prompted needs a model: give index.llm.name and its settings")
     has_settings = getattr(config.writers, name).settings is not None
     where = f"index.writers.{name}.settings" if has_settings else "index.llm"
-    settings = make_part("llm", role.llm, role.settings or {}, where)
+    settings = part_from_settings("llm", role.llm, role.settings or {}, where)
     return role.llm, with_model(role.llm, settings, role.model)
 
 
@@ -123,7 +123,7 @@ class IndexTasks:
             # Which records a model writes is a property of the extraction, not of who writes them.
             is_triples = name == "triples"
             impl = self.config.extract.format if is_triples else role.impl or writers.default
-            settings = make_part("writer", f"{name}.{impl}", role.options, f"index.writers.{name}.options")
+            settings = part_from_settings("writer", f"{name}.{impl}", role.options, f"index.writers.{name}.options")
             given: dict[str, Any] = {"embedder": self._embedder}
             if is_triples or impl == "prompted":
                 backend, llm = model_settings(self.config, name)

@@ -8,7 +8,7 @@ const HELP = {
   routed: "picks by the question",
   closed_book: "without the documents",
   ircot: "thought and search by turns",
-  irgs: "each draft answer searches on",
+  iter_retgen: "each draft answer searches on",
   tog: "Think-on-Graph's steps",
   gcot: "Graph-CoT's steps",
   multihop: "step by step",
@@ -166,7 +166,7 @@ function step(one, data) {
   const found = data.found.map((hit) =>
     el("li", {}, el("button", { type: "button", class: "plain", onclick: () => openPassage(hit.passage, data.text) }, hit.title || hit.passage),
       el("span", { class: "soft" }, ` ${hit.text.slice(0, 90)}…`)));
-  const from = { question: "the question", fast: "a quick thought", slow: "a second thought" }[data.kind] ?? data.kind;
+  const from = { question: "the question", fast: "a quick thought", slow: "a second thought" }[data.origin] ?? data.origin;
   one.rounds.append(el("li", {},
     el("p", {}, el("b", {}, `Round ${data.round + 1}`), ` searched for “${data.text}”`, el("span", { class: "soft" }, ` (${from})`)),
     found.length ? el("details", {}, el("summary", {}, `best of what was found: ${data.found[0].title || data.found[0].passage}`), el("ul", {}, ...found)) : null));

@@ -18,9 +18,9 @@ from gnnrag.errors import DataError
 from gnnrag.io import file_digest, read_json, remove
 from gnnrag.llm.hf import load_model
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
-from gnnrag.run.rundir import commit
+from gnnrag.run.rundir import code_version
 from gnnrag.run.trained import read_seen
-from gnnrag.training.base import OnIndex, RunContext, Training
+from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
 from gnnrag.training.language.data import (
     AnyRow,
@@ -50,6 +50,7 @@ from gnnrag.training.language.validation import (
 )
 from gnnrag.training.loop import Rows, Trainer
 from gnnrag.training.report import Card, Report
+from gnnrag.types import OnProgress
 
 TITLES = {"verifier": "Verifier", "thoughts": "Thought generator", "reader": "Reader"}
 SUMMARY = (
@@ -83,7 +84,7 @@ class LanguageTraining(Training):
         self._step = 0
 
     @classmethod
-    def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnIndex) -> Any:
+    def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnProgress) -> Any:
         """Read the rows, and open what measures thoughts."""
         check_language(config, cls.role)
         rows = read_role(cls.role, config.data.rows, config.data.prompt or "")
@@ -241,7 +242,7 @@ class LanguageTraining(Training):
             "dropped": dict(self.rows.dropped),
             "stage": config.stage,
             "training": to_plain(config),
-            "commit": commit(),
+            "commit": code_version(),
         }
         self._card(folder, record, form)
         write_tuned(folder, TunedRecord(self.role, config.kind, self.model.base, settings, facts))

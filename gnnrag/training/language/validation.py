@@ -14,13 +14,13 @@ from gnnrag.batching import MicroBatcher
 from gnnrag.config import Choice, to_plain
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.index.build import Progress, build_index
+from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend, Reply, Request
 from gnnrag.llm.hf import HF, HFModel, Limits
 from gnnrag.llm.local import Job
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.parts import make, make_part, ready
+from gnnrag.parts import from_settings, part_from_settings, set_up
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Thoughts, Verdict
 from gnnrag.roles.tuned.checkpoint import prompted_class
@@ -30,7 +30,7 @@ from gnnrag.training.language.data import AnyRow, CorpusConfig, ValidationConfig
 from gnnrag.training.language.losses import LanguageModel
 from gnnrag.training.loop import Rows
 from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain_of, gold_ranks
-from gnnrag.types import Query
+from gnnrag.types import OnProgress, Query
 
 
 @dataclass
@@ -58,9 +58,9 @@ class CorpusGain:
         return {"gain": gain.value} | ({"found": len(gain.new) / len(missing)} if missing else {})
 
 
-def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain:
+def open_gain(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusGain:
     """Load a set, bring its index up to date, and open its retriever. Raises ConfigError for one that asks roles."""
-    settings = make_part("retriever", config.retriever, {}, f"corpora.{name}.retriever")
+    settings = part_from_settings("retriever", config.retriever, {}, f"corpora.{name}.retriever")
     if settings.role_names:
         raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
     d = config.data
@@ -154,7 +154,7 @@ class Validator:
         backend = TrainingBackend(self.model, self.config)
         cls = prompted_class(self.role)
         settings = {"prompt": self.prompt, "max_tokens": self.config.tokens}
-        role = ready(make(cls, settings, "judging"), backend=backend)
+        role = set_up(from_settings(cls, settings, "judging"), backend=backend)
 
         async def one(row: AnyRow) -> tuple[Any, int]:
             session = Session(row.question_id)

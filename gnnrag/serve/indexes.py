@@ -1,35 +1,35 @@
-"""The indexes that are served, and the questions under way: each admitted, limited in time, answered from one state."""
+"""The indexes that are served: questions in their turns and within their limits, documents in and out."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import subprocess
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gnnrag.api import Found, Index
+from gnnrag.api import Found, Index, read_documents
 from gnnrag.config import Choice, EvaluateConfig
+from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
-from gnnrag.index.build import stored_passages
+from gnnrag.index.build import is_cut_from, stored_passages
 from gnnrag.index.index import MANIFEST
-from gnnrag.io import read_object
-from gnnrag.parts import make_part, names
+from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
 from gnnrag.run.pipeline import check_fit, needed_stages
-from gnnrag.serve import writer
-from gnnrag.serve.jobs import Jobs
+from gnnrag.serve.jobs import Job, Jobs
 from gnnrag.serve.settings import Caller, Right, Service
+from gnnrag.types import OnProgress
 
 logger = logging.getLogger("gnnrag.serve")
 LONGEST = 16_000  # characters of a question or a query
-_TICK_S = 0.5
 
 
 class Problem(HTTPException):
@@ -67,34 +67,29 @@ class Ask:
     limits: Mapping[str, float | None] = field(default_factory=dict)
 
 
-class Served:
+class ServedIndex:
     """One index of a server: opened when it is there, again when it has changed; and its jobs."""
 
     def __init__(self, service: Service, name: str) -> None:
         self.service, self.name, self.path = service, name, service.indexes[name]
-        self.jobs = Jobs(service.state_folder(name))
+        self.jobs = Jobs(self._write, self._fail)
         self._index: Index | None = None
         self._seen: tuple[int, ...] | None = None  # of the manifest, when it was opened
-        self._opening = asyncio.Lock()
+        self._opening = threading.Lock()
         self._parts: tuple[frozenset[str], dict[str, list[str]]] = (frozenset(), {})
-        self._writer: subprocess.Popen[bytes] | None = None
 
     async def index(self) -> Index:
         """Return the index as it is now. Problem: there is none, or it is being built for the first time."""
-        async with self._opening:
-            seen = self._signature()
-            if seen != self._seen:
-                try:
-                    if await asyncio.to_thread(self._open):
-                        self._seen = seen
-                except GnnragError as error:
-                    if not self.jobs.has_work():
-                        raise Problem(503, self.without_path(error)) from error
+        if not self.jobs.is_at_work and self._signature() != self._seen:
+            try:
+                await asyncio.to_thread(self._open)
+            except GnnragError as error:
+                raise Problem(503, self.without_path(error)) from error
         if self._index is not None:
             return self._index
-        if self._seen == seen:
-            raise Problem(404, f"index {self.name} has no documents yet: add some")
-        raise Problem(503, f"index {self.name} is being built; ask again in a while", 5)
+        if self.jobs.is_at_work:
+            raise Problem(503, f"index {self.name} is being built; ask again in a while", 5)
+        raise Problem(404, f"index {self.name} has no documents yet: add some")
 
     def without_path(self, error: Exception) -> str:
         return str(error).replace(str(self.path), self.name)
@@ -106,18 +101,70 @@ class Served:
             return None
         return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
-    def _open(self) -> bool:
-        """Open what is there; False while it is being written."""
-        if not read_object(self.path / MANIFEST):
-            return False
-        if not stored_passages(self.path):  # its last document was removed
-            self.close()
-        elif self._index is None:
-            settings = self.service.settings_for(self.name)
-            self._index = Index(self.path, config=self.service.source, settings=settings)
+    def _open(self) -> Index | None:
+        """Open what is there now, if there is something."""
+        with self._opening:
+            if (seen := self._signature()) == self._seen:
+                return self._index
+            if seen is None or not stored_passages(self.path):  # its last document was removed
+                self.close()
+            elif self._index is None:
+                self._index = Index(self.path, config=self.service.source, settings=self.service.settings)
+            else:
+                self._index.refresh()
+            self._seen = seen
+            return self._index
+
+    def _write(self, jobs: Sequence[Job]) -> None:
+        """Add or remove documents; in the thread of the jobs."""
+        counts: Counter[str] = Counter()
+
+        def progress(stage: str, done: int, total: int) -> None:
+            counts[stage] += done
+            for job in jobs:
+                job.stage, job.done, job.total = stage, counts[stage], total
+
+        index = self._open()
+        try:
+            (self._add if jobs[0].kind == "add" else self._remove)(jobs, index, progress)
+        finally:
+            self._open()
+
+    def _add(self, jobs: Sequence[Job], index: Index | None, progress: OnProgress) -> None:
+        given: Any = {"config": self.service.source, "settings": self.service.settings, "on_progress": progress}
+        read: list[tuple[Job, Dataset]] = []
+        for job in jobs:
+            try:
+                read.append((job, read_documents(self.jobs.upload(job), index=index, **given)))
+            except GnnragError as error:
+                self._fail(job, error)
+        if not read:
+            return
+        data = Dataset(
+            self.path.name,
+            tuple(passage for _, part in read for passage in part.passages),
+            documents=tuple(document for _, part in read for document in part.documents),
+            report=tuple(report for _, part in read for report in part.report),
+        )
+        if index is None:
+            Index.build(data, self.path, fresh=True, **given).close()  # there is none, or one that was emptied
         else:
-            self._index.refresh()
-        return True
+            index.add(data, on_progress=progress)
+        for job, part in read:
+            count, remarks = len(part.passages), [remark for report in part.report for remark in report.why]
+            job.end("done", "; ".join([f"{count} passage{'s' * (count != 1)}", *remarks]))
+
+    def _remove(self, jobs: Sequence[Job], index: Index | None, progress: OnProgress) -> None:
+        ids = index.stored.ids if index else ()
+        there = [job for job in jobs if any(id_ == job.document or is_cut_from(id_, {job.document}) for id_ in ids)]
+        if index and there:
+            index.remove(*(job.document for job in there), may_empty=True, on_progress=progress)
+        for job in jobs:
+            job.end(*(("done",) if job in there else ("failed", f"{job.document} is not in the index")))
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        message = described(error).replace(str(self.jobs.upload(job)), job.document)
+        job.end("failed", message.replace(str(self.path), self.path.name))
 
     async def parts(self) -> dict[str, list[str]]:
         """Return the methods and retrievers that the index can be asked by; the settings' own come first."""
@@ -137,11 +184,6 @@ class Served:
                 raise Problem(400, f"{kind} {name[:60]!r} cannot be asked of index {self.name}; allowed: {known}")
         return index
 
-    def start_writer(self) -> None:
-        """Start the process that writes where a job waits and it does not run."""
-        if (self._writer is None or self._writer.poll() is not None) and self.jobs.has_work():
-            self._writer = writer.start(self.service, self.name)
-
     def close(self) -> None:
         index, self._index = self._index, None
         if index is not None:
@@ -154,14 +196,14 @@ def _fitting(config: EvaluateConfig, stages: set[str]) -> dict[str, list[str]]:
     def fits(kind: str, name: str, base: EvaluateConfig) -> bool:
         try:
             if name != getattr(base, kind).name:
-                base = replace(base, **{kind: Choice(name, make_part(kind, name, {}))})  # type: ignore[arg-type]
+                base = replace(base, **{kind: Choice(name, part_from_settings(kind, name, {}))})  # type: ignore[arg-type]
             check_fit(base)
             return needed_stages(base) <= stages
         except (GnnragError, ImportError):
             return False
 
     # A method asks the settings' retriever here; a retriever is asked by the plainest method.
-    plain = replace(config, method=Choice("single", make_part("method", "single", {})))
+    plain = replace(config, method=Choice("single", part_from_settings("method", "single", {})))
     fitting = {}
     for kind, base in (("method", config), ("retriever", plain)):
         known = dict.fromkeys([getattr(config, kind).name, *names(kind)])
@@ -169,16 +211,15 @@ def _fitting(config: EvaluateConfig, stages: set[str]) -> dict[str, list[str]]:
     return fitting
 
 
-class Desk:
-    """All that a process serves."""
+class Server:
+    """The indexes of a process, and the turns of those who ask them."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.own = service, service.own
-        self.served = {name: Served(service, name) for name in service.indexes}
-        self.under_way = 0  # questions and searches, with those that wait
+        self.served = {name: ServedIndex(service, name) for name in service.indexes}
         self._turns = asyncio.Semaphore(self.own.asking)
 
-    def find(self, name: str, caller: Caller, right: Right = "ask") -> Served:
+    def find(self, name: str, caller: Caller, right: Right = "ask") -> ServedIndex:
         """Return an index that a caller may ask or write. Problem: it may not, or there is none."""
         if name not in self.served or not (caller.may("ask", name) or caller.may("write", name)):
             raise Problem(404, f"there is no index {name[:100]!r} for you; GET /api/indexes lists those that there are")
@@ -186,18 +227,13 @@ class Desk:
             raise Problem(403, f"your token has not the right to {right} index {name}")
         return self.served[name]
 
-    async def check(self, served: Served, ask: Ask) -> None:
-        """Refuse what cannot be asked, before a reply begins."""
-        self._refuse_more()
-        await served.check(ask)
-
-    async def search(self, served: Served, query: str, k: int, retriever: str | None = None) -> list[Found]:
+    async def search(self, served: ServedIndex, query: str, k: int, retriever: str | None = None) -> list[Found]:
         """Return the passages of a query. Problem: as of a question."""
-        async with asyncio.timeout(self.own.seconds), self._turn():
+        async with asyncio.timeout(self.own.seconds), self._turns:
             index = await served.check(Ask(query, retriever=retriever))
             return await index.asearch(query, k, retriever=retriever)
 
-    async def answer(self, served: Served, ask: Ask) -> Answer:
+    async def answer(self, served: ServedIndex, ask: Ask) -> Answer:
         """Return the answer to a question. Problem: why there is none."""
         async with aclosing(self.events(served, ask)) as events:
             async for event in events:
@@ -206,7 +242,7 @@ class Desk:
             raise last
         return last  # type: ignore[return-value]
 
-    async def events(self, served: Served, ask: Ask) -> AsyncGenerator[Mapping[str, Any] | Answer | Problem]:
+    async def events(self, served: ServedIndex, ask: Ask) -> AsyncGenerator[Mapping[str, Any] | Answer | Problem]:
         """Yield what happens while a question is answered, then its answer or the problem that ended it.
 
         Closing the generator stops the question.
@@ -217,7 +253,9 @@ class Desk:
         limits = {**ask.limits, "cost": min(costs, default=None), "seconds": None}
         settings = {f"budget.max_{name}": limit for name, limit in limits.items() if limit is not None}
         try:
-            async with self._turn(deadline):
+            async with asyncio.timeout_at(deadline):
+                await self._turns.acquire()
+            try:
                 index = await served.check(ask)
                 parts: dict[str, Any] = {"method": ask.method, "retriever": ask.retriever, "settings": settings}
                 stream = index.stream(ask.question, history=ask.history, **parts)
@@ -228,6 +266,8 @@ class Desk:
                         if event is None:
                             return
                         yield event
+            finally:
+                self._turns.release()
         except TimeoutError:
             yield Problem(504, f"no answer within {seconds:g} s")
         except GnnragError as error:
@@ -235,40 +275,8 @@ class Desk:
         except Exception as error:  # noqa: BLE001 - a stream has begun: it ends with the error
             yield as_problem(error)
 
-    def _refuse_more(self) -> None:
-        if self.under_way >= self.own.asking + self.own.waiting:
-            raise Problem(503, f"{self.under_way} questions are under way or waiting; ask again in a while", 2)
-
-    @asynccontextmanager
-    async def _turn(self, deadline: float | None = None) -> AsyncIterator[None]:
-        self._refuse_more()
-        self.under_way += 1
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._turns.acquire()
-            try:
-                yield
-            finally:
-                self._turns.release()
-        finally:
-            self.under_way -= 1
-
-    @asynccontextmanager
-    async def at_work(self) -> AsyncIterator[None]:
-        """Start the processes that write whenever jobs wait, until the block ends."""
-        task = asyncio.create_task(self._watch_jobs())
-        try:
-            yield
-        finally:
-            task.cancel()
-            for served in self.served.values():
-                await asyncio.to_thread(served.close)
-
-    async def _watch_jobs(self) -> None:
-        while True:
-            for served in self.served.values():
-                try:
-                    served.start_writer()
-                except Exception as error:  # noqa: BLE001 - of one index: the jobs of the others go on
-                    logger.error("cannot start the jobs of %s: %s", served.name, described(error))
-            await asyncio.sleep(_TICK_S)
+    def close(self) -> None:
+        """Close the indexes, once the documents under way are in them."""
+        for served in self.served.values():
+            served.jobs.close()
+            served.close()

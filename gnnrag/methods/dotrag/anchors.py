@@ -28,7 +28,7 @@ def fold_name(text: str) -> str:
     return " ".join("".join(c for c in parts if not unicodedata.combining(c)).split())
 
 
-class Meaning:
+class GraphCosines:
     """Cosines of texts with all nodes and all relations of an index: one matrix-vector product each."""
 
     def __init__(self, index: Any) -> None:
@@ -51,7 +51,7 @@ class Meaning:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ConceptAnchors:
     """A concept, the nodes that it stands for, best first, and the rule that found them (`a1` to `a5`, `top`)."""
 
     text: str
@@ -59,9 +59,9 @@ class Start:
     rule: str = "none"
 
 
-def top_nodes(text: str, cosines: np.ndarray) -> Start:
+def top_nodes(text: str, cosines: np.ndarray) -> ConceptAnchors:
     """Return the start of a broad topic: the best nodes by cosine, ties by position."""
-    return Start(text, tuple(np.argsort(-cosines, kind="stable")[:TOPIC_NODES].tolist()), "top")
+    return ConceptAnchors(text, tuple(np.argsort(-cosines, kind="stable")[:TOPIC_NODES].tolist()), "top")
 
 
 class AnchorFinder:
@@ -82,7 +82,7 @@ class AnchorFinder:
                 self._folded[key][node] = None
                 self._words[frozenset(key.split())][node] = None
 
-    def choose(self, meaning: Meaning, concepts: Any, question: str) -> tuple[list[Start], Counter[str]]:
+    def choose(self, meaning: GraphCosines, concepts: Any, question: str) -> tuple[list[ConceptAnchors], Counter[str]]:
         """Return the starts, and what went wrong on the way (`concept_unresolved`, `anchorless`, `fallback_naive`).
 
         Of `concepts` (a `Concepts`), those with the same anchors are one. Broad topics count where the question is not
@@ -104,12 +104,12 @@ class AnchorFinder:
             if float(np.max(cosines)) >= NAIVE_BELOW:
                 starts = [top_nodes(question, cosines)]
         flags["fallback_naive"] += not starts
-        distinct: dict[tuple[int, ...], Start] = {}
+        distinct: dict[tuple[int, ...], ConceptAnchors] = {}
         for start in starts:
             distinct.setdefault(tuple(sorted(start.nodes)), start)
         return list(distinct.values()), +flags
 
-    def find(self, span: str, kind: str, cosines: Callable[[], np.ndarray]) -> Start:
+    def find(self, span: str, kind: str, cosines: Callable[[], np.ndarray]) -> ConceptAnchors:
         """Return the anchors of a named concept: the first rule that finds some decides.
 
         a1 exact name or alias, all nodes of that name; a2 without case and accents, of the guessed type `kind` where
@@ -119,22 +119,22 @@ class AnchorFinder:
         s = self.settings
         if s.by_name:
             if nodes := self._exact.get(" ".join(span.split())):
-                return Start(span, tuple(nodes), "a1")
+                return ConceptAnchors(span, tuple(nodes), "a1")
             folded = [(node, split_types(self.graph.types[node])) for node in self._folded.get(fold_name(span), ())]
             if same := [node for node, types in folded if not kind or not types or kind in types]:
-                return Start(span, tuple(same), "a2")
+                return ConceptAnchors(span, tuple(same), "a2")
             if words := self._words.get(frozenset(fold_name(span).split())):
-                return Start(span, tuple(words), "a3")
+                return ConceptAnchors(span, tuple(words), "a3")
         scores = np.asarray(cosines(), dtype=np.float64)
         order = np.argsort(-scores, kind="stable")
         best = float(scores[order[0]]) if len(order) else -1.0
         if best >= s.tau:
             near = order if s.literal else order[:MAX_ANCHORS]
             least = s.tau if s.literal else max(s.tau, best - MARGIN)
-            return Start(span, tuple(near[scores[near] >= least].tolist()), "a4")
-        return Start(span, (int(order[0]),), "a5") if best >= FLOOR and not s.literal else Start(span)
+            return ConceptAnchors(span, tuple(near[scores[near] >= least].tolist()), "a4")
+        return ConceptAnchors(span, (int(order[0]),), "a5") if best >= FLOOR and not s.literal else ConceptAnchors(span)
 
-    def split_hubs(self, starts: Sequence[Start]) -> tuple[list[Start], tuple[tuple[int, ...], ...]]:
+    def split_hubs(self, starts: Sequence[ConceptAnchors]) -> tuple[list[ConceptAnchors], tuple[tuple[int, ...], ...]]:
         """Return the starts to search from, and for each concept the hubs that a path's end must touch instead.
 
         Next to another concept, a hub (a genre, a year) is better used as a condition on what that one leads to.

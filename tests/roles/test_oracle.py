@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gnnrag.index.index import Index
-from gnnrag.roles.gold import OracleHop, gold_hops, ways_to_ask
+from gnnrag.roles.oracle import OracleHop, gold_hops, ways_to_ask
 from gnnrag.types import GoldHop, Question
 from tests.helpers.parts import COMPOSITIONAL, MUSIQUE
 

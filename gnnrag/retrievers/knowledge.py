@@ -1,33 +1,46 @@
-"""Retrievers over the knowledge graph that ask a role about each query: LightRAG, PathRAG, MiniRAG, HyperGraphRAG."""
+"""What LightRAG, PathRAG, MiniRAG and HyperGraphRAG share: each asks a role about a query, then searches a graph."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from gnnrag.batching import MicroBatcher
-from gnnrag.retrievers.base import Retriever, query_vectors
+from gnnrag.graphs.rendering import Edges, Shown
+from gnnrag.retrievers.base import Retriever, query_vectors, rank_order
 from gnnrag.session import Session
+from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
 
 
-class AskingRetriever(Retriever):
+@dataclass(eq=False)
+class KnowledgeGraphRetriever(Retriever):
     """Asks its role query by query, so that traces keep their order; ranks many queries at once."""
+
+    cosine_floor: float = 0.2  # what is less alike is not found
+    # passages after the method's own: by cosine, or none; a fallback is ranked by cosine to the end
+    tail: Literal["dense", "none"] = "dense"
+    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
     channels = frozenset({"text", "graph"})
     reads = ("knowledge", "knowledge_vectors", "embeddings")
     asks_roles = True
+    task_type: ClassVar[type]  # of its role; it takes the text of a query
+    is_fork: ClassVar[bool] = True  # budgets count descriptions one by one, as forks of LightRAG do
 
     def setup(self) -> None:
         """Open what is searched."""
         self.graph, self.vectors = self.index.knowledge, self.index.knowledge_vectors
+        self.edges, self.counter = Edges(self.graph), TokenCounter(self.tokenizer)
+        self.shown = Shown(self.edges, self.index.passages, self.counter, classic=self.is_fork)
         self._batcher: MicroBatcher[tuple[Query, Any], Ranking] = MicroBatcher(self.rank)
 
     def task(self, query: str) -> Any:
         """Return what the role is asked."""
-        raise NotImplementedError
+        return self.task_type(query)
 
     def strings(self, query: str, reply: Any) -> Sequence[str]:
         """Return what is embedded beside the query; empty for no search."""
@@ -53,3 +66,8 @@ class AskingRetriever(Retriever):
         rows = [(query.text, *self.strings(query.text, reply)) for query, reply in asked]
         vectors = query_vectors(self.index.embedder, rows)
         return [self.rank_one(query, reply, *row) for (query, reply), row in zip(asked, vectors, strict=True)]
+
+    def with_tail(self, own: Sequence[int], query: Query, branch: str, cosines: np.ndarray) -> Ranking:
+        """Rank the method's own passages, best first, then the others by cosine where `tail` says so."""
+        has_tail = self.tail == "dense" or branch == "naive_fallback"
+        return rank_order(own, self.index.ids, query.top_k, branch, cosines if has_tail else None)
