@@ -4,7 +4,7 @@
 SUFFIXES = frozenset(
     (
         *(".docx", ".epub", ".htm", ".html", ".ipynb", ".ods", ".odt"),
-        *(".pdf", ".pptx", ".rst", ".rtf", ".xls", ".xlsx"),
+        *(".pdf", ".pptx", ".rst", ".rtf", ".xlsx"),
         *(".csv", ".eml", ".jsonl", ".md", ".tsv", ".txt"),
     )
 )

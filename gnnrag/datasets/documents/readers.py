@@ -105,7 +105,7 @@ def _read_text(path: Path) -> list[Document]:
 
 def text_blocks(text: str) -> list[Block]:
     """Return the blocks of plain text. Headings are underlined, or numbered or in capitals and by themselves."""
-    lines = [line.strip() for line in text.split("\n")]
+    lines = ["" if _is_contents(line) else line for line in map(str.strip, text.split("\n"))]
     full = _wrapped_at(lines)
     blocks: list[Block] = []
     i = 0
@@ -118,7 +118,7 @@ def text_blocks(text: str) -> list[Block]:
             while i + count < len(lines) and _goes_on(lines[i + count - 1], lines[i + count], full):
                 count += 1
             paragraph = _joined(lines[i : i + count])
-            if paragraph and not _UNDERLINE.match(paragraph) and not _is_contents(paragraph):
+            if paragraph and not _UNDERLINE.match(paragraph):
                 blocks.append(Block("item" if _BULLET.match(paragraph) else "text", paragraph, i + 1))
         i += count
     return blocks
@@ -170,6 +170,7 @@ def _joined(lines: Iterable[str]) -> str:
 
 
 def _is_contents(line: str) -> bool:
+    """Tell whether a line is of a table of contents: dots lead to a number."""
     return (". . . ." in line or "....." in line) and line[-1].isalnum()
 
 
@@ -326,7 +327,7 @@ def _read_records(path: Path) -> list[Document]:
 
 # ----------------------------------------------------------------------------------------------------------- kreuzberg
 _CHARSET = re.compile(rb"<meta[^>]{1,200}charset\s*=\s*[\"']?([\w-]{2,20})", re.IGNORECASE)
-_HEAD = re.compile(r"<head\b.*?</head\s*>", re.IGNORECASE | re.DOTALL)
+_HEAD = re.compile(r"<(head|title)\b.*?</\1\s*>|<meta\b[^>]*>", re.IGNORECASE | re.DOTALL)
 _TITLE = re.compile(r"<title\b[^>]*>([^<]*)", re.IGNORECASE)
 _NESTING = re.compile(r"<(/?)(?:div|section|article|main|span|font|center|ul|ol|table|tr|td|b|i)\b", re.IGNORECASE)
 _DEEPEST = 50  # tags; what is nested more deeply kreuzberg leaves out without a word
@@ -371,7 +372,7 @@ def _web_page(text: str) -> Document:
     for tag in _NESTING.finditer(text):
         depth = max(depth - 1, 0) if tag[1] else depth + 1
         deepest = max(deepest, depth)
-    body = _HEAD.sub("", text, count=1).encode("utf-8", "replace")
+    body = _HEAD.sub("", text).encode("utf-8", "replace")
     document = _markup(_extract(body, "text/html", html_options={"preprocessing": _CLEANING}).content)
     if title and not any(block.kind == "heading" for block in document.blocks):
         document.title = " ".join(html.unescape(title[1]).split())
@@ -407,7 +408,7 @@ def _by_nodes(path: Path, suffix: str) -> Document:
     result = _extract(raw, mime, include_document_structure=True, **options)
     nodes = result.document["nodes"] if result.document else []
     document = Document(str(result.metadata.get("title") or "").strip())
-    if suffix in (".xlsx", ".xls", ".ods"):
+    if suffix in (".xlsx", ".ods"):
         document.title, document.unit = path.stem, "row"
     elif suffix in (".pdf", ".pptx"):
         document.unit = "page" if suffix == ".pdf" else "slide"
@@ -433,7 +434,8 @@ def _node_blocks(nodes: Sequence[Mapping[str, Any]], unit: str, mark: str) -> It
     page, part = 1, ""
     for number, node in enumerate(nodes, start=1):
         content = node["content"]
-        text = _CONTROLS.sub("", content.get("text") or "").strip()
+        lines = _CONTROLS.sub("", content.get("text") or "").strip().split("\n")
+        text = "\n".join(line for line in lines if not _is_contents(line.strip()))
         if mark and text.startswith(mark):
             page = int(text.removeprefix(mark))
             yield Block("heading", "", page, 1)  # no slide goes on with the one before
@@ -458,7 +460,7 @@ _DIGITS = re.compile(r"\d+|\b[ivxlc]+\b", re.IGNORECASE)
 
 
 def _without_furniture(blocks: Sequence[Block]) -> list[Block]:
-    """Drop page headers, footers, numbers and tables of contents.
+    """Drop page headers, footers and numbers.
 
     Dropped is a short first or last block of a page that, numbers aside, stands so on three pages, and on at least two
     in five of those from its first to its last: so running titles of chapters go as well.
@@ -471,7 +473,7 @@ def _without_furniture(blocks: Sequence[Block]) -> list[Block]:
             edges[i] = " ".join(_DIGITS.sub("#", block.text).casefold().split())
             places.setdefault(edges[i], []).append(block.at)
     repeated = {text for text, at in places.items() if len(at) >= 3 and len(at) >= 0.4 * (at[-1] - at[0] + 1)}
-    return [b for i, b in enumerate(blocks) if edges.get(i) not in repeated and not _is_contents(b.text)]
+    return [block for i, block in enumerate(blocks) if edges.get(i) not in repeated]
 
 
 _OWN: Mapping[str, Callable[[Path], list[Document]]] = {
