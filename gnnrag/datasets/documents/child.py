@@ -145,5 +145,7 @@ def _answer(path: Path, chunking: Chunking) -> dict[str, Any]:
     except DataError as error:
         problem = str(error).removeprefix(str(path)).lstrip(":, ")
     except BaseException as error:  # noqa: BLE001 - parsers of strangers' bytes raise anything, Rust's panics too
-        problem = f"is a damaged or unsupported {path.suffix.lower()} ({type(error).__name__}: {str(error)[:200]})"
+        name = type(error).__name__
+        why = f"{name}: {str(error).removeprefix(f'{name}: ')[:200]}"
+        problem = f"is a damaged or unsupported {path.suffix.lower()} ({why})"
     return {"records": [] if problem else records, "notes": list(notes), "problem": problem}
