@@ -361,6 +361,9 @@ def test_what_repeats_on_pages_and_tables_of_contents_are_dropped(load):
     text = "\n".join(p.text for p in load({"r.pdf": pdf(pages)}))
     assert "part one" in text and "part six" in text
     assert "Annual Report" not in text and "of 6" not in text and "Aims" not in text
+    totals = [["Bill", "", "", f"For {n}.", "", "", f"Total: {n},240"] for n in (100, 200, 300)]
+    assert load({"t.pdf": pdf(totals)})[0].text.count("Total:") == 3
+    assert load({"f.pdf": pdf(["Alike."] * 4)})[0].text.count("Alike.") == 4
     assert load({"a.txt": "Aims ...... 3\nMeans ..... 4\n\nAIMS\n\nWe want.\n"})[0].text == "We want."
 
 

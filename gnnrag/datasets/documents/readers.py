@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from email.message import EmailMessage
+from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -114,10 +115,7 @@ def text_blocks(text: str) -> list[Block]:
             level, count = heading
             blocks.append(Block("heading", " ".join(lines[i].split()), i + 1, level))
         else:
-            count = 1
-            while i + count < len(lines) and _goes_on(lines[i + count - 1], lines[i + count], full):
-                count += 1
-            paragraph = _joined(lines[i : i + count])
+            paragraph, count = _paragraph(lines, i, full)
             if paragraph and not _UNDERLINE.match(paragraph):
                 blocks.append(Block("item" if _BULLET.match(paragraph) else "text", paragraph, i + 1))
         i += count
@@ -153,20 +151,18 @@ def _wrapped_at(lines: Iterable[str]) -> float:
     return 0.7 * usual if 45 <= usual <= 200 else 200
 
 
-def _goes_on(line: str, after: str, full: float) -> bool:
-    if not line or not after or max(len(line), len(after)) > 200 or _BULLET.match(after):
-        return False
-    return len(line) >= full or after[0].islower()
-
-
-def _joined(lines: Iterable[str]) -> str:
-    text = ""
-    for line in lines:
-        if len(text) > 2 and text[-1] in "-\u2010\u00ad" and text[-2].isalpha() and line[:1].islower():
-            text = text[:-1] + line  # a word that was hyphenated at the end of a line
-        else:
-            text = f"{text} {line}" if text else line
-    return text
+def _paragraph(lines: Sequence[str], i: int, full: float) -> tuple[str, int]:
+    """Return the paragraph that starts in this line, and how many lines it takes: as long as they were wrapped."""
+    text, count = lines[i], 1
+    for line, after in pairwise(lines[i:]):
+        if not line or not after or max(len(line), len(after)) > 200 or _BULLET.match(after):
+            break
+        if len(line) < full and not after[0].islower():
+            break
+        is_hyphenated = text[-1] in "-\u2010\u00ad" and text[-2:-1].isalpha() and after[0].islower()
+        text = text[:-1] + after if is_hyphenated else f"{text} {after}"
+        count += 1
+    return text, count
 
 
 def _is_contents(line: str) -> bool:
@@ -229,10 +225,7 @@ def markdown_blocks(text: str, start: int = 1, is_page: bool = False) -> list[Bl
         elif token.type == "inline" and not (marker and _is_link(token, "" if is_page else "#")):
             lines = [line.strip() for line in _inline(token).split("\n")]
             while lines:
-                count = 1
-                while count < len(lines) and _goes_on(lines[count - 1], lines[count], full):
-                    count += 1
-                paragraph = _joined(lines[:count])
+                paragraph, count = _paragraph(lines, 0, full)
                 if paragraph and not paragraph.startswith("[!"):  # the kind of a note
                     blocks.append(Block("item" if marker else "text", marker + paragraph, at))
                     marker = ""
@@ -456,21 +449,24 @@ def _node_blocks(nodes: Sequence[Mapping[str, Any]], unit: str, mark: str) -> It
             yield Block(kind, f"- {text}" if kind == "item" else text, at, content.get("level") or 1, part)
 
 
-_DIGITS = re.compile(r"\d+|\b[ivxlc]+\b", re.IGNORECASE)
+_NUMERAL = re.compile(r"\d+")
+_OFFSET = 30  # pages: how far a printed number may be from the page's own; "Total: 1,240" is no page number
 
 
 def _without_furniture(blocks: Sequence[Block]) -> list[Block]:
     """Drop page headers, footers and numbers.
 
-    Dropped is a short first or last block of a page that, numbers aside, stands so on three pages, and on at least two
-    in five of those from its first to its last: so running titles of chapters go as well.
+    Dropped is a short first or last block of a page that, page numbers aside, stands so on three pages, and on at least
+    two in five of those from its first to its last: so running titles of chapters go as well.
     """
     places: dict[str, list[int]] = {}
     edges: dict[int, str] = {}
+    sizes = Counter(block.at for block in blocks)
     for i, block in enumerate(blocks):
         is_edge = i in (0, len(blocks) - 1) or not blocks[i - 1].at == block.at == blocks[i + 1].at
-        if is_edge and len(block.text) <= 100:
-            edges[i] = " ".join(_DIGITS.sub("#", block.text).casefold().split())
+        if is_edge and len(block.text) <= 100 and sizes[block.at] > 1:  # a lone block is what its page is about
+            numbers = dict.fromkeys(map(str, range(block.at - _OFFSET, block.at + _OFFSET)), "#")
+            edges[i] = _NUMERAL.sub(lambda found, n=numbers: n.get(found[0], found[0]), block.text.casefold())
             places.setdefault(edges[i], []).append(block.at)
     repeated = {text for text, at in places.items() if len(at) >= 3 and len(at) >= 0.4 * (at[-1] - at[0] + 1)}
     return [block for i, block in enumerate(blocks) if edges.get(i) not in repeated]
