@@ -11,7 +11,7 @@ from gnnrag.cli.console import note, plain_table
 from gnnrag.config import DataConfig, EvaluateConfig, read_yaml
 from gnnrag.datasets.base import load_dataset
 from gnnrag.datasets.fetch import fetch as fetch_release
-from gnnrag.datasets.fetch import release, releases, verify
+from gnnrag.datasets.fetch import release, releases
 from gnnrag.errors import GnnragError
 from gnnrag.hub import from_pretrained, push_to_hub
 from gnnrag.index.index import Index
@@ -22,39 +22,26 @@ from gnnrag.run.rundir import read_predictions
 
 
 def fetch(
-    action: Annotated[Literal["list", "show", "get", "verify"], typer.Argument()],
-    name: Annotated[str, typer.Argument(help="benchmark; with verify, its folder")] = "",
-    folder: Annotated[Path | None, typer.Argument(help="with get: where it goes")] = None,
+    action: Annotated[Literal["list", "get"], typer.Argument()],
+    name: Annotated[str, typer.Argument(help="benchmark")] = "",
+    folder: Annotated[Path | None, typer.Argument(help="where it goes; none: print page and terms")] = None,
     only: Annotated[str | None, typer.Option(help="files, separated by commas")] = None,
-) -> int:
-    """Get the public benchmarks, and check later that they are the same (FOLDER/release.lock.json).
+) -> None:
+    """Get the public benchmarks.
 
     \b
     gnnrag fetch list
-    gnnrag fetch show graphrag_bench
+    gnnrag fetch get graphrag_bench
     gnnrag fetch get ultradomain data/ultradomain --only cs.jsonl,mix.jsonl
-    gnnrag fetch verify data/multihop_rag
     """
     if action == "list":
         rows = [(r.name, r.title, r.licence, r.size, "by get" if r.repo else "by hand") for r in releases().values()]
         print(plain_table(("name", "benchmark", "licence", "size", "fetched"), rows, "benchmarks that gnnrag reads"))
-        return 0
-    if not name or (action == "get" and folder is None):
-        raise GnnragError("usage: gnnrag fetch list | show NAME | get NAME FOLDER | verify FOLDER")
-    if action == "verify":
-        states = verify(Path(name))
-        print(plain_table(("file", "state"), states, name))
-        return int(any(state != "same" for _, state in states))
+        return
     wanted = release(name)
-    if folder is None:
-        print(wanted.described())
-        files = [(file, sha256 or "unknown") for file, sha256 in wanted.files.items()]
-        print(plain_table(("file", "SHA-256 as reported"), files, wanted.title))
-        return 0
-    note(wanted.described(str(folder)))
-    for path in fetch_release(wanted, folder, only, note):
+    note(wanted.described(folder or ""))
+    for path in fetch_release(wanted, folder, only, note) if folder else ():
         print(path)
-    return 0
 
 
 def exchange(

@@ -22,17 +22,13 @@ from gnnrag.cli.console import (
     split,
 )
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
-from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.folder import summary, write_report
-from gnnrag.extract.prompted import estimate_extraction
 from gnnrag.index.build import build_index, collect_garbage
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.index.index import Index
-from gnnrag.llm.openai import prices_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
 from gnnrag.pages.inspection import inspect_index
-from gnnrag.roles.writers.tasks import model_settings
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build, change and look at an index.")
@@ -117,24 +113,6 @@ def gc(index: IndexFolder) -> None:
     """Delete artefacts of earlier passages or settings; close what reads them first."""
     for name in collect_garbage(index):
         print(f"deleted {name}")
-
-
-@app.command()
-def estimate(settings: Settings = []) -> None:  # noqa: B006
-    """Print what reading the whole corpus with a language model will cost: calls, tokens, money."""
-    config = load_config(EvaluateConfig, *split(settings))
-    data = load_passages(config.data.path, chunking(config.data))
-    extract = replace(config.index.extract, method="prompted")
-    backend, llm = model_settings(
-        index_settings(replace(config, index=replace(config.index, extract=extract))), "triples"
-    )
-    prices = prices_of(llm)
-    figures = asdict(estimate_extraction(data.passages, extract, *prices))
-    rows = [(k.replace("_", " "), f"{v:,.2f}" if k == "cost" else f"{v:,}") for k, v in figures.items()]
-    print(plain_table(("what", "figure"), rows, f"extraction by {getattr(llm, 'model', backend)}: {extract.format}"))
-    if not any(prices):
-        note("give llm.price_in and llm.price_out, per million tokens, for the cost")
-    note("summaries, reports and curation by a model are not counted")
 
 
 @app.command()

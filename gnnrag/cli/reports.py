@@ -22,7 +22,6 @@ from gnnrag.cli.console import (
     progress_bar,
     split,
 )
-from gnnrag.config import shipped
 from gnnrag.errors import GnnragError
 from gnnrag.io import write_atomic
 from gnnrag.metrics.comparison import Run, differences, load_runs, main_metrics, overlap
@@ -32,7 +31,7 @@ from gnnrag.metrics.traces import DEPTH
 from gnnrag.pages.comparison import comparison_page
 from gnnrag.reports.cross import split_trained
 from gnnrag.reports.retrievers import fitting_retrievers, retriever_table
-from gnnrag.reports.running import OURS, outline, run_table, survey
+from gnnrag.reports.running import outline, run_table
 from gnnrag.reports.tables import Result, Table, cells, draw, load_table, notes
 from gnnrag.reports.tables import as_json as as_json_text
 
@@ -132,10 +131,10 @@ def table(
 
 def reproduce(
     settings: Annotated[
-        list[str], typer.Argument(metavar="[TABLE ...] [key=value ...] [verifier=RUN ...]", default_factory=list)
+        list[str], typer.Argument(metavar="TABLE [key=value ...] [verifier=RUN ...]", default_factory=list)
     ],
     only: Annotated[list[str], typer.Option(help="rows whose names hold this; may be given again")] = [],  # noqa: B006
-    dry_run: Annotated[bool, typer.Option(help="only check every row; of several tables, list them")] = False,
+    dry_run: Annotated[bool, typer.Option(help="only check every row")] = False,
     plot: Annotated[Path | None, typer.Option(help="draw a figure")] = None,
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
@@ -144,20 +143,15 @@ def reproduce(
 
     \b
     gnnrag reproduce configs/papers/bdtr/table5.yaml roles=offline data.limit=50
-    gnnrag reproduce --dry-run                                     lists all tables
 
     Without overrides the rows ask the paper's models. Runs of a training go to the rows that ask that part: gnn=RUN,
     verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it.
     """
     form = "json" if as_json else "markdown" if as_markdown else ""
     trained, others = split_trained(settings)
-    places = [item for item in others if "=" not in item]
-    if dry_run and (len(places) != 1 or Path(places[0]).is_dir()):
-        print(listed(places, [item for item in settings if "=" in item], form))
-        return 0
     source, overrides = split(others)
     if source is None:
-        raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml; --dry-run alone lists them all")
+        raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml; configs/papers/README.md lists them")
     given = [*overrides, *(f"{name}={path}" for name, path in trained.items())]
     made = retitled(load_table(source, given), given)
     if plot and not made.plot:
@@ -214,23 +208,3 @@ def shown(made: Table, results: Sequence[Result], form: str = "") -> str:
     if form == "markdown":
         return "\n".join([title, "", markdown_table(headings, rows), "", *notes(made, results)])
     return "\n".join([plain_table(headings, rows, title, width=180), *notes(made, results)])
-
-
-def listed(places: Sequence[str], given: Sequence[str], form: str = "") -> str:
-    """Return the tables and figures in files and folders, by default all of configs/papers; `form` as in `shown`."""
-    files: list[Path] = []
-    for place in map(Path, places or [str(shipped("configs/papers"))]):
-        files += sorted(place.rglob("*.yaml")) if place.is_dir() else [place]
-    rows = [survey(load_table(path, given), given) for path in files]
-    here = Path.cwd()
-    for row in rows:
-        path = row["file"].resolve()
-        row["file"] = str(path.relative_to(here) if path.is_relative_to(here) else path)
-    if form == "json":
-        return json.dumps(rows, ensure_ascii=False, indent=2)
-    headings = ["paper", "item", "file", "rows", "missing here"]
-    texts = [[r["paper"], r["item"], r["file"], str(r["rows"]), "; ".join(r["missing"])] for r in rows]
-    items = sum(r["item"] != OURS for r in rows)
-    papers = len({r["paper"] for r in rows})
-    title = f"{items} tables and figures of {papers} papers, {len(rows) - items} tables of ours"
-    return markdown_table(headings, texts) if form == "markdown" else plain_table(headings, texts, title, width=180)

@@ -1,8 +1,7 @@
-"""Commands that train parts and write the rows they train on."""
+"""Commands that train parts, and record the rows they train on."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
@@ -13,8 +12,8 @@ import typer
 
 from gnnrag.cli.console import Settings, note, plain_table, progress_bar, split
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ConfigError, DataError, nearest
-from gnnrag.io import read_journal, write_jsonl
+from gnnrag.errors import ConfigError, nearest
+from gnnrag.io import read_journal
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label
@@ -61,7 +60,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     source, overrides = split(settings)
     kind = chosen_training(TRAININGS[script], source, overrides)
     config = kind.load(source, overrides)
-    context = run_context(config.fit, script, source, overrides, stop)
+    context = run_context(config, script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)
     with progress_bar() as advance:
@@ -89,7 +88,9 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     return path
 
 
-def run_context(fit: Any, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]) -> Any:
+def run_context(
+    config: Any, script: str, source: str | None, overrides: Sequence[str], stop: Callable[[], bool]
+) -> Any:
     """Return processes, devices, and what stops a training; `script` and its arguments go into the model card."""
     import torch
     from accelerate import Accelerator
@@ -102,7 +103,8 @@ def run_context(fit: Any, script: str, source: str | None, overrides: Sequence[s
         DistributedDataParallelKwargs(find_unused_parameters=True),  # not every part is used with every setting
         InitProcessGroupKwargs(timeout=PATIENCE),
     ]
-    precision = "no" if fit.precision == "float32" else fit.precision
+    fit = getattr(config, "fit", None)  # trainers of TRL set their own precision
+    precision = "no" if fit is None or fit.precision == "float32" else fit.precision
     accelerator = Accelerator(mixed_precision=precision, cpu=not has_gpu, kwargs_handlers=handlers)
     lasting = [item for item in overrides if item.split("=")[0].rsplit(".", 1)[-1] not in PLACES]
     command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *lasting])
@@ -160,67 +162,3 @@ def collect_traces(settings: Settings) -> None:
     ]
     print(plain_table(("file", "part", "rows", "questions"), parts, "of how many questions"))
     print("\n".join(str(Path(config.out) / name) for name in meta["files"]))
-
-
-def reader_rows(settings: Settings) -> None:
-    """Write the rows that a causal reader is trained on, from questions with gold passages and answers.
-
-    \b
-    gnnrag reader-rows out=traces/reader/rows.jsonl sets.squad.path=data/squad sets.squad.split=train
-
-    A row shows the gold passages among others, or, `unanswerable` of the rows, only others. Settings:
-    gnnrag/training/made_rows.py.
-    """
-    from gnnrag.training import made_rows
-
-    config = load_config(made_rows.ReaderRowsConfig, *split(settings))
-    rows = list(made_rows.reader_rows(config))
-    _write_rows(config.out, rows, [*config.sets], "no question has answers and gold passages")
-
-
-def sub_question_rows(settings: Settings) -> None:
-    """Write the rows that a thought generator is trained on: a row for each hop of questions with sub-questions.
-
-    \b
-    gnnrag sub-question-rows out=traces/thoughts.jsonl sets.2wiki.path=data/2wiki-train sets.2wiki.split=train
-
-    Each hop gives a row: the passages of the hops before it, and what to ask next. Settings:
-    gnnrag/training/made_rows.py.
-    """
-    from gnnrag.training import made_rows
-
-    config = load_config(made_rows.SubQuestionsConfig, *split(settings))
-    dropped: Counter[str] = Counter()
-    rows = list(made_rows.sub_question_rows(config, dropped))
-    _write_rows(config.out, rows, [*config.sets], "no question has sub-questions, one for each of its evidence triples")
-    for reason, count in sorted(dropped.items()):
-        note(f"left out, {reason}: {count}")
-
-
-def _write_rows(out: str, rows: Sequence[Any], sets: Sequence[str], lacking: str) -> None:
-    """Write training rows, and print how many each set and part has. Raises DataError where there are none."""
-    from gnnrag.training.rows import plain_rows
-
-    if not rows:
-        raise DataError(", ".join(sets), lacking)
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
-    write_jsonl(Path(out), plain_rows(rows))
-    for (name, part), count in sorted(Counter((row.set, row.part) for row in rows).items()):
-        print(f"{name}, {part}: {count} rows")
-    print(out)
-
-
-def compose_questions(settings: Settings) -> None:
-    """Join sets into one corpus, with questions of two and three hops composed of their single ones, as in MuSiQue.
-
-    \b
-    gnnrag compose-questions out=runs/joined sets=[data/squad,data/2wiki-train]
-
-    A name in one question gives way to another question whose answer it is, as in MuSiQue. The folder is a set like any
-    other (data.path=runs/joined data.split=train). Settings: gnnrag/training/composing.py.
-    """
-    from gnnrag.training.composing import JoinConfig, join_sets
-
-    config = load_config(JoinConfig, *split(settings))
-    print(", ".join(f"{number} {name}" for name, number in join_sets(config).items()))
-    print(config.out)

@@ -1,12 +1,7 @@
-"""Where the benchmarks are released (`releases.yaml`), and how they are fetched from the Hugging Face hub.
-
-Nearly no author publishes checksums: the SHA-256 of the first download is kept in `release.lock.json`, and a later
-download that differs is refused.
-"""
+"""Where the benchmarks are released (`releases.yaml`), and how they are fetched from the Hugging Face hub."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,9 +12,8 @@ from pathlib import Path, PurePosixPath
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.errors import ConfigError, DataError, nearest
-from gnnrag.io import file_digest, write_json
+from gnnrag.io import file_digest
 
-LOCK = "release.lock.json"
 # Other names that people give to the folders.
 _ALIASES = {
     "2wikimultihopqa": "2wiki", "2wikimultihop": "2wiki", "nqrear": "nq", "multihoprag": "multihop_rag",
@@ -87,8 +81,8 @@ def fetch(
 ) -> list[Path]:
     """Fetch the files that `folder` lacks, or `only` some of them (comma-separated), and return those fetched.
 
-    All files are checked against the lock, and written into it. DataError: one is not what the lock says, or has to be
-    fetched by hand; ConfigError: the release has no such file.
+    A file with another SHA-256 than was reported of it is noted. DataError: one has to be fetched by hand, or cannot
+    be; ConfigError: the release has no such file.
     """
     from huggingface_hub import hf_hub_download  # half a second of import time
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -96,41 +90,15 @@ def fetch(
     names = [name.strip() for name in only.split(",")] if only else list(wanted.files)
     if unknown := next((name for name in names if name not in wanted.files), None):
         raise ConfigError(f"only={unknown}: {wanted.name} has no such file. {nearest(unknown, wanted.files)}")
-    lock, fetched = _read_lock(folder), []
-    for name in names:
-        if not (folder / name).is_file():
-            if wanted.repo is None:
-                raise DataError(folder / name, f"has to be fetched by hand. {wanted.described(folder)}")
-            try:
-                hf_hub_download(wanted.repo, name, repo_type="dataset", local_dir=folder)
-            except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-                raise DataError(folder / name, f"could not be fetched from {wanted.repo}: {error}") from error
-            fetched.append(folder / name)
-        digest, reported = file_digest(folder / name), wanted.files[name]
-        if lock.setdefault(name, digest) != digest:
-            fix = f"delete it to fetch it again, or its line from {folder / LOCK} to accept it"
-            raise DataError(folder / name, f"has SHA-256 {digest}, the lock says {lock[name]}; {fix}")
-        if reported and reported != digest:
+    missing = [name for name in names if not (folder / name).is_file()]
+    for name in missing:
+        if wanted.repo is None:
+            raise DataError(folder / name, f"has to be fetched by hand. {wanted.described(folder)}")
+        try:
+            hf_hub_download(wanted.repo, name, repo_type="dataset", local_dir=folder)
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+            raise DataError(folder / name, f"could not be fetched from {wanted.repo}: {error}") from error
+        reported = wanted.files[name]
+        if reported and (digest := file_digest(folder / name)) != reported:
             note(f"{name} has SHA-256 {digest}, not {reported}, which was reported of it: the release may have changed")
-    write_json(folder / LOCK, {"release": wanted.name, "files": dict(sorted(lock.items()))})
-    return fetched
-
-
-def verify(folder: Path) -> list[tuple[str, str]]:
-    """Return (file, `same`, `differs` or `missing`) for each file of the lock; DataError: there is no lock."""
-    lock = _read_lock(folder)
-    if not lock:
-        raise DataError(folder / LOCK, "is not there: `gnnrag fetch get` writes it")
-    rows = []
-    for name, digest in lock.items():
-        path = folder / name
-        rows.append((name, "missing" if not path.is_file() else "same" if file_digest(path) == digest else "differs"))
-    return rows
-
-
-def _read_lock(folder: Path) -> dict[str, str]:
-    path = folder / LOCK
-    try:
-        return dict(json.loads(path.read_text("utf-8"))["files"]) if path.is_file() else {}
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(path, f"is damaged ({error!r}); delete it, and fetch again") from error
+    return [folder / name for name in missing]

@@ -1,6 +1,6 @@
 """Hierarchical Leiden communities of a knowledge graph, component by component.
 
-`released` clusters the largest component only, so that the rest has no community (Q-MS-2); `fixed` clusters every
+`released` clusters the largest component only, so that the rest has no community; `fixed` clusters every
 component and gathers those of one or two entities in buckets of ten. A community's key depends on its level and the
 names of its members alone.
 

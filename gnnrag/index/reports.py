@@ -30,7 +30,7 @@ class ReportTasks:
 
     Relations come by the degrees of their ends, and each brings the rows of both. Where all of them do not fit, the
     largest sub-communities give way to their reports, one by one, until the rest fits; only then is the list cut. (The
-    release builds all contexts before it has any report, and keeps one relation an entity: Q-MS-3, Q-MS-4.)
+    release builds all contexts before it has any report, and keeps one relation an entity.)
     """
 
     def __init__(

@@ -9,16 +9,16 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 from tqdm import tqdm
 
 from gnnrag.config import to_plain
-from gnnrag.errors import BudgetError, ConfigError
+from gnnrag.errors import ConfigError
 from gnnrag.io import Journal, file_digest, read_journal, read_json, write_json, write_jsonl
 from gnnrag.judge.answers import JudgedRun, draw, load_data, read_run
 from gnnrag.judge.tasks import (
@@ -27,7 +27,6 @@ from gnnrag.judge.tasks import (
     MALFORMED,
     MEANS,
     Call,
-    Criterion,
     Pairing,
     Scoring,
     Task,
@@ -44,7 +43,7 @@ Count = Annotated[int, Ge(1)]
 ROLE = "judge"
 ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"
 # Settings that change no reply: a judgement goes on with other values of these, and its figures are made anew.
-_FREE = ("runs", "name", "limit", "criteria", "llm_cache", "max_cost", "concurrency")
+_FREE = ("runs", "name", "limit", "llm_cache", "concurrency")
 
 
 @dataclass
@@ -52,9 +51,7 @@ class JudgeConfig:
     kind: Literal["scores", "pairwise"] = "scores"
     runs: list[str] = field(default_factory=list)  # run directories; pairwise: the first against each of the others
     name: str | None = None  # of the folder, below judgements/ in the run that is judged; null: the kind
-    judged: Literal["answer", "full"] = "answer"  # the short answer, or with the reasoning that was written before it
     limit: Count | None = None  # so many questions, drawn at random, the same for all runs; null: all
-    criteria: list[Criterion] = field(default_factory=lambda: list(get_args(Criterion)))  # of the scores: a call each
     max_words: Count = 600  # of an answer, the same for every run; the rest is cut before the end
     temperature: float | None = None  # null: the backend's, like seed
     seed: int | None = None
@@ -62,34 +59,35 @@ class JudgeConfig:
     retries: Annotated[int, Ge(0)] = 2  # after a malformed reply; then the value is missing
     llm: Any = "openai"
     llm_cache: str | None = ".cache/llm.sqlite"  # null: no response cache
-    max_cost: float | None = None  # of all replies in a folder, in the currency of the backend's prices; null: no limit
     concurrency: Count = 8
 
 
 def judge(
     config: JudgeConfig, on_note: Callable[[str], None] = lambda note: None, backend: Backend | None = None
 ) -> dict[str, Any]:
-    """Judge finished runs. The same settings again continue an interrupted judgement.
+    """Judge the answers of finished runs, with the reasoning that led to them where a trace has it.
+
+    The same settings again continue an interrupted judgement.
 
     Returns `judgements`: the report of each folder (its `metrics.json`) with its `path`; of scores of several runs also
     `differences` from the first. Raises ConfigError for too few runs, runs of equal names, or a folder of judgements
-    with other settings, GnnragError for a folder that is no finished run, BudgetError at the limit (replies are kept).
+    with other settings, GnnragError for a folder that is no finished run.
     """
     names, least = [Path(run).resolve().name for run in config.runs], 2 if config.kind == "pairwise" else 1
     if len(names) < least or len(set(names)) < len(names):
         raise ConfigError(f"runs={config.runs}: kind={config.kind} takes at least {least}, in folders of other names")
-    runs = [read_run(Path(run), config.judged) for run in config.runs]
+    runs = [read_run(Path(run)) for run in config.runs]
     data = load_data(runs)
     questions = draw(data.questions, config.limit)
     tasks: Sequence[Task]
     if config.kind == "scores":
         passages = {passage.id: passage for passage in data.passages}
-        tasks = [Scoring(run, questions, passages, config.criteria, config.max_words) for run in runs]
+        tasks = [Scoring(run, questions, passages, config.max_words) for run in runs]
     else:
         tasks = [Pairing(runs[0], run, questions, config.max_words) for run in runs[1:]]
     backend = backend or open_backend("llm", config.llm.name, config.llm.part, config.llm_cache)
-    for note in _remarks(runs, backend):
-        on_note(note)
+    for warning in _warnings(runs, backend):
+        on_note(warning)
     reports = [_judge_into_folder(config, task, backend, on_note) for task in tasks]
     judged: dict[str, Any] = {"judgements": reports}
     if len(reports) > 1 and config.kind == "scores":
@@ -115,22 +113,17 @@ def _judge_into_folder(
         for row in journal.rows:
             spent.update(row["usage"])
 
-        def add(row: dict[str, Any]) -> bool:
+        def add(row: dict[str, Any]) -> None:
             journal.append(row)
             rows[row["question_id"], row["part"]] = row
             spent.update(row["usage"])
-            return config.max_cost is None or spent["cost"] < config.max_cost
 
         todo = [call for call in asked if rows.get(call.key, {"problem": LLM_ERROR})["problem"] == LLM_ERROR]
-        name = " against ".join(of.name for of in task.runs)
         if todo:
+            name = " against ".join(of.name for of in task.runs)
             tokens = sum(estimate_tokens("".join(call.values.values())) for call in todo)
             on_note(f"{name}: {len(todo)} calls, about {tokens:,} tokens beside the fixed text of the prompts")
-            if left := asyncio.run(_ask_all(config, task, backend, todo, add, name)):
-                raise BudgetError(
-                    f"{path}: max_cost={config.max_cost:g} is used up ({spent['cost']:g}), and {left} calls are left; "
-                    "raise it, and the same command goes on"
-                )
+            asyncio.run(_ask_all(config, task, backend, todo, add, name))
     finally:
         journal.close()
     table = task.table(rows)
@@ -148,7 +141,7 @@ def _judge_into_folder(
             of.name: {"predictions": of.digest, "unanswered": sum(not of.answers[id_] for id_ in ids)}
             for of in task.runs
         },
-        "warnings": list(_remarks(task.runs, backend)),
+        "warnings": _warnings(task.runs, backend),
         "settings": to_plain(config),
     }
     write_jsonl(path / SCORES, table)
@@ -181,10 +174,9 @@ async def _ask_all(
     task: Task,
     backend: Backend,
     todo: Sequence[Call],
-    add: Callable[[dict[str, Any]], bool],
+    add: Callable[[dict[str, Any]], None],
     name: str,
-) -> int:
-    """Ask, `concurrency` at a time, until all is done or `add` says stop (calls in flight end); return those left."""
+) -> None:
     prompters = {
         prompt: Prompter(
             ROLE, backend, prompt[0], tuple(filter(None, prompt[1:])), tries=config.retries + 1,
@@ -192,50 +184,45 @@ async def _ask_all(
         )
         for prompt in {call.prompt for call in todo}
     }  # fmt: skip
-    waiting, left = iter(todo), len(todo)
+    waiting = iter(todo)
 
     async def work() -> None:
-        nonlocal left
         for call in waiting:  # the iterator is shared: each worker takes the next call
             session = Session(call.question.id)
             outcome = await prompters[call.prompt].ask(session, call.values, task.parse)
-            left -= 1
             bar.update()
             used = session.by_role[ROLE]
-            row = {
-                "question_id": call.question.id,
-                "part": call.part,
-                "value": outcome.value,
-                "problem": {"": "", "parse_failure": MALFORMED, "llm_error": LLM_ERROR}[outcome.failure],
-                "reply": outcome.reply,
-                "error": session.events[-1]["problem"],
-                "usage": {
-                    "calls": used["calls"],
-                    "prompt_tokens": used["prompt_tokens"],
-                    "completion_tokens": used["completion_tokens"],
-                    "cost": session.cost,
-                    "malformed": used["parse_failure"],
-                },
-            }
-            if not add(row):
-                return
+            add(
+                {
+                    "question_id": call.question.id,
+                    "part": call.part,
+                    "value": outcome.value,
+                    "problem": {"": "", "parse_failure": MALFORMED, "llm_error": LLM_ERROR}[outcome.failure],
+                    "reply": outcome.reply,
+                    "error": session.events[-1]["problem"],
+                    "usage": {
+                        "calls": used["calls"],
+                        "prompt_tokens": used["prompt_tokens"],
+                        "completion_tokens": used["completion_tokens"],
+                        "cost": session.cost,
+                        "malformed": used["parse_failure"],
+                    },
+                }
+            )
 
-    with tqdm(total=left, unit=" calls", desc=name[:60], file=sys.stderr, disable=None) as bar:
+    with tqdm(total=len(todo), unit=" calls", desc=name[:60], file=sys.stderr, disable=None) as bar:
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(config.concurrency, left)):
+                for _ in range(min(config.concurrency, len(todo))):
                     group.create_task(work())
         finally:
             await backend.close()
-    return left
 
 
-def _remarks(runs: Sequence[JudgedRun], backend: Backend) -> Iterator[str]:
-    for run in runs:
-        if _model(backend) in run.models:
-            yield f"{run.name} was answered by {_model(backend)}, which judges it: models favour what they wrote"
-        if run.without_reasoning:
-            yield f"{run.name}: {len(run.without_reasoning)} answers have no reasoning on record: they alone are judged"
+def _warnings(runs: Sequence[JudgedRun], backend: Backend) -> list[str]:
+    model = _model(backend)
+    named = [run.name for run in runs if model in run.models]
+    return [f"{name} was answered by {model}, which judges it: models favour what they wrote" for name in named]
 
 
 def _model(backend: Backend) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -15,8 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from gnnrag.config import DataConfig, EvaluateConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.io import file_digest, interpreting, read_journal
-from gnnrag.metrics.answer import normalise_answer
+from gnnrag.io import file_digest, interpreting, read_journal, read_json, read_lines
 from gnnrag.metrics.long_answers import cut
 from gnnrag.parts import from_settings
 from gnnrag.run.evaluate import load_questions_for
@@ -28,8 +26,6 @@ from gnnrag.types import Passage, Question
 class JudgedRun:
     path: Path
     answers: Mapping[str, str]  # the judged texts by question id; empty: no answer
-    without_reasoning: frozenset[str]  # ids whose short answer is all there is
-    short_answers: Mapping[str, str]  # what no cut may lose
     models: frozenset[str]  # that the run asked
     digest: str  # SHA-256 of `predictions.jsonl`
     inputs: Mapping[str, str]  # digests of the run's data
@@ -39,31 +35,23 @@ class JudgedRun:
         return self.path.resolve().name
 
 
-def read_run(path: Path, judged: str) -> JudgedRun:
-    """Read a finished run; `judged` is `answer`, or `full` for the reasoning with it.
-
-    Raises GnnragError where the folder is no run, has not ended, or has no traces to read the reasoning from.
-    """
+def read_run(path: Path) -> JudgedRun:
+    """Read a finished run. Raises GnnragError where the folder is no run, or has not ended."""
     predictions = read_predictions(path)
     if not (path / "metrics.json").is_file():
         raise GnnragError(f"run {path} has not ended: run its command again")
-    short = {p.question_id: "" if p.error is not None else p.answer.strip() for p in predictions}
-    reasoning: dict[str, str] = {}
-    if judged == "full":
-        if not (path / "traces.jsonl").is_file():
-            raise GnnragError(f"{path} has no traces.jsonl to read the reasoning from; give judged=answer")
-        traces = {row["question_id"]: row["events"] for row in read_journal(path / "traces.jsonl")}
-        reasoning = {id_: long_answer(traces.get(id_, ()), answer) for id_, answer in short.items() if answer}
+    answers = {p.question_id: "" if p.error is not None else p.answer.strip() for p in predictions}
+    for row, _ in read_lines(path / "traces.jsonl"):
+        if answer := answers.get(row["question_id"]):
+            answers[row["question_id"]] = long_answer(row["events"], answer) or answer
     log = [row.get("roles", {}) for row in read_journal(path / "log.jsonl") if row.get("event") == "predicted"]
     models = {role.get("llm", {}).get("model") for roles in log for role in roles.values()}
     return JudgedRun(
         path,
-        {id_: reasoning.get(id_) or answer for id_, answer in short.items()},
-        frozenset(id_ for id_, text in reasoning.items() if not text),
-        short,
+        answers,
         frozenset(str(model) for model in models if model),
         file_digest(path / "predictions.jsonl"),
-        json.loads((path / "meta.json").read_text("utf-8"))["inputs"]["data"],
+        read_json(path / "meta.json")["inputs"]["data"],
     )
 
 
@@ -139,21 +127,10 @@ def plain_text(text: str) -> str:
     return _BLANK.sub("\n\n", plain).strip() or text.strip()
 
 
-def shortened(text: str, max_words: int, answer: str = "") -> str:
-    """Return at most `max_words` words: the beginning and a quarter of the end, `…` between them.
-
-    Where neither holds `answer`, it stands for the end; one that is longer itself is what is shortened.
-    """
+def shortened(text: str, max_words: int) -> str:
+    """Return at most `max_words` words: the beginning and a quarter of the end, where the answer stands."""
     words = text.split()
     if len(words) <= max_words:
         return text
-    if len(answer.split()) > max_words:
-        return f"{cut(answer, max_words)} …"
     tail = max_words // 4
-    end = " ".join(words[len(words) - tail :]) if tail else ""
-    start = cut(text, max_words - tail)
-    if normalise_answer(answer) not in normalise_answer(f"{start} {end}"):
-        end = answer
-        rest = max_words - len(answer.split())
-        start = cut(text, rest) if rest else ""
-    return f"{start} … {end}".strip()
+    return " ".join([cut(text, max_words - tail), "…", *words[len(words) - tail :]])

@@ -27,9 +27,6 @@ from gnnrag.roles.prompting import MalformedError
 from gnnrag.types import Passage, Question
 
 ANSWER, EVIDENCE = "judge_answer", "judge_evidence"  # the prompts: what a response is rated beside
-Criterion = Literal[
-    "correctness", "logical_coherence", "comprehensiveness", "relevance", "knowledgeability", "factuality"
-]
 CRITERIA = {
     "correctness": ANSWER,
     "logical_coherence": ANSWER,
@@ -106,28 +103,23 @@ class Scoring:
     """Rates the answers of one run; `passages` is the corpus by id."""
 
     def __init__(
-        self,
-        run: JudgedRun,
-        questions: Sequence[Question],
-        passages: Mapping[str, Passage],
-        criteria: Sequence[str],
-        max_words: int,
+        self, run: JudgedRun, questions: Sequence[Question], passages: Mapping[str, Passage], max_words: int
     ) -> None:
-        self.runs, self.questions, self.criteria = (run,), questions, criteria
+        self.runs, self.questions = (run,), questions
         self.parse = parse_score
         self.calls: list[Call] = []
         for question in questions:
-            answer = shortened(run.answers[question.id], max_words, run.short_answers[question.id])
+            answer = shortened(run.answers[question.id], max_words)
             gold = {ANSWER: "\n".join(dict.fromkeys(question.answers)), EVIDENCE: golden_evidence(question, passages)}
-            for criterion in criteria:
-                reference = gold[CRITERIA[criterion]]
+            for criterion, prompt in CRITERIA.items():
+                reference = gold[prompt]
                 values = {
                     "question": inline(question.text),
                     "reference": judged_element("reference", reference),
                     "response": judged_element("answer", answer),
                 }
                 skipped = NO_REFERENCE if not reference else UNANSWERED if not answer else ""
-                self.calls.append(Call(question, criterion, (CRITERIA[criterion], criterion), values, skipped))
+                self.calls.append(Call(question, criterion, (prompt, criterion), values, skipped))
 
     def table(self, rows: Rows) -> list[dict[str, Any]]:
         """Return a row for each question: its criteria, A- and E-Score; None: missing. No answer has zeros.
@@ -140,16 +132,16 @@ class Scoring:
         table = []
         for question in self.questions:
             row: dict[str, Any] = {"question_id": question.id, "type": question.type}
-            row |= {name: values.get((question.id, name)) for name in self.criteria}
+            row |= {name: values.get((question.id, name)) for name in CRITERIA}
             for name, prompt in MEANS.items():
-                parts = [row.get(criterion) for criterion, of in CRITERIA.items() if of == prompt]
-                row[name] = None if None in parts else fmean(parts)  # type: ignore[arg-type]
+                parts = [row[criterion] for criterion, of in CRITERIA.items() if of == prompt]
+                row[name] = None if None in parts else fmean(parts)
             table.append(row)
         return table
 
     def report(self, rows: Rows, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         report: dict[str, Any] = {"criteria": {}}
-        for criterion in self.criteria:
+        for criterion in CRITERIA:
             why = Counter(call.problem(rows) for call in self.calls if call.part == criterion)
             missing = {name: why[name] for name in (UNANSWERED, NO_REFERENCE, MALFORMED, LLM_ERROR)}
             report["criteria"][criterion] = _mean([row[criterion] for row in table]) | missing
@@ -174,10 +166,7 @@ class Pairing:
         self.calls: list[Call] = []
         self.without_judge: dict[str, float] = {}  # what the first run gets for questions that need none
         for question in questions:
-            texts = [
-                shortened(plain_text(run.answers[question.id]), max_words, plain_text(run.short_answers[question.id]))
-                for run in self.runs
-            ]
+            texts = [shortened(plain_text(run.answers[question.id]), max_words) for run in self.runs]
             skipped = UNANSWERED if not all(texts) else IDENTICAL if texts[0].split() == texts[1].split() else ""
             if skipped:
                 self.without_judge[question.id] = 0.5 + (bool(texts[0]) - bool(texts[1])) / 2

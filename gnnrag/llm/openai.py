@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 import os
@@ -34,7 +33,7 @@ from gnnrag.parts import part
 if TYPE_CHECKING:
     import openai
 
-    _Clients = tuple[asyncio.Semaphore, list[openai.AsyncOpenAI]]
+    _Slots = tuple[asyncio.Semaphore, openai.AsyncOpenAI]
 
 logger = logging.getLogger(__name__)
 _FORMATS = ("json_schema", "json_object", "off")  # strictest first; a server that refuses one is offered the next
@@ -46,11 +45,6 @@ _CONTEXT = re.compile(
 )
 _FILTER = re.compile(r"content[ _]?(?:filter|policy|management)|moderation|flagged|data_inspection", re.IGNORECASE)
 _NO_MODEL = re.compile(r"api[ _]?key|model\W.{0,80}\b(?:not found|not exist|unknown)|model_not_found", re.IGNORECASE)
-
-
-def prices_of(settings: Any) -> tuple[float, float]:
-    """Return the prices of a model per million tokens of prompt and of reply; zeros where it has none."""
-    return getattr(settings, "price_in", 0.0), getattr(settings, "price_out", 0.0)
 
 
 @dataclass(eq=False)
@@ -65,7 +59,7 @@ class OpenAI(Backend):
     """
 
     model: str = ""
-    base_url: str = ""  # several addresses, with commas between, are asked in turn
+    base_url: str = ""
     api_key_env: str | None = None  # name of the variable that holds the key; null for servers without one
     temperature: float | None = 0.0  # null leaves it to the server
     seed: int | None = None
@@ -86,25 +80,22 @@ class OpenAI(Backend):
             raise ConfigError(f"llm={self.name}: give llm.model=NAME")
         if self.concurrency < 1 or self.max_retries < 0 or self.timeout_s <= 0:
             raise ConfigError("llm: concurrency and timeout_s must be positive, max_retries at least 0")
-        urls = self.base_url.replace(",", " ").split()
-        if not urls:
+        if not self.base_url:
             raise ConfigError(f"llm={self.name}: give llm.base_url=ADDRESS")
-        for url in urls:
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
-                shown = url.rpartition("@")[2].partition("?")[0]
-                raise ConfigError(
-                    f"llm.base_url={shown!r}: give an address such as http://127.0.0.1:8000/v1, without a password or "
-                    "query; a key is given by the name of its variable, llm.api_key_env=NAME"
-                )
+        address = urlsplit(self.base_url)
+        if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc or address.query:
+            shown = self.base_url.rpartition("@")[2].partition("?")[0]
+            raise ConfigError(
+                f"llm.base_url={shown!r}: give an address such as http://127.0.0.1:8000/v1, without a password or "
+                "query; a key is given by the name of its variable, llm.api_key_env=NAME"
+            )
         known = PROVIDERS[self.name]
         if known.api_key_env and self.base_url == known.base_url and not self._key():
             raise ConfigError(f"llm={self.name}: set the variable {self.api_key_env} to your key, or llm.api_key_env")
         structured = "json_schema" if self.structured == "auto" else self.structured
         self._form = _Form(structured, self.token_limit, frozenset(known.without))
-        self._urls, self._turn = urls, itertools.count()
         self._is_unreachable = False  # since the last call that ran out of retries: others try once each
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Slots] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     @property
@@ -117,31 +108,21 @@ class OpenAI(Backend):
         return wants_small(self.prompts, self.model)
 
     async def generate(self, request: Request) -> Reply:
-        slots, clients = self._state()
+        slots, client = self._state()
         async with slots:
-            start = next(self._turn) % len(clients)
-            for client in clients[start:] + clients[:start]:
-                try:
-                    reply = await self._ask(client, request)
-                except _UnreachableError as error:
-                    problem = str(error)
-                else:
-                    self._is_unreachable = False
-                    return reply
-            self._is_unreachable = True
-            raise LLMError(problem)
+            return await self._ask(client, request)
 
     async def close(self) -> None:
         with self._lock:
-            _, clients = self._loops.pop(asyncio.get_running_loop(), (None, []))
-        for client in clients:
-            await client.close()
+            state = self._loops.pop(asyncio.get_running_loop(), None)
+        if state:
+            await state[1].close()
 
     def _key(self) -> str:
         return os.environ.get(self.api_key_env, "") if self.api_key_env else ""
 
-    def _state(self) -> _Clients:
-        """Return the clients of the running event loop: connections cannot move between loops."""
+    def _state(self) -> _Slots:
+        """Return the client of the running event loop: connections cannot move between loops."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if loop not in self._loops:
@@ -149,16 +130,13 @@ class OpenAI(Backend):
                     del self._loops[ended]  # its connections keep it alive otherwise
                 import openai
 
-                clients = [
-                    openai.AsyncOpenAI(
-                        api_key=self._key() or "none",  # the client insists on one; servers without keys ignore it
-                        base_url=url,
-                        timeout=self.timeout_s,
-                        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
-                    )
-                    for url in self._urls
-                ]
-                self._loops[loop] = (asyncio.Semaphore(self.concurrency), clients)
+                client = openai.AsyncOpenAI(
+                    api_key=self._key() or "none",  # the client insists on one; servers without keys ignore it
+                    base_url=self.base_url,
+                    timeout=self.timeout_s,
+                    http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+                )
+                self._loops[loop] = (asyncio.Semaphore(self.concurrency), client)
             return self._loops[loop]
 
     async def _ask(self, client: openai.AsyncOpenAI, request: Request) -> Reply:
@@ -192,12 +170,14 @@ class OpenAI(Backend):
                     raise refusal from None
                 form = weaker
             except openai.APIConnectionError as error:
+                self._is_unreachable = True
                 problem = f"connection failed: {error.__cause__ or error}"
-                raise _UnreachableError(self._message(client, problem)) from None
+                raise LLMError(self._message(client, problem)) from None
             except (openai.APIError, ValueError, RecursionError) as error:
                 problem = f"unreadable reply: {error}; does llm.base_url lead to an API, as .../v1?"
                 raise LLMError(self._message(client, problem)) from None
             else:
+                self._is_unreachable = False
                 if refusal and form != self._form:
                     self._form = form
                     logger.warning("%s; requests are sent as %s from now on", refusal, form)
@@ -286,10 +266,6 @@ def _weaker(form: _Form, body: Mapping[str, Any], message: str) -> _Form | None:
     if "response_format" in body:
         return replace(form, structured=_FORMATS[_FORMATS.index(form.structured) + 1])
     return None
-
-
-class _UnreachableError(Exception):
-    """A server could not be reached at all."""
 
 
 def text_of(content: Any) -> str:

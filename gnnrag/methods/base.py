@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, cast
 
 from gnnrag.parts import Part
 from gnnrag.pool import Pool
 from gnnrag.session import Session
-from gnnrag.types import Evidence, Query, Question, Ranking
+from gnnrag.types import Evidence, Query, Question, Ranking, ScoreNorm
+
+AutoNorm = Literal["auto", "minmax_full", "max_scale", "rank", "raw"]  # auto: see `scale_of`
 
 
 @dataclass
@@ -52,3 +54,13 @@ class Method(Part):
     async def select(self, state: State) -> Evidence:
         """Decide what the reader sees."""
         raise NotImplementedError
+
+
+def scale_of(is_guess: bool, score_norm: AutoNorm = "auto") -> tuple[ScoreNorm, float]:
+    """Return how the hits of a role's queries are normalised and weighted against those of the question.
+
+    A query made by rules is a guess. Its hits should be seen, but the question's best hits should stay ahead. With
+    scores by rank and a weight of .95, the first hit of a guess follows the question's fourth.
+    """
+    norm = score_norm if score_norm != "auto" else "rank" if is_guess else "minmax_full"
+    return cast(ScoreNorm, norm), 0.95 if is_guess else 1.0

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge
 
-from gnnrag.methods.base import Method, State
+from gnnrag.methods.base import AutoNorm, Method, State, scale_of
 from gnnrag.parts import part
 from gnnrag.retrievers.base import ANSWER
 from gnnrag.roles.base import AgentFormat, MoveTask, NextMove, ReasonTask, Step, Style, ThoughtsTask, Turn
@@ -140,8 +140,7 @@ class Iterative(Method):
     rounds: AtLeast0 = 2  # R: retrievals after the first
     top_k: AtLeast1 = 200  # passages asked for per query
     shown: AtLeast1 = 10  # passages that a step is made from
-    # auto: rank where steps come from rules, else minmax_full
-    score_norm: Literal["auto", "minmax_full", "max_scale", "rank", "raw"] = "auto"
+    score_norm: AutoNorm = "auto"  # how scores of different queries are made comparable
     reader_top_k: AtLeast1 = 5  # passages the reader sees
     answer: Literal["reader", "native"] = "reader"  # native: that of the last step, if it gives one
 
@@ -150,11 +149,9 @@ class Iterative(Method):
     stops: ClassVar[bool] = True  # a step may declare itself the last
 
     def setup(self) -> None:
-        """As in BDTR, queries made by rules must not outrank the best hits of the question."""
+        """Choose how hits of steps are scored relative to those of the question."""
         self.reasoner = self.roles["reasoner"]
-        is_guess = self.reasoner.is_guess
-        self.norm: Any = self.score_norm if self.score_norm != "auto" else "rank" if is_guess else "minmax_full"
-        self.weight = 0.95 if is_guess else 1.0
+        self.norm, self.weight = scale_of(self.reasoner.is_guess, self.score_norm)
 
     async def propose(self, state: State) -> list[Query]:
         """Round 0: the question. Then one step; [] when it was the last."""

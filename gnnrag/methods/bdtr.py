@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Len
 
-from gnnrag.methods.base import Method, State
+from gnnrag.methods.base import AutoNorm, Method, State, scale_of
 from gnnrag.parts import part
 from gnnrag.pool import Promotion, mean_deviation_cut, promote
 from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
@@ -28,7 +28,7 @@ class BDTR(Method):
     thoughts: Literal["both", "fast", "slow"] = "both"  # only one of them: an ablation
     thought_passages: Annotated[int, Ge(1)] = 5  # passages that the thoughts are made from
     chain_passages: Annotated[int, Ge(1)] = 10  # passages that the chain is made from
-    # last_round_joint: the last call for thoughts writes the chain, too
+    # the paper has both: Algorithm 1 makes the chain from the final pool, section 3.2 together with the last thoughts
     chain_from: Literal["final_pool", "last_round_joint"] = "final_pool"
     use_bgec: bool = True  # false: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
     verifier_passages: Annotated[int, Ge(1)] | None = 50  # passages that the verifier sees; null: the whole pool
@@ -37,26 +37,20 @@ class BDTR(Method):
     window: Annotated[int, Ge(1)] = 50  # passages that mean and deviation are taken over
     floor: Annotated[int, Ge(1)] = 5  # fewest passages for the reader
     max_final: Annotated[int, Ge(1)] | None = 10  # most passages for the reader; null: no limit, as in the paper
-    # auto: rank where thoughts come from rules (see `setup`), else minmax_full
-    score_norm: Literal["auto", "minmax_full", "max_scale", "rank", "raw"] = "auto"
+    score_norm: AutoNorm = "auto"  # how scores of different queries are made comparable
     # weights of question, fast and slow thought; null: 1 each, but .95 for thoughts from rules
     query_weights: Annotated[list[float], Len(3, 3)] | None = None
 
     role_names = ("thoughts", "chain", "verifier")
 
     def setup(self) -> None:
-        """Choose how hits of thoughts are scored relative to those of the question.
-
-        A thought made by rules is a guess. The verifier should see its hits, but the question's best hits should stay
-        ahead. With scores by rank and a weight of .95, the first hit of a thought follows the question's fourth.
-        """
-        is_guess = self.roles["thoughts"].is_guess
-        self.norm: Any = self.score_norm if self.score_norm != "auto" else "rank" if is_guess else "minmax_full"
-        weights = self.query_weights or ([1.0, 0.95, 0.95] if is_guess else [1.0, 1.0, 1.0])
+        """Choose how hits of thoughts are scored relative to those of the question."""
+        self.norm, weight = scale_of(self.roles["thoughts"].is_guess, self.score_norm)
+        weights = self.query_weights or [1.0, weight, weight]
         self.weights = dict(zip(("question", "fast", "slow"), weights, strict=True))
 
     async def propose(self, state: State) -> list[Query]:
-        """Round 0: the question. Then a fast and a slow thought, made from the pool so far."""
+        """Round 0: the question (eq. 1). Then a fast and a slow thought, made from the pool so far (eq. 2)."""
         top_k = self.top_k
         if state.round == 0:
             return [Query(state.question.text, top_k=top_k)]
@@ -78,6 +72,7 @@ class BDTR(Method):
         return []
 
     async def _think(self, state: State, round_: int) -> Thoughts:
+        """Ask for both thoughts of a round; by section 3.2 the last call also writes the evidence chain."""
         ids = state.pool.top(self.thought_passages)
         last = round_ == self.max_rounds
         task = ThoughtsTask(
@@ -94,13 +89,13 @@ class BDTR(Method):
         return thoughts
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """Equations 1 to 4: add the hits to the pool, and keep each passage's best score."""
+        """Unite the hits with the pool (eq. 3), and keep each passage's best score (eq. 4)."""
         for query, ranking in zip(queries, rankings, strict=True):
             new = state.pool.merge(ranking, self.norm, self.weights[query.origin])
             state.session.record("merge", round=state.round, origin=query.origin, new=new, top=state.pool.top(50))
 
     async def select(self, state: State) -> Evidence:
-        """Equations 5 and 6: promote what the verifier selects, then cut at mean plus deviation."""
+        """Move what the verifier selects to the front (eq. 5), then cut at mean plus deviation (eq. 6)."""
         ranked = state.pool.ranked()
         if not self.use_bgec or not ranked:
             return Evidence(ranked, ranked[: self.floor])
@@ -123,6 +118,7 @@ class BDTR(Method):
         return Evidence(order, cut.kept)  # the reader sees passages only; the chain is for the verifier
 
     async def _chain(self, state: State, ranked: Sequence[str]) -> Chain:
+        """Return the evidence chain, by Algorithm 1 (line 7) from the final pool."""
         if text := state.memory.get("chain"):
             return Chain(text)
         task = ChainTask(state.question, self.index.lookup(ranked[: self.chain_passages]), tuple(state.queries[1:]))

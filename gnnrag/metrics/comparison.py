@@ -145,11 +145,11 @@ def _both(first: Run, second: Run, metric: str) -> tuple[np.ndarray, np.ndarray]
     return first.scores[metric][rows], second.scores[metric][rows]
 
 
-def overlap(first: Run, second: Run, metric: str, least: float = 1.0) -> dict[str, float]:
-    """Return the shares of questions that both runs, one, or neither get right: the metric is `least` or more.
+def overlap(first: Run, second: Run, metric: str) -> dict[str, float]:
+    """Return the shares of questions that both runs, one, or neither get right: the metric is 1.
 
     Raises GnnragError for an unknown metric, and one that no question has.
     """
-    a, b = (values >= least for values in _both(first, second, metric))
+    a, b = (values == 1.0 for values in _both(first, second, metric))
     groups = {"both": a & b, "first only": a & ~b, "second only": ~a & b, "neither": ~a & ~b}
     return {name: round(float(rows.mean()), 4) for name, rows in groups.items()}

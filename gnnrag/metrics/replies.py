@@ -24,7 +24,7 @@ _OF_FLAG = {
 }  # fmt: skip
 BAD = ("malformed", "errors", "rejected", "unlabelled", "cut_but_read", "leaked")
 WHY = (
-    "cut_off", "empty", "refused", "loop", "no_answer", "no_fact", "not_asked_again", "out_of_range", "late_marker",
+    "cut_off", "empty", "refused", "no_answer", "not_asked_again", "out_of_range", "late_marker",
     "timeout", "too_long", "filtered",
 )  # fmt: skip
 KINDS = (*BAD, *WHY, "fallback")

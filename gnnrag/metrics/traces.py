@@ -1,4 +1,4 @@
-"""Metrics of a run's traces: what each round and each sub-query brought, gold triples, and where paths went.
+"""Metrics of a run's traces: what each round and each sub-query brought, and where paths went.
 
 A trace (a row of `traces.jsonl`: question_id, events) says what each query ranked and, for methods that pool evidence,
 what the pool held. Questions that stop early keep their last value: each round is a mean over the same questions.
@@ -6,27 +6,23 @@ what the pool held. Questions that stop early keep their last value: each round 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gnnrag.io import read_lines
-from gnnrag.metrics.answer import normalise_answer
 from gnnrag.metrics.retrieval import recall_at
 from gnnrag.types import Question
 
 DEPTH = 5  # ranks that count, of each query and of the pool
 CHANNELS = ("semantic", "relational")  # of GraphSearch, arXiv 2509.22009
 _EVENTS = frozenset({"query", "merge", "sub_query", "patterns"})
-_QUALIFIER = re.compile(r"\s*\([^()]*\)$")  # of a title: "Malcolm St. Clair (filmmaker)"
 
 Trace = Mapping[str, Any]
-Triple = tuple[str, str, str]
 
 
 def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
-    """Return `by_round`, `by_step` (GraphSearch: by channel, and gold triples), `path_patterns` (DotRAG on MetaQA).
+    """Return `by_round`, `by_step` (GraphSearch: by channel), `path_patterns` (DotRAG on MetaQA).
 
     Empty, with a note, where only some questions have a trace.
     """
@@ -44,9 +40,6 @@ def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[st
     metrics: dict[str, Any] = {"by_round": by_round(traces, questions)}
     if any(steps := by_step(traces, questions).values()):
         metrics["by_step"] = dict(zip(CHANNELS, steps, strict=True))
-        if any(question.evidence for question in questions):
-            kinds = {"pairs": joins, "triples": states}
-            metrics["triples_by_step"] = {k: triples_by_step(traces, questions, match) for k, match in kinds.items()}
     if patterns := path_patterns(traces, questions):
         metrics["path_patterns"] = patterns
     return metrics
@@ -59,7 +52,7 @@ def by_round(traces: Iterable[Trace], questions: Sequence[Question], depth: int 
     all questions that have any: `reached` (among the first `depth` hits of a query so far, or what these came from)
     and, where evidence is pooled, `pool` (Recall@`depth` of all that was found so far).
     """
-    chains = [_rounds(trace["events"], gold, depth) for trace, gold in _with_gold(traces, questions, "gold")]
+    chains = [_rounds(trace["events"], gold, depth) for trace, gold in _with_gold(traces, questions)]
     reached = carried([[share for share, _, _ in chain] for chain in chains])
     has_pool = any(pool is not None for chain in chains for _, pool, _ in chain)
     pools = carried([[pool or 0.0 for _, pool, _ in chain] for chain in chains])
@@ -103,7 +96,7 @@ def by_step(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str,
     A graph hit counts for its source passages. Questions without gold passages are left out.
     """
     chains: dict[str, list[list[float]]] = {channel: [] for channel in CHANNELS}
-    for trace, gold in _with_gold(traces, questions, "gold"):
+    for trace, gold in _with_gold(traces, questions):
         for channel in CHANNELS:
             retrieved: set[str] = set()
             chain = []
@@ -115,59 +108,9 @@ def by_step(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str,
     return {channel: carried(rows) for channel, rows in chains.items()}
 
 
-def joins(relation: str, triple: Triple) -> bool:
-    """Tell whether a relation, "head | what is said | tail", joins both names of a triple, in either direction.
-
-    Names are normalised as answers are, without a qualifier in brackets at their end.
-    """
-    head, text, tail = _parts(relation)
-    return bool(text) and {_name(head), _name(tail)} == {_name(triple[0]), _name(triple[2])}
-
-
-def states(relation: str, triple: Triple) -> bool:
-    """Tell whether a relation also has all words of the predicate: "directed by" does not say "director"."""
-    words = set(normalise_answer(_parts(relation)[1]).split())
-    return joins(relation, triple) and set(normalise_answer(triple[1]).split()) <= words
-
-
-def _parts(relation: str) -> tuple[str, str, str]:
-    head, _, rest = relation.partition(" | ")
-    text, _, tail = rest.rpartition(" | ")
-    return head, text, tail
-
-
-def _name(name: str) -> str:
-    return normalise_answer(_QUALIFIER.sub("", name))
-
-
-def triples_by_step(
-    traces: Iterable[Trace], questions: Sequence[Question], match: Callable[[str, Triple], bool] = states
-) -> list[float]:
-    """Return the mean share of gold triples among the relational channel's hits, up to each of its sub-queries.
-
-    A hit is compared with a triple by `states` or `joins`. Questions without gold triples are left out.
-    """
-    chains = []
-    for trace, gold in _with_gold(traces, questions, "evidence"):
-        stated: set[Triple] = set()
-        hits: dict[str, list[str]] = {}
-        chain = []
-        for event in trace["events"]:
-            if event["event"] == "query" and event.get("origin") == "relational":
-                hits[event["text"]] = [] if event["ranking"]["kind"] == "passage" else event["ranking"]["ids"]
-            elif event["event"] == "sub_query" and event["side"] == "relational":
-                ids = hits.get(event["sent"], ())
-                stated |= {triple for triple in gold if any(match(id_, triple) for id_ in ids)}
-                chain.append(len(stated) / len(gold))
-        chains.append(chain)
-    return carried(chains)
-
-
-def _with_gold(
-    traces: Iterable[Trace], questions: Sequence[Question], attribute: str
-) -> Iterable[tuple[Trace, set[Any]]]:
-    """Yield the traces of questions that have gold passages (`gold`) or triples (`evidence`), with these."""
-    gold = {question.id: set(getattr(question, attribute)) for question in questions}
+def _with_gold(traces: Iterable[Trace], questions: Sequence[Question]) -> Iterable[tuple[Trace, set[str]]]:
+    """Yield the traces of questions that have gold passages, with these."""
+    gold = {question.id: set(question.gold) for question in questions}
     return ((trace, gold[trace["question_id"]]) for trace in traces if gold.get(trace["question_id"]))
 
 

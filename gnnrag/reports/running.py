@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,23 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.config import EvaluateConfig
-from gnnrag.datasets.base import find_source, load_passages
+from gnnrag.datasets.base import find_source
 from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.kb import question_files
 from gnnrag.errors import ConfigError, DataError, described
-from gnnrag.graphs.hierarchy import build_hierarchy
 from gnnrag.index.embedder import SHIPPED
 from gnnrag.index.index import Index, closure
 from gnnrag.judge import judged_figures
-from gnnrag.llm.base import estimate_tokens
 from gnnrag.metrics.replies import remarks
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped
 from gnnrag.reports.retrievers import time_retriever
 from gnnrag.reports.tables import Result, Row, Table, averages, row_config
 from gnnrag.run.evaluate import Observer, load_questions_for
-from gnnrag.run.pipeline import check_fit, chunking, index_path, index_settings, needed_stages
+from gnnrag.run.pipeline import check_fit, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
-from gnnrag.text.analyse import analyse, resolve_language
+from gnnrag.text.analyse import resolve_language
 from gnnrag.types import OnProgress, Prediction, no_progress
 
 
@@ -70,8 +67,6 @@ def run_table(
             missing = missing_inputs(config) if config else row.missing
             if config is None or missing:
                 result = Result(replace(row, missing=missing), error=f"cannot be run: {missing}")
-            elif table.counts:
-                result = _counted(table, row, config)
             else:
                 check_fit(config)
                 data = load_questions_for(config)
@@ -91,8 +86,7 @@ def measured(table: Table, row: Row, config: EvaluateConfig, run: Path, metrics:
     figures = {**metrics, **run_figures(run), **judged_figures(run)}
     coverage = f"text/context_coverage_lexical@{config.metrics.long.context_tokens}"
     figures["text/context_coverage_lexical"] = figures.get(coverage)
-    for section in ("by_step", "triples_by_step"):
-        figures |= {f"step/{name}": points[-1] for name, points in metrics.get(section, {}).items() if points}
+    figures |= {f"step/{name}": points[-1] for name, points in metrics.get("by_step", {}).items() if points}
     if "index" in sections:
         figures |= index_figures(config)
     if "timing" in sections:
@@ -154,39 +148,6 @@ def index_figures(config: EvaluateConfig) -> dict[str, float]:
     return {**sums, "index/mb": sum(file.stat().st_size for file in files) / 1e6}
 
 
-def _counted(table: Table, row: Row, config: EvaluateConfig) -> Result:
-    """Return the counts of a row's data, without an index; those of a graph stand beside figures of as many passages.
-
-    `hierarchy`: nodes and edges of the contextual hierarchical graph (MGranRAG, AAAI 2026, Table 1). `questions`: what
-    there is, and what is gold; tokens are estimated.
-    """
-    name, counts, questions = Path(config.data.path).name, dict[str, Any](), 0
-    if table.counts == "hierarchy":
-        passages, text = load_passages(config.data.path, chunking(config.data)).passages, config.index.text
-        graph = build_hierarchy(analyse(passages, text.language, text.title_mode, text.phrase_rules))
-        of_passages = int((graph.edges[:, 0] < graph.first_sentence).sum())
-        counts |= {"sentences": len(graph.sentences), "phrases": len(graph.phrases)}
-        counts |= {"passage_sentence_edges": of_passages, "sentence_phrase_edges": len(graph.edges) - of_passages}
-        label = f"{name}, phrases by {resolve_language(text.language)}"
-    else:
-        data = load_questions_for(config)
-        passages, questions = data.passages, len(data.questions)
-        types = Counter(question.type for question in data.questions)
-        counts |= {
-            "corpus_tokens": sum(estimate_tokens(passage.content) for passage in passages),
-            "questions": questions,
-            "types": ", ".join(f"{name} {count}" for name, count in sorted(types.items())),
-        }
-        for key, field in (("gold_passages", "gold"), ("gold_triples", "evidence")):
-            sizes = sorted({len(getattr(q, field)) for q in data.questions} - {0})
-            counts[key] = ", ".join(map(str, sizes))
-        label = f"{name} {config.data.split}, tokens estimated"
-    counts["passages"] = len(passages)
-    if row.published.get("passages", len(passages)) != len(passages):
-        row = replace(row, published={})
-    return Result(row, label, {c.name: counts.get(c.name) for c in table.columns}, questions=questions)
-
-
 def missing_inputs(config: EvaluateConfig) -> str:
     """Return what a run names and this machine does not have, and where to get it; empty where all is here."""
     data, model = config.data, config.index.embedder.model
@@ -222,29 +183,3 @@ def outline(table: Table, rows: Sequence[Row], overrides: Sequence[str] = ()) ->
         config = resolved(table, row, overrides)
         settings = [item.replace('"', "") for item in row.settings if item.partition("=")[0] not in hidden]
         yield f"{row.name}: {', '.join(filter(None, [_label(config), *settings, missing_inputs(config)]))}"
-
-
-OURS = "ours"
-_ITEM = re.compile(r"(?:Table|Figure) \d+[a-d]?\b")
-
-
-def survey(table: Table, given: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a table's line in the list of all, from its file alone: paper, item, file, rows, and what is missing."""
-    paper, _, title = table.title.partition(", ")
-    item = _ITEM.match(title)
-    shared = (table.base.get("data") or {}).get("path") if isinstance(table.base, Mapping) else None
-    paths = set()
-    for row in table.rows:
-        settings = dict(item.partition("=")[::2] for item in (*row.settings, *given))
-        paths.add(settings.get("data.path", shared or EvaluateConfig().data.path).strip('"'))
-    data = sorted(Path(path).name for path in paths if not Path(path).exists())
-    judged = [column.name for column in table.columns if column.key.startswith("judge/")]
-    missing = [
-        *(row.missing for row in table.rows),
-        f"data: {', '.join(data)}" if data else "",
-        f"figures of a judge: {', '.join(judged)}" if judged else "",
-    ]
-    return {
-        "paper": paper, "item": item[0] if item else OURS, "file": table.path, "rows": len(table.rows),
-        "missing": list(dict.fromkeys(filter(None, missing))),
-    }  # fmt: skip

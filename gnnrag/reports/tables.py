@@ -11,9 +11,7 @@ named ones (`rows`), a `grid` of axes, or both. A row is a name for dotted setti
 Order of application: base, models, axes in the order of the file, rows, the caller's settings. `{missing: WHY}` marks a
 row that cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `used` names the paper's
 models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over that axis.
-`by: type` or `by: hops` splits each row. `plot: {x: AXIS, y: COLUMN}` makes a figure of it. `overlap: {rows: [A, B],
-metric, least}` asks which questions both, one or neither get right. `counts: hierarchy` or `counts: questions` counts
-the data and asks no question.
+`by: type` or `by: hops` splits each row. `plot: {x: AXIS, y: COLUMN}` makes a figure of it.
 """
 
 from __future__ import annotations
@@ -30,13 +28,11 @@ from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.metrics.comparison import load_runs, overlap
 from gnnrag.metrics.plotting import blank_axes, write_figure
 
 KEYS = (
-    *("title", "paper", "used", "base", "models", "grid", "rows", "columns", "by", "published", "plot", "overlap"),
-    *("average", "counts", "note"),
-)
+    "title", "paper", "used", "base", "models", "grid", "rows", "columns", "by", "published", "plot", "average", "note",
+)  # fmt: skip
 REQUIRED = ("title", "paper", "used", "base", "columns")
 SEPARATOR = " / "
 AVERAGE = "average"
@@ -46,7 +42,7 @@ _AT_K = re.compile(r"(recall|all)@([1-9]\d*)")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A figure of a row: its heading, its key among the figures of a run, its digits (-1: it is a text)."""
+    """A figure of a row: its heading, its key among the figures of a run, its digits."""
 
     name: str
     heading: str
@@ -59,7 +55,6 @@ class Column:
         return self.key.startswith(("retrieval/", "answer/", "text/"))
 
 
-_GRAPH = ("passages", "sentences", "phrases", "passage_sentence_edges", "sentence_phrase_edges")
 # What `gnnrag judge` rates: the six qualities of GraphSearch, and those of DotRAG beside the overall verdict.
 _CRITERIA = ("correctness", "logical_coherence", "comprehensiveness", "relevance", "knowledgeability", "factuality")
 _DIMENSIONS = ("comprehensiveness", "logicality", "relevance", "coherence")
@@ -90,8 +85,6 @@ COLUMNS = {
         Column("run_seconds", "s/run", "run/seconds", 0),
         Column("semantic_recall", "evidence recall, text side", "step/semantic"),
         Column("relational_recall", "evidence recall, graph side", "step/relational"),
-        Column("pair_recall", "gold triples whose names a hit joins, graph side", "step/pairs"),
-        Column("triple_recall", "gold triples found, graph side", "step/triples"),
         # Milliseconds of a query, its embedding included: all in one batch, and the median of a query alone.
         Column("batch_ms", "ms/query, batch", "timing/batch_ms", 1),
         Column("single_ms", "ms/query, alone", "timing/single_ms", 1),
@@ -100,10 +93,6 @@ COLUMNS = {
         Column("build_seconds", "build s", "index/seconds", 1),
         Column("index_prompt_tokens", "prompt tokens of the index", "index/prompt_tokens", 0),
         Column("index_completion_tokens", "reply tokens of the index", "index/completion_tokens", 0),
-        *(Column(name, name.replace("_", " "), f"count/{name}", 0) for name in (*_GRAPH, "corpus_tokens", "questions")),
-        Column("types", "types", "count/types", -1),
-        Column("gold_passages", "passages of evidence", "count/gold_passages", -1),
-        Column("gold_triples", "triples of evidence", "count/gold_triples", -1),
         Column("a_score", "A-Score", "judge/a_score", 2),
         Column("e_score", "E-Score", "judge/e_score", 2),
         *(Column(name, name.replace("_", " "), f"judge/{name}", 2) for name in _CRITERIA),
@@ -146,9 +135,7 @@ class Table:
     axes: tuple[str, ...] = ("row",)
     by: str = ""
     plot: Mapping[str, str] = field(default_factory=dict)
-    overlap: Mapping[str, Any] = field(default_factory=dict)
     averages: tuple[Row, ...] = ()
-    counts: str = ""
     note: str = ""
 
 
@@ -190,17 +177,12 @@ def _table(path: Path, raw: Any, given: Sequence[str]) -> Table:
         _check("plot", plot, ("x", "y"))
         _check("plot.x", [plot["x"]], axes)
         _check("plot.y", [plot["y"]], raw["columns"])
-    if shares := raw.get("overlap") or {}:
-        _check("overlap", shares, ("rows", "metric", "least"))
-        _check("overlap.rows", shares["rows"], names)
     _check("by", [by := raw.get("by") or ""], ("", "type", "hops"))
-    _check("counts", [counts := raw.get("counts") or ""], ("", "hierarchy", "questions"))
     return Table(
         title=raw["title"], base={"run": {"root": ROOT}, **raw["base"]}, rows=rows,
         columns=tuple(map(column_of, raw["columns"])), path=path, paper=raw["paper"],
         used={str(job): str(model) for job, model in raw["used"].items()}, models=dots(raw.get("models") or {}),
-        axes=tuple(axes), by=by, plot=plot, overlap=shares, averages=averages, counts=counts,
-        note=raw.get("note") or "",
+        axes=tuple(axes), by=by, plot=plot, averages=averages, note=raw.get("note") or "",
     )  # fmt: skip
 
 
@@ -252,9 +234,7 @@ def _published(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             if len(values) != len(columns):
                 raise ConfigError(f"published row {name!r} has {len(values)} figures for {len(columns)} metrics")
             pairs = [(c, v) for c, v in zip(columns, values, strict=True) if v is not None]
-            figures[name] = {
-                c.name: str(v) if c.digits < 0 else float(v) / (scale if c.is_share else 1) for c, v in pairs
-            }
+            figures[name] = {c.name: float(v) / (scale if c.is_share else 1) for c, v in pairs}
 
     read(raw.get("rows", {}), ())
     return figures
@@ -325,22 +305,11 @@ def averages(table: Table, results: Sequence[Result]) -> Iterator[Result]:
             yield Result(replace(row, name=name, published=published), values=means)
 
 
-def overlaps(table: Table, results: Sequence[Result]) -> dict[str, float]:
-    """Return the shares of questions that both, one or neither of two rows get right; empty where nobody asks."""
-    runs = {r.row.name: Path(r.run) for r in reversed(results) if r.is_done}
-    names = table.overlap.get("rows", ())
-    if len(names) != 2 or not runs.keys() >= {*names}:
-        return {}
-    first, second = load_runs([runs[name] for name in names])
-    column = column_of(table.overlap.get("metric", "em"))
-    return overlap(first, second, column.key, float(table.overlap.get("least", 1.0)))
-
-
 def cell(result: Result, column: Column) -> str:
     """Return a figure as text: with its interval, `n=` if not all questions count, and the published one behind it."""
 
     def shown(value: Any) -> str:
-        return str(value) if column.digits < 0 else f"{value:.{column.digits}f}"
+        return f"{value:.{column.digits}f}"
 
     value, published = result.values.get(column.name), result.row.published.get(column.name)
     text = "" if value is None else shown(value)
@@ -367,13 +336,9 @@ def notes(table: Table, results: Sequence[Result]) -> list[str]:
     if table.paper:
         lines.append("The paper used " + "; ".join(f"{job}: {model}" for job, model in table.used.items()) + ".")
         if labels := dict.fromkeys(r.label for r in results if r.label):
-            verb, what = ("Counted", "data") if table.counts else ("Run", "questions")
-            lines.append(f"{verb} here: {'; '.join(labels)}. The published figures are of the paper's own {what}.")
+            lines.append(f"Run here: {'; '.join(labels)}. The published figures are of the paper's own questions.")
         else:
             lines.append("Nothing was run.")
-    if shares := overlaps(table, results):
-        names = " and ".join(table.overlap["rows"])
-        lines.append(f"{names}: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
     for r in results:
         said = [
             r.error,
@@ -393,7 +358,7 @@ def as_json(table: Table, results: Sequence[Result]) -> str:
         for r in results
     ]
     about = {"title": table.title, "paper": table.paper, "used": table.used, "note": table.note}
-    return json.dumps({**about, "rows": rows, "overlap": overlaps(table, results)}, ensure_ascii=False, indent=2)
+    return json.dumps({**about, "rows": rows}, ensure_ascii=False, indent=2)
 
 
 def lines(table: Table, results: Sequence[Result]) -> Iterator[tuple[str, list[str], list[float], list[float]]]:

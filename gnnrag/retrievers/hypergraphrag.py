@@ -165,7 +165,7 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
     `naive_fallback` where that was nothing. Role: `hyper_query`; where it names nothing, the query itself is searched
     among the facts.
 
-    The released code ranks nothing where either side is empty (Q-HG-2) and has no vector search, which the paper has.
+    The released code ranks nothing where either side is empty, and lacks the vector search that the paper has.
     """
 
     # of an entity's hyperedges: degrees first; or, the paper's: cosine times confidence, cut off

@@ -37,9 +37,9 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
     nothing. Role: `keywords` (mode `naive`: none).
 
     `released` is release 1.5.7. `fixed`: relations of an entity are ranked by their cosine to the query, not hubs first
-    (Q-LR-3), at most 50 of them; relations are searched by the question and its themes; passages are picked by weight,
+    at most 50 of them; relations are searched by the question and its themes; passages are picked by weight,
     not cosine, and relations may pick what entities have picked; where a mode lacks its keywords, those of the other
-    kind or the query take their place. Nothing depends on the order of a set (Q-LR-2).
+    kind or the query take their place. Nothing depends on the order of a set.
     """
 
     # naive, local, global, hybrid (local and global) or mix (hybrid and naive)

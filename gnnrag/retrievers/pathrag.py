@@ -1,7 +1,7 @@
 """PathRAG: flow-pruned paths between the entities of a question, written as context.
 
 The released code moves weight over edges, without decay on the first hop and with a gate of 0.3 (`edge_flow`); the
-paper moves it over nodes (`node_flow`). Accidents of the code are named Q-PR-1 to Q-PR-7 in our specification.
+paper moves it over nodes (`node_flow`).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def edge_flow(paths: Sequence[Path], decay: float = 0.8, gate: float = 0.3) -> l
 
     The source hands each first edge an equal share, undecayed; an edge passes its weight on, decayed and shared among
     the successors, only if the weight is above the gate. A path's score is the mean weight of its edges. With four or
-    more first hops every share is below the default gate and nothing gets beyond the first edge (Q-PR-5). A node that
-    comes at two depths makes the sums depend on the order of visits: here ascending ids, released a hash's (Q-PR-6).
+    more first hops every share is below the default gate and nothing gets beyond the first edge. A node that
+    comes at two depths makes the sums depend on the order of visits: here ascending ids, released a hash's.
     """
     if not paths:
         return []
@@ -109,10 +109,10 @@ def _visiting_order(paths: Sequence[Path], after: Mapping[int, set[int]]) -> lis
 
 
 def pool_paths(pairs: PairPaths, score: Callable[[Sequence[Path]], list[float]], by_node_set: bool) -> list[FlowPath]:
-    """Return the paths of all pairs, best first, each once: step 6 before its cap.
+    """Return the paths of all pairs, best first, each once, before the cap of `path_limit`.
 
     Paths of equal score keep the order of the pairs; the better direction of a path wins. With `by_node_set`, as
-    released, paths over the same nodes in any order are one (Q-PR-4); else only a path and its reverse are.
+    released, paths over the same nodes in any order are one; else only a path and its reverse are.
     """
     found = [FlowPath(p, s) for paths in pairs.values() for p, s in zip(paths, score(paths), strict=True)]
     kept: dict[Path, FlowPath] = {}
@@ -182,7 +182,7 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
     `no_paths`, or `naive_fallback` where nothing was found.
 
     The released code follows edges in one direction only, gives up without both kinds of keywords or without relations,
-    and takes paths over the same nodes for one (Q-PR-1, 3, 4, 7): here it does not.
+    and takes paths over the same nodes for one: here it does not.
     """
 
     top_k: int = 40  # seeds, and relations searched for

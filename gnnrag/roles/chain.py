@@ -8,8 +8,8 @@ from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Chain, ChainTask
 from gnnrag.roles.bridges import BridgingRole
-from gnnrag.roles.parsing import LINE_START, NO_FACT, clean_line, has_fact, plain
-from gnnrag.roles.prompting import MalformedError, PromptedPart
+from gnnrag.roles.parsing import LINE_START, clean_line, need_answer, plain
+from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 
 _BRIDGES = re.compile(rf"{LINE_START}\W*+bridg(?:e|ing)\s+entit(?:y|ies)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
@@ -34,10 +34,8 @@ class PromptedChain(PromptedPart[ChainTask, Chain]):
 
 
 def parse_chain(text: str, question: str = "") -> Chain:
-    """Return a reply as it is, and the bridge entities of their line, if any; MalformedError without `has_fact`."""
-    text = plain(text)
-    if not has_fact(text, question):
-        raise MalformedError("no fact in the chain", NO_FACT)
+    """Return a reply as it is, and the bridge entities of their line, if any; MalformedError where it is empty."""
+    text = need_answer(plain(text), question)
     line = _BRIDGES.search(text)
     # Semicolons are asked for; commas separate only where there are none, as names may hold commas.
     names = re.split(r";" if line and ";" in line[1] else r",", line[1]) if line else []

@@ -1,4 +1,4 @@
-"""Read a model's replies strictly: what parsers share, and what makes a reply none, whatever was asked for."""
+"""Read a model's replies strictly: what parsers share, and what counts as no reply, whatever was asked for."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 MAX_REPLY = 200_000  # characters that a parser is given: ten times what the longest job asks for
 # Why a reply failed, as a run counts it beside `parse_failure`.
-REFUSED, EMPTY, CUT_OFF, LOOP, FILTERED = "refused", "empty", "cut_off", "loop", "filtered"
-NO_ANSWER, NO_FACT, OUT_OF_RANGE = "no_answer", "no_fact", "out_of_range"
+REFUSED, EMPTY, CUT_OFF, FILTERED = "refused", "empty", "cut_off", "filtered"
+NO_ANSWER, OUT_OF_RANGE = "no_answer", "out_of_range"
 
 
 class MalformedError(ValueError):
@@ -31,14 +31,17 @@ class MalformedError(ValueError):
         self.reason = reason
 
 
-def parsed(text: str, parse: Callable[[str], T], prompt: str = "", is_cut: bool = False) -> T:
-    """Return what a role's parser reads in a reply to the turn `prompt`; nothing in one cut off is known to be whole.
+def read_reply(text: str, parse: Callable[[str], T], is_cut: bool = False) -> T:
+    """Return what a role's parser reads in a reply.
 
-    MalformedError where it fails one of the `CHECKS`, or is not what was asked for.
+    MalformedError: it is too long, was cut off (`is_cut`), declines the job, or is not what was asked for.
     """
-    for reason, problem, fails in CHECKS:
-        if fails(text, prompt, is_cut):
-            raise MalformedError(problem, reason)
+    if len(text) > MAX_REPLY:
+        raise MalformedError(f"more than {MAX_REPLY:,} characters")
+    if is_cut:  # nothing in it is known to be whole
+        raise MalformedError("cut off at the limit of its length", CUT_OFF)
+    if is_refusal(text):
+        raise MalformedError(REFUSED, REFUSED)
     try:
         return parse(text)
     except MalformedError:
@@ -311,31 +314,12 @@ _REFUSAL = re.compile(
 )
 _REFUSAL_LIMIT = 400  # characters
 _WORD = re.compile(r"\w+")
-_REPEATS, _LONGEST_UNIT = 4, 400  # how often the end of a loop says the same; words of what it says
-_LONG_WORD = 40  # characters; in a reply of one longer word the letters are looked at
 # What is left of "So the final answer to the question asked above is:" once the question itself is out of it.
 _FILLER = re.compile(
     r"(?:an?|above|answers?|are|as|asked|be|below|correct|final|follow(?:s|ing)|for|given|hence|is|my|of|question|short|so"
     r"|that|the|therefore|this|thought|thus|to|was|would|your)"
 )
 _LABELS = frozenset(("answer", "answers", "question", "thought"))
-# On the words of a line, in which "don't" is "don t".
-_NOTHING = re.compile(
-    r"(?:(?:there (?:is|are|was|were)|(?:i|we) (?:have|found|find|see)|the passages? (?:gives?|have|has|states?)) )?"
-    r"(?:no|not enough|insufficient) (?:\w+ ){0,2}(?:information|facts?|evidence|passages?|chain|answer|hops?|links?)\b"
-    r"|(?:i|we|it|they|(?:the|these) passages?) (?:(?:do|does|did|can|could) ?not|(?:don|doesn|didn|can|couldn) t) "
-    r"(?:be )?"
-    r"(?:know|find|found|see|have|determine|answer|tell|say|state|provide|give|contain|mention|identif|infer|include)"
-    r"|(?:none|n a|null|nothing|unknown)(?: (?:is |was )?(?:found|known|given|missing|stated))?$"
-)
-# After "The passages do not say it", what follows may state something.
-_NEXT = re.compile(r"[.!?;]\s+|,\s+(?:but|however|yet|so(?=\s+(?:i|we)\b))\s+", re.IGNORECASE)
-_DASH = re.compile(r"\s[-–—]\s")  # between subject, relation and object
-_HEADING = re.compile(
-    r"(?:the |my |here is the )?(?:reasoning )?(?:chain|hops?|facts?|steps?)(?: of (?:facts|reasoning))?"
-)
-_BRIDGES = re.compile(r"bridg(?:e|ing) entit(?:y|ies)\b")
-_MARKS = re.compile(r"\[(?:MISSING|\d{1,9}(?:\s*,\s*\d{1,9})*)\]|^\W*\d{1,2}[.)]\s", re.IGNORECASE)
 
 
 def is_refusal(text: str) -> bool:
@@ -347,38 +331,6 @@ def is_refusal(text: str) -> bool:
 def words(text: str) -> str:
     """Return the words of a text in lower case, a blank between them."""
     return " ".join(_WORD.findall(text.casefold()))
-
-
-def is_loop(text: str, prompt: str = "", is_cut: bool = False) -> bool:
-    """Tell whether a reply to the turn `prompt` repeats itself to its end; `is_cut`: it may end inside a word.
-
-    It does where its last words are one phrase, line or word, at least four times in a row, and these repeats are at
-    least half of it. Punctuation and case do not count. JSON that closes is no loop (a list of equal labels has an
-    end), nor is what the prompt itself says as often: that is a name.
-    """
-    said = words(text).split()
-    if len(said) == 1 and len(said[0]) > _LONG_WORD:
-        said = list(said[0])
-    repeats = _repeated(said) or (_repeated(said[:-1]) if is_cut else "")
-    return bool(repeats) and not _closes(text) and f" {repeats} " not in f" {words(prompt)} "
-
-
-def _repeated(said: list[str]) -> str:
-    for size in range(1, min(len(said) // _REPEATS, _LONGEST_UNIT) + 1):
-        times = max(_REPEATS, -(-len(said) // (2 * size)))
-        if said[-1] == said[-1 - size] and said[-size * times :] == said[-size:] * times:
-            return " ".join(said[-size * times :])
-    return ""
-
-
-def _closes(text: str) -> bool:
-    """Whether the last thing in a text is a bracket that closes one of its first half."""
-    text, depth = text.rstrip("` \n"), 0
-    for at in range(len(text) - 1, -1, -1):
-        depth += (text[at] in "]}") - (text[at] in "[{")
-        if depth == 0:
-            return 2 * at < len(text) - 1
-    return False
 
 
 def is_no_answer(text: str, question: str = "") -> bool:
@@ -398,34 +350,3 @@ def need_answer(text: str, question: str) -> str:
     if is_no_answer(text, question):
         raise MalformedError("no answer: nothing, the question, or the words that lead up to one", NO_ANSWER)
     return text
-
-
-def has_fact(text: str, question: str = "") -> bool:
-    """Tell whether a reasoning chain or step states something: one line that does suffices.
-
-    Headings, the question once more, a line of bridge entities and "no information" state nothing.
-    """
-    return any(_states(line, question) for line in text.splitlines())
-
-
-def _states(line: str, question: str) -> bool:
-    line = _MARKS.sub(" ", line)
-    said = words(line)
-    if " " not in said or is_no_answer(line, question):
-        return False
-    subject, relation, *rest = (*_DASH.split(line), "")
-    if len(rest) > 1 and _WORD.search(subject) and _WORD.search(relation):
-        return True
-    if _NOTHING.match(said):
-        return any(_states(part, question) for part in _NEXT.split(line)[1:])
-    return not (_HEADING.fullmatch(said) or _BRIDGES.match(said))
-
-
-# What makes a reply none, whatever was asked for, in the order of the looks: reason, problem, test of (reply, the turn
-# that it answers, whether it was cut off).
-CHECKS: tuple[tuple[str, str, Callable[[str, str, bool], bool]], ...] = (
-    ("", f"more than {MAX_REPLY:,} characters", lambda text, prompt, is_cut: len(text) > MAX_REPLY),
-    (LOOP, "says the same until its end", is_loop),
-    (CUT_OFF, "cut off at the limit of its length", lambda text, prompt, is_cut: is_cut),
-    (REFUSED, REFUSED, lambda text, prompt, is_cut: is_refusal(text)),
-)

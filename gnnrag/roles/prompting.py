@@ -20,7 +20,7 @@ from gnnrag.io import well_formed
 from gnnrag.llm.base import Backend, Message, RejectedError, Reply, Request
 from gnnrag.prompts import SMALL, bounded, load_prompt
 from gnnrag.roles.base import ResultT, Role, TaskT
-from gnnrag.roles.parsing import CUT_OFF, EMPTY, FILTERED, LOOP, MAX_REPLY, parsed
+from gnnrag.roles.parsing import CUT_OFF, EMPTY, FILTERED, MAX_REPLY, read_reply
 from gnnrag.roles.parsing import MalformedError as MalformedError
 from gnnrag.session import Session
 from gnnrag.types import to_dict
@@ -143,7 +143,7 @@ class Prompter:
                 is_cut = reply.finish_reason == "length"
                 if reply.finish_reason == "content_filter":
                     raise MalformedError("stopped by the provider's content filter", FILTERED)
-                outcome.value = parsed(reply.text, parse, messages[-1].content, is_cut and not self.keeps_cut)
+                outcome.value = read_reply(reply.text, parse, is_cut and not self.keeps_cut)
                 outcome.failure, attempt.flags = "", (CUT_OFF, "cut_but_read") if is_cut else ()
                 break
             except LLMError as error:
@@ -153,7 +153,7 @@ class Prompter:
                 break
             except MalformedError as error:
                 outcome.failure, attempt.problem = "parse_failure", str(error) or "malformed"
-                reason = CUT_OFF if is_cut and error.reason != LOOP else error.reason if reply.text.strip() else EMPTY
+                reason = CUT_OFF if is_cut else error.reason if reply.text.strip() else EMPTY
                 attempt.flags = ("parse_failure", reason)
                 if error.reason == FILTERED:
                     break

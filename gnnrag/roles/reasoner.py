@@ -10,7 +10,7 @@ from pydantic import Field
 from gnnrag.parts import part, set_up
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import ReasonTask, Role, Step, Style, ThoughtsTask
-from gnnrag.roles.parsing import NO_FACT, Number, ReplyModel, Rows, clean_line, has_fact, need_answer, plain, read_as
+from gnnrag.roles.parsing import NO_ANSWER, Number, ReplyModel, Rows, clean_line, need_answer, plain, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session
@@ -48,10 +48,7 @@ class PromptedReasoner(PromptedPart[ReasonTask, Step]):
         if task.style == "tog":
             return parse_links(text)
         step = parse_generation(text) if task.style == "iter_retgen" else parse_thought(text, self.one_sentence)
-        if step.done:
-            need_answer(step.answer or "", task.question.text)
-        elif not has_fact(text, task.question.text):
-            raise MalformedError("no fact in the step", NO_FACT)
+        need_answer(step.answer or "" if step.done else text, task.question.text)
         return step
 
 
@@ -99,7 +96,7 @@ def parse_links(text: str) -> Step:
     wanted = clean_line(reply.next or "") or best or None
     described = "; ".join(link.text for link in reply.links)
     if not (reply.sufficient or wanted or described.strip("; ")):
-        raise MalformedError("neither a link nor what to look for next", NO_FACT)
+        raise MalformedError("neither a link nor what to look for next", NO_ANSWER)
     return Step(described, None if reply.sufficient else wanted, reply.sufficient)
 
 

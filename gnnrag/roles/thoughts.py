@@ -15,7 +15,7 @@ from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.bridges import BridgingRole
-from gnnrag.roles.parsing import LINE_START, clean_line, has_fact, json_objects, plain
+from gnnrag.roles.parsing import LINE_START, clean_line, json_objects, plain
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
@@ -99,11 +99,11 @@ def parse_thoughts(
 ) -> Thoughts:
     """Parse a reply: labelled lines, a JSON object, or a line for each of `kinds`; MalformedError without a thought.
 
-    With `with_chain`, the chain is what follows `Chain:`; a chain that states no fact is dropped.
+    With `with_chain`, the chain is what follows `Chain:`.
     """
     text, chain = plain(text), None
     if label := _CHAIN.search(text) if with_chain else None:
-        chain = below if has_fact(below := text[label.end() :].strip()) else None
+        chain = text[label.end() :].strip() or None
         text = text[: label.start(1)].strip()
     if may_stop and _NOTHING.match(text):
         return Thoughts(sufficient=True, chain=chain)

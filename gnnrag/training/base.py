@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Sized
@@ -166,21 +165,34 @@ class Training(ABC):
         return {name: one.share for name, one in self.config.sets.items()}
 
     # ---------------------------------------------------------------------------------- network, report, checkpoint
-    @abstractmethod
     def build(self) -> tuple[Task, nn.Module]:
         """Return what the loop runs (`Task`), which may be this object, and the network."""
+        raise NotImplementedError
+
+    def fit(self, run: TrainingRun, tracker: Tracker | None) -> Any:
+        """Train, in the project's own loop if not overridden; None where it was stopped.
+
+        What is returned goes to `report` and `folders`; its `kept_step` and `kept_metrics` are of the weights kept.
+        """
+        fit, context = self.config.fit, self.context
+        run.on_row = lambda row: context.on_note(f"{run.path}, {progress_line(row, fit.steps)}")
+        task, model = self.build()
+        trainer = Trainer(task, model, fit, run, context.accelerator, tracker, context.stop, self.summarise)
+        for row in self.prepared if trainer.state.step == 0 else ():
+            run.log(row)
+        return trainer if trainer.fit().is_done else None
 
     def summarise(self, rows: Rows) -> dict[str, float]:
         """Return the validation metrics from those of all questions."""
         return means(rows)
 
     @abstractmethod
-    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
+    def report(self, fitted: Any) -> tuple[Report, dict[str, Any]]:
         """Return all rows (`set`, `id`, `metrics`) in every process, and facts for the record; kept weights are set."""
 
-    def exports(self, trainer: Trainer, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
-        """Return what writes further folders of the run beside `best`, by their names."""
-        return {}
+    def folders(self, fitted: Any, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
+        """Return what writes the folders of the run that hold weights, by their names."""
+        return {"best": lambda folder: fitted.task.save(fitted.bare, folder, record)}
 
     def sizes(self, **more: Callable[[str], Any]) -> list[dict[str, Any]]:
         """Return how many questions of each set are in each part, for the card; `more` give further columns."""
@@ -214,38 +226,29 @@ def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Seq
 
 def train(path: Path, training: Training) -> Report | None:
     """Train one fold, report, save `best`; returns a row for each question reported on, None where it was stopped."""
-    context, fit = training.context, training.config.fit
-    accelerator = context.accelerator
+    accelerator = training.context.accelerator
     _refuse_seen(training)
     run: Any = None
     if accelerator.is_main_process:
         run = TrainingRun(path, training.settings, training.inputs, training.run.fresh)
     accelerator.wait_for_everyone()
     run = run or TrainingRun(path, training.settings, training.inputs, is_main=False)
-    run.on_row = lambda row: context.on_note(f"{path}, {progress_line(row, fit.steps)}")
     run.write("folds.json", {name: parts.plain() for name, parts in training.parts.items()})
     shown = {**training.settings, "commit": code_version(), "inputs": training.inputs}
     whole = path.parent if path.name.startswith("fold") else None
     tracker = Tracker(training.run, path, "train", shown, whole) if accelerator.is_main_process else None
     try:
-        task, model = training.build()
-        trainer = Trainer(task, model, fit, run, accelerator, tracker, context.stop, training.summarise)
-        for row in training.prepared if trainer.state.step == 0 else ():
-            run.log(row)
-        state = trainer.fit()
-        if not state.is_done:
+        fitted = training.fit(run, tracker)
+        if fitted is None:
             return None
-        rows, facts = training.report(trainer)
+        rows, facts = training.report(fitted)
         rows = [{**row, "fold": training.fold} for row in rows]
         metrics = write_report(path, rows, {}) if accelerator.is_main_process else {}
-        step = state.best_step if fit.keep == "best" else state.step
-        record = {"step": step, "validation": state.kept_metrics, **facts, "report": metrics}
-        writers = {**training.exports(trainer, record), "best": lambda folder: task.save(trainer.bare, folder, record)}
-        for name, write in writers.items():
+        record = {"step": fitted.kept_step, "validation": fitted.kept_metrics, **facts, "report": metrics}
+        for name, write in training.folders(fitted, record).items():
             run.save_folder(name, partial(_save, write, training.seen))
         if tracker:
-            best = {"best": state.best} if math.isfinite(state.best) else {}
-            tracker.finish({"best_step": state.best_step, **best, **metrics})
+            tracker.finish({"best_step": fitted.kept_step, "validation": fitted.kept_metrics, **metrics})
         return rows
     finally:
         if tracker:

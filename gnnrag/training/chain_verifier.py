@@ -25,7 +25,7 @@ from gnnrag.training.config import Count, Parts, TrainConfig, check_sets, divide
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.report import Card, Report, promotion_metrics
 from gnnrag.training.rows import VerifierRow
-from gnnrag.training.verifier_rows import RowsConfig, RowSet, read_set, shown_of
+from gnnrag.training.verifier_rows import RowsConfig, RowSet, read_set, seen_of, shown_of
 from gnnrag.types import OnProgress
 
 TOP = 5  # passages that recall is taken of
@@ -210,12 +210,12 @@ class ChainTraining(Training):
 
 def chain_example(name: str, row: VerifierRow, untitled: float) -> ChainExample:
     """Return a row as an example, of the passages that the verifier saw; which rows lose titles follows from ids."""
-    seen = [p for p in row.passages if p.score is not None] or list(row.passages)
+    seen = seen_of(row)
     passages = [p.passage for p in seen]
     if draw(row.id, "untitled") < untitled:
         passages = [replace(p, title="") for p in passages]
     labels = np.array([p.id in row.gold for p in seen], dtype=bool)
-    return ChainExample(name, row.question_id, ChainReading(shown_of(row, seen, passages)), labels)
+    return ChainExample(name, row.question_id, ChainReading(shown_of(row, passages)), labels)
 
 
 def draw_chain(labels: np.ndarray, config: ChainsConfig, rng: np.random.Generator) -> tuple[int, ...]:

@@ -62,14 +62,20 @@ class TrainingRunConfig(TrackingConfig):
 
 
 @dataclass
-class TrainConfig:
+class CommonConfig:
     """What the settings of every training hold."""
 
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
-    fit: FitConfig = field(default_factory=FitConfig)
     run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
     seed: int = 0
+
+
+@dataclass
+class TrainConfig(CommonConfig):
+    """The settings of a training in the loop of `gnnrag/training/loop.py`."""
+
+    fit: FitConfig = field(default_factory=FitConfig)
 
 
 def check_sets(sets: Mapping[str, Any], cross: bool, folds: FoldConfig) -> None:

@@ -121,6 +121,16 @@ class Trainer:
         self.run.draw()
         return state
 
+    @property
+    def kept_step(self) -> int:
+        """Step of the weights in `kept`."""
+        return self.state.best_step if self.config.keep == "best" else self.state.step
+
+    @property
+    def kept_metrics(self) -> dict[str, float]:
+        """Validation metrics of the weights in `kept`."""
+        return self.state.kept_metrics
+
     def _must_stop(self) -> bool:
         """Call `stop` in all processes, and let all of them stop at the same step."""
         asked = torch.tensor(float(self._stop()), device=self.accelerator.device)

@@ -14,7 +14,7 @@ from gnnrag.metrics.statistics import bootstrap_interval, with_interval
 from gnnrag.pool import promote
 
 Report = list[dict[str, Any]]
-PRIVATE = ("chances", "is_right", "probabilities", "truths")  # what a threshold was learned from: not for the report
+PRIVATE = ("chances", "is_right")  # what a threshold was learned from: not for the report
 UNSTATED = "not stated by whoever trained it; ask before you pass it on"
 
 
@@ -44,21 +44,6 @@ def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int) -> 
     return out
 
 
-def calibration_error(chances: np.ndarray, labels: np.ndarray, count: int = 10) -> float:
-    """Return the expected calibration error: mean gap of probability and share of positives, over equal bins."""
-    bins = np.minimum((chances * count).astype(int), count - 1)
-    gaps = [abs(chances[of].sum() - labels[of].sum()) for b in range(count) if (of := bins == b).any()]
-    return float(sum(gaps)) / max(len(chances), 1)
-
-
-def pooled_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return what cannot be measured question by question: the AUC and the calibration of all pairs together."""
-    chances = np.array([c for row in rows for c in row.get("probabilities", ())], dtype=np.float64)
-    labels = np.array([t for row in rows for t in row.get("truths", ())], dtype=bool)
-    value = auc(chances, labels)
-    return {} if value is None else {"pooled_auc": value, "calibration_error": calibration_error(chances, labels)}
-
-
 def progress_line(row: Mapping[str, Any], steps: int) -> str:
     """Return a row of metrics as a person reads it."""
     shown = {name.rpartition("/")[2]: value for name, value in row.items() if name not in ("step", "seconds")}
@@ -76,7 +61,7 @@ def write_report(path: Path, rows: Report, more: Mapping[str, Any]) -> dict[str,
     metrics: dict[str, Any] = dict(more)
     for name, group in sorted(groups.items()):
         measured: list[dict[str, float]] = [row["metrics"] for row in group]
-        metrics[name] = {"questions": len(measured), **pooled_metrics(group)}  # the pooled ones have no interval
+        metrics[name] = {"questions": len(measured)}
         for key in dict.fromkeys(key for row in measured for key in row):
             interval = bootstrap_interval(np.array([row[key] for row in measured if key in row]))
             metrics[name] |= {key: interval.mean, f"{key}_ci": [interval.low, interval.high]}

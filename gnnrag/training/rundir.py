@@ -30,6 +30,7 @@ from gnnrag.metrics.plotting import write_figure
 from gnnrag.run.rundir import code_version, differences, lock_run
 
 STATE, BEFORE = "state.pt", "state.before.pt"
+CHECKPOINTS = "checkpoints"  # of a trainer of transformers, which keeps its own states
 # Of each panel of the curves: its metrics, what the rows are counted by, and its label.
 PANELS = (
     ("features/loss", "features/fitted", "loss of the features' head", "step, before the training"),
@@ -65,7 +66,7 @@ class TrainingRun:
             remove(self.path)
         settings = {name: value for name, value in config.items() if name != "run"}
         meta = json.loads(json.dumps({"settings": settings, "inputs": dict(inputs)}))
-        if any((self.path / name).exists() for name in (STATE, BEFORE)):
+        if any((self.path / name).exists() for name in (STATE, BEFORE, CHECKPOINTS)):
             old = read_object(self.path / "meta.json")
             if changed := sorted(differences({name: old.get(name) for name in meta}, meta)):
                 raise ConfigError(
@@ -138,7 +139,7 @@ def refuse_other_layout(path: Path, folds: Sequence[int] | None) -> None:
     """Raise ConfigError where `path` holds a training of other folds than `folds` (None: it has none)."""
     known = {f"fold{number}" for number in folds or ()}
     others = [folder.name for folder in folds_of(path) if folder.name not in known]
-    is_single = folds is not None and any((path / name).exists() for name in (STATE, "best"))
+    is_single = folds is not None and any((path / name).exists() for name in (STATE, CHECKPOINTS, "best"))
     if others or is_single:
         what = f"the folds of a training with cross=true ({', '.join(others)})" if others else "a single training"
         raise ConfigError(f"training run {path} holds {what}; give another run.name, or delete the folder")

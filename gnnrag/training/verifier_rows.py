@@ -51,16 +51,21 @@ def read_set(name: str, config: RowsConfig) -> tuple[list[VerifierRow], dict[str
     return rows, dict(asked), digest(content)
 
 
-def shown_of(row: VerifierRow, shown: Sequence[ShownPassage], passages: Sequence[Passage] | None = None) -> Shown:
-    """Return some passages of a row as its verifier is shown them; one without a score is taken as the last."""
-    known = [p.score for p in shown if p.score is not None]
-    scores = [min(known) if p.score is None else p.score for p in shown] if known else []
-    cosines = [p.cosine for p in shown if p.cosine is not None]
+def seen_of(row: VerifierRow) -> list[ShownPassage]:
+    """Return the passages that the verifier saw, in pool order: those with a score, all where none has one."""
+    return [p for p in row.passages if p.score is not None] or list(row.passages)
+
+
+def shown_of(row: VerifierRow, passages: Sequence[Passage]) -> Shown:
+    """Return what the verifier was shown, with `passages` in place of those that it saw."""
+    seen = seen_of(row)
+    scores = [p.score for p in seen if p.score is not None]
+    cosines = [p.cosine for p in seen if p.cosine is not None]
     return Shown(
         row.question,
         row.chain,
-        passages or [p.passage for p in shown],
+        passages,
         scores,
-        cosines if len(cosines) == len(shown) else (),
+        cosines if len(cosines) == len(seen) else (),
         frozenset(row.support),
     )

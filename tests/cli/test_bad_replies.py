@@ -30,13 +30,12 @@ WAYS: list[tuple[str, Behaviour, int]] = [
     ("reader", ok("Kalmar"), 2),
     ("reader", ok(REFUSAL), 2),
     ("reader", ok(""), 3),
-    ("reader", ok("Thought: " + "the same thing and " * 40), 4),
     ("reader", ok("Answer: The answer to this question is:"), 5),
     ("reader", status(500, "overloaded"), 1),
     ("reader", ok(LATE), 1),
     ("verifier", ok("as you can see"), 2),
     ("verifier", ok('{"selected": [999]}'), 1),
-    ("chain", ok("Chain:\nno facts found"), 1),
+    ("chain", ok("The answer is:"), 1),
     ("thoughts", ok("Fast Thought: The answer is Kalmar."), 2),
 ]
 ASKED = sum(count for *_, count in WAYS)
@@ -44,9 +43,9 @@ OF_QUESTION = dict(zip(QUESTIONS, [way for way in WAYS for _ in range(way[2])], 
 # What cannot be read is asked for once more. A reply of the server costs 7 tokens and 3.
 WANTED = {
     "reader": {
-        "asked": 40, "bad": 34, "calls": 38, "prompt_tokens": 266, "completion_tokens": 114, "cost": 0.494,
-        "malformed": 30, "errors": 2, "unlabelled": 2, "cut_off": 2, "empty": 6, "refused": 4, "loop": 8,
-        "no_answer": 10, "timeout": 1, "fallback": 17,
+        "asked": 32, "bad": 26, "calls": 30, "prompt_tokens": 210, "completion_tokens": 90, "cost": 0.39,
+        "malformed": 22, "errors": 2, "unlabelled": 2, "cut_off": 2, "empty": 6, "refused": 4, "no_answer": 10,
+        "timeout": 1, "fallback": 13,
     },
     "verifier": {
         "asked": 28, "bad": 6, "calls": 28, "prompt_tokens": 196, "completion_tokens": 84, "cost": 0.364,
@@ -54,18 +53,18 @@ WANTED = {
     },
     "chain": {
         "asked": 26, "bad": 2, "calls": 26, "prompt_tokens": 182, "completion_tokens": 78, "cost": 0.338,
-        "malformed": 2, "no_fact": 2, "fallback": 1,
+        "malformed": 2, "no_answer": 2, "fallback": 1,
     },
     "thoughts": {
         "asked": 25, "bad": 2, "calls": 25, "prompt_tokens": 175, "completion_tokens": 75, "cost": 0.325, "leaked": 2,
     },
 }  # fmt: skip
 TOLD = {
-    "reader": "warning: reader: 34 of 40 replies are bad (85%): 30 malformed, 2 errors, 2 unlabelled; 2 cut off, "
-    "6 empty, 4 refused, 8 loop, 10 no answer, 1 timeout, 17 results from a fallback",
+    "reader": "warning: reader: 26 of 32 replies are bad (81%): 22 malformed, 2 errors, 2 unlabelled; 2 cut off, "
+    "6 empty, 4 refused, 10 no answer, 1 timeout, 13 results from a fallback",
     "verifier": "warning: verifier: 6 of 28 replies are bad (21%): 6 malformed; 2 out of range, "
     "3 results from a fallback",
-    "chain": "note: chain: 2 of 26 replies are bad (8%): 2 malformed; 2 no fact, 1 results from a fallback",
+    "chain": "note: chain: 2 of 26 replies are bad (8%): 2 malformed; 2 no answer, 1 results from a fallback",
     "thoughts": "note: thoughts: 2 of 25 replies are bad (8%): 2 leaked",
 }
 

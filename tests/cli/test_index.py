@@ -121,15 +121,3 @@ def test_mistakes_are_one_line_and_code_2(arguments: list[str], named: str, caps
     assert run(["index", *arguments]) == 2
     out, err = capsys.readouterr()
     assert not out and err.startswith("error: ") and named in err and err.count("\n") == 1
-
-
-def test_the_cost_of_extraction_is_estimated(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = [f"data.path={corpus}", "index.extract.format=lightrag", "llm.price_in=100000", "llm.price_out=1"]
-    assert index("estimate", *settings) == 0
-    lines = [line.split("│") for line in capsys.readouterr().out.splitlines()]
-    rows = {cells[1].strip(): cells[2].strip() for cells in lines if len(cells) == 4}
-    prompt, completion = (int(rows[f"{kind} tokens"].replace(",", "")) for kind in ("prompt", "completion"))
-    assert (rows["passages"], rows["calls"]) == ("5", "10")
-    assert float(rows["cost"].replace(",", "")) == pytest.approx(prompt / 10 + completion / 1e6, abs=0.01)
-    index("estimate", f"data.path={corpus}", "llm.model=small")
-    assert "price_in" in capsys.readouterr().err

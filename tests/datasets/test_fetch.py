@@ -1,13 +1,12 @@
-"""Fetching a release from a hub that is a folder here: what comes, what is kept in the lock, what is refused."""
+"""Fetching a release from a hub that is a folder here: what comes, what is refused."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.datasets.fetch import LOCK, Release, advice, fetch, release, releases, verify
+from gnnrag.datasets.fetch import Release, advice, fetch, release, releases
 from gnnrag.errors import ConfigError, DataError
 
 SHA = hashlib.sha256(b"[1]").hexdigest()
@@ -32,22 +31,11 @@ def hub(monkeypatch):
     return files
 
 
-def test_what_lacks_is_fetched_and_locked(hub, tmp_path):
+def test_what_lacks_is_fetched(hub, tmp_path):
     assert fetch(TOY, tmp_path) == [tmp_path / "a.json", tmp_path / "deep" / "b.json"]
-    assert json.loads((tmp_path / LOCK).read_text())["files"]["deep/b.json"] == SHA
-    assert fetch(TOY, tmp_path) == []
-    assert verify(tmp_path) == [("a.json", "same"), ("deep/b.json", "same")]
-
-
-def test_another_content_than_the_locked_one_is_refused(hub, tmp_path):
-    fetch(TOY, tmp_path)
+    assert (tmp_path / "deep" / "b.json").read_bytes() == b"[1]"
     (tmp_path / "a.json").unlink()
-    hub["a.json"] = b"[2]"
-    with pytest.raises(DataError, match=r"a\.json"):
-        fetch(TOY, tmp_path)
-    (tmp_path / "deep" / "b.json").unlink()
-    assert verify(tmp_path) == [("a.json", "differs"), ("deep/b.json", "missing")]
-    assert run(["fetch", "verify", str(tmp_path)]) == 1
+    assert fetch(TOY, tmp_path) == [tmp_path / "a.json"] and fetch(TOY, tmp_path) == []
 
 
 def test_only_some_files_and_a_digest_that_was_reported(hub, tmp_path):
@@ -65,17 +53,16 @@ def test_what_cannot_be_fetched_is_named(hub, tmp_path):
         fetch(TOY, tmp_path)
     with pytest.raises(DataError, match=r"by hand.*MetaQA"):
         fetch(release("metaqa"), tmp_path)
-    with pytest.raises(DataError, match=LOCK):
-        verify(tmp_path)
 
 
 def test_the_command(hub, tmp_path, capsys, monkeypatch):
-    assert run(["fetch", "list"]) == 0 and run(["fetch", "show", "musique"]) == 0
-    assert "CC BY 4.0" in capsys.readouterr().out
+    assert run(["fetch", "list"]) == 0 and run(["fetch", "get", "musique"]) == 0
+    printed = capsys.readouterr()
+    assert "CC BY 4.0" in printed.out and "data/musique" in printed.err
     hub |= {name: b"[]" for name in releases()["musique"].files}
     assert run(["fetch", "get", "musique", str(tmp_path)]) == 0
     assert capsys.readouterr().out.split() == [str(tmp_path / name) for name in releases()["musique"].files]
-    for words in ([], ["get", "musique"], ["get", "musqiue", "x"], ["get", "musique", "x", "lock=y"]):
+    for words in ([], ["get"], ["get", "musqiue", "x"], ["get", "musique", "x", "lock=y"]):
         assert run(["fetch", *words]) == 2
 
 

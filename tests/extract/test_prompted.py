@@ -9,7 +9,7 @@ import pytest
 from gnnrag.config import ExtractConfig, RoleConfig
 from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError
 from gnnrag.extract import make_extractor
-from gnnrag.extract.prompted import Estimate, PromptedExtractor, estimate_extraction
+from gnnrag.extract.prompted import PromptedExtractor
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
@@ -136,30 +136,3 @@ def test_what_was_asked_decides_the_artefact(tmp_path):
     keys.append(key(settings(*base, extract=plain, writers=writers)))
     assert len(set(keys)) == len(keys)
     assert key(settings(*base, extract={**plain, "max_failed": 0.5})) == keys[0]
-
-
-@pytest.mark.parametrize(
-    ("format_", "gleaning", "calls"),
-    [
-        ("openie", None, 2),
-        ("lightrag", None, 2),
-        ("hyper", None, 4),
-        ("lightrag", 0, 1),
-        ("hyper", 1, 2),
-        ("hyper", 3, 6),
-    ],
-)
-def test_estimated_calls_and_cost(format_, gleaning, calls):
-    config = ExtractConfig("prompted", format=format_, gleaning=gleaning)
-    estimate = estimate_extraction(CORPUS, config, 2.0, 10.0)
-    assert estimate.passages == 5 and estimate.calls == 5 * calls, "equal passages are read once"
-    assert estimate.cost == pytest.approx(
-        (2 * estimate.prompt_tokens + 10 * estimate.completion_tokens) / 1e6, rel=1e-3
-    )
-    assert estimate_extraction([], config) == Estimate(0, 0, 0, 0, 0.0)
-
-
-def test_the_estimated_prompt_tokens_are_about_those_of_a_build(tmp_path):
-    build(tmp_path, settings=settings(), names=["extraction"])
-    spent = Index(tmp_path).record("extraction")["counts"]["triples prompt_tokens"]
-    assert estimate_extraction(CORPUS, ExtractConfig("prompted")).prompt_tokens == pytest.approx(spent, rel=0.2)

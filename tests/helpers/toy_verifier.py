@@ -21,8 +21,7 @@ def make_encoder(folder: Path, layers: int = 2, seed: int = 0) -> Path:
     known = [*(w.lower() for w in PLACES), *WORDS, "where", "was", "in", "the", "is", "a", "of", ".", "|", ";", "?"]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *known]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
-    BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    BertTokenizerFast(vocab={word: number for number, word in enumerate(vocabulary)}).save_pretrained(folder)
     torch.manual_seed(seed)
     shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": layers, "num_attention_heads": 2}
     config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=64, initializer_range=0.2, **shape)
@@ -31,18 +30,20 @@ def make_encoder(folder: Path, layers: int = 2, seed: int = 0) -> Path:
 
 
 def make_verifier(root: Path) -> Path:
-    """Write a random checkpoint into `root`/best, its base into `root`/encoder."""
+    """Write a random cross-encoder into `root`/best, its base into `root`/encoder."""
     import torch
 
-    from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, Selection, save_cross_encoder
+    from gnnrag.roles.tuned.verifier import Selection, save_cross_encoder
+    from gnnrag.training.verifier import CrossEncoderConfig, open_base
 
-    base = make_encoder(root / "encoder")
+    config = CrossEncoderConfig(str(make_encoder(root / "encoder")), 64)
     torch.manual_seed(2)
-    model = CrossEncoder(CrossEncoderConfig(base=str(base), hidden=8, train_layers=1, max_tokens=64))
-    torch.nn.init.normal_(model.out.weight)
+    model = open_base(config)
+    torch.nn.init.normal_(model[0].model.classifier.weight)
+    torch.nn.init.normal_(model[0].model.bert.pooler.dense.weight, std=0.2)  # else tanh makes a handful of values
     (root / "best").mkdir()
-    facts = {"selection": asdict(Selection(0.4, 5)), "read": 6, "threshold": 0.4}
-    save_cross_encoder(root / "best", model, facts)
+    facts = {"selection": asdict(Selection(-0.4, 5)), "threshold": -0.4}
+    save_cross_encoder(root / "best", model, config, {"name": config.base}, facts)
     return root
 
 

@@ -29,18 +29,17 @@ def base_of(run: Path) -> str:
 
 
 def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
-    """Write a verifier that judges by features, and with `text` also by what a tiny encoder reads."""
+    """Write a verifier that reads each passage with a tiny encoder."""
     import torch
 
-    from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, Selection, save_cross_encoder
+    from gnnrag.roles.tuned.verifier import Selection, save_cross_encoder
+    from gnnrag.training.verifier import CrossEncoderConfig, open_base
 
     torch.manual_seed(5)
-    base = _encoder(folder) if text else "embedded"
-    config = CrossEncoderConfig(base=str(base), text=text, hidden=8, train_layers=0, max_tokens=64)
-    model = CrossEncoder(config)
+    config = CrossEncoderConfig(str(_encoder(folder)), 64)
+    model = open_base(config)
     _shake(model)
-    facts = {"selection": asdict(Selection(threshold=0.3)), "read": None}
-    save_cross_encoder(folder, model, facts)
+    save_cross_encoder(folder, model, config, {"name": config.base}, {"selection": asdict(Selection(-0.3))})
 
 
 def make_chain(folder: Path, index: Index, text: bool = False) -> None:

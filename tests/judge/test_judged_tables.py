@@ -73,7 +73,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 def call(kind: str, runs: list[Path], *more: str) -> int:
     config = str(REPOSITORY / "configs" / "judge" / f"{kind}.yaml")
-    dots = [f"runs=[{','.join(map(str, runs))}]", "judged=answer", "llm=scripted", "llm_cache=null"]
+    dots = [f"runs=[{','.join(map(str, runs))}]", "llm=scripted", "llm_cache=null"]
     return run(["judge", config, *dots, *more])
 
 

@@ -321,14 +321,14 @@ def test_the_trace_tells_how_it_was_found() -> None:
 def test_a_round_that_failed_is_not_asked_again() -> None:
     """Nothing of the prompt changed: the second and the third round cost no call; everything else falls back."""
     backend = ScriptedBackend.of(
-        ("You lay out how", "Reasoning chain:"), ("You check which", '{"selected": [99]}'),
-        ("careful reader", "The answer to this question is:"), (".", "It is it is it is it is"),
+        ("You lay out how", "The answer is:"), ("You check which", '{"selected": [99]}'),
+        ("careful reader", "The answer to this question is:"), (".", "one\ntwo\nthree"),
     )  # fmt: skip
     prediction, _, _ = run(prompted(backend), max_rounds=3)
     spent = ("calls", "prompt_tokens", "completion_tokens")
     assert {r: {k: n for k, n in row.items() if k not in spent} for r, row in prediction.usage["roles"].items()} == {
-        "thoughts": {"loop": 2, "parse_failure": 2, "repeated_prompt": 2, "round_skipped": 3, "thought_failed": 3},
-        "chain": {"chain_failed": 1, "no_fact": 2, "parse_failure": 2},
+        "thoughts": {"parse_failure": 2, "repeated_prompt": 2, "round_skipped": 3, "thought_failed": 3},
+        "chain": {"chain_failed": 1, "no_answer": 2, "parse_failure": 2},
         "verifier": {"out_of_range": 2, "parse_failure": 2, "verifier_failed": 1},
         "reader": {"no_answer": 2, "parse_failure": 2, "reader_failed": 1},
     }

@@ -24,11 +24,8 @@ from gnnrag.methods.graphsearch.offline import (
     OracleSubAnswerer,
 )
 from gnnrag.methods.graphsearch.roles import (
-    CheckTask,
-    ExpandTask,
-    GroundTask,
-    RefineTask,
-    SubAnswerTask,
+    ContextTask,
+    SubQueryTask,
     View,
     parse_triples,
 )
@@ -128,36 +125,37 @@ def test_linked_forms_ask_on_from_what_was_found(index: Index) -> None:
 
 def test_grounding_puts_answers_in_and_escapes_them() -> None:
     history = (HistoryItem(1, '[("a","by","Entity#1")]', "", answer='Vera "V" \\ Lind'),)
-    found = call(OfflineGrounder, GroundTask(QUESTION, "relational", '[("Entity#1","in","Entity#2")]', "", history))
+    task = SubQueryTask(QUESTION, "relational", '[("Entity#1","in","Entity#2")]', history=history)
+    found = call(OfflineGrounder, task)
     assert parse_triples(found.text) == [('Vera "V" \\ Lind', "in", "Entity#2")]
     text = (HistoryItem(1, "", "", answer="Vera"), HistoryItem(2, "", "", answer="not stated"))
-    found = call(OfflineGrounder, GroundTask(QUESTION, "semantic", "#1, #2 and #3 in C#?", "", text))
+    found = call(OfflineGrounder, SubQueryTask(QUESTION, "semantic", "#1, #2 and #3 in C#?", history=text))
     assert found.text == "Vera, #2 and #3 in C#?"
 
 
 def test_refinement_keeps_what_is_nearest_and_names_its_passage(index: Index) -> None:
-    task = RefineTask(QUESTION, "semantic", "who directed Night Harbour?", view(7, 0))
+    task = SubQueryTask(QUESTION, "semantic", "who directed Night Harbour?", view(7, 0))
     found = call(OfflineRefiner, task, index)
     assert found.text.splitlines()[0].endswith("Night Harbour is a film directed by Vera Lindqvist.")
     assert found.support == ("p0",)
     facts = (Hit("a", 1, 1, "relation", "ovens bake", ("p7",)), Hit("b", 1, 2, "relation", "harbour directed", ("p0",)))
-    found = call(OfflineRefiner, RefineTask(QUESTION, "relational", "directed harbour", View(facts=facts)), index)
+    found = call(OfflineRefiner, SubQueryTask(QUESTION, "relational", "directed harbour", View(facts=facts)), index)
     assert found.text.splitlines() == ["harbour directed", "ovens bake"]
 
 
 def test_interim_answers_lead_on(index: Index) -> None:
-    task = SubAnswerTask(QUESTION, "semantic", "who directed Night Harbour?", (), "", view(0, 3))
+    task = SubQueryTask(QUESTION, "semantic", "who directed Night Harbour?", view(0, 3))
     assert call(OfflineSubAnswerer, task, index).text == "Vera Lindqvist"
     assert call(OfflineSubAnswerer, dataclasses.replace(task, view=View()), index).text == ""
 
 
 def test_check_and_expansion_tell_one_story(index: Index) -> None:
     whole, part = (CORPUS[0], CORPUS[1], CORPUS[2]), (CORPUS[7],)
-    rejected = call(OfflineEvidenceCheck, CheckTask(QUESTION, "", "", part), index)
+    rejected = call(OfflineEvidenceCheck, ContextTask(QUESTION, "", part), index)
     assert rejected.verdict == "reject" and rejected.analysis.startswith("missing: ")
-    queries = call(OfflineExpander, ExpandTask(QUESTION, "", "", "", part), index).queries
+    queries = call(OfflineExpander, ContextTask(QUESTION, "", part), index).queries
     assert queries and queries[0] == rejected.analysis.removeprefix("missing: ")
-    accepted = call(OfflineEvidenceCheck, CheckTask(QUESTION, "", "", (*whole, *CORPUS[3:])), index)
+    accepted = call(OfflineEvidenceCheck, ContextTask(QUESTION, "", (*whole, *CORPUS[3:])), index)
     assert accepted.verdict == "accept"
 
 
@@ -175,26 +173,26 @@ def test_offline_through_the_loop(index: Index) -> None:
 
 # -------------------------------------------------------------------------------------------------------- oracle
 def test_the_oracles_modules(index: Index) -> None:
-    refined = call(OracleRefiner, RefineTask(QUESTION, "semantic", "x", view(1, 5)), index)
+    refined = call(OracleRefiner, SubQueryTask(QUESTION, "semantic", "x", view(1, 5)), index)
     assert refined.support == ("p1",) and "Kalmar" in refined.text
-    assert call(OracleRefiner, RefineTask(QUESTION, "semantic", "x", view(5)), index).text == ""
+    assert call(OracleRefiner, SubQueryTask(QUESTION, "semantic", "x", view(5)), index).text == ""
     parts = call(OracleDecomposer, DecomposeTask(QUESTION, 12, "linked"), index).parts
     assert parts == ('Who directed the film "Night Harbour"?', "Where was Vera Lindqvist born?")
-    answers = [call(OracleSubAnswerer, SubAnswerTask(QUESTION, "semantic", p, (), "", view(0)), index) for p in parts]
+    answers = [call(OracleSubAnswerer, SubQueryTask(QUESTION, "semantic", p, view(0)), index) for p in parts]
     assert [answer.text for answer in answers] == ["Vera Lindqvist", "Kalmar"]
 
 
 def test_the_oracle_answers_triples_with_quotes_in_them(index: Index) -> None:
     parts = call(OracleDecomposer, DecomposeTask(QUESTION, 12, "triples"), index).parts
     assert parts[0] == render_triples([(HOPS[0].question, "", "Entity#1")])
-    answers = [call(OracleSubAnswerer, SubAnswerTask(QUESTION, "relational", p, (), "", view(0)), index) for p in parts]
+    answers = [call(OracleSubAnswerer, SubQueryTask(QUESTION, "relational", p, view(0)), index) for p in parts]
     assert [answer.text for answer in answers] == ["Vera Lindqvist", "Kalmar"]
 
 
 def test_the_oracle_checks_and_expands_by_the_gold_passages(index: Index) -> None:
-    assert call(OracleEvidenceCheck, CheckTask(QUESTION, "", "", (CORPUS[0],)), index).verdict == "reject"
-    assert call(OracleEvidenceCheck, CheckTask(QUESTION, "", "", (CORPUS[1], CORPUS[0])), index).verdict == "accept"
-    task = ExpandTask(QUESTION, "", "", "", (CORPUS[0],))
+    assert call(OracleEvidenceCheck, ContextTask(QUESTION, "", (CORPUS[0],)), index).verdict == "reject"
+    assert call(OracleEvidenceCheck, ContextTask(QUESTION, "", (CORPUS[1], CORPUS[0])), index).verdict == "accept"
+    task = ContextTask(QUESTION, "", (CORPUS[0],))
     assert call(OracleExpander, task, index).queries == ("Where was Vera Lindqvist born?",)
     again = dataclasses.replace(task, earlier=("Where was Vera Lindqvist born?",))
     assert call(OracleExpander, again, index).queries == ("Where was Vera Lindqvist born? Kalmar Vera Lindqvist",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,20 +12,16 @@ from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.graphsearch.roles import (
     Check,
-    CheckTask,
+    ContextTask,
     Draft,
-    DraftTask,
-    ExpandTask,
     Expansion,
-    GroundTask,
     PromptedDrafter,
     PromptedEvidenceCheck,
     PromptedExpander,
     PromptedGrounder,
     PromptedRefiner,
     PromptedSubAnswerer,
-    RefineTask,
-    SubAnswerTask,
+    SubQueryTask,
     TextResult,
     View,
 )
@@ -52,14 +49,15 @@ def shown(backend: ScriptedBackend) -> str:
     return backend.requests[0].messages[-1].content
 
 
-GROUND = GroundTask(QUESTION, "semantic", "Where was #1 born?", "the plan", HISTORY)
-GROUND_TRIPLES = GroundTask(QUESTION, "relational", TRIPLES, "the plan", HISTORY)
-REFINE = RefineTask(QUESTION, "semantic", "How long?", VIEW)
-REFINE_TRIPLES = RefineTask(QUESTION, "relational", TRIPLES, FACTS)
-ANSWER = SubAnswerTask(QUESTION, "semantic", "How long?", HISTORY, "the context", VIEW)
-DRAFT, FINAL = DraftTask(QUESTION, "history"), DraftTask(QUESTION, "history", (), True)
-CHECK, EXPAND = CheckTask(QUESTION, "history", "draft"), ExpandTask(QUESTION, "history", "draft", "analysis")
-RAW = ExpandTask(QUESTION, "history", "draft", "analysis", released=True)
+GROUND = SubQueryTask(QUESTION, "semantic", "Where was #1 born?", history=HISTORY, plan="the plan")
+GROUND_TRIPLES = SubQueryTask(QUESTION, "relational", TRIPLES, history=HISTORY, plan="the plan")
+REFINE = SubQueryTask(QUESTION, "semantic", "How long?", VIEW)
+REFINE_TRIPLES = SubQueryTask(QUESTION, "relational", TRIPLES, FACTS)
+ANSWER = SubQueryTask(QUESTION, "semantic", "How long?", VIEW, HISTORY, context="the context")
+DRAFT, FINAL = ContextTask(QUESTION, "history"), ContextTask(QUESTION, "history", answer_line=True)
+CHECK = ContextTask(QUESTION, "history", (), "draft")
+EXPAND = replace(CHECK, analysis="analysis")
+RAW = replace(EXPAND, released=True)
 LINKED, TRIPLE_FORM = DecomposeTask(QUESTION, 12, "linked"), DecomposeTask(QUESTION, 12, "triples")
 
 LONG = " ".join(map(str, range(200)))  # no loop
@@ -100,7 +98,7 @@ CASES: list[tuple[Any, Any, str, Any]] = [
     (PromptedEvidenceCheck, CHECK, "Gaps. No.", Check("reject", "Gaps. No.")),
     (PromptedEvidenceCheck, CHECK, "Hard to say.", Check("unknown", "Hard to say.", ("evidence_check_failed",))),
     (PromptedEvidenceCheck, CHECK, "", Check("unknown", "", ("evidence_check_failed",))),
-    (PromptedEvidenceCheck, CheckTask(QUESTION, "h", "d", released=True), "Hm.", Check("reject", "Hm.")),
+    (PromptedEvidenceCheck, ContextTask(QUESTION, "h", (), "d", released=True), "Hm.", Check("reject", "Hm.")),
     (PromptedExpander, EXPAND, '["a?", "b?"]', Expansion(("a?", "b?"))),
     (PromptedExpander, EXPAND, "[]", Expansion()),
     (PromptedExpander, EXPAND, REFUSAL, Expansion(flags=("expander_failed",))),

@@ -14,15 +14,12 @@ from gnnrag import parts
 from gnnrag.cli.app import run
 from gnnrag.cli.reports import retitled, shown
 from gnnrag.datasets.base import load_dataset
-from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.llm.base import estimate_tokens
 from gnnrag.parts import part
 from gnnrag.reports.retrievers import fitting_retrievers, retriever_table
 from gnnrag.reports.running import run_table
-from gnnrag.reports.tables import Result, Table, as_json, cell, draw, lines, load_table, overlaps
+from gnnrag.reports.tables import Result, Table, as_json, cell, draw, lines, load_table
 from gnnrag.retrievers.base import Retriever
 from gnnrag.run.rundir import read_predictions
-from gnnrag.text.analyse import analyse
 from gnnrag.types import Ranking
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.toy_tuned import register_toys, toy_training
@@ -40,7 +37,6 @@ rows:
   IRCOT: {{method: ircot}}
 columns: [em, f1, recall@5, search_calls, seconds]
 plot: {{x: row, y: recall@5}}
-overlap: {{rows: [bm25 / Original, bm25 / IRCOT], metric: f1, least: 0.8}}
 published: {{scale: 100, metrics: [em], rows: {{bm25: {{Original: [40]}}}}}}
 note: Only a test.
 """
@@ -73,9 +69,6 @@ def test_rows_are_runs_and_are_read_again(overrides: list[str], tmp_path: Path) 
     again = run_table(table, overrides, on_start=lambda row, n: left.append(n), on_question=lambda p: 1 / 0)
     assert left == [0, 0, 0, 0] and again == first, "finished rows are read"
 
-    shares = overlaps(table, first)
-    assert list(shares) == ["both", "first only", "second only", "neither"]
-    assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
     bm25, dense = lines(table, first)
     assert bm25[0] == "bm25" and bm25[1] == ["Original", "IRCOT"] and all(map(math.isnan, bm25[3]))
     assert dense[2] == [r.values["recall@5"] for r in first[2:]]
@@ -101,7 +94,6 @@ def test_a_row_that_fails_costs_no_other(overrides: list[str], tmp_path: Path, m
     results = run_table(table, overrides, on_row=lambda r: errors.append(r.error))
     assert [bool(error) for error in errors] == [True, True, False, False]
     assert results[0].error == "ZeroDivisionError: division by zero" and not results[0].is_done
-    assert overlaps(table, results) == {}, "half a pair says nothing"
 
 
 @pytest.mark.slow
@@ -120,34 +112,6 @@ def test_the_last_group_averages_what_is_finished(overrides: list[str], tmp_path
 
 
 @pytest.mark.slow
-def test_counted_tables_ask_nothing(tmp_path: Path, overrides: list[str]) -> None:
-    head = TABLE.partition("grid:")[0] + "rows: {a: {}, b: {}}\n"
-    edges = "[passages, sentences, phrases, passage_sentence_edges, sentence_phrase_edges]"
-    data = load_dataset(SAMPLE, limit=6)
-    count = len(data.passages)
-    rows = f"rows: {{a: [{count}, 1, 2, 3, 4], b: [{count + 1}, 1, 2, 3, 4]}}"
-    text = f"{head}counts: hierarchy\ncolumns: {edges}\npublished: {{metrics: {edges}, {rows}}}"
-    first, second = run_table(table_of(tmp_path, text), [*overrides, f"index.root={tmp_path / 'i'}"])
-    analysed = analyse(data.passages)
-    graph = build_hierarchy(analysed)
-    assert first.values == second.values and not first.error
-    assert list(first.values.values())[:3] == [count, len(graph.sentences), len(graph.phrases)]
-    pairs = {(i, s) for i, text in enumerate(analysed) for s in text.sentences}
-    assert first.values["passage_sentence_edges"] == len(pairs)
-    assert first.values["sentence_phrase_edges"] == len(graph.edges) - len(pairs)
-    assert first.row.published["phrases"] == 2 and not second.row.published, "of another corpus"
-
-    columns = "[corpus_tokens, questions, types, gold_passages, gold_triples]"
-    published = "{metrics: [types], rows: {a: ['x, y']}}"
-    table = table_of(tmp_path, f"{head}counts: questions\ncolumns: {columns}\npublished: {published}")
-    counted, _ = run_table(table, overrides)
-    sizes = sorted({len(q.gold) for q in data.questions})
-    assert counted.values["gold_passages"] == ", ".join(map(str, sizes)) and counted.questions == 6
-    assert counted.values["corpus_tokens"] == sum(estimate_tokens(p.content) for p in data.passages)
-    assert cell(counted, table.columns[2]) == f"{counted.values['types']} (x, y)" and not (tmp_path / "r").exists()
-
-
-@pytest.mark.slow
 def test_the_script(overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = table_of(tmp_path)
     call = [str(table.path), *overrides, "--only", "bm25"]
@@ -163,7 +127,7 @@ def test_the_script(overrides: list[str], tmp_path: Path, capsys: pytest.Capture
     assert "roles=offline" in title and "run.root" not in title and "data.path" not in title
     assert retitled(table, ["run.root=x"]) is table
     assert "| row | EM | F1 | Recall@5 |" in out and "(0.400) |" in out and "Only a test." in out
-    assert "The paper used reader: a model." in out and "both " in out and (tmp_path / "f.png").is_file()
+    assert "The paper used reader: a model." in out and (tmp_path / "f.png").is_file()
     assert run(["reproduce", *call, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][1]["name"] == "bm25 / IRCOT"
 

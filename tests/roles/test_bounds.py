@@ -30,7 +30,7 @@ from gnnrag.roles.agent import parse_r1_searcher, parse_react, parse_search_r1
 from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.chain import parse_chain
 from gnnrag.roles.offline_reader.reader import OfflineReader
-from gnnrag.roles.parsing import clean_line, is_loop, is_refusal, json_objects, strip_thinking
+from gnnrag.roles.parsing import clean_line, is_refusal, json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, Prompter
 from gnnrag.roles.reader import parse_hipporag
 from gnnrag.roles.reasoner import parse_thought
@@ -49,7 +49,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "clean_line": clean_line,
     "thinking": strip_thinking,
     "escaped": escaped,
-    "loop": is_loop,
     "react": parse_react,
     "search_r1": parse_search_r1,
     "r1_searcher": parse_r1_searcher,

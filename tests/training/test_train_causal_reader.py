@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cli.app import run
+from gnnrag.errors import ConfigError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, ReaderTask
@@ -22,6 +23,7 @@ from gnnrag.training.language.validation import answer_scores
 from gnnrag.training.rows import ReaderRow, read_rows
 from gnnrag.types import Passage, Question
 from tests.helpers.tiny_model import make_tiny_model
+from training.make_rows import main as write_rows
 
 PASSAGES = tuple(Passage(f"p{n}", f"Town {n}", f"Town {n} lies on the river {n}.") for n in (1, 2, 3))
 TASK = ReaderTask(Question("q", "Which river does town 2 lie on?"), PASSAGES)
@@ -101,7 +103,7 @@ def make_rows(tmp_path: Path, *more: str) -> Path:
     out = tmp_path / "rows.jsonl"
     data = make_set(tmp_path / "set")
     dots = [f"out={out}", f"sets.toy.path={data}", "sets.toy.split=train", "shown=3", *more]
-    assert run(["reader-rows", *dots, "unanswerable=0.3", "validation=0.15", "report=0.2"]) == 0
+    write_rows("reader", *dots, "unanswerable=0.3", "validation=0.15", "report=0.2")
     return out
 
 
@@ -126,9 +128,9 @@ def test_rows_hold_gold_and_others_or_none_of_the_gold(tmp_path: Path) -> None:
     (["out=x", "sets.a.path=b", "shown=1"], "shown=1"),
     (["out=x", "sets.a.path=b", "unanswerable=1"], "unanswerable=1"),
 ])  # fmt: skip
-def test_bad_settings_are_refused(dots: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["reader-rows", *dots]) == 2
-    assert problem in capsys.readouterr().err
+def test_bad_settings_are_refused(dots: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        write_rows("reader", *dots)
 
 
 @pytest.mark.slow

@@ -10,16 +10,12 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge
 
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.methods.base import Method, State
+from gnnrag.methods.base import Method, State, scale_of
 from gnnrag.methods.graphsearch.roles import (
-    CheckTask,
+    ContextTask,
     Draft,
-    DraftTask,
-    ExpandTask,
-    GroundTask,
-    RefineTask,
     Side,
-    SubAnswerTask,
+    SubQueryTask,
     TextResult,
     View,
     parse_triples,
@@ -46,7 +42,6 @@ Source = Literal["text", "graph", "full"]
 # Table 3 of the paper leaves these out one after the other; check and expansion only go together.
 Module = Literal["decomposition", "refinement", "grounding", "answering", "drafting", "reflection"]
 CHANNELS: dict[str, tuple[Channel, ...]] = {"": (), "text": ("text",), "graph": ("graph",), "full": ("text", "graph")}
-GUESSED = 0.95  # weight of what guessed queries found, against what the question found
 VIEW_TOKENS, HISTORY_TOKENS = 12_000, 24_000  # estimated: of one view, of one history
 MAX_PARTS, MAX_EXPANSIONS = 12, 5  # sub-queries of a side; expansions per side and round
 READER_TOP_K = 5  # passages of the context
@@ -106,6 +101,8 @@ class SideState:
 class GraphSearch(Method):
     """Decomposes the question on two sides, as questions for passages and as triples for the graph.
 
+    The sides are the paper's semantic and relational channel; a channel is here what a retriever offers, text or graph.
+
     Each side retrieves (two calls for a full view), refines (CR) and answers (ANS) its sub-queries in order, grounding
     one (QG) with the answers before it. Then it drafts an answer (LD), checks it (EV) and expands what is missing (QE).
     The final answer reads both histories. Independent steps run at once; neither prompts nor traces depend on it.
@@ -151,10 +148,8 @@ class GraphSearch(Method):
         return next(iter(self.sources.values())) if len(self.sources) == 1 else "full"
 
     def setup(self) -> None:
-        """Choose how scores of sub-queries compare with those of the question: less where they are guesses."""
-        is_guess = self.roles["decomposer"].is_guess
-        self.norm: Any = "rank" if is_guess else "minmax_full"
-        self.weight = GUESSED if is_guess else 1.0
+        """Choose how hits of sub-queries are scored relative to those of the question."""
+        self.norm, self.weight = scale_of(self.roles["decomposer"].is_guess)
         self.labels = "released" if self.released else "plain"
 
     # ------------------------------------------------------------------------------------------------------- the loop
@@ -264,7 +259,7 @@ class GraphSearch(Method):
         state.session.record("context", text=context)
         shown, answer = ranked[:READER_TOP_K], None
         if self.answer == "native":
-            task = DraftTask(state.question, context, self.index.lookup(shown), self.context.answer_line)
+            task = ContextTask(state.question, context, self.index.lookup(shown), answer_line=self.context.answer_line)
             draft = await self.draft(task, state.session)
             answer = draft.answer
             state.session.record("final", text=draft.text, answer=answer)
@@ -301,7 +296,7 @@ class GraphSearch(Method):
     async def ground(self, question: Question, side: SideState, position: int, session: Session) -> str:
         """Return a sub-query with its references filled in (QG)."""
         query, earlier = side.items[position].query, tuple(side.items[:position])
-        task = GroundTask(question, side.name, query, side.plan, earlier, self.labels)
+        task = SubQueryTask(question, side.name, query, history=earlier, plan=side.plan, labels=self.labels)
         grounded = await self.roles["grounder"](task, session)
         session.flag("grounder", *grounded.flags)
         if side.name == "relational" and grounded.text != query:
@@ -336,7 +331,7 @@ class GraphSearch(Method):
             session.flag("refiner", "empty_view")
             if not self.released:
                 return TextResult(NOTHING)
-        refined: TextResult = await self.roles["refiner"](RefineTask(question, side, query, view), session)
+        refined: TextResult = await self.roles["refiner"](SubQueryTask(question, side, query, view), session)
         session.flag("refiner", *refined.flags)
         return refined
 
@@ -347,7 +342,9 @@ class GraphSearch(Method):
             return ""
         context = (item.context if self.context.answer == "raw" else item.refined) or ""
         history = tuple(self._fitted(side, position, session))
-        task = SubAnswerTask(question, side.name, item.query, history, context, side.views[position], self.labels)
+        task = SubQueryTask(
+            question, side.name, item.query, side.views[position], history, context=context, labels=self.labels
+        )
         answer = await self.roles["sub_answerer"](task, session)
         session.flag("sub_answerer", *answer.flags)
         return str(answer.text)
@@ -357,11 +354,11 @@ class GraphSearch(Method):
         side.rounds += 1
         passages, context = self.index.lookup(side.pool.top(SHOWN)), self.history(side, session)
         if "drafting" not in self.ablate:
-            side.draft = (await self.draft(DraftTask(question, context, passages), session)).text
+            side.draft = (await self.draft(ContextTask(question, context, passages), session)).text
         session.record("draft", side=side.name, text=side.draft)
         if "reflection" in self.ablate:
             return []
-        task = CheckTask(question, context, side.draft, passages, self.released)
+        task = ContextTask(question, context, passages, side.draft, released=self.released)
         check = await self.roles["evidence_check"](task, session)
         verdict = "reject" if check.verdict == "unknown" else check.verdict
         unknown = ("unknown_verdict",) if check.verdict == "unknown" else ()
@@ -371,8 +368,8 @@ class GraphSearch(Method):
             return []
         earlier = tuple(dict.fromkeys(q for item in side.items for q in (item.query, item.raw_query)))
         asked = earlier + tuple(item.sent for item in side.items)
-        expand = ExpandTask(question, context, side.draft, check.analysis, passages, asked, self.released)
-        expansion = await self.roles["expander"](expand, session)
+        task = replace(task, analysis=check.analysis, earlier=asked)
+        expansion = await self.roles["expander"](task, session)
         queries = list(expansion.queries)
         if not self.released:  # which asks again what was asked before
             known = {normalised(query) for query in earlier}
@@ -383,7 +380,7 @@ class GraphSearch(Method):
         session.record("expansion", side=side.name, written=list(expansion.queries), queries=queries)
         return queries
 
-    async def draft(self, task: DraftTask, session: Session) -> Draft:
+    async def draft(self, task: ContextTask, session: Session) -> Draft:
         """Return a draft, or the final answer (LD, FIN)."""
         draft: Draft = await self.roles["drafter"](task, session)
         session.flag("drafter", *draft.flags)

@@ -10,14 +10,10 @@ from typing import Any
 from gnnrag.graphs.linking import stems
 from gnnrag.methods.graphsearch.roles import (
     Check,
-    CheckTask,
+    ContextTask,
     Draft,
-    DraftTask,
-    ExpandTask,
     Expansion,
-    GroundTask,
-    RefineTask,
-    SubAnswerTask,
+    SubQueryTask,
     TextResult,
     parse_triples,
 )
@@ -35,10 +31,10 @@ from gnnrag.types import Passage, Question
 
 
 @part("role", "grounder.offline")
-class OfflineGrounder(Role[GroundTask, TextResult]):
+class OfflineGrounder(Role[SubQueryTask, TextResult]):
     """Fills references with the answers of the sub-queries that they name; one without an answer stays."""
 
-    async def __call__(self, task: GroundTask, session: Session) -> TextResult:
+    async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         is_graph = task.side == "relational"
         answers = answers_by_variable(task.history) if is_graph else answers_by_reference(task.history)
         if is_graph:  # inside the quotes of a triple
@@ -47,7 +43,7 @@ class OfflineGrounder(Role[GroundTask, TextResult]):
 
 
 @part("role", "sub_answerer.offline")
-class OfflineSubAnswerer(Role[SubAnswerTask, TextResult]):
+class OfflineSubAnswerer(Role[SubQueryTask, TextResult]):
     """Answers with what leads on: a name in the passage about the thing asked of, for which the index has a passage.
 
     Where there is none that the question and the earlier answers lack, the offline reader answers.
@@ -61,7 +57,7 @@ class OfflineSubAnswerer(Role[SubAnswerTask, TextResult]):
     def setup(self) -> None:
         self.finder, self.reader = BridgeFinder(self.index), set_up(OfflineReader())
 
-    async def __call__(self, task: SubAnswerTask, session: Session) -> TextResult:
+    async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         query, ids = without_placeholders(task.query), task.view.ids
         if not ids:
             return TextResult()
@@ -78,7 +74,7 @@ class OfflineSubAnswerer(Role[SubAnswerTask, TextResult]):
 
 
 @part("role", "refiner.offline")
-class OfflineRefiner(Role[RefineTask, TextResult]):
+class OfflineRefiner(Role[SubQueryTask, TextResult]):
     """Takes what is nearest to the query by shared stems, best first, ties in the order of retrieval.
 
     It rests on the passages about the things that the query names, where they were retrieved.
@@ -92,7 +88,7 @@ class OfflineRefiner(Role[RefineTask, TextResult]):
     def setup(self) -> None:
         self.finder = BridgeFinder(self.index)
 
-    async def __call__(self, task: RefineTask, session: Session) -> TextResult:
+    async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         query = without_placeholders(task.query)
         named = [self.index.ids[a.passage] for a in self.finder.read(query).anchors]
         known = set(task.view.ids)
@@ -111,13 +107,13 @@ def _sentences(index: Any, id_: str) -> list[str]:
 
 
 @part("role", "drafter.offline")
-class OfflineDrafter(Role[DraftTask, Draft]):
+class OfflineDrafter(Role[ContextTask, Draft]):
     """The answer of the offline reader, with how it was found as the draft."""
 
     def setup(self) -> None:
         self.reader: Any = set_up(OfflineReader())
 
-    async def __call__(self, task: DraftTask, session: Session) -> Draft:
+    async def __call__(self, task: ContextTask, session: Session) -> Draft:
         answer = self.reader.read(ReaderTask(task.question, task.passages))
         return Draft(f"{answer.thought}\nAnswer: {answer.text}", answer.text, answer.flags)
 
@@ -143,7 +139,7 @@ class _Thinking(Role[Any, Any]):
 class OfflineEvidenceCheck(_Thinking):
     """Accepts when the passages shown lack nothing."""
 
-    async def __call__(self, task: CheckTask, session: Session) -> Check:
+    async def __call__(self, task: ContextTask, session: Session) -> Check:
         missing = self.thoughts.think(ThoughtsTask(task.question, task.passages)).fast
         return Check("reject", f"missing: {missing}") if missing else Check("accept", "nothing is missing")
 
@@ -152,7 +148,7 @@ class OfflineEvidenceCheck(_Thinking):
 class OfflineExpander(_Thinking):
     """Asks for what the passages lack."""
 
-    async def __call__(self, task: ExpandTask, session: Session) -> Expansion:
+    async def __call__(self, task: ContextTask, session: Session) -> Expansion:
         # Sub-queries name what they ask about, so what they asked for is not taken for asked unless it was found.
         thoughts = self.thoughts.think(ThoughtsTask(task.question, task.passages))
         return Expansion(tuple(query for query in (thoughts.fast, thoughts.slow) if query))
@@ -166,12 +162,12 @@ def _missing(index: Any, question: Question, passages: Iterable[Passage]) -> lis
 
 
 @part("role", "refiner.oracle")
-class OracleRefiner(Role[RefineTask, TextResult]):
+class OracleRefiner(Role[SubQueryTask, TextResult]):
     """The sentences of gold passages that hold what is found there, else their first one."""
 
     reads = ("hierarchy",)
 
-    async def __call__(self, task: RefineTask, session: Session) -> TextResult:
+    async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         known = set(task.view.ids)
         lines, support = [], []
         for hop in gold_hops(task.question, self.index):
@@ -185,10 +181,10 @@ class OracleRefiner(Role[RefineTask, TextResult]):
 
 
 @part("role", "sub_answerer.oracle")
-class OracleSubAnswerer(Role[SubAnswerTask, TextResult]):
+class OracleSubAnswerer(Role[SubQueryTask, TextResult]):
     """The gold answer of the hop that is asked for; where one hop's query is part of another's, of the longer one."""
 
-    async def __call__(self, task: SubAnswerTask, session: Session) -> TextResult:
+    async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         query = task.query
         if task.side == "relational":  # the words of a list of triples, in which quotation marks are escaped
             with suppress(MalformedError):
@@ -198,19 +194,19 @@ class OracleSubAnswerer(Role[SubAnswerTask, TextResult]):
 
 
 @part("role", "evidence_check.oracle")
-class OracleEvidenceCheck(Role[CheckTask, Check]):
+class OracleEvidenceCheck(Role[ContextTask, Check]):
     """Accepts when all gold passages are among those shown."""
 
-    async def __call__(self, task: CheckTask, session: Session) -> Check:
+    async def __call__(self, task: ContextTask, session: Session) -> Check:
         missing = [hop.gold for hop in _missing(self.index, task.question, task.passages)]
         return Check("reject", f"missing: {', '.join(missing)}") if missing else Check("accept", "all gold is here")
 
 
 @part("role", "expander.oracle")
-class OracleExpander(Role[ExpandTask, Expansion]):
+class OracleExpander(Role[ContextTask, Expansion]):
     """Asks for the gold hops that are missing; what was asked already is asked with its answer in it."""
 
-    async def __call__(self, task: ExpandTask, session: Session) -> Expansion:
+    async def __call__(self, task: ContextTask, session: Session) -> Expansion:
         earlier = {normalised(query) for query in task.earlier}
         queries = []
         for hop in _missing(self.index, task.question, task.passages):

@@ -81,48 +81,35 @@ class TextResult:
 
 
 @dataclass(frozen=True, slots=True)
-class GroundTask:
-    """Ask for a sub-query with its references filled in from the answers before it (QG)."""
+class SubQueryTask:
+    """A sub-query whose references are to be filled in (QG), that is to be answered (ANS), or whose view is to be
+    refined to a paragraph or, on the relational side, to triples (CR).
+    """
 
     question: Question
     side: Side
     query: str
-    plan: str  # the decomposition as it was written
-    history: tuple[HistoryItem, ...]  # earlier sub-queries
-    labels: str = "plain"  # how they are shown, see `render_history`
+    view: View = View()  # CR, ANS: what was retrieved for it
+    history: tuple[HistoryItem, ...] = ()  # QG, ANS: earlier sub-queries
+    plan: str = ""  # QG: the decomposition as it was written
+    context: str = ""  # ANS: what its answer is read from, refined or raw
+    labels: str = "plain"  # how the history is shown, see `render_history`
 
 
 @dataclass(frozen=True, slots=True)
-class RefineTask:
-    """Ask for what helps with a query in what was retrieved: a paragraph, or triples on the relational side (CR)."""
+class ContextTask:
+    """A rendered context that an answer is to be drafted from (LD, FIN), or that is to support a draft (EV), or in
+    which queries are to fill the gaps (QE).
+    """
 
     question: Question
-    side: Side
-    query: str
-    view: View
-
-
-@dataclass(frozen=True, slots=True)
-class SubAnswerTask:
-    """Ask for the interim answer of a sub-query (ANS)."""
-
-    question: Question
-    side: Side
-    query: str
-    history: tuple[HistoryItem, ...]  # earlier sub-queries
-    context: str  # refined or raw
-    view: View  # what was retrieved, for implementations that read it themselves
-    labels: str = "plain"
-
-
-@dataclass(frozen=True, slots=True)
-class DraftTask:
-    """Ask for a step-by-step answer from a rendered context (LD, FIN)."""
-
-    question: Question
-    context: str  # history of one side, or everything for the final answer
+    context: str  # the history of one side; of the final answer everything
     passages: tuple[Passage, ...] = ()  # those behind it, best first
-    answer_line: bool = False  # it shall end with a line that holds the short answer
+    draft: str = ""  # EV, QE: the draft that is judged
+    analysis: str = ""  # QE: why it was judged so
+    earlier: tuple[str, ...] = ()  # QE: queries sent already
+    answer_line: bool = False  # FIN: it shall end with a line that holds the short answer
+    released: bool = False  # EV, QE: read the reply as the released code does
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,36 +122,12 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckTask:
-    """Ask whether the context supports a draft (EV)."""
-
-    question: Question
-    context: str
-    draft: str
-    passages: tuple[Passage, ...] = ()
-    released: bool = False  # read the reply as the released code does
-
-
-@dataclass(frozen=True, slots=True)
 class Check:
     """The verdict and its reasons."""
 
     verdict: EvidenceVerdict
     analysis: str = ""
     flags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ExpandTask:
-    """Ask for queries that fill the gaps (QE)."""
-
-    question: Question
-    context: str  # the rendered history
-    draft: str  # the draft that was judged
-    analysis: str  # why it was judged so
-    passages: tuple[Passage, ...] = ()  # what is known, best first
-    earlier: tuple[str, ...] = ()  # queries sent already
-    released: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +233,7 @@ MAX_GROWTH, MIN_ROOM = 4, 400  # a reply longer than so many times its input, an
 
 
 @part("role", "grounder.prompted")
-class PromptedGrounder(PromptedPart[GroundTask, TextResult]):
+class PromptedGrounder(PromptedPart[SubQueryTask, TextResult]):
     """Fills in the references of a sub-query; a reply that is no sub-query leaves it as it is (`grounding_kept`)."""
 
     def setup(self) -> None:
@@ -278,7 +241,7 @@ class PromptedGrounder(PromptedPart[GroundTask, TextResult]):
         self._triples = self.prompter("grounder_triples", is_replaceable=False)
         self.prompters = (self._text, self._triples)
 
-    async def __call__(self, task: GroundTask, session: Session) -> TextResult:
+    async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         history = notes_element(f"{task.plan}\n\n{render_history(task.history, labels=task.labels)}")
         values = {"query": inline(task.query), "history": history}
         if task.side == "relational":
@@ -295,10 +258,10 @@ class PromptedGrounder(PromptedPart[GroundTask, TextResult]):
 
 
 @part("role", "sub_answerer.prompted")
-class PromptedSubAnswerer(PromptedPart[SubAnswerTask, TextResult]):
+class PromptedSubAnswerer(PromptedPart[SubQueryTask, TextResult]):
     """Asks for the answer of one sub-query from the history and its context; no reply gives an empty one."""
 
-    async def __call__(self, task: SubAnswerTask, session: Session) -> TextResult:
+    async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         history = render_history(task.history, labels=task.labels)
         context = "\n\n".join(text for text in (history, task.context) if text)
         values = {"context": notes_element(context), "query": inline(task.query)}
@@ -307,7 +270,7 @@ class PromptedSubAnswerer(PromptedPart[SubAnswerTask, TextResult]):
 
 
 @part("role", "refiner.prompted")
-class PromptedRefiner(PromptedPart[RefineTask, TextResult]):
+class PromptedRefiner(PromptedPart[SubQueryTask, TextResult]):
     """Asks for a paragraph citing passages by number, or triples; no reply gives an empty one (`refiner_failed`)."""
 
     max_tokens: int = 1024
@@ -317,7 +280,7 @@ class PromptedRefiner(PromptedPart[RefineTask, TextResult]):
         self._triples = self.prompter("refiner_triples", is_replaceable=False)
         self.prompters = (self._text, self._triples)
 
-    async def __call__(self, task: RefineTask, session: Session) -> TextResult:
+    async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         prompter = self._text if task.side == "semantic" else self._triples
         values = {"query": inline(task.query), "context": task.view.shown()}
         outcome = await prompter.ask(session, values, parse_free)
@@ -329,7 +292,7 @@ class PromptedRefiner(PromptedPart[RefineTask, TextResult]):
 
 
 @part("role", "drafter.prompted")
-class PromptedDrafter(PromptedPart[DraftTask, Draft]):
+class PromptedDrafter(PromptedPart[ContextTask, Draft]):
     """Asks for a step-by-step answer; no reply, or none with an answer, gives an empty draft (`drafter_failed`)."""
 
     max_tokens: int = 2048
@@ -339,7 +302,7 @@ class PromptedDrafter(PromptedPart[DraftTask, Draft]):
         self._line = self.prompter("drafter", "answer_line")
         self.prompters = (self._plain, self._line)
 
-    async def __call__(self, task: DraftTask, session: Session) -> Draft:
+    async def __call__(self, task: ContextTask, session: Session) -> Draft:
         def parse(text: str) -> Draft:
             draft = parse_draft(text, task.answer_line)
             need_answer(draft.answer, task.question.text)
@@ -351,12 +314,12 @@ class PromptedDrafter(PromptedPart[DraftTask, Draft]):
 
 
 @part("role", "evidence_check.prompted")
-class PromptedEvidenceCheck(PromptedPart[CheckTask, Check]):
+class PromptedEvidenceCheck(PromptedPart[ContextTask, Check]):
     """Asks whether the context supports a draft; a reply without a verdict is `unknown` (`evidence_check_failed`)."""
 
     max_tokens: int = 1024
 
-    async def __call__(self, task: CheckTask, session: Session) -> Check:
+    async def __call__(self, task: ContextTask, session: Session) -> Check:
         def parse(text: str) -> Check:
             analysis = parse_free(text)
             verdict = parse_verdict(analysis, task.released)
@@ -374,10 +337,10 @@ class PromptedEvidenceCheck(PromptedPart[CheckTask, Check]):
 
 
 @part("role", "expander.prompted")
-class PromptedExpander(PromptedPart[ExpandTask, Expansion]):
+class PromptedExpander(PromptedPart[ContextTask, Expansion]):
     """Asks for queries that fill the gaps; a reply that does not parse gives none (`expander_failed`)."""
 
-    async def __call__(self, task: ExpandTask, session: Session) -> Expansion:
+    async def __call__(self, task: ContextTask, session: Session) -> Expansion:
         values = {
             "context": notes_element(task.context),
             "question": inline(task.question.text),

@@ -74,7 +74,7 @@ class MGranRAG(Method):
         self.worker = Worker()
 
     async def start(self, question: Question, session: Session) -> State:
-        """Decompose the question."""
+        """Decompose the question into sub-questions, and find the phrases that it names."""
         state = State(question, session)
         parts: tuple[str, ...] = ()
         if "decomposition" not in self.ablate:
@@ -87,7 +87,7 @@ class MGranRAG(Method):
         return state
 
     async def propose(self, state: State) -> list[Query]:
-        """Round 0: the question. Then the question with the evidence read since."""
+        """Round 0: the question. Then read, and ask the question augmented with the evidence."""
         if state.round == 0:
             return [Query(state.question.text, top_k=TOP_K)]
         if state.round > self.iterations:
@@ -103,7 +103,7 @@ class MGranRAG(Method):
         return [Query(text, top_k=SIMILAR, origin="augmented")]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        """Rank all passages by PageRank from the evidence; without evidence the ranking stays as it is."""
+        """Rank all passages by PageRank from the evidence (eq. 5); without evidence the ranking stays as it is."""
         ranking, memory = rankings[0], state.memory
         memory["ranked"] = memory["next"] = list(ranking.ids)
         if state.round == 0 or not memory["evidence"].units:
@@ -111,7 +111,7 @@ class MGranRAG(Method):
         scores = ranking.scores if ranking.branch == "cosine" else ranking.normalised()
         similarity = {self.index.position[i]: float(s) for i, s in zip(ranking.ids, scores, strict=True)}
 
-        def ranked() -> np.ndarray:  # a score for each node (eq. 5); none where nothing is weighed
+        def ranked() -> np.ndarray:  # a score for each node; none where nothing is weighed
             weights, walk = self.seed_weights(state, similarity)
             if "ppr" in self.ablate:
                 return weights
@@ -134,7 +134,7 @@ class MGranRAG(Method):
         return Evidence(ranked[:TOP_K], ranked[:READER_TOP_K])
 
     async def _read(self, state: State) -> None:
-        """Ask for the evidence in the candidates and take it into memory."""
+        """Ask for the evidence in the candidates, weigh it (eq. 1), and take it into memory."""
         memory, graph = state.memory, self.graph
         evidence: EvidenceMemory = memory["evidence"]
         chosen = [self.index.position[i] for i in memory["next"]]
@@ -162,7 +162,7 @@ class MGranRAG(Method):
         evidence.read.update(chosen)
 
     def seed_weights(self, state: State, similarity: dict[int, float]) -> tuple[np.ndarray, PageRankOperator]:
-        """Return the reset, shape (num_nodes,), and the walk on the graph with this question's additions.
+        """Return the reset (eqs. 2 to 4), shape (num_nodes,), and the walk on the graph with this question's additions.
 
         `similarity` maps passage positions to their cosine with the augmented query.
         """

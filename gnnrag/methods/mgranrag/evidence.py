@@ -1,4 +1,4 @@
-"""The role that finds evidence for MGranRAG: which sentences support the question; prompted, by rules, and by gold."""
+"""MGranRAG's evidence extraction: which sentences support the question; prompted, by rules, and by gold."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Labels = tuple[tuple[int, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class ShownSentence:
-    """A sentence of a passage that is read for evidence."""
+    """A sentence that is read for evidence, and the id of its passage."""
 
     text: str
     passage: str
@@ -44,7 +44,7 @@ class EvidenceTask:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSentence:
-    """A sentence that helps."""
+    """A sentence that supports the question or a sub-question."""
 
     sentence: int  # position in `EvidenceTask.sentences`
     text: str  # with its pronouns resolved
@@ -54,7 +54,7 @@ class EvidenceSentence:
 
 @dataclass(frozen=True, slots=True)
 class ExtractedEvidence:
-    """The sentences that help; none where no sentence does, or where every reply was malformed."""
+    """The supporting sentences; none where no sentence helps, or where every reply was malformed."""
 
     items: tuple[EvidenceSentence, ...] = ()
     flags: tuple[str, ...] = ()

@@ -1,4 +1,7 @@
-"""MGranRAG's evidence, and its seeds on the graph of passages, sentences, phrases (ids: `gnnrag.graphs.hierarchy`)."""
+"""MGranRAG's evidence memory, the expansion of its graph, and the seeds of its PageRank (eqs. 1 to 4).
+
+Node ids are those of `gnnrag.graphs.hierarchy`: passages, then sentences, then phrases.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def is_kept(labels: Mapping[int, str]) -> bool:
 
 @dataclass
 class EvidenceMemory:
-    """What a question's evidence is so far; grows only."""
+    """The evidence of a question so far; it only grows."""
 
     units: dict[int, EvidenceUnit] = field(default_factory=dict)  # by sentence node, in order of arrival
     new: set[int] = field(default_factory=set)  # nodes found, or found again, in the current round
@@ -104,7 +107,7 @@ def same_nodes(phrase: str, hits: Sequence[tuple[int, str, float]], exact: int |
 
 @dataclass
 class Overlay:
-    """A question's own additions to the shared graph: new phrase nodes after the others, and new edges."""
+    """Dynamic expansion: a question's own phrase nodes, numbered after those of the shared graph, and its own edges."""
 
     num_nodes: int  # of the shared graph
     phrases: list[str] = field(default_factory=list)  # text of the new nodes, in order
@@ -157,7 +160,7 @@ class SeedWeights:
 
 @dataclass(frozen=True)
 class Seeds:
-    """What one round knows; see `personalisation`."""
+    """What the seeds of one round are made from; see `personalisation`."""
 
     similarity: Mapping[int, float]  # passage node to cosine with the augmented query
     units: Sequence[EvidenceUnit]  # evidence to weigh
@@ -192,7 +195,7 @@ def personalisation(seeds: Seeds, degrees: np.ndarray, num_passages: int, c: See
 
 
 def _phrase_features(seeds: Seeds, form: str) -> dict[int, float]:
-    """Return f(w) psi(w) of each phrase node."""
+    """Return f(w) psi(w) of each phrase node w (eq. 4)."""
     named: dict[int, float] = {}
     unnamed: dict[int, float] = {}
     for unit, nodes, others in zip(seeds.units, seeds.named, seeds.unnamed, strict=True):

@@ -36,7 +36,7 @@ class GraphRAGLocalRetriever(Retriever):
     and their relations, in this order. Scores are 1 / rank. ConfigError for shares that leave nothing.
     """
 
-    profile: Literal["released", "fixed"] = "fixed"  # released: twice as many entities as asked for (Q-MS-5)
+    profile: Literal["released", "fixed"] = "fixed"  # released: twice as many entities as asked for
     entities: Annotated[int, Ge(1)] = 10  # entities taken by their vectors
     max_tokens: int = 12000  # of everything
     community_share: Annotated[float, Ge(0)] = 0.15  # of it for reports
@@ -170,7 +170,7 @@ class GraphRAGGlobalRetriever(Retriever):
     Roles: `report_points` and `report_reduce`.
     """
 
-    # released: parents beside their children (Q-MS-6), and the reduce step stops at an overflow
+    # released: reports of parents beside those of their children, and the reduce step stops at an overflow
     profile: Literal["released", "fixed"] = "fixed"
     max_level: int = 2  # reports up to this level, 0 is coarsest
     seed: int = 86  # reports are shuffled, so that similar ones do not share a batch

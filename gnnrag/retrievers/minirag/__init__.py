@@ -1,4 +1,4 @@
-"""MiniRAG: names and answer types of a question, walked between; the role that finds them."""
+"""MiniRAG: walks between what a question names and what may answer it; the role that finds both."""
 
 from __future__ import annotations
 
@@ -138,13 +138,13 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
     walk's weight over the largest). The branch is `walks`, or `naive_fallback`: dense search where nothing was linked.
 
     `fixed`: the role `mentions` sees the graph's types, case does not matter, and a type that the graph lacks becomes
-    the nearest one (Q-MR-2); an edge counts in both directions (Q-MR-3); all walks of a candidate count, and a node
-    each time (Q-MR-4); the factor ten is for the best passage alone (Q-MR-5); a mention without hits, or none at all,
-    ends nothing (Q-MR-6; released gives an empty ranking, branch `nothing`). A node that two mentions find has its best
+    the nearest one; an edge counts in both directions; all walks of a candidate count, and a node
+    each time; the factor ten is for the best passage alone; a mention without hits, or none at all,
+    ends nothing (released: it gives an empty ranking, branch `nothing`). A node that two mentions find has its best
     cosine, not the last. A mention has 5 candidates (released: `top_k`), walks go to the 200 heaviest neighbours.
     """
 
-    profile: Literal["fixed", "released"] = "fixed"  # released: with its quirks Q-MR-2 to Q-MR-6
+    profile: Literal["fixed", "released"] = "fixed"  # released: as that code does in all of these
     top_k: int = 60  # relations for each mention and, halved, passages of the vector search
     max_mentions: int = 5  # the first ones count
     short_share: float = 0.2  # of the candidates from which no walk starts, the share that is kept, at least one
@@ -165,7 +165,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
 
     def task(self, query: str) -> MentionsTask:
         """See `KnowledgeGraphRetriever`."""
-        return MentionsTask(query, self.types.names if self.is_fixed else ())  # Q-MR-2
+        return MentionsTask(query, self.types.names if self.is_fixed else ())
 
     def strings(self, query: str, reply: Mentions) -> Sequence[str]:
         """Return the names that candidates are searched by."""
@@ -175,7 +175,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         """See `KnowledgeGraphRetriever`."""
         cosines = self.index.passage_vectors @ vector
         linked = self.link(vector, vectors, reply.answer_types)
-        if not self.is_fixed and (not linked.mentions or not linked.mentions[-1] or not len(self.edges)):  # Q-MR-6
+        if not self.is_fixed and (not linked.mentions or not linked.mentions[-1] or not len(self.edges)):
             return Ranking((), np.zeros(0), branch="nothing")
         branch = "walks" if linked.scores else "naive_fallback"
         if query.channel == "graph":
@@ -190,7 +190,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         return replace(ranking, scores=values, low=0.0, high=float(values.max(initial=0.0)))
 
     def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> LinkedQuery:
-        """Find each mention's candidates, and the nodes and edges that speak for walks (steps 2 to 5)."""
+        """Find each mention's candidates, and the nodes and edges that speak for walks."""
         found: list[list[int]] = []
         scores: dict[int, float] = {}
         for name in names:
@@ -199,7 +199,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
             for entity in found[-1]:
                 score = float(cosines[entity])
                 scores[entity] = max(score, scores.get(entity, 0.0)) if self.is_fixed else score
-        kinds = self.types.nearest(answer_types) if self.is_fixed else self.types.equal(answer_types)  # Q-MR-2
+        kinds = self.types.nearest(answer_types) if self.is_fixed else self.types.equal(answer_types)
         answers = self.types.entities(kinds)
         near = self.edges.best(self.vectors.scores("relations", vector))
         hits = np.array(above(near, self.top_k * max(len(names), 1), self.cosine_floor), dtype=np.int64)
@@ -213,7 +213,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         return LinkedQuery([[e for e in row if e not in dropped] for row in found], kept, votes)
 
     def _passage_scores(self, query: str, linked: LinkedQuery, cosines: np.ndarray) -> dict[int, float]:
-        """Score passages by the walks of the candidates (steps 6 to 8), in order of first mention."""
+        """Score passages by the walks of the candidates, in order of first mention."""
         starts = list(linked.scores)
         if self.is_fixed:
             rows = self.walks.passages(starts, linked.votes, cosines, self.per_candidate)

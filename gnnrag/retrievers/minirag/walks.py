@@ -64,7 +64,7 @@ class Votes:
 
     is_answer: np.ndarray  # (num_entities,) bool; whether each may be the answer
     rank: np.ndarray  # (num_edges,) int32; among the edges near the query, `NOT_VOTED` for the others
-    directed: bool = False  # an edge counts only from its smaller end to its larger one (Q-MR-3)
+    directed: bool = False  # an edge counts only from its smaller end to its larger one
 
     @classmethod
     def of(cls, answers: Sequence[int], edges: Sequence[int], size: tuple[int, int], directed: bool = False) -> Votes:
@@ -164,7 +164,7 @@ class WalkGraph:
         return out
 
     def last_evidence(self, starts: Sequence[int], votes: Votes, query: str) -> list[Counter[int]]:
-        """Return what the released code counts (Q-MR-4): the last walk of each start, whatever the others say.
+        """Return what the released code counts: the last walk of each start, whatever the others say.
 
         A node gives its passages the first time that any walk meets it, unless its passages were narrowed down, which
         is done where it has as many descriptions as passages: to those whose description is nearest to the query, by
@@ -229,7 +229,7 @@ def score_passages(
 
     Each mention's candidates are (score, passages, best first) in order. A candidate gives its score, the first of a
     mention twice that, to each of its passages, and ten times as much to its best one if that is in `near`, the
-    passages nearest to the query; with `sticky` then to its other passages too (Q-MR-5).
+    passages nearest to the query; with `sticky` then to its other passages too.
     """
     scores: dict[int, float] = {}
     for candidates in mentions:

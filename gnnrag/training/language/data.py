@@ -124,7 +124,7 @@ class TrainLanguageConfig(TrainConfig):
 def check_language(config: TrainLanguageConfig, role: str) -> None:
     """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
     if not config.data.rows:
-        made = "gnnrag reader-rows" if role == "reader" else "gnnrag collect-traces"
+        made = "training/make_rows.py" if role == "reader" else "gnnrag collect-traces"
         raise ConfigError(f"data.rows: name at least one file {role}.jsonl of {made}")
     if not (config.model.base or config.start):
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")

@@ -193,11 +193,10 @@ class LanguageTraining(Training):
         self._adapter(network, folder)
         self._describe(folder, record, "adapter")
 
-    def exports(self, trainer: Trainer, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
-        """Write the merged model, where both forms are asked for."""
-        if self.config.run.export != "both":
-            return {}
-        return {"merged": partial(self.merge, trainer.bare, record=record)}
+    def folders(self, fitted: Any, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
+        """Write the merged model, too, where both forms are asked for."""
+        merged = {"merged": partial(self.merge, fitted.bare, record=record)}
+        return {**(merged if self.config.run.export == "both" else {}), **super().folders(fitted, record)}
 
     def merge(self, network: Any, folder: Path, record: Mapping[str, Any]) -> None:
         """Write a model of its own: the base, loaded anew in its precision, with the adapter added to its weights."""

@@ -1,0 +1,61 @@
+"""Write rows that language models train on, or compose questions of several hops, from data sets alone.
+
+python training/make_rows.py reader out=traces/reader/rows.jsonl sets.squad.path=data/squad sets.squad.split=train
+python training/make_rows.py thoughts out=traces/thoughts.jsonl sets.2wiki.path=data/2wiki-train sets.2wiki.split=train
+python training/make_rows.py questions out=runs/joined sets=[data/squad,data/2wiki-train]
+
+reader: gold passages among others, or, `unanswerable` of the rows, only others. thoughts: a row for each hop of
+questions with sub-questions, the passages of the hops before it. Settings: gnnrag/training/made_rows.py.
+
+questions: the sets joined into one corpus, with questions of two and three hops composed of their single ones, as in
+MuSiQue: a name in one gives way to another whose answer it is. The folder is a set like any other
+(data.path=runs/joined data.split=train). Settings: gnnrag/training/composing.py.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from gnnrag.config import load_config
+from gnnrag.errors import DataError, GnnragError
+from gnnrag.io import write_jsonl
+from gnnrag.training.composing import JoinConfig, join_sets
+from gnnrag.training.made_rows import ReaderRowsConfig, SubQuestionsConfig, reader_rows, sub_question_rows
+from gnnrag.training.rows import plain_rows
+
+
+def main(kind: str, *settings: str) -> None:
+    """Raises ConfigError for wrong settings, DataError where no row can be made."""
+    dropped = Counter[str]()
+    if kind == "questions":
+        joined = load_config(JoinConfig, None, settings)
+        print(", ".join(f"{number} {name}" for name, number in join_sets(joined).items()))
+        return
+    config: Any
+    rows: list[Any]
+    if kind == "reader":
+        config = load_config(ReaderRowsConfig, None, settings)
+        rows = list(reader_rows(config))
+    else:
+        config = load_config(SubQuestionsConfig, None, settings)
+        rows = list(sub_question_rows(config, dropped))
+    if not rows:
+        raise DataError(", ".join(config.sets), "no question has what the rows are made of; see this script's --help")
+    Path(config.out).parent.mkdir(parents=True, exist_ok=True)
+    write_jsonl(Path(config.out), plain_rows(rows))
+    for (name, part), count in sorted(Counter((row.set, row.part) for row in rows).items()):
+        print(f"{name}, {part}: {count} rows")
+    for reason, count in sorted(dropped.items()):
+        print(f"left out, {reason}: {count}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] not in (["reader"], ["thoughts"], ["questions"]):
+        sys.exit(__doc__)
+    try:
+        main(*sys.argv[1:])
+    except (GnnragError, OSError) as error:
+        sys.exit(f"error: {error}")
