@@ -24,7 +24,7 @@ from gnnrag.types import Passage
 
 CPU_SECONDS, WALL_SECONDS = 60, 120  # of a file
 MEMORY = 2_000_000_000  # bytes of the child's address space
-GROWN = 600_000  # kilobytes in memory from which on a child is replaced after its file
+GROWN = 600_000_000  # bytes in memory from which on a child is replaced after its file
 MAX_YIELD = 60_000_000  # bytes that the passages of a file may take
 
 
@@ -127,7 +127,8 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + CPU_SECONDS, hard))
         path, chunking = json.loads(line)
         reply = _answer(Path(path), Chunking(**chunking))
-        reply["is_last"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > GROWN
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        reply["is_last"] = resident > GROWN
         output.write(json.dumps(reply).encode() + b"\n")
         output.flush()
 

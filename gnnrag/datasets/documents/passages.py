@@ -13,11 +13,14 @@ from itertools import groupby, pairwise
 
 from gnnrag.datasets.chunk import Chunking, count_words, pack, word_starts
 from gnnrag.datasets.documents.blocks import Block, Document, place, with_paths
+from gnnrag.text.normalise import FUNCTION_WORDS, fold
 from gnnrag.text.sentences import sentence_spans
+from gnnrag.text.subjects import subject_of
 from gnnrag.types import Passage
 
 LONGEST = 300  # words; a longer sentence is no sentence that anybody wrote
 REPEATED = 12  # words of a block from which on its repetition in a document is left out
+SURE, MOST_WORDS = 0.7, 6  # confidence, and words at most, of a name that titles a passage
 LEAD = 25  # words of a paragraph that ends in a colon up to which it stays with what it leads to
 
 
@@ -34,7 +37,10 @@ class _Unit:
 
 
 def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[Passage]:
-    """Return the passages of a document, in order, without ids; `fallback` titles those with no heading above them."""
+    """Return the passages of a document, in order, without ids.
+
+    Where no heading is above a passage, its title is the name that its first sentence introduces, else `fallback`.
+    """
     longest = max(LONGEST, chunking.target_words)
     seen: set[str] = set()
     passages = []
@@ -52,8 +58,18 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
             chosen = units[start:stop]
             text = chosen[0].text + "".join(unit.glue + unit.text for unit in chosen[1:])
             where = place(document, chosen[0].first, chosen[-1].last, part)
-            passages.append(Passage("", " > ".join(path) or fallback, text, where))
+            passages.append(Passage("", " > ".join(path) or _subject(text) or fallback, text, where))
     return passages
+
+
+def _subject(text: str) -> str:
+    """Return the name that a text introduces, if it is surely one; a single word has to stand there twice."""
+    subject = subject_of(text)
+    if subject is None or subject.confidence < SURE or not subject.name[:1].isupper():
+        return ""
+    words = subject.name.split()
+    is_name = fold(words[-1]) not in FUNCTION_WORDS and (len(words) > 1 or text.count(subject.name) > 1)
+    return subject.name if is_name and len(words) <= MOST_WORDS else ""
 
 
 def normalised(text: str) -> str:
