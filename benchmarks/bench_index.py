@@ -22,7 +22,7 @@ from running import ROOT, run, timed
 
 from gnnrag.cli.console import plain_table
 from gnnrag.datasets.base import load_passages
-from gnnrag.index.build import update_index
+from gnnrag.index.update import update_index
 from gnnrag.types import Passage
 
 WITHOUT = "passages,text,hierarchy,lexical"

@@ -28,8 +28,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
-from gnnrag.run.pipeline import open_index
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, open_index
 from gnnrag.types import Prediction
 from tests.helpers.clock import virtual_clock
 from tests.helpers.replies import good, prompt_of, user
@@ -99,7 +98,7 @@ def main(arguments: list[str]) -> None:
     ScriptedBackend._choose = Asks._choose  # type: ignore[method-assign]
     config = load_config(EvaluateConfig, None, dots)
     data = load_questions_for(config)
-    index = open_index(config, data.name, data.passages)
+    index = open_index([config], data.name, data.passages)
     few = replace(data, questions=data.questions[:SERIAL])
     measure(index, few, [*dots, "method=bdtr"], WIDE)  # what is loaded once
     print(f"{'method':10}{'calls':>7}{'seconds':>9}{'bound':>9}{'ratio':>7}{'processor':>11}")

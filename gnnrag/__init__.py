@@ -9,9 +9,9 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gnnrag.api import Found as Found
     from gnnrag.api import Index as Index
     from gnnrag.api import Results as Results
+    from gnnrag.api import SearchHit as SearchHit
     from gnnrag.api import evaluate as evaluate
     from gnnrag.hub import from_pretrained as from_pretrained
     from gnnrag.hub import push_to_hub as push_to_hub
@@ -22,7 +22,7 @@ _PUBLIC = {
     "Index": "gnnrag.api",
     "evaluate": "gnnrag.api",
     "Results": "gnnrag.api",
-    "Found": "gnnrag.api",
+    "SearchHit": "gnnrag.api",
     "Answer": "gnnrag.run.answers",
     "from_pretrained": "gnnrag.hub",
     "push_to_hub": "gnnrag.hub",

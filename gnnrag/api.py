@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from gnnrag.config import EvaluateConfig, load_config, shipped
 from gnnrag.datasets.base import Dataset, load_passages, load_questions
@@ -24,18 +22,16 @@ from gnnrag.datasets.jsonl import Skips, read_question
 from gnnrag.errors import ConfigError
 from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
-from gnnrag.index.build import build_index, stored_passages
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
+from gnnrag.index.index import build_index, data_source, index_path
+from gnnrag.index.update import stored_passages
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
+from gnnrag.run.evaluate import chunking, index_settings, needed_stages
 from gnnrag.run.opened import Events, LoopThread, Opened, parted
-from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
 from gnnrag.types import OnProgress, Passage, Prediction, Query, Question, no_progress
-
-if TYPE_CHECKING:
-    from gnnrag.pages.inspection import Inspection
 
 T = TypeVar("T")
 Settings = Mapping[str, Any]  # dotted names of settings to values: {"roles.reader": "prompted", "retriever.top_k": 5}
@@ -45,7 +41,7 @@ ALWAYS = ("titles", "lexical", "embeddings")  # stages that a build makes beside
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHit:
     """A passage that a search found; `rank` is 1-based, best first, `score` as the retriever gives it."""
 
     rank: int
@@ -60,12 +56,6 @@ class Results:
     path: Path
     metrics: Mapping[str, Any]
     predictions: tuple[Prediction, ...]
-
-    def _repr_html_(self) -> str:
-        """Return the means as a table for a notebook."""
-        shown = {name: value for name, value in self.metrics.items() if isinstance(value, int | float)}
-        rows = "".join(f"<tr><td>{escape(name)}</td><td>{value:.4g}</td></tr>" for name, value in shown.items())
-        return f"<table><caption>{escape(self.path.name)}</caption>{rows}</table>"
 
 
 class Index:
@@ -103,7 +93,7 @@ class Index:
         settings: Settings | None = None,
         method: str | None = None,
         retriever: str | None = None,
-        on_progress: OnProgress | None = None,
+        on_progress: OnProgress = no_progress,
         fresh: bool = False,
     ) -> Index:
         """Make the index of a folder or file, or bring it up to date with it, and open it.
@@ -116,8 +106,7 @@ class Index:
             settings: as for the class.
             method: what the index is to be asked by: the stages that it reads are built.
             retriever: likewise. bm25, dense and chg can always be asked.
-            on_progress: called with the stage, passages done since the last call, and passages in all; a notebook
-                shows a bar where it is not given.
+            on_progress: called with the stage, passages done since the last call, and passages in all.
             fresh: undo what `add` and `remove` changed in an index that is there, which is refused otherwise.
 
         Raises:
@@ -126,16 +115,17 @@ class Index:
         """
         places = {} if isinstance(documents, Dataset) else {"data.path": str(documents)}
         places |= {"index.path": str(path)} if path is not None else {}
-        own = load_config(EvaluateConfig, config, _dots({**(settings or {}), **places}, method, retriever))
-        with progressing(on_progress) as tell:
-            if isinstance(documents, Dataset):
-                data, source = documents, {"own": True, "edited": True, "chunking": asdict(chunking(own.data))}
-            else:
-                data = load_passages(own.data.path, chunking(own.data), tell)
-                data, source = data if own.data.titles else data.without_titles(), data_source(own.data)
-            folder = index_path(own.index, data.name)
-            stages = {*needed_stages(own), *ALWAYS}
-            build_index(folder, data.passages, index_settings(own), stages, source, tell, keep_edits=not fresh)
+        run_config = load_config(EvaluateConfig, config, _dots({**(settings or {}), **places}, method, retriever))
+        if isinstance(documents, Dataset):
+            data, source = documents, {"own": True, "edited": True, "chunking": asdict(chunking(run_config.data))}
+        else:
+            data = load_passages(run_config.data.path, chunking(run_config.data), on_progress)
+            data, source = data if run_config.data.titles else data.without_titles(), data_source(run_config.data)
+        folder = index_path(run_config.index, data.name)
+        stages = {*needed_stages(run_config), *ALWAYS}
+        build_index(
+            folder, data.passages, index_settings(run_config), stages, source, on_progress, keep_edits=not fresh
+        )
         if data.report:
             write_report(folder, data.report)
         return cls(folder, config=config, settings=settings)
@@ -148,32 +138,29 @@ class Index:
         return cls(path, config=config, settings=settings)
 
     def prepare(
-        self, *, method: str | None = None, retriever: str | None = None, on_progress: OnProgress | None = None
+        self, *, method: str | None = None, retriever: str | None = None, on_progress: OnProgress = no_progress
     ) -> None:
         """Make what a method and a retriever read and the index lacks, ahead of the first question."""
-        own = self._config(_dots(None, method, retriever))
-        with progressing(on_progress) as tell:
-            fresh = stored.Index(self.path, index_settings(own), tell)
-            for name in needed_stages(own):
-                fresh.folder(name)
+        run_config = self._config(_dots(None, method, retriever))
+        fresh = stored.Index(self.path, index_settings(run_config), on_progress)
+        for name in needed_stages(run_config):
+            fresh.folder(name)
         self.refresh()
 
-    def add(self, documents: str | Path | Dataset, *, on_progress: OnProgress | None = None) -> None:
+    def add(self, documents: str | Path | Dataset, *, on_progress: OnProgress = no_progress) -> None:
         """Add documents or replace those with known names: work for what is new. Arguments and errors as of `build`."""
-        with progressing(on_progress) as tell:
-            is_read = isinstance(documents, Dataset)
-            data: Any = documents if is_read else load_passages(documents, cut_as(self.path), tell)  # type: ignore[arg-type]
-            add_documents(self.path, data, tell, index_settings(self._config(())))
+        if not isinstance(documents, Dataset):
+            documents = load_passages(documents, cut_as(self.path), on_progress)
+        add_documents(self.path, documents, on_progress, index_settings(self._config(())))
         self.refresh()
 
-    def remove(self, *names: str, may_empty: bool = False, on_progress: OnProgress | None = None) -> None:
+    def remove(self, *names: str, may_empty: bool = False, on_progress: OnProgress = no_progress) -> None:
         """Remove documents by name or path, or passages by id; nothing of them stays.
 
         Raises DataError where there is none of them, or where none would be left and the index may not be emptied. An
         emptied index is as one that was never built: it cannot be asked.
         """
-        with progressing(on_progress) as tell:
-            remove_documents(self.path, names, tell, index_settings(self._config(())), may_empty)
+        remove_documents(self.path, names, on_progress, index_settings(self._config(())), may_empty)
         if not may_empty or stored_passages(self.path):
             self.refresh()
 
@@ -187,8 +174,8 @@ class Index:
         if self._thread.is_running:
             self._thread.submit(before.retire())
 
-    def inspect(self) -> Inspection:
-        """Return what the index holds and what is wrong with it: sizes in bytes, graphs, hubs, gaps."""
+    def inspect(self) -> dict[str, Any]:
+        """Return what the index holds, its size in bytes, graphs, hubs and gaps; see `pages.inspection`."""
         from gnnrag.pages.inspection import inspect_index
 
         return inspect_index(self.path)
@@ -218,14 +205,10 @@ class Index:
     def __repr__(self) -> str:
         return f"Index({str(self.path)!r}, {len(self)} passages, generation {self.generation})"
 
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        return f"<p><b>{escape(str(self.path))}</b>: {len(self):,} passages</p>"
-
     # ------------------------------------------------------------------------------------------- searching, asking
     def search(
         self, query: str, k: int = 10, *, retriever: str | None = None, settings: Settings | None = None
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Return the `k` best passages of one query, without a method or a reader. Errors as of `ask`."""
         if k < 1:
             raise ConfigError(f"k={k}: must be at least 1")
@@ -233,7 +216,7 @@ class Index:
 
     async def asearch(
         self, query: str, k: int = 10, *, retriever: str | None = None, settings: Settings | None = None
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Search, see `search`; cancelling the task stops it."""
         job = self._thread.submit(self._search(_text(query), k, _dots(settings, "single", retriever)))
         return await asyncio.wrap_future(job)
@@ -331,36 +314,13 @@ class Index:
             prediction, _ = await parts.loop.answer(Question(session.question_id, text), session)
             return make_answer(text, prediction, session.events, opened.index, opened.generation)
 
-    async def _search(self, text: str, k: int, dots: Sequence[str]) -> list[Found]:
+    async def _search(self, text: str, k: int, dots: Sequence[str]) -> list[SearchHit]:
         async with self._opened as opened, opened.turn(dots, self._config) as parts:
             ranking = (await parts.loop.search([Query(text, top_k=k)], Session(f"search-{next(self._numbers)}")))[0]
             if isinstance(ranking, Exception):
                 raise ranking
             hits = [hit for hit in ranking.hits if hit.id in opened.index.position]
-            return [Found(hit.rank, hit.score, opened.index.lookup([hit.id])[0]) for hit in hits]
-
-
-@contextmanager
-def progressing(given: OnProgress | None) -> Iterator[OnProgress]:
-    """Give what is to be called with the progress: `given`; in a notebook, a bar for each stage; else nothing."""
-    ipython = sys.modules.get("IPython")
-    if given or getattr(ipython and ipython.get_ipython(), "kernel", None) is None:
-        yield given or no_progress
-        return
-    from tqdm.auto import tqdm
-
-    bars: dict[str, Any] = {}
-
-    def tell(stage: str, done: int, total: int) -> None:
-        if stage not in bars:
-            bars[stage] = tqdm(total=total, desc=stage)
-        bars[stage].update(done)
-
-    try:
-        yield tell
-    finally:
-        for bar in bars.values():
-            bar.close()
+            return [SearchHit(hit.rank, hit.score, opened.index.lookup([hit.id])[0]) for hit in hits]
 
 
 def read_documents(
@@ -369,7 +329,7 @@ def read_documents(
     index: Index | None = None,
     config: str | Path | Settings | None = None,
     settings: Settings | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> Dataset:
     """Read a folder or file as own documents, whatever it is called, for `Index.add` or `Index.build`.
 
@@ -377,9 +337,8 @@ def read_documents(
     """
     own = load_config(EvaluateConfig, config, _dots(settings)).data
     cut = cut_as(index.path) if index else chunking(own)
-    with progressing(on_progress) as tell:
-        found = load_documents(Path(path), cut, Skips(), tell)
-    return Dataset(Path(path).name, tuple(found.passages), documents=tuple(found.documents), report=found.report)
+    read = load_documents(Path(path), cut, Skips(), on_progress)
+    return Dataset(Path(path).name, tuple(read.passages), documents=tuple(read.documents), report=read.report)
 
 
 def evaluate(
@@ -390,7 +349,7 @@ def evaluate(
     retriever: str | None = None,
     settings: Settings | None = None,
     name: str | None = None,
-    on_question: Callable[[Prediction], None] | None = None,
+    on_question: Callable[[Prediction], None] = lambda prediction: None,
     on_note: Callable[[str], None] = lambda note: None,
 ) -> Results:
     """Ask an index many questions and score the answers; the same call continues a run that was cut off.
@@ -403,7 +362,7 @@ def evaluate(
         retriever: as in `Index.ask`.
         settings: as in `Index.ask`; `run.root` is where run directories go.
         name: of the run directory; None: after data, method, retriever and settings.
-        on_question: called as each question ends; a notebook shows a bar where it is not given.
+        on_question: called as each question ends.
         on_note: called with what a person should know.
 
     Raises:
@@ -411,32 +370,29 @@ def evaluate(
     """
     opened = index._opened.index
     named = {"run.name": name} if name is not None else {}
-    own = index._config(_dots({**(settings or {}), **named}, method, retriever))
+    run_config = index._config(_dots({**(settings or {}), **named}, method, retriever))
     data = Dataset(index.path.name, tuple(opened.passages), tuple(_questions(questions, opened)))
-    with progressing(None) as tell:
-        total = len(data.questions)
-        counted = on_question or (lambda _: tell("questions", 1, total))
-        observer = evaluation.Observer(on_question=counted, on_note=on_note)
+    observer = evaluation.Observer(on_question=on_question, on_note=on_note)
 
-        def run() -> tuple[Path, dict[str, Any]]:
-            return evaluation.evaluate(own, observer, opened, data)
+    def run() -> tuple[Path, dict[str, Any]]:
+        return evaluation.evaluate(run_config, observer, opened, data)
 
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            path, metrics = run()
-        else:  # a notebook: a loop of its own needs a thread of its own
-            with ThreadPoolExecutor(1) as thread:
-                path, metrics = thread.submit(run).result()
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        path, metrics = run()
+    else:  # a notebook: a loop of its own needs a thread of its own
+        with ThreadPoolExecutor(1) as thread:
+            path, metrics = thread.submit(run).result()
     return Results(path, metrics, tuple(read_predictions(path)))
 
 
-def _questions(given: str | Path | Iterable[Any], index: stored.Index) -> Iterable[Question]:
-    if isinstance(given, str | Path):
-        return load_questions(shipped(given), index.passages)
-    rows = list(given)
-    known = frozenset(index.ids)
-    return [row if isinstance(row, Question) else read_question(row, n, known) for n, row in enumerate(rows, start=1)]
+def _questions(questions: str | Path | Iterable[Any], index: stored.Index) -> Iterable[Question]:
+    if isinstance(questions, str | Path):
+        return load_questions(shipped(questions), index.passages)
+    rows = list(questions)
+    ids = frozenset(index.ids)
+    return [row if isinstance(row, Question) else read_question(row, n, ids) for n, row in enumerate(rows, start=1)]
 
 
 def _turns(history: History) -> Turns:
@@ -455,7 +411,7 @@ def _text(question: str) -> str:
 
 def _dots(settings: Settings | None, method: str | None = None, retriever: str | None = None) -> list[str]:
     """Return settings as overrides; JSON is YAML, so that every value keeps its type."""
-    given = {**(settings or {})} | {
+    values = {**(settings or {})} | {
         key: value for key, value in (("method", method), ("retriever", retriever)) if value is not None
     }
-    return [f"{key}={json.dumps(value)}" for key, value in given.items()]
+    return [f"{key}={json.dumps(value)}" for key, value in values.items()]

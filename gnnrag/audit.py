@@ -27,8 +27,7 @@ from gnnrag.metrics.statistics import wilson_interval
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.router import class_of
-from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
-from gnnrag.run.pipeline import open_index
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, open_index
 from gnnrag.run.rundir import deciding_settings, read_predictions
 from gnnrag.session import Session
 from gnnrag.types import OnProgress, Question, no_progress
@@ -153,7 +152,7 @@ def audit(
         values |= {"method": routes[name].method, "retriever": routes[name].retriever or config.retriever}
         return EvaluateConfig(**values | {"run": replace(config.run, root=str(path), name=name)})
 
-    index = open_index(settings(FLAT), data.name, data.passages, on_index, ["router"])
+    index = open_index([settings(FLAT)], data.name, data.passages, on_index, ["router"])
     if c.labels == "router":
         routings = asyncio.run(
             _route(Roles(index, config.roles, config.llm, config.llm_cache), sample, config.concurrency)

@@ -253,14 +253,14 @@ def to_plain(config: Any) -> Any:
     if isinstance(config, Choice):
         return {"name": config.name, **(to_plain(config.part) or {})}
     if is_part(type(config)):
-        return {name: to_plain(value) for name, value in settings_of(config).items()}
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        fields = [f.name for f in dataclasses.fields(config) if not f.metadata.get("passing")]
-        return {name: to_plain(getattr(config, name)) for name in fields}
+        config = settings_of(config)
+    elif dataclasses.is_dataclass(config) and not isinstance(config, type):
+        shown = [f.name for f in dataclasses.fields(config) if not f.metadata.get("passing")]
+        config = {name: getattr(config, name) for name in shown}
     if isinstance(config, Mapping):
-        return {str(key): to_plain(value) for key, value in config.items()}
+        return dict(zip(map(str, config), map(to_plain, config.values()), strict=True))
     if isinstance(config, list | tuple):
-        return [to_plain(value) for value in config]
+        return list(map(to_plain, config))
     return config
 
 

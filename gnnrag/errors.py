@@ -37,6 +37,10 @@ class LLMError(GnnragError):
     kind = ""
 
 
+class StoppedError(GnnragError):
+    """The run was asked to stop; the same command continues it."""
+
+
 class BudgetError(GnnragError):
     """A question used up its budget of rounds, calls, tokens or seconds."""
 

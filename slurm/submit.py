@@ -36,7 +36,7 @@ sys.path.insert(0, str(HOME))
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.run.stopping import stop_flag
+from gnnrag.run.rundir import stop_flag
 
 KINDS = ("index", "evaluate", "merge", "train", "table")  # in the order in which they run
 NOT_OF_AN_INDEX = ("seed=", "shard=", "concurrency=", "metrics.", "budget.", "answer.", "run.")

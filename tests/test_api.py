@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,12 +67,6 @@ def test_an_answer_has_its_sources_hops_and_trace(index: Index, capsys: pytest.C
     assert capsys.readouterr() == ("", "")
 
 
-def test_what_a_notebook_shows_is_escaped(index: Index) -> None:
-    shown = index.ask("Where does <b>Paris</b> lie?", method="single", retriever="bm25")._repr_html_()
-    assert "&lt;b&gt;Paris" in shown and "<b>Paris" not in shown.replace(f"<b>{shown}", "")
-    assert "3 passages" in index._repr_html_() and len(index) == 3 and "3 passages" in repr(index)
-
-
 def test_search(index: Index) -> None:
     found = index.search("capital of France", 2, retriever="bm25")
     assert [f.rank for f in found] == list(range(1, len(found) + 1)) and len(found) <= 2
@@ -82,6 +75,7 @@ def test_search(index: Index) -> None:
 
 def test_adding_and_removing_is_asked_at_once(index: Index, folder: Path) -> None:
     before = index.generation
+    assert len(index) == 3 and "3 passages" in repr(index)
     more = folder.parent / "stalker.txt"
     more.write_text("Stalker is a film of 1979. Stalker was photographed by Alexander Knyazhinsky.")
     index.add(more)
@@ -89,7 +83,7 @@ def test_adding_and_removing_is_asked_at_once(index: Index, folder: Path) -> Non
     assert index.search("Stalker Knyazhinsky", 1, retriever="bm25")[0].passage.id == "stalker.txt#1"
     index.remove("stalker.txt")
     assert len(index) == 3 and index.generation == before
-    assert index.inspect().stages
+    assert index.inspect()["stages"]
     with pytest.raises(DataError, match="stalker"):
         index.remove("stalker.txt")
 
@@ -214,19 +208,6 @@ def test_what_is_no_question_and_no_index(index: Index, tmp_path: Path) -> None:
         Index.open(tmp_path / "none")
 
 
-def test_a_notebook_shows_bars(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
-    path = folder.parent / "barred"
-    Index.build(folder, path, settings=SETTINGS)
-    assert capfd.readouterr() == ("", "")
-    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel="it"))
-    monkeypatch.setitem(sys.modules, "IPython", kernel)
-    (folder / "rhine.txt").write_text("The Rhine is a river.")
-    with Index.build(folder, path, settings=SETTINGS) as index:
-        assert "embeddings: 100%" in capfd.readouterr().err
-        gnnrag.evaluate(index, [{"question": QUESTION, "answers": ["x"]}], settings={"run.root": str(path)})
-    assert "questions: 100%" in capfd.readouterr().err
-
-
 def test_a_build_undoes_changes_only_when_told(folder: Path) -> None:
     path = folder.parent / "changed"
     with Index.build(folder, path, settings=SETTINGS) as index:
@@ -261,7 +242,6 @@ def test_evaluating(index: Index, folder: Path) -> None:
     results = gnnrag.evaluate(index, rows, method="single", retriever="bm25", settings=settings)
     assert results.metrics["questions"] == 2 and results.metrics["retrieval/recall@5"] == 1.0
     assert [p.question_id for p in results.predictions] == ["a", "2"] and (results.path / "metrics.json").is_file()
-    assert "retrieval/recall@5" in results._repr_html_()
 
     async def in_a_notebook() -> gnnrag.Results:
         return gnnrag.evaluate(index, rows, method="single", retriever="bm25", settings=settings)

@@ -13,12 +13,12 @@ import pytest
 
 from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets.base import load_dataset
-from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.index import Index
 from gnnrag.io import read_journal, write_jsonl
 from gnnrag.roles.base import Answer
 from gnnrag.roles.offline_reader.reader import OfflineReader
-from gnnrag.run import pipeline as pipeline_module
+from gnnrag.run import evaluate as evaluate_module
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, write_metrics
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
@@ -212,7 +212,7 @@ def test_an_index_given_is_used_and_none_is_built(config: Any, monkeypatch: pyte
     settings = config("data.limit=2")
     evaluate(settings)
     index = Index(Path(settings.index.root) / "sample")
-    monkeypatch.setattr(pipeline_module, "build_index", lambda *_: pytest.fail("built an index"))
+    monkeypatch.setattr(evaluate_module, "open_or_build", lambda *_: pytest.fail("built an index"))
     path, metrics = evaluate(config("data.limit=2", "run.name=other"), index=index)
     assert path.name == "other" and metrics["questions"] == 2
 
@@ -261,19 +261,6 @@ def test_no_questions(config: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_mostly_dense_search_is_refused(config: Any) -> None:
-    filtered = ["retriever=hipporag2", "roles.fact_filter=prompted", "llm=scripted", "llm.default=hm"]
-    with pytest.raises(GnnragError, match=r"24 of 24 queries fell back .*max_fallback_rate=0\.3"):
-        evaluate(config("method=single", *filtered))
-    path, metrics = evaluate(config("method=single", *filtered, "retriever.max_fallback_rate=1", "run.name=accepted"))
-    flagged = [p.usage["roles"]["fact_filter"]["filter_failed"] for p in read_predictions(path)]
-    assert metrics["failed"] == 0 and flagged == [1] * LIMIT
-    few = ["data.limit=19", "run.name=few"]
-    assert evaluate(config("method=single", *filtered, *few))[1]["questions"] == 19
-    assert evaluate(config("method=single", "retriever=hipporag2", "run.name=all"))[1]["failed"] == 0
-
-
-@pytest.mark.slow
 def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_path: Path) -> None:
     """The `llm` section serves the index too; the same command asks nothing again."""
     reply = '{"named_entities": ["Solaris"], "triples": [["Solaris", "directed by", "Andrei Tarkovsky"]]}'
@@ -319,6 +306,6 @@ def test_settings_of_roles_that_nobody_asks_are_told(
     made = config("method=single", "data.limit=1", f"run.root={tmp_path}", *settings)
     if note or not settings:
         evaluate(made, Observer(on_note=notes.append))
-    assert len(pipeline_module.idle_settings(made)) == (note is not None)
+    assert len(evaluate_module.idle_settings(made)) == (note is not None)
     said = [text for text in notes if not text.startswith("data.limit=1 takes the first")]
     assert any(note in text for text in said) if note else not said

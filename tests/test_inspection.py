@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
-from gnnrag.pages.inspection import Hub, inspect_index, summarise_graph
+from gnnrag.pages.inspection import inspect_index, summarise_graph
 from tests.helpers.indexes import HASH, build
 
 
@@ -18,15 +18,19 @@ def numbered(node):
     return f"n{node}", "entity"
 
 
+def hub(name, degree):
+    return {"name": name, "kind": "entity", "degree": degree}
+
+
 class TestGraphs:
     def test_a_small_one_by_hand(self):
         edges = np.array([[0, 1], [1, 0], [0, 2], [0, 3], [4, 5], [2, 2], [0, 1]])
         found = summarise_graph("g", 8, edges, numbered)
-        assert (found.nodes, found.edges, found.mean_degree) == (8, 4, 1.0)
-        assert found.isolated == 2
-        assert found.hubs[:3] == (Hub("n0", "entity", 3), Hub("n1", "entity", 1), Hub("n2", "entity", 1))
-        assert len(found.hubs) == 6, "what has no neighbour is no hub"
-        assert found.components == 4
+        assert (found["nodes"], found["edges"], found["mean_degree"]) == (8, 4, 1.0)
+        assert found["isolated"] == 2
+        assert found["hubs"][:3] == [hub("n0", 3), hub("n1", 1), hub("n2", 1)]
+        assert len(found["hubs"]) == 6, "what has no neighbour is no hub"
+        assert found["components"] == 4
 
     @pytest.mark.parametrize("seed", range(4))
     def test_against_networkx(self, seed):
@@ -36,19 +40,19 @@ class TestGraphs:
         graph = nx.Graph()
         graph.add_nodes_from(range(60))
         graph.add_edges_from((a, b) for a, b in edges.tolist() if a != b)
-        assert found.edges == graph.number_of_edges() and found.isolated == nx.number_of_isolates(graph)
-        assert found.components == nx.number_connected_components(graph)
-        assert found.hubs[0].degree == max(dict(graph.degree).values())
+        assert found["edges"] == graph.number_of_edges() and found["isolated"] == nx.number_of_isolates(graph)
+        assert found["components"] == nx.number_connected_components(graph)
+        assert found["hubs"][0]["degree"] == max(dict(graph.degree).values())
 
     def test_what_joins_more_than_a_tenth_of_all_others_is_told(self):
         edges = np.array([[0, i] for i in range(1, 12)] + [[50, i] for i in range(51, 60)])
         found = summarise_graph("g", 110, edges, numbered)
-        assert found.joins_everything == (Hub("n0", "entity", 11),)
-        assert summarise_graph("g", 90, edges, numbered).joins_everything == (), "little is a tenth of a small graph"
+        assert found["joins_everything"] == [hub("n0", 11)]
+        assert summarise_graph("g", 90, edges, numbered)["joins_everything"] == [], "little is a tenth of a small graph"
 
     def test_an_empty_one(self):
         found = summarise_graph("g", 0, np.zeros((0, 2), dtype=int), numbered)
-        assert (found.nodes, found.components, found.hubs) == (0, 0, ())
+        assert (found["nodes"], found["components"], found["hubs"]) == (0, 0, [])
 
 
 @pytest.fixture
@@ -67,19 +71,22 @@ class TestIndexes:
         root = tmp_path / "i"
         build(root, settings=triples, source={"path": "here"})
         found = inspect_index(root)
-        assert {stage.name for stage in found.stages} == Index(root).fingerprint.keys()
-        assert sum(stage.bytes for stage in found.stages) == sum(
+        assert {stage["name"] for stage in found["stages"]} == Index(root).fingerprint.keys()
+        assert sum(stage["bytes"] for stage in found["stages"]) == sum(
             p.stat().st_size for folder in root.iterdir() if folder.is_dir() for p in folder.rglob("*") if p.is_file()
         )
-        assert found.extraction == {"passages": 6, "malformed": 1, "without_record": 4, "without_triples": 5}
-        by_name = {graph.name: graph for graph in found.graphs}
+        assert found["extraction"] == {"passages": 6, "malformed": 1, "without_record": 4, "without_triples": 5}
+        by_name = {graph["name"]: graph for graph in found["graphs"]}
         assert list(by_name) == ["knowledge", "entity_graph", "hierarchy"]
-        assert by_name["knowledge"].hubs[0] == Hub("Ada", "entity", 2)
-        assert by_name["entity_graph"].edges == 2
+        assert by_name["knowledge"]["hubs"][0] == hub("Ada", 2)
+        assert by_name["entity_graph"]["edges"] == 2
         hierarchy = Index(root).hierarchy
-        assert (by_name["hierarchy"].nodes, by_name["hierarchy"].edges) == (hierarchy.num_nodes, len(hierarchy.edges))
-        assert {hub.kind for hub in by_name["hierarchy"].hubs} <= {"passage", "sentence", "phrase"}
-        json.dumps(asdict(found))
+        assert (by_name["hierarchy"]["nodes"], by_name["hierarchy"]["edges"]) == (
+            hierarchy.num_nodes,
+            len(hierarchy.edges),
+        )
+        assert {hub["kind"] for hub in by_name["hierarchy"]["hubs"]} <= {"passage", "sentence", "phrase"}
+        json.dumps(found)
 
     def test_no_index_and_damage(self, tmp_path):
         with pytest.raises(ArtefactError, match="index"):

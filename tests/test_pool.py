@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.pool import CutResult, Pool, mean_deviation_cut, passages_behind, promote
+from gnnrag.methods.base import CutResult, Pool, mean_deviation_cut, passages_behind, promote
 from gnnrag.types import Ranking
 from tests.helpers.parts import ranking
 

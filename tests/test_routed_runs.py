@@ -13,8 +13,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import Method
 from gnnrag.parts import part
-from gnnrag.run.evaluate import evaluate
-from gnnrag.run.pipeline import check_fit, needed_stages, pairs, routes
+from gnnrag.run.evaluate import check_fit, evaluate, needed_stages, pairs
 
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
 BASE = [f"data.path={SAMPLE}", "index.embedder.model=hash", "index.text.language=blank:en", "method=routed"]
@@ -101,8 +100,8 @@ def test_pairs_and_names() -> None:
     assert [(m.name, r.name) for m, r in pairs(config)] == [
         ("routed", "dense"), ("single", "hybrid"), ("bdtr", "chg"), ("single", "dense")
     ]  # fmt: skip
-    assert str(routes(config)["thematic"].name).startswith("dense-")
-    assert routes(load("method=single")) == {}
+    assert str(config.method.part.routes["thematic"].name).startswith("dense-")
+    assert load("method=single").method.part.routes == {}
 
 
 @part("method", "dual")

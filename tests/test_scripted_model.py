@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.registry import Roles
-from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
+from gnnrag.run.evaluate import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Question
 from tests.helpers.every_method import RETRIEVER_SETTINGS, SETTINGS

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.errors import StoppedError
 from gnnrag.run.evaluate import Observer, evaluate
-from gnnrag.run.stopping import SIGNALS, StoppedError, stop_flag
+from gnnrag.run.rundir import SIGNALS, stop_flag
 
 SETTINGS = ["method=single", "retriever=bm25", "index.embedder.model=hash", "data.limit=6", "concurrency=1"]
 

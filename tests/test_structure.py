@@ -27,7 +27,7 @@ LEVELS: list[str] = [
     "arrays batching errors",
     "devices",
     "parts types",
-    "io pool session",
+    "io session",
     "llm.providers",
     "index_config",
     "hub",

@@ -17,12 +17,11 @@ import pytest
 
 from gnnrag.config import Choice, EvaluateConfig, load_config
 from gnnrag.errors import ArtefactError
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index
 from gnnrag.parts import find_class
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, write_tuned
-from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
+from gnnrag.run.evaluate import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.types import Question
 from tests.helpers.every_method import SETTINGS
 from tests.helpers.names import METHODS

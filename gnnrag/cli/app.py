@@ -11,8 +11,7 @@ import typer
 
 from gnnrag import __version__
 from gnnrag.cli import ask, data, evaluate, index, reports, training
-from gnnrag.errors import GnnragError
-from gnnrag.run.stopping import StoppedError
+from gnnrag.errors import GnnragError, StoppedError
 
 
 def end(code: int | None) -> None:

@@ -22,8 +22,8 @@ from gnnrag.datasets.folder import write_report
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
-from gnnrag.run.answers import citations, where
-from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
+from gnnrag.run.answers import Answer, make_answer, where
+from gnnrag.run.evaluate import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
 from gnnrag.session import Session
 from gnnrag.text.sentences import excerpt
 from gnnrag.types import Prediction, Query, Question
@@ -66,21 +66,15 @@ def ask(
     answered: list[tuple[Prediction, Session]] = []
     asyncio.run(pipeline.run([Question("ask", question)], lambda *row: answered.append(row)))
     prediction, session = answered[0]
-    reasons = _reasons(retriever, prediction, session) if explain else []
+    answer = make_answer(question, prediction, session.events, index)
+    reasons = _reasons(retriever, answer) if explain else []
     if as_json:
-        shown = {
-            **asdict(prediction),
-            "citations": citations(session.events, index),
-            "ranking": list(prediction.ranking[:20]),
-            "context": [asdict(p) for p in index.lookup(prediction.context)],
-            "trace": session.events,
-            **({"reasons": reasons} if explain else {}),
-        }
+        shown = {**answer.to_dict(), "ranking": answer.ranking[:20], **({"reasons": reasons} if explain else {})}
         print(json.dumps(shown, ensure_ascii=False, indent=2))
     else:
-        print("\n".join([answer_text(prediction, session, index), *_reason_lines(reasons, index)]))
+        print("\n".join([answer_text(answer, index), *_reason_lines(reasons, index)]))
     show_remarks(remarks(by_role([prediction]), config.run.warn_bad_replies, None))
-    return 0 if prediction.error is None else 1
+    return 0 if answer.error is None else 1
 
 
 def _open(config: EvaluateConfig, is_alone: bool) -> Index:
@@ -90,7 +84,7 @@ def _open(config: EvaluateConfig, is_alone: bool) -> Index:
         return Index(path, index_settings(config))
     data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     with progress_bar() as advance:
-        index = open_index(config, data.name, data.passages, advance)
+        index = open_index([config], data.name, data.passages, advance)
     if data.report:
         write_report(index.root, data.report)
     return index
@@ -110,7 +104,7 @@ def _converse(pipeline: Pipeline, index: Index) -> None:
                 if text != typed:
                     note(f"asked: {text}")
                 prediction, _ = runner.run(pipeline.loop.answer(Question(session.question_id, text), session))
-                print(answer_text(prediction, session, index))
+                print(answer_text(make_answer(text, prediction, session.events, index), index))
                 history.append((text, prediction.answer))
         except EOFError:
             pass
@@ -119,12 +113,12 @@ def _converse(pipeline: Pipeline, index: Index) -> None:
             runner.run(pipeline.roles.close())
 
 
-def answer_text(prediction: Prediction, session: Session, index: Index) -> str:
-    if prediction.error:
-        return f"failed: {prediction.error}"
-    lines = [f"Answer: {prediction.answer or '(the passages do not say)'}", ""]
+def answer_text(answer: Answer, index: Index) -> str:
+    if answer.error:
+        return str(answer)
+    lines = [f"Answer: {answer}", ""]
     queries = []
-    for event in session.events:
+    for event in answer.trace:
         if event["event"] == "chain" and event["text"]:
             lines.append("Chain (in brackets: where the pool had it, before promotion)")
             lines += [*(f"  {line}" for line in event["text"].splitlines()), ""]
@@ -141,38 +135,36 @@ def answer_text(prediction: Prediction, session: Session, index: Index) -> str:
             origin = ORIGINS.get(event["origin"], event["origin"])
             queries.append(f"  round {event['round']}, {origin}{to}: {event['text']}")
             queries.append(f"      found: {top}")
-    usage = prediction.usage
-    cost = f"retrievals: {usage['retriever_calls']}, LLM calls: {usage['llm_calls']}, {prediction.seconds:.2f} s"
-    return "\n".join([*lines, "Queries", *queries, "", *_evidence_lines(prediction, session, index), "", cost])
+    usage = answer.usage
+    cost = f"retrievals: {usage['retriever_calls']}, LLM calls: {usage['llm_calls']}, {answer.seconds:.2f} s"
+    return "\n".join([*lines, "Queries", *queries, "", *_evidence_lines(answer), "", cost])
 
 
-def _evidence_lines(prediction: Prediction, session: Session, index: Index) -> Iterator[str]:
-    answer = next((e for e in session.events if e["event"] == "answer"), {})
-    asked = next((e["text"] for e in session.events if e["event"] == "query"), "")
-    cited, support = citations(session.events, index), answer.get("support", ())
+def _evidence_lines(answer: Answer) -> Iterator[str]:
+    first_query = next((e["text"] for e in answer.trace if e["event"] == "query"), "")
     yield "Evidence"
-    for number, passage in enumerate(index.lookup(prediction.context), start=1):
-        is_read = passage.id in support
-        quoted = " ".join(row["sentence"] for row in cited if row["passage"] == passage.id)
-        yield f" {'*' if is_read else ' '}[{number}] {passage.title} ({where(passage)})"
-        if text := excerpt(passage.text, quoted or f"{prediction.answer if is_read else ''} {asked}"):
+    for number, passage in enumerate(answer.context, start=1):
+        quoted = " ".join(c.sentence for c in answer.citations if c.passage == passage.id)
+        yield f" {'*' if quoted else ' '}[{number}] {passage.title} ({where(passage)})"
+        if text := excerpt(passage.text, quoted or first_query):
             yield fill(text, 110, initial_indent=PAD, subsequent_indent=PAD)
-    if support:
+    if answer.citations:
         yield "\n * the answer was read from here"
-    if unsupported := [row for row in cited if not row["supported"]]:
+    if unsupported := [c for c in answer.citations if not c.supported]:
         yield "\nNot borne out by the passage that it names:"
-        yield from (f"  - {row['sentence']} ({row['place']})" for row in unsupported)
+        yield from (f"  - {c.sentence} ({c.place})" for c in unsupported)
 
 
-def _reasons(retriever: Any, prediction: Prediction, session: Session) -> list[dict[str, Any]]:
+def _reasons(retriever: Any, answer: Answer) -> list[dict[str, Any]]:
     """Return the paths behind each passage that the reader saw, by the query that ranked it best."""
     reasons = []
-    queries = [e for e in session.events if e["event"] == "query" and not e["retriever"]]
-    for id_ in prediction.context:
-        ranks = [(e["ranking"]["ids"].index(id_), i) for i, e in enumerate(queries) if id_ in e["ranking"]["ids"]]
+    queries = [e for e in answer.trace if e["event"] == "query" and not e["retriever"]]
+    for passage in answer.context:
+        rankings = [e["ranking"]["ids"] for e in queries]
+        ranks = [(ids.index(passage.id), i) for i, ids in enumerate(rankings) if passage.id in ids]
         if ranks:
             query = Query(queries[min(ranks)[1]]["text"])
-            reasons += [{"query": query.text, **asdict(reason)} for reason in retriever.explain(query, [id_])]
+            reasons += [{"query": query.text, **asdict(reason)} for reason in retriever.explain(query, [passage.id])]
     return reasons
 
 

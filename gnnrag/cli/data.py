@@ -38,9 +38,9 @@ def fetch(
         rows = [(r.name, r.title, r.licence, r.size, "by get" if r.repo else "by hand") for r in releases().values()]
         print(plain_table(("name", "benchmark", "licence", "size", "fetched"), rows, "benchmarks that gnnrag reads"))
         return
-    wanted = release(name)
-    note(wanted.described(folder or ""))
-    for path in fetch_release(wanted, folder, only, note) if folder else ():
+    benchmark = release(name)
+    note(benchmark.described(folder or ""))
+    for path in fetch_release(benchmark, folder, only, note) if folder else ():
         print(path)
 
 

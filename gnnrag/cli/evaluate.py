@@ -33,9 +33,8 @@ from gnnrag.judge.tasks import LLM_ERROR
 from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.reports import cross
-from gnnrag.run.evaluate import Observer, load_questions_for
+from gnnrag.run.evaluate import Observer, load_questions_for, open_index, refuse_sample
 from gnnrag.run.evaluate import evaluate as run_evaluation
-from gnnrag.run.pipeline import open_shared_index, refuse_sample
 from gnnrag.run.rundir import read_predictions, read_shard, run_label
 from gnnrag.types import Prediction
 
@@ -88,7 +87,7 @@ def demo(settings: Settings = []) -> None:  # noqa: B006
     data = load_questions_for(configs[0])
     rows = []
     with progress_bar() as advance:
-        index = open_shared_index(configs, data.name, data.passages, advance)
+        index = open_index(configs, data.name, data.passages, advance)
         for config in configs:
             path, metrics = run_evaluation(config, Observer(on_note=note), index, data)
             rows.append((run_label(config), metrics))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,13 +23,13 @@ from gnnrag.cli.console import (
 )
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
 from gnnrag.datasets.folder import summary, write_report
-from gnnrag.index.build import build_index, collect_garbage
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index, data_source, index_path
+from gnnrag.index.update import collect_garbage
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
 from gnnrag.pages.inspection import inspect_index
-from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
+from gnnrag.run.evaluate import chunking, index_settings, needed_stages, refuse_sample
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build, change and look at an index.")
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX")]
@@ -52,10 +52,11 @@ def build(
     refuse_sample(config.index, is_given("data.path", source, overrides))
     data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     path = index_path(config.index, data.name)
-    wanted = stages.split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
+    stage_names = stages.split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
 
     source_of = data_source(config.data)
-    _change(path, lambda advance: build_index(path, data.passages, index_settings(config), wanted, source_of, advance))
+    settings_of = index_settings(config)
+    _change(path, lambda advance: build_index(path, data.passages, settings_of, stage_names, source_of, advance))
     if data.report:
         write_report(path, data.report)
         note("\n".join(summary(data.report)))
@@ -129,27 +130,27 @@ def inspect(
     """Print counts, sizes, hubs and gaps of an index."""
     report = inspect_index(index)
     if as_json:
-        print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
+        print(json.dumps(report, indent=2, ensure_ascii=False))
         return
     stages = [
-        (stage.name, ", ".join(f"{v} {k}" for k, v in stage.facts.items()), f"{stage.bytes / 1e6:.2f}")
-        for stage in report.stages
+        (stage["name"], ", ".join(f"{v} {k}" for k, v in stage["counts"].items()), f"{stage['bytes'] / 1e6:.2f}")
+        for stage in report["stages"]
     ]
-    print(plain_table(("stage", "holds", "MB"), stages, f"index {report.root}"))
+    print(plain_table(("stage", "holds", "MB"), stages, f"index {index}"))
     graphs = []
-    for graph in report.graphs:
-        hubs = "\n".join(f"{hub.name} ({hub.degree})" for hub in graph.hubs[:5])
-        counts = [f"{n:,}" for n in (graph.nodes, graph.edges, graph.isolated, graph.components)]
-        graphs.append([graph.name, *counts, str(graph.mean_degree), hubs])
-        if graph.joins_everything:
-            shares = (f"{hub.name} ({hub.degree / (graph.nodes - 1):.0%})" for hub in graph.joins_everything)
-            note(f"{graph.name}: joined to more than a tenth of all others, which says little: {', '.join(shares)}")
+    for graph in report["graphs"]:
+        hubs = "\n".join(f"{hub['name']} ({hub['degree']})" for hub in graph["hubs"][:5])
+        counts = [f"{graph[name]:,}" for name in ("nodes", "edges", "isolated", "components")]
+        graphs.append([graph["name"], *counts, str(graph["mean_degree"]), hubs])
+        if graph["joins_everything"]:
+            shares = (
+                f"{hub['name']} ({hub['degree'] / (graph['nodes'] - 1):.0%})" for hub in graph["joins_everything"]
+            )
+            note(f"{graph['name']}: joined to more than a tenth of all others, which says little: {', '.join(shares)}")
     headings = ["graph", "nodes", "joined pairs", "isolated", "connected parts", "mean neighbours", "hubs"]
     print(plain_table(headings, graphs))
-    if gaps := report.extraction:
+    if gaps := report["extraction"]:
         note(
             f"extraction: {gaps['malformed']} malformed triples; of {gaps['passages']} passages "
             f"{gaps['without_record']} have no record and {gaps['without_triples']} no triples"
         )
-    for name, size in report.unfinished.items():
-        note(f"cut off in {name}: {size / 1e6:.2f} MB of work are kept")

@@ -122,10 +122,10 @@ def table(
     content words in the first tokens retrieved. Milliseconds are of searching alone, the query's embedding included.
     """
     source, overrides = split(settings)
-    made = retriever_table(source, [name for name in retrievers.split(",") if name] or fitting_retrievers())
+    spec = retriever_table(source, [name for name in retrievers.split(",") if name] or fitting_retrievers())
     with _row_progress() as callbacks:
-        results = run_table(made, overrides, **callbacks)
-    print(shown(made, results, "json" if as_json else "markdown" if as_markdown else ""))
+        results = run_table(spec, overrides, **callbacks)
+    print(shown(spec, results, "json" if as_json else "markdown" if as_markdown else ""))
     return _has_problem(results)
 
 
@@ -152,21 +152,21 @@ def reproduce(
     source, overrides = split(others)
     if source is None:
         raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml; configs/papers/README.md lists them")
-    given = [*overrides, *(f"{name}={path}" for name, path in trained.items())]
-    made = retitled(load_table(source, given), given)
-    if plot and not made.plot:
+    changes = [*overrides, *(f"{name}={path}" for name, path in trained.items())]
+    spec = retitled(load_table(source, changes), changes)
+    if plot and not spec.plot:
         raise GnnragError(f"{source} is a table: there is nothing to draw")
-    rows = [row for row in made.rows if all(text.casefold() in row.name.casefold() for text in only)]
+    rows = [row for row in spec.rows if all(text.casefold() in row.name.casefold() for text in only)]
     if not rows:
         raise GnnragError(f"--only {' --only '.join(only)}: no row has that in its name")
     if dry_run:
-        print("\n".join(outline(made, rows, overrides)))
+        print("\n".join(outline(spec, rows, overrides)))
         return 0
     with _row_progress() as callbacks:
-        results = run_table(made, overrides, rows.__contains__, **callbacks, trained=trained)
-    print(shown(made, results, form))
+        results = run_table(spec, overrides, rows.__contains__, **callbacks, trained=trained)
+    print(shown(spec, results, form))
     if plot:
-        draw(made, results, plot)
+        draw(spec, results, plot)
         note(str(plot))
     return _has_problem(results)
 
@@ -191,20 +191,20 @@ def _has_problem(results: Sequence[Result]) -> int:
 PLACES = ("run.", "data.path=", "index.path=", "index.root=", "llm_cache=", "concurrency=")  # change no figure
 
 
-def retitled(made: Table, given: Sequence[str]) -> Table:
+def retitled(spec: Table, changes: Sequence[str]) -> Table:
     """Return the table with a title that says what was set otherwise than its file has it, but for places."""
-    items = [item for item in given if not item.startswith(PLACES)]
-    return replace(made, title=f"{made.title} [here with {' '.join(items)}]") if items else made
+    items = [item for item in changes if not item.startswith(PLACES)]
+    return replace(spec, title=f"{spec.title} [here with {' '.join(items)}]") if items else spec
 
 
-def shown(made: Table, results: Sequence[Result], form: str = "") -> str:
+def shown(spec: Table, results: Sequence[Result], form: str = "") -> str:
     """Return the results as `json`, `markdown`, or for people, with what a reader should know below the table."""
     if form == "json":
-        return as_json_text(made, results)
-    headings, rows = cells(made, results)
+        return as_json_text(spec, results)
+    headings, rows = cells(spec, results)
     questions = max((r.questions for r in results), default=0)
-    title = f"{made.title}: {questions} questions" if questions else made.title
-    title += "; published figures in brackets" if made.paper else ""
+    title = f"{spec.title}: {questions} questions" if questions else spec.title
+    title += "; published figures in brackets" if spec.paper else ""
     if form == "markdown":
-        return "\n".join([title, "", markdown_table(headings, rows), "", *notes(made, results)])
-    return "\n".join([plain_table(headings, rows, title, width=180), *notes(made, results)])
+        return "\n".join([title, "", markdown_table(headings, rows), "", *notes(spec, results)])
+    return "\n".join([plain_table(headings, rows, title, width=180), *notes(spec, results)])

@@ -12,12 +12,11 @@ import typer
 
 from gnnrag.cli.console import Settings, note, plain_table, progress_bar, split
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ConfigError, nearest
+from gnnrag.errors import ConfigError, StoppedError, nearest
 from gnnrag.io import read_journal
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.run.evaluate import Observer
-from gnnrag.run.rundir import run_label
-from gnnrag.run.stopping import StoppedError, stop_flag
+from gnnrag.run.rundir import run_label, stop_flag
 
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
 PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie
@@ -135,8 +134,8 @@ def collect_traces(settings: Settings) -> None:
     """
     from gnnrag.training.traces import TracesConfig, check_out, collect, import_rows, join, recorded_roles
 
-    known = {field.name for field in fields(TracesConfig)}
-    own = [item for item in settings if item.partition("=")[0].partition(".")[0] in known and "=" in item]
+    names = {field.name for field in fields(TracesConfig)}
+    own = [item for item in settings if item.partition("=")[0].partition(".")[0] in names and "=" in item]
     config = load_config(TracesConfig, None, own)
     check_out(config)
     rest = [item for item in settings if item not in own]

@@ -77,7 +77,7 @@ def advice(path: Path) -> str:
 
 
 def fetch(
-    wanted: Release, folder: Path, only: str | None = None, note: Callable[[str], None] = lambda text: None
+    benchmark: Release, folder: Path, only: str | None = None, note: Callable[[str], None] = lambda text: None
 ) -> list[Path]:
     """Fetch the files that `folder` lacks, or `only` some of them (comma-separated), and return those fetched.
 
@@ -87,18 +87,18 @@ def fetch(
     from huggingface_hub import hf_hub_download  # half a second of import time
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    names = [name.strip() for name in only.split(",")] if only else list(wanted.files)
-    if unknown := next((name for name in names if name not in wanted.files), None):
-        raise ConfigError(f"only={unknown}: {wanted.name} has no such file. {nearest(unknown, wanted.files)}")
+    names = [name.strip() for name in only.split(",")] if only else list(benchmark.files)
+    if unknown := next((name for name in names if name not in benchmark.files), None):
+        raise ConfigError(f"only={unknown}: {benchmark.name} has no such file. {nearest(unknown, benchmark.files)}")
     missing = [name for name in names if not (folder / name).is_file()]
     for name in missing:
-        if wanted.repo is None:
-            raise DataError(folder / name, f"has to be fetched by hand. {wanted.described(folder)}")
+        if benchmark.repo is None:
+            raise DataError(folder / name, f"has to be fetched by hand. {benchmark.described(folder)}")
         try:
-            hf_hub_download(wanted.repo, name, repo_type="dataset", local_dir=folder)
+            hf_hub_download(benchmark.repo, name, repo_type="dataset", local_dir=folder)
         except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-            raise DataError(folder / name, f"could not be fetched from {wanted.repo}: {error}") from error
-        reported = wanted.files[name]
+            raise DataError(folder / name, f"could not be fetched from {benchmark.repo}: {error}") from error
+        reported = benchmark.files[name]
         if reported and (digest := file_digest(folder / name)) != reported:
             note(f"{name} has SHA-256 {digest}, not {reported}, which was reported of it: the release may have changed")
     return [folder / name for name in missing]

@@ -22,16 +22,6 @@ from gnnrag.types import GoldHop, Passage, Question
 PopqaAliases = Literal["decoded", "raw"]
 MissingGold = Literal["error", "drop"]
 
-# Questions and passages of the full releases (HippoRAG 2 and MGranRAG, data tables). People use subsets,
-# so another number is only a note. HotpotQA has 9,221 passages in HippoRAG's first version and 9,811 in the second.
-RELEASES: dict[str, tuple[int, tuple[int, ...]]] = {
-    "musique": (1000, (11656,)),
-    "2wikimultihopqa": (1000, (6119,)),
-    "hotpotqa": (1000, (9811, 9221)),
-    "popqa": (1000, (8676,)),
-    "nq_rear": (1000, (9633,)),
-    "narrativeqa_dev_10_doc": (293, (4111,)),
-}
 _MUSIQUE_ID = re.compile(r"(\dhop\d*)__")
 _ANSWERS = ("answer", "gold_ans", "reference", "obj")
 _READ = frozenset(
@@ -50,8 +40,7 @@ class _PassageRow(BaseModel):
 def load_passages(path: Path, name: str, skips: Skips) -> list[Passage]:
     """Return passages `NAME-<position in the file>`, no repeated or empty ones; DataError: broken file, or none."""
     passages: dict[tuple[str, str], Passage] = {}
-    rows = read_objects(path, "passages")
-    for i, row in enumerate(rows):
+    for i, row in enumerate(read_objects(path, "passages")):
         fields = parse_row(_PassageRow, path, row, f"passage {i}")
         passage = Passage(f"{name}-{i}", fields.title, fields.text)
         if not passage.text.strip():
@@ -60,8 +49,6 @@ def load_passages(path: Path, name: str, skips: Skips) -> list[Passage]:
             skips.add("duplicate passage", f"{passage.id} (same as {first.id})")
     if not passages:
         raise DataError(path, "holds no passages; expected a list of objects with 'title' and 'text'")
-    if name in RELEASES:
-        _note_size(skips, name, "passages", len(rows), RELEASES[name][1])
     return list(passages.values())
 
 
@@ -83,8 +70,8 @@ def load_questions(
     seen: dict[str, int] = {}
     questions = []
     for i, row in enumerate(read_objects(path, "questions")):
-        own = row.get("_id", row.get("id"))
-        row_id = f"{name}-q{i}" if own is None else str(own)
+        given_id = row.get("_id", row.get("id"))
+        row_id = f"{name}-q{i}" if given_id is None else str(given_id)
         if row_id in seen:
             raise DataError(path, f"question {i} has id {row_id!r}, which question {seen[row_id]} has already")
         seen[row_id] = i
@@ -101,8 +88,6 @@ def load_questions(
         raise DataError(path, f"holds no usable questions. {skips.summary()}".strip())
     if finder.by_title:
         skips.notes.append(f"{len(finder.by_title)} gold passages were matched by their title, as their text differs")
-    if name in RELEASES:
-        _note_size(skips, name, "questions", len(seen), (RELEASES[name][0],))
     return questions
 
 
@@ -204,9 +189,3 @@ class _Finder:
 def _squeezed(text: str) -> str:
     """Return `text` with single spaces: one trailing blank must not lose a gold passage."""
     return " ".join(text.split())
-
-
-def _note_size(skips: Skips, name: str, what: str, count: int, expected: tuple[int, ...]) -> None:
-    if count not in expected:
-        full = " or ".join(f"{n:,}" for n in expected)
-        skips.notes.append(f"{name} has {count:,} {what} here, {full} in the full release")

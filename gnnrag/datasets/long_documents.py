@@ -135,9 +135,7 @@ class _BenchRow(_Row):
     answer: Texts
     question_type: str
     evidence: str | list[str] = []  # statements about the source, seldom in its own words
-    triples: Texts = Field(
-        [], validation_alias=AliasChoices("evidence_triple", "evidence_triples", "evidence_tripples")
-    )
+    triples: Texts = Field([], validation_alias=AliasChoices(*_TRIPLES))
 
 
 def graphrag_bench_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
@@ -162,7 +160,7 @@ def graphrag_bench_questions(
     Raises DataError where the file is broken, a document is unknown, or an id is taken.
     """
     placer, seen = GoldPlacer(path, passages, missing_gold, skips), dict[str, object]()
-    known = {document_of(passage.id) for passage in passages}
+    documents = {document_of(passage.id) for passage in passages}
     sources: dict[str, str] = {}
     questions = []
     for i, raw in enumerate(read_objects(path, "questions")):
@@ -173,7 +171,7 @@ def graphrag_bench_questions(
             skips.notes.append(f"id {row.id} is used for {sources[row.id]} and {row.source}; the second is {row_id}")
         # An export of the set joins the statements.
         statements = row.evidence.split("; ") if isinstance(row.evidence, str) else row.evidence
-        document = row.source if row.source in known else None
+        document = row.source if row.source in documents else None
         gold = placer.place(f"question {row_id!r}", [(document, row.source, text) for text in _distinct(statements)])
         if gold is not None and _is_new(seen, row_id, row.question, path, skips):
             questions.append(
@@ -418,9 +416,9 @@ class GoldPlacer:
             words = _words(statement)
             place = self._documents[str(document)]
             quoted = place.spans(f" {' '.join(words)} ") if words else ()
-            found = quoted or (place.nearest(list(dict.fromkeys(words))) if words else ())
-            self._counts["quoted" if quoted else "reworded" if found else "lost"] += 1
-            gold |= dict.fromkeys(found)
+            ids = quoted or (place.nearest(list(dict.fromkeys(words))) if words else ())
+            self._counts["quoted" if quoted else "reworded" if ids else "lost"] += 1
+            gold |= dict.fromkeys(ids)
         if statements and not gold:
             if self._missing_gold == "drop":
                 self._skips.add("no passage has the words of its evidence", question)

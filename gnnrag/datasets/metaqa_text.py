@@ -159,6 +159,6 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path)
     parser.add_argument("--questions", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    for name, count in write_text(given.source, given.out, given.questions, given.seed).items():
+    arguments = parser.parse_args()
+    for name, count in write_text(arguments.source, arguments.out, arguments.questions, arguments.seed).items():
         print(f"{name}: {count:,}")

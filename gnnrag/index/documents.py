@@ -10,8 +10,8 @@ from gnnrag.config import IndexConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.folder import write_report
-from gnnrag.index.build import is_cut_from, stored_passages, update_index
 from gnnrag.index.index import MANIFEST
+from gnnrag.index.update import is_cut_from, stored_passages, update_index
 from gnnrag.io import read_object
 from gnnrag.parts import from_settings
 from gnnrag.types import OnProgress, no_progress

@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -300,19 +300,16 @@ def torch_forward(model: Any, device: str, precision: str = "f32") -> Forward:
 
 def has_gpu() -> bool:
     """Tell whether torch finds a GPU; where no driver is installed, without the seconds that importing it takes."""
-    if "torch" not in sys.modules and not any(_loads(name) for name in _DRIVERS):
-        return False
+    if "torch" not in sys.modules:
+        for driver in _DRIVERS:
+            with suppress(OSError):
+                ctypes.CDLL(driver)
+                break
+        else:
+            return False
     import torch
 
     return torch.cuda.is_available()
-
-
-def _loads(library: str) -> bool:
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
 
 
 # ----------------------------------------------------------------------------------------------------------- OpenVINO

@@ -1,4 +1,4 @@
-"""An index: one folder of artefacts, each made when it is first read."""
+"""An index: one folder of artefacts, each made when it is first read. `open_or_build` makes it of passages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from gnnrag.arrays import put_json, put_lines
-from gnnrag.config import IndexConfig, RoleConfig
-from gnnrag.errors import ArtefactError, ConfigError, NotGivenError, nearest
+from gnnrag.config import DataConfig, IndexConfig, RoleConfig
+from gnnrag.datasets.base import find_source
+from gnnrag.datasets.chunk import Chunking
+from gnnrag.errors import ArtefactError, ConfigError, DataError, NotGivenError, nearest
 from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage, KnowledgeStage, KnowledgeVectorStage
@@ -80,13 +82,16 @@ class Index:
         self.manifest = read_object(self.root / MANIFEST)
         if not self.manifest:
             raise ArtefactError(f"{root} is no index; make one: gnnrag index build data.path=FOLDER index.path={root}")
-        try:
-            self.config = completed(from_settings(IndexConfig, self.manifest["settings"]), caller or IndexConfig())
-        except ConfigError as error:
-            raise ArtefactError(f"index {root} was made by another version ({error}); build it again") from error
-        self.config = replace(self.config, path=str(root))
+        caller = caller or IndexConfig()
+        if recorded(caller) != self.manifest["settings"]:
+            try:
+                caller = completed(from_settings(IndexConfig, self.manifest["settings"]), caller)
+            except ConfigError as error:
+                raise ArtefactError(f"index {root} was made by another version ({error}); build it again") from error
+        self.config = replace(caller, path=str(root))
         self._values: dict[str, Any] = {}
         self._keys: dict[str, str] = {}
+        self._settings: dict[str, str] = {}  # of each artefact, a digest of all that it depends on except its inputs
 
     # ------------------------------------------------------------------------------------------------------ artefacts
     def read(self, name: str) -> Any:
@@ -124,18 +129,25 @@ class Index:
         if name not in STAGES:
             raise ConfigError(f"artefact {name!r} is unknown. {nearest(name, STAGES)}")
         if name not in self._keys:
-            recorded_digest = self._recorded_digest(name)
-            known = read_object(self.root / KNOWN_KEYS).get(recorded_digest)
-            if self.trusts_known_keys and known and (self.root / f"{name}-{known[:16]}" / RECORD).is_file():
+            if self.trusts_known_keys and (known := self._known_key(name)):
                 self._keys[name] = known  # computing it may need a model or its address
                 return known
-            needs = [self.artefact_key(need) for need in STAGES[name].needs_for(self.config)]
-            self._keys[name] = digest([self._settings_digest(name), needs])
-            if known != self._keys[name]:
-                write_json(
-                    self.root / KNOWN_KEYS, {**read_object(self.root / KNOWN_KEYS), recorded_digest: self._keys[name]}
-                )
+            stage = STAGES[name]
+            self._settings[name] = digest([name, stage.version, stage.settings(self._context)])
+            needs = [self.artefact_key(need) for need in stage.needs_for(self.config)]
+            self._keys[name] = digest([self._settings[name], needs])
         return self._keys[name]
+
+    def _known_key(self, name: str) -> str | None:
+        """Return the key of the artefact that was made last with the recorded settings; None where it is not there."""
+        known = read_object(self.root / KNOWN_KEYS).get(self._recorded_digest(name))
+        return known if known and (self.root / f"{name}-{known[:16]}" / RECORD).is_file() else None
+
+    def remember_key(self, name: str) -> None:
+        """Record the key of an artefact for those who open the index without the model or the files behind it."""
+        known, recorded_digest = read_object(self.root / KNOWN_KEYS), self._recorded_digest(name)
+        if known.get(recorded_digest) != self.artefact_key(name):
+            write_json(self.root / KNOWN_KEYS, {**known, recorded_digest: self.artefact_key(name)})
 
     def _recorded_digest(self, name: str) -> str:
         """Return a hash of the recorded settings that an artefact depends on, and of the passages."""
@@ -144,16 +156,12 @@ class Index:
         own = {s: plain["writers"][s.removeprefix("writers.")] if "." in s else plain[s] for s in sorted(sections)}
         return digest([name, own, self.manifest["passages"]])
 
-    def _settings_digest(self, name: str) -> str:
-        """Return a digest of all that an artefact depends on except its inputs."""
-        return digest([name, STAGES[name].version, STAGES[name].settings(self._context)])
-
     def _make(self, name: str, folder: Path) -> None:
         for need in STAGES[name].needs_for(self.config):
             if need != "passages" and not self.has(need):
                 self._make(need, self.root / f"{need}-{self.artefact_key(need)[:16]}")
         context, total, started = self._context, len(self.passages), time.perf_counter()
-        context.settings = self._settings_digest(name)
+        context.settings = self._settings[name]
         context.progress = lambda done: self.progress(name, done, total)
         context.remarks.clear()
         self.progress(name, 0, total)
@@ -167,6 +175,7 @@ class Index:
             return counts
 
         counts = write_folder(folder, whole)
+        self.remember_key(name)
         context.forget(f"{name}-vectors")
         if not prompted_writers(name, self.config):
             context.forget(name)
@@ -369,15 +378,23 @@ def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
     return [name for name in STAGES if name in wanted]
 
 
+def passages_key(passages: Sequence[Passage]) -> str:
+    """Return the key of passages: a hash of their contents, 64 hex digits."""
+    return digest([_passage_row(passage) for passage in passages])
+
+
+def _passage_row(passage: Passage) -> dict[str, str]:
+    return {k: v for k, v in asdict(passage).items() if v or k in ("id", "title", "text")}
+
+
 def write_passages(root: Path, passages: Sequence[Passage]) -> str:
     """Write passages into an index folder; returns their key. The manifest does not name them yet."""
-    rows = [{k: v for k, v in asdict(passage).items() if v or k in ("id", "title", "text")} for passage in passages]
-    key = digest(rows)
+    key = passages_key(passages)
     path = root / f"passages-{key[:16]}.jsonl"
     if not path.is_file():
         root.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(".new")
-        put_lines(new, rows)
+        put_lines(new, map(_passage_row, passages))
         new.rename(path)
     return key
 
@@ -385,3 +402,166 @@ def write_passages(root: Path, passages: Sequence[Passage]) -> str:
 def write_manifest(root: Path, passages: str, settings: Mapping[str, Any], source: Mapping[str, Any]) -> None:
     """Record passages (by their key), settings and source as the newest state of an index folder."""
     write_json(root / MANIFEST, {"passages": passages, "settings": settings, "source": source})
+
+
+# ------------------------------------------------------------------------------------------------------------ building
+def index_path(config: IndexConfig, name: str) -> Path:
+    """Return the folder of an index: as configured, or under the root by the name of the data."""
+    return Path(config.path) if config.path else Path(config.root) / name
+
+
+def data_source(config: DataConfig) -> dict[str, Any]:
+    """Return what an index records about where its passages came from."""
+    where, chunking = place(config.path), {"target_words": config.chunk_words, "overlap_words": config.chunk_overlap}
+    chunks = {"chunking": chunking} if chunking != asdict(Chunking()) else {}
+    return {"path": config.path, **chunks, **({"place": where} if where else {})}
+
+
+def open_or_build(
+    config: IndexConfig,
+    data: DataConfig,
+    name: str,
+    passages: Sequence[Passage],
+    stages: Iterable[str],
+    progress: OnProgress = no_progress,
+) -> Index:
+    """Return the index of the corpus `name`, with the artefacts `stages`; what is missing or out of date is made.
+
+    Raises ArtefactError where that would undo changes or silently replace triples, ConfigError for an index of other
+    data; see `build_index`.
+    """
+    root, source = index_path(config, name), data_source(data)
+    manifest = read_object(root / MANIFEST)
+    if manifest != {"passages": passages_key(passages), "settings": recorded(config), "source": source}:
+        stages = closure(stages, config)
+        if manifest and "extraction" in stages and not config.replace:
+            _refuse_to_replace_triples(root, manifest, config)
+        build_index(root, passages, config, stages, source, progress, keep_edits=True)
+    index = Index(root, config, progress)
+    index.passages = passages
+    index.trusts_known_keys = False  # the model or the files that artefacts are made with may be others by now
+    for stage in stages:
+        index.folder(stage)
+    return index
+
+
+def build_index(
+    root: Path,
+    passages: Sequence[Passage],
+    config: IndexConfig,
+    names: Iterable[str] | None = None,
+    source: Mapping[str, Any] | None = None,
+    progress: OnProgress = no_progress,
+    keep_edits: bool = False,
+) -> list[str]:
+    """Make the artefacts `names` (None: all) of passages with these settings; returns those that were made.
+
+    Existing artefacts are reused, as are those and the vectors that a killed build left. Settings that only artefacts
+    outside `names` and their inputs read stay as stored. An index of another `source` is refused unless
+    `config.replace`; `keep_edits` refuses to undo changes by `update_index`.
+
+    Raises DataError: no passages, an empty one, or a shared id. ConfigError: an unknown artefact, another source.
+    ArtefactError: `keep_edits`, and `passages` lack edits.
+    """
+    check_passages(root, passages)
+    if not passages:
+        raise DataError(root, "there are no passages to index")
+    if root.is_file():
+        raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
+    wanted = closure(STAGES if names is None else names, config)
+    manifest = read_object(root / MANIFEST)
+    if manifest and not (config.replace and not _is_same(manifest["source"], source or {})):
+        _refuse_other_source(root, manifest, source or {}, passages)
+        if keep_edits and manifest["source"].get("edited") and list(Index(root).passages) != list(passages):
+            raise ArtefactError(
+                f"index {root} was changed by gnnrag index add or remove, and this would undo it. Ask it as it is: "
+                f"gnnrag ask index.path={root}. To undo the changes: gnnrag index build data.path=... index.path={root}"
+            )
+        config = _with_stored_settings(manifest, config, wanted)
+    record = dict(source) if source else manifest.get("source", {})
+    if keep_edits and manifest.get("source", {}).get("edited"):
+        record["edited"] = True
+    write_manifest(root, write_passages(root, passages), recorded(config), record)
+    return make_all(Index(root, config, progress), wanted)
+
+
+def check_passages(root: Path, passages: Sequence[Passage]) -> None:
+    """Raise DataError where passages share an id, or one has neither title nor text."""
+    seen: dict[str, int] = {}
+    for number, passage in enumerate(passages, start=1):
+        if passage.id in seen:
+            first = seen[passage.id]
+            raise DataError(root, f"passages {first} and {number} share the id {passage.id!r}; ids must differ")
+        seen[passage.id] = number
+        if not passage.text.strip() and not passage.title.strip():
+            raise DataError(root, f"passage {passage.id!r} has neither title nor text; remove it")
+
+
+def place(path: str) -> str | None:
+    """Return an identifier of the data at a path, equal for all paths that lead to them; None if there are none."""
+    try:
+        source = find_source(Path(path))
+    except (DataError, OSError, ValueError):
+        return None
+    return digest([str(source.path.resolve()), source.name])
+
+
+def _is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Tell whether two records name the same source; one without a path matches any."""
+    if "path" not in before or "path" not in now:
+        return True
+    places = [source.get("place") or place(str(source["path"])) for source in (before, now)]
+    return before["path"] == now["path"] or (places[0] == places[1] and places[0] is not None)
+
+
+def _refuse_other_source(
+    root: Path, manifest: Mapping[str, Any], source: Mapping[str, Any], passages: Sequence[Passage]
+) -> None:
+    """Raise ConfigError where an index is of other data; moved or copied data count as the same."""
+    if _is_same(manifest["source"], source):
+        return
+    there, now = list(Index(root).passages), set(passages)
+    if there == list(passages):
+        return
+    if place(str(manifest["source"]["path"])) is None and 2 * sum(passage in now for passage in there) >= len(there):
+        return
+    raise ConfigError(
+        f"index {root} is of data.path={manifest['source']['path']}, and data.path={source['path']} is another source: "
+        f"give it an index of its own, such as index.path={root}-2, or replace this one with index.replace=true"
+    )
+
+
+def _with_stored_settings(manifest: Mapping[str, Any], config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
+    """Return `config`, but with the stored settings in sections that no wanted artefact reads."""
+    stored: Any = from_settings(IndexConfig, manifest["settings"])
+    read = {section for name in wanted for section in STAGES[name].sections}
+    sections = {section for stage in STAGES.values() for section in stage.sections} - read
+    plain = {name: getattr(stored, name) for name in sections if "." not in name}
+    writers: Any = stored.writers
+    roles = {
+        name: replace(getattr(writers, name), impl=getattr(writers, name).impl or writers.default)
+        for section in sections if (name := section.partition("writers.")[2]) and name != "triples"
+    }  # fmt: skip
+    return replace(config, **plain, writers=replace(config.writers, **roles))
+
+
+def make_all(index: Index, names: Iterable[str]) -> list[str]:
+    """Make those of the artefacts and their inputs that are missing; returns their names."""
+    made, index.trusts_known_keys = [], False
+    for name in closure(names, index.config):
+        if not index.has(name):
+            index.folder(name)
+            made.append(name)
+        index.remember_key(name)
+    return made
+
+
+def _refuse_to_replace_triples(root: Path, manifest: Mapping[str, Any], config: IndexConfig) -> None:
+    """Raise ArtefactError if rules would silently replace triples that came from a file or a model."""
+    have = from_settings(IndexConfig, manifest["settings"]).extract
+    if config.extract.method == "offline" != have.method:
+        where = " index.extract.path=FILE" if have.path else f" index.extract.format={have.format}"
+        raise ArtefactError(
+            f"index {root} holds triples of index.extract.method={have.method}, and this run says nothing of them: "
+            f"give index.extract.method={have.method}{where}, or another index.path for triples made by rules"
+        )

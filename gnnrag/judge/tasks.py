@@ -262,10 +262,10 @@ def _winners(question_id: str, dimension: str, rows: Rows) -> tuple[int, int] | 
 
 
 def _mean(values: Sequence[float | None]) -> dict[str, Any]:
-    known = [value for value in values if value is not None]
-    if not known:
+    present = [value for value in values if value is not None]
+    if not present:
         return {"mean": None, "interval": None, "counted": 0}
-    interval = bootstrap_interval(known)
+    interval = bootstrap_interval(present)
     return {"mean": round(interval.mean, 6), "interval": _rounded((interval.low, interval.high)), "counted": interval.n}
 
 
@@ -274,24 +274,24 @@ def _win_rate(values: Sequence[float | None]) -> dict[str, Any]:
 
     That is `first`, `second`, `tie` (interval or test leave it open), or `too_few` values.
     """
-    known = [value for value in values if value is not None]
-    if not known:
+    present = [value for value in values if value is not None]
+    if not present:
         return {"win_rate": None, "interval": None, "counted": 0, "asked": len(values)}
-    low, high = share_interval(known)
-    test = mcnemar([value == 1.0 for value in known], [value == 0.0 for value in known])
+    low, high = share_interval(present)
+    test = mcnemar([value == 1.0 for value in present], [value == 0.0 for value in present])
     better = "tie"
-    if not is_enough(len(known), len(values)):
+    if not is_enough(len(present), len(values)):
         better = "too_few"
     elif test.p_value < 0.05:
         better = "first" if low > 0.5 else "second" if high < 0.5 else "tie"
     return {
-        "win_rate": round(fmean(known), 6),
+        "win_rate": round(fmean(present), 6),
         "interval": _rounded((low, high)),
         "p": round(test.p_value, 6),
-        "counted": len(known),
+        "counted": len(present),
         "asked": len(values),
         "won": test.only_a,
-        "shared": len(known) - test.only_a - test.only_b,
+        "shared": len(present) - test.only_a - test.only_b,
         "lost": test.only_b,
         "better": better,
     }

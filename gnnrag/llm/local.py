@@ -74,12 +74,13 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
     if (base / "adapter_config.json").is_file() and not (base / "config.json").is_file():
         if adapter:
             raise ConfigError(f"model={model!r} is itself an adapter, adapter={adapter!r} another: give one of them")
-        adapter, wanted = str(base), str(read_json(base / "adapter_config.json").get("base_model_name_or_path") or "")
+        base_name = str(read_json(base / "adapter_config.json").get("base_model_name_or_path") or "")
+        adapter = str(base)
         try:
-            base = local_folder(wanted, backend)
+            base = local_folder(base_name, backend)
         except ConfigError as error:
             fix = "give model=BASE and settings.adapter=ADAPTER"
-            raise ConfigError(f"adapter {model!r} was trained on {wanted!r}, which is not there: {fix}") from error
+            raise ConfigError(f"adapter {model!r} was trained on {base_name!r}, which is not there: {fix}") from error
     if not (base / "config.json").is_file():
         raise ConfigError(f"model folder {str(base)!r} has no config.json: give one written by save_pretrained")
     if not any(base.glob("*.safetensors")):

@@ -89,11 +89,11 @@ class OpenAI(Backend):
                 f"llm.base_url={shown!r}: give an address such as http://127.0.0.1:8000/v1, without a password or "
                 "query; a key is given by the name of its variable, llm.api_key_env=NAME"
             )
-        known = PROVIDERS[self.name]
-        if known.api_key_env and self.base_url == known.base_url and not self._key():
+        provider = PROVIDERS[self.name]
+        if provider.api_key_env and self.base_url == provider.base_url and not self._key():
             raise ConfigError(f"llm={self.name}: set the variable {self.api_key_env} to your key, or llm.api_key_env")
         structured = "json_schema" if self.structured == "auto" else self.structured
-        self._form = _Form(structured, self.token_limit, frozenset(known.without))
+        self._form = _Form(structured, self.token_limit, frozenset(provider.without))
         self._is_unreachable = False  # since the last call that ran out of retries: others try once each
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Slots] = WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -230,12 +230,12 @@ class OpenAI(Backend):
 
     def _refusal(self, client: openai.AsyncOpenAI, status: int, code: object, message: str) -> LLMError:
         """Return the error for a status: of this request alone, or of the server."""
-        text, said = self._message(client, f"status {status}: {message}"), f"{code} {message}"
-        if status in (400, 403, 413, 422) and _FILTER.search(said):
+        text, reported = self._message(client, f"status {status}: {message}"), f"{code} {message}"
+        if status in (400, 403, 413, 422) and _FILTER.search(reported):
             return ContentFilterError(text)
-        if status in (400, 413, 422) and _CONTEXT.search(said):
+        if status in (400, 413, 422) and _CONTEXT.search(reported):
             return ContextLengthError(f"prompt longer than the model's context: {text}")
-        if status in (400, 413, 422) and not _NO_MODEL.search(said):
+        if status in (400, 413, 422) and not _NO_MODEL.search(reported):
             return RejectedError(text)
         return LLMError(text)
 

@@ -1,17 +1,121 @@
-"""The interface of methods (four functions), and the state of one question."""
+"""The interface of methods (four functions), the state of one question, and the pool of its scored passages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
+import numpy as np
+
 from gnnrag.parts import Part
-from gnnrag.pool import Pool
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking, ScoreNorm
 
 AutoNorm = Literal["auto", "minmax_full", "max_scale", "rank", "raw"]  # auto: see `scale_of`
+
+Promotion = Literal["exempt", "order_only", "boost"]
+
+
+@dataclass
+class Pool:
+    """Passages found so far with their scores, in the order in which they were first seen. That order breaks ties."""
+
+    scores: dict[str, float] = field(default_factory=dict)
+    dropped: int = 0  # hits whose score was NaN
+
+    def merge(self, ranking: Ranking, norm: ScoreNorm = "minmax_full", weight: float = 1.0) -> int:
+        """Take each passage's best score over all queries (BDTR, arXiv 2509.25530, eq. 3, 4); return how many are new.
+
+        A score is normalised by `norm` and multiplied by `weight`.
+        """
+        before = len(self.scores)
+        for id_, score in zip(ranking.ids, (weight * ranking.normalised(norm)).tolist(), strict=True):
+            if math.isnan(score):
+                self.dropped += 1
+            elif score > self.scores.get(id_, -math.inf):
+                self.scores[id_] = score
+        return len(self.scores) - before
+
+    def ranked(self) -> list[str]:
+        """Return the ids, best score first, ties by first appearance."""
+        return sorted(self.scores, key=lambda id_: -self.scores[id_])  # sorting is stable
+
+    def top(self, count: int) -> list[str]:
+        """Return the best `count` ids."""
+        return self.ranked()[:count]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+def passages_behind(ranking: Ranking) -> Ranking:
+    """Turn graph hits into the passages behind them, each with its best hit's score, ties by that hit's rank."""
+    best: dict[str, float] = {}
+    for hit in ranking.hits:
+        for passage in hit.sources:
+            best[passage] = max(hit.score, best.get(passage, hit.score))
+    ids = sorted(best, key=lambda id_: -best[id_])  # sorting is stable
+    scores = np.array([best[id_] for id_ in ids], dtype=np.float64)
+    return Ranking(tuple(ids), scores, branch=ranking.branch, low=ranking.low, high=ranking.high)
+
+
+def promote(order: Sequence[str], selected: Collection[str]) -> list[str]:
+    """Move the selected ids to the front; both halves keep their order (BDTR, eq. 5)."""
+    chosen = set(selected)
+    return [i for i in order if i in chosen] + [i for i in order if i not in chosen]
+
+
+@dataclass(frozen=True)
+class CutResult:
+    """What the cut kept, and the statistics it used."""
+
+    kept: tuple[str, ...]
+    mean: float
+    deviation: float
+
+
+def mean_deviation_cut(
+    order: Sequence[str],
+    scores: dict[str, float],
+    selected: Collection[str] = (),
+    *,
+    promotion: Promotion = "exempt",
+    window: int = 50,
+    floor: int = 5,
+    max_final: int | None = 10,
+) -> CutResult:
+    """Keep passages whose score reaches mean + deviation (of the population) of the first `window` (BDTR, eq. 6).
+
+    `order` holds all pool ids, the promoted (`selected`) first. At least `floor` (if the pool has them) and at most
+    `max_final` are kept. `promotion=exempt` keeps promoted passages whatever their score. `order_only`, the literal
+    equation, can cut them, and keeps all if all scores are equal. `boost` first raises them to the pool's best score.
+    """
+    if not order:
+        return CutResult((), 0.0, 0.0)
+    chosen = set(selected)
+    values = dict(scores)
+    if promotion == "boost":
+        values.update(dict.fromkeys(chosen & set(order), max(scores[i] for i in order)))
+    head = np.array([values[i] for i in order[:window]])
+    mean = float(head.mean())
+    deviation = float(head.std())
+    kept = set(chosen) if promotion == "exempt" else set()
+    # If all scores are equal, rounding must not decide whether all or none reach the threshold.
+    if promotion == "order_only":
+        least = mean + deviation - 1e-12 * float(np.abs(head).max())
+        kept = {i for i in order if values[i] >= least}
+    elif deviation > 1e-9 * max(1.0, abs(mean)):
+        kept |= {i for i in order if values[i] >= mean + deviation}
+    else:
+        kept |= chosen
+    for id_ in order:
+        if len(kept & set(order)) >= min(floor, len(order)):
+            break
+        kept.add(id_)
+    result = [i for i in order if i in kept]
+    return CutResult(tuple(result[:max_final]), mean, deviation)
 
 
 @dataclass

@@ -181,7 +181,7 @@ class Iterative(Method):
 
     def query(self, state: State, step: Step) -> str:
         """Return what is searched for next; empty where the step names nothing."""
-        return shortened(step.query or "")
+        return shortened_query(step.query or "")
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Unite, and keep each passage's best score."""
@@ -232,7 +232,7 @@ class IterRetGen(Iterative):
         return f"{state.question.text} {' '.join(words)}" if words else ""
 
 
-def shortened(query: str) -> str:
+def shortened_query(query: str) -> str:
     """Return a query of at most `MAX_QUERY` characters, cut at the end of a sentence where there is one."""
     query = " ".join(query.split())
     if len(query) <= MAX_QUERY:

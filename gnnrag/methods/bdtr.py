@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Len
 
-from gnnrag.methods.base import AutoNorm, Method, State, scale_of
+from gnnrag.methods.base import AutoNorm, Method, Promotion, State, mean_deviation_cut, promote, scale_of
 from gnnrag.parts import part
-from gnnrag.pool import Promotion, mean_deviation_cut, promote
-from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.roles.base import Chain, ChainTask, ThoughtsTask, VerifierTask
 from gnnrag.session import normalised
 from gnnrag.types import Evidence, Query, Ranking
 
@@ -56,7 +55,19 @@ class BDTR(Method):
             return [Query(state.question.text, top_k=top_k)]
         for round_ in range(max(state.round, state.memory.get("round", 0)), self.max_rounds + 1):
             state.memory["round"] = round_ + 1  # a round without thoughts also counts
-            thoughts = await self._think(state, round_)
+            ids, is_last = state.pool.top(self.thought_passages), round_ == self.max_rounds
+            task = ThoughtsTask(
+                state.question,
+                self.index.lookup(ids),
+                tuple(state.pool.scores[i] for i in ids),
+                tuple(state.queries[1:]),
+                round_,
+                # by section 3.2 the last call for thoughts also writes the evidence chain
+                with_chain=is_last and self.use_bgec and self.chain_from == "last_round_joint",
+            )
+            thoughts = await self.roles["thoughts"](task, state.session)
+            state.memory["chain"] = thoughts.chain
+            state.session.flag("thoughts", *thoughts.flags)
             wanted = (("fast", thoughts.fast), ("slow", thoughts.slow))
             queries = [
                 Query(text, top_k=top_k, origin=origin, vector=thoughts.vectors.get(origin))
@@ -71,23 +82,6 @@ class BDTR(Method):
             state.session.flag("thoughts", "round_skipped")
         return []
 
-    async def _think(self, state: State, round_: int) -> Thoughts:
-        """Ask for both thoughts of a round; by section 3.2 the last call also writes the evidence chain."""
-        ids = state.pool.top(self.thought_passages)
-        last = round_ == self.max_rounds
-        task = ThoughtsTask(
-            state.question,
-            self.index.lookup(ids),
-            tuple(state.pool.scores[i] for i in ids),
-            tuple(state.queries[1:]),
-            round_,
-            with_chain=last and self.use_bgec and self.chain_from == "last_round_joint",
-        )
-        thoughts = await self.roles["thoughts"](task, state.session)
-        state.memory["chain"] = thoughts.chain
-        state.session.flag("thoughts", *thoughts.flags)
-        return thoughts
-
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Unite the hits with the pool (eq. 3), and keep each passage's best score (eq. 4)."""
         for query, ranking in zip(queries, rankings, strict=True):
@@ -99,7 +93,12 @@ class BDTR(Method):
         ranked = state.pool.ranked()
         if not self.use_bgec or not ranked:
             return Evidence(ranked, ranked[: self.floor])
-        chain = await self._chain(state, ranked)
+        chain = Chain(state.memory.get("chain") or "")
+        if not chain.text:  # by Algorithm 1 (line 7) from the final pool
+            shown = self.index.lookup(ranked[: self.chain_passages])
+            chain = await self.roles["chain"](ChainTask(state.question, shown, tuple(state.queries[1:])), state.session)
+            state.session.record("chain", text=chain.text)
+            state.session.flag("chain", *chain.flags)
         seen = ranked[: self.verifier_passages]
         task = VerifierTask(state.question, chain, self.index.lookup(seen), tuple(state.pool.scores[i] for i in seen))
         verdict = await self.roles["verifier"](task, state.session)
@@ -116,13 +115,3 @@ class BDTR(Method):
             "cut", selected=list(verdict.selected), kept=list(cut.kept), mean=cut.mean, deviation=cut.deviation
         )
         return Evidence(order, cut.kept)  # the reader sees passages only; the chain is for the verifier
-
-    async def _chain(self, state: State, ranked: Sequence[str]) -> Chain:
-        """Return the evidence chain, by Algorithm 1 (line 7) from the final pool."""
-        if text := state.memory.get("chain"):
-            return Chain(text)
-        task = ChainTask(state.question, self.index.lookup(ranked[: self.chain_passages]), tuple(state.queries[1:]))
-        chain = await self.roles["chain"](task, state.session)
-        state.session.record("chain", text=chain.text)
-        state.session.flag("chain", *chain.flags)
-        return chain

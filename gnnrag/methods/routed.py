@@ -62,18 +62,18 @@ def read_route(route: RouteConfig, where: str) -> Route:
 
 
 def choose_route(probabilities: Mapping[str, float], thematic: float, multi_hop: float) -> str:
-    """Apply rules R1 to R3, the first that holds; a threshold above 1 switches its rule off."""
-    if probabilities.get("thematic", 0.0) >= thematic:
+    """Apply rules R1 to R3, the first that holds; a class without a probability is not chosen."""
+    if probabilities.get("thematic", -1.0) >= thematic:
         return "thematic"
-    return "multi_hop" if probabilities.get("multi_hop", 0.0) >= multi_hop else "passage_local"
+    return "multi_hop" if probabilities.get("multi_hop", -1.0) >= multi_hop else "passage_local"
 
 
 @part("method", "routed")
 class Routed(Method):
     """Classifies a question, then lets the method of its route answer it; the first rule that holds decides.
 
-    R1: thematic, if its probability reaches `thematic_threshold` and the class is one of `failed`.
-    R2: multi_hop, if its probability reaches `multi_hop_threshold` and the class is one of `failed`.
+    R1: thematic, if its probability reaches `thematic_threshold` and the class is one of `flat_fails`.
+    R2: multi_hop, if its probability reaches `multi_hop_threshold` and the class is one of `flat_fails`.
     R3: the flat route, passage_local. If its evidence does not suffice, the question goes to multi_hop, once; if that
     finds nothing, the flat evidence stands.
 
@@ -87,7 +87,7 @@ class Routed(Method):
     multi_hop: RouteConfig = field(default_factory=lambda: RouteConfig("bdtr", "chg"))
     thematic: RouteConfig = field(default_factory=lambda: RouteConfig("single"))
     # classes that flat retrieval fails
-    failed: list[Literal["multi_hop", "thematic"]] = field(default_factory=lambda: ["multi_hop", "thematic"])
+    flat_fails: list[Literal["multi_hop", "thematic"]] = field(default_factory=lambda: ["multi_hop", "thematic"])
     thematic_threshold: Share = 0.6  # R1: least probability of thematic
     multi_hop_threshold: Share = 0.5  # R2: least probability of multi_hop
     escalate: bool = True  # R3: flat evidence that does not suffice sends the question to the multi_hop route, once
@@ -114,9 +114,8 @@ class Routed(Method):
 
     def decide(self, routing: Routing) -> str:
         """Return the route of a question. A class that flat retrieval serves is out of reach."""
-        thematic = self.thematic_threshold if "thematic" in self.failed else 2.0
-        multi_hop = self.multi_hop_threshold if "multi_hop" in self.failed else 2.0
-        return choose_route(routing.probabilities, thematic, multi_hop)
+        reachable = {name: p for name, p in routing.probabilities.items() if name in set[str](self.flat_fails)}
+        return choose_route(reachable, self.thematic_threshold, self.multi_hop_threshold)
 
     async def start(self, question: Question, session: Session) -> State:
         """Classify, and begin the route."""

@@ -94,11 +94,11 @@ def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = N
     """
     configs = [_config(path) for path in paths]
     corpus, notes = _corpus(paths[0], configs[0]["data"], data)
-    known = {question.id: question for question in corpus.questions} if corpus else {}
-    if corpus and (lost := [id_ for id_ in runs[0].ids if id_ not in known]):
+    by_question = {question.id: question for question in corpus.questions} if corpus else {}
+    if corpus and (lost := [id_ for id_ in runs[0].ids if id_ not in by_question]):
         notes.append(f"{len(lost)} questions of the runs are not in the data at hand; their gold is not known here.")
     types = zip(runs[0].ids, runs[0].types.tolist(), strict=True)
-    asked = [known.get(id_) or Question(id_, "", type=type_) for id_, type_ in types]
+    asked = [by_question.get(id_) or Question(id_, "", type=type_) for id_, type_ in types]
     passages, texts = Passages(), dict[str, str]()
     stories = [_stories(path, asked, passages, texts) for path in paths]
     measures = [m for m in MEASURES if all(run.metrics.get(m.key) is not None and m.key in run.scores for run in runs)]
@@ -214,9 +214,9 @@ def describe_runs(
     for path, run, config in zip(paths, runs, configs, strict=True):
         roles = config.get("roles") or {}
         method, retriever = ((config.get(part) or {}).get("name", "?") for part in ("method", "retriever"))
-        own = {name: role for name, role in roles.items() if isinstance(role, dict) and "impl" in role}
-        label = f"{method} · {retriever} · {roles_label({'default': roles.get('default', '?'), **own})}"
-        notes, metrics = _warnings(path, roles.get("default"), own, run), trimmed(run.metrics)
+        with_impl = {name: role for name, role in roles.items() if isinstance(role, dict) and "impl" in role}
+        label = f"{method} · {retriever} · {roles_label({'default': roles.get('default', '?'), **with_impl})}"
+        notes, metrics = _warnings(path, roles.get("default"), with_impl, run), trimmed(run.metrics)
         rows.append({"name": run.name, "label": label, "method": method, "notes": notes, "metrics": metrics})
     labels = [row["label"] for row in rows]
     for row, label in zip(rows, labels, strict=True):

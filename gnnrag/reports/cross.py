@@ -15,10 +15,16 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.io import digest, folds_of, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.parts import has_class
-from gnnrag.run.evaluate import Observer, check_retriever, evaluate, load_questions_for, open_tracker, write_metrics
-from gnnrag.run.pipeline import asked_roles, open_index
-from gnnrag.run.rundir import code_version, read_predictions, trained_counts
-from gnnrag.run.trained import read_parts, read_seen, seen_hash, seen_in
+from gnnrag.run.evaluate import (
+    Observer,
+    asked_roles,
+    evaluate,
+    load_questions_for,
+    open_index,
+    open_tracker,
+    write_metrics,
+)
+from gnnrag.run.rundir import code_version, read_parts, read_predictions, read_seen, seen_hash, seen_in, trained_counts
 from gnnrag.types import Question
 
 GNN = "gnn"  # the part that is no role: the network of retriever=gfm
@@ -133,7 +139,7 @@ def cross_evaluate(
         chosen = dict(zip((p.name for p in parts), folders, strict=True))
         name = f"{config.run.name}-group{number}" if config.run.name else None
         single = replace(with_checkpoints(config, chosen), run=replace(config.run, tracking="off", name=name))
-        index = index or open_index(single, data.name, data.passages, observer.on_index)
+        index = index or open_index([single], data.name, data.passages, observer.on_index)
         path, _ = evaluate(single, observer, index, replace(data, questions=tuple(questions)))
         checkpoints = {name: str(folder) for name, folder in chosen.items()}
         runs[path] = {"checkpoints": checkpoints, "questions": [q.id for q in questions]}
@@ -146,7 +152,6 @@ def cross_evaluate(
     predictions = read_predictions(merged)
     metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
     open_tracker(whole, merged, {"data": data.fingerprints}).finish(metrics)
-    check_retriever(config, merged, predictions)
     return merged, metrics
 
 

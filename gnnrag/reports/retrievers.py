@@ -14,7 +14,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.parts import names
 from gnnrag.reports.tables import Row, Table, column_of
-from gnnrag.run.pipeline import Pipeline, check_fit
+from gnnrag.run.evaluate import Pipeline, check_fit
 from gnnrag.session import Session
 from gnnrag.types import Query
 

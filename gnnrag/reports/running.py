@@ -16,14 +16,13 @@ from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.kb import question_files
 from gnnrag.errors import ConfigError, DataError, described
 from gnnrag.index.embedder import SHIPPED
-from gnnrag.index.index import Index, closure
+from gnnrag.index.index import Index, closure, index_path
 from gnnrag.judge import judged_figures
 from gnnrag.metrics.replies import remarks
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped
 from gnnrag.reports.retrievers import time_retriever
 from gnnrag.reports.tables import Result, Row, Table, averages, row_config
-from gnnrag.run.evaluate import Observer, load_questions_for
-from gnnrag.run.pipeline import check_fit, index_path, index_settings, needed_stages
+from gnnrag.run.evaluate import Observer, check_fit, index_settings, load_questions_for, needed_stages
 from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
 from gnnrag.text.analyse import resolve_language
 from gnnrag.types import OnProgress, Prediction, no_progress

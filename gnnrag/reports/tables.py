@@ -212,8 +212,8 @@ def _row(choice: Iterable[tuple[str, Mapping[str, Any]]], published: Mapping[str
             settings.pop(key, None)  # what is set again moves to the end: a part's own settings come after its name
             if key not in ("missing", "unless"):
                 settings[key] = value
-    known = {f.name for f in fields(EvaluateConfig)}
-    variables = {f"{{{key}}}": settings.pop(key) for key in list(settings) if "." not in key and key not in known}
+    sections = {f.name for f in fields(EvaluateConfig)}
+    variables = {f"{{{key}}}": settings.pop(key) for key in list(settings) if "." not in key and key not in sections}
     settings = {k: variables.get(v, v) if isinstance(v, str) else v for k, v in settings.items()}
     name = SEPARATOR.join(labels)
     return Row(name, tuple(labels), dots(settings), "; ".join(missing), published.get(name, {}))
@@ -251,10 +251,10 @@ def row_config(table: Table, row: Row, overrides: Sequence[str] = ()) -> Evaluat
     `overrides` win over all others; `roles=offline` among them also leaves out what the table says of models. Raises
     ConfigError naming the row where a setting is unknown or mistyped, or where a name is given for the run.
     """
-    given = dict(item.partition("=")[::2] for item in overrides)
-    if given.get("run.name", "null") != "null":
-        raise ConfigError(f"run.name={given['run.name']}: each row is a run, named by its settings; give run.root")
-    is_prompted = given.get("roles", given.get("roles.default", "prompted")) == "prompted"
+    values = dict(item.partition("=")[::2] for item in overrides)
+    if values.get("run.name", "null") != "null":
+        raise ConfigError(f"run.name={values['run.name']}: each row is a run, named by its settings; give run.root")
+    is_prompted = values.get("roles", values.get("roles.default", "prompted")) == "prompted"
     models = table.models if is_prompted else ()
     try:
         config = load_config(EvaluateConfig, table.base, [*models, *row.settings, *overrides, "run.name=null"])
@@ -298,10 +298,10 @@ def averages(table: Table, results: Sequence[Result]) -> Iterator[Result]:
         members = [r for r in table.rows if (*r.labels[:axis], *r.labels[axis + 1 :]) == others]
         done = [r for r in results if r.row.name in {m.name for m in members} and r.is_done and not r.trained_on]
         if done:
-            known = {c.name: [v for r in done if (v := r.values.get(c.name)) is not None] for c in table.columns}
+            figures = {c.name: [v for r in done if (v := r.values.get(c.name)) is not None] for c in table.columns}
             published = row.published if len(done) == len(members) else {}
             name = f"{row.name}, {len(done)} of {len(members)}"
-            means = {name: fmean(values) if values else None for name, values in known.items()}
+            means = {name: fmean(values) if values else None for name, values in figures.items()}
             yield Result(replace(row, name=name, published=published), values=means)
 
 
@@ -340,13 +340,13 @@ def notes(table: Table, results: Sequence[Result]) -> list[str]:
         else:
             lines.append("Nothing was run.")
     for r in results:
-        said = [
+        problems = [
             r.error,
             f"{r.failed} of {r.questions} questions failed" if r.failed else "",
             f"{r.trained_on}: no result" if r.trained_on else "",
             *r.remarks,
         ]
-        lines += [f"{r.row.name}: {line}" for line in said if line]
+        lines += [f"{r.row.name}: {line}" for line in problems if line]
     return [*lines, *([table.note.strip()] if table.note else [])]
 
 

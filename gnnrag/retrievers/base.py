@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,10 +37,6 @@ class Retriever(Part):
     index: Any  # set by `build`
     roles: Any  # set by `build`
 
-    def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
-        """Return why a finished run does not really measure this retriever, given each question's usage; else empty."""
-        return ""
-
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query, in order, of at most `query.top_k` hits."""
         raise NotImplementedError
@@ -70,7 +66,7 @@ def rank_passages(
     return Ranking(tuple(ids[i] for i in order.tolist()), best, branch=branch, low=low, high=high)
 
 
-def rank_order(
+def rank_in_order(
     order: Sequence[int], ids: Sequence[str], top_k: int, branch: str, tail: np.ndarray | None = None
 ) -> Ranking:
     """Rank distinct passage positions, given best first, with the scores 1, 1/2, 1/3, ...
@@ -86,13 +82,13 @@ def rank_order(
     return Ranking(tuple(ids[p] for p in positions), scores, branch=branch, low=0.0, high=1.0)
 
 
-def by_rank(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
+def rank_hits_in_order(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
     """Turn graph hits of a method that defines only an order into a ranking with the scores 1, 1/2, 1/3, ..."""
-    ranking = rank_graph(hits, top_k, branch)
+    ranking = rank_hits(hits, top_k, branch)
     return replace(ranking, scores=1.0 / np.arange(1, len(ranking) + 1), low=0.0, high=1.0)
 
 
-def rank_graph(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
+def rank_hits(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
     """Turn graph hits, best first, into a ranking for the `graph` channel; the first hit of each id is kept."""
     first: dict[str, Hit] = {}
     for hit in hits:

@@ -17,6 +17,5 @@ class BM25Retriever(Retriever):
     accepts_vectors = True  # it searches by the words that go with a vector
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`."""
         rows = self.index.lexical.rows([query.text for query in queries])
         return [rank_passages(row, self.index.ids, q.top_k, "bm25") for q, row in zip(queries, rows, strict=True)]

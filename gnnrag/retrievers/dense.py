@@ -39,7 +39,6 @@ class DenseRetriever(Retriever):
             self.searcher.add(vectors)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`."""
         if not queries:
             return []
         vectors = vectors_of(queries, self.index.embedder)

@@ -15,7 +15,7 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import NODE_STAGES, entity_stages
 from gnnrag.io import folds_advice, read_json
 from gnnrag.parts import part
-from gnnrag.retrievers.base import Retriever, best_positions, rank_graph, rank_passages
+from gnnrag.retrievers.base import Retriever, best_positions, rank_hits, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking, Reason
 
 SHIPPED = Path(__file__).parents[1] / "gnn" / "checkpoints" / "default"
@@ -128,7 +128,7 @@ class GFMRetriever(Retriever):
             stated = tuple(self.index.ids[p] for p in graph.entity_passages[entity][:3].tolist())
             sources = (name,) if name in self.index.position else stated
             hits.append(Hit(name, float(chances[entity]), rank, "entity", name, sources))
-        return rank_graph(hits, query.top_k, _branch(question.branch))
+        return rank_hits(hits, query.top_k, _branch(question.branch))
 
     def explain(self, query: Query, ids: Sequence[str], top_k: int = 3) -> list[Reason]:
         """Return the best paths behind the scores of some hits: passages, or entities of the channel `graph`."""

@@ -26,7 +26,6 @@ from gnnrag.types import Query, Ranking
 Fact = tuple[str, str, str]
 _TOLERANCE = 1e-10
 RELEASED, SENTENCES = (5, 5), (2, 20)  # (facts_k, seeds_k); those of SENTENCES were chosen on 2wiki's dev set
-LEAST_QUERIES = 20  # with fewer, the rate of fallbacks is not judged
 _MOST, _LONGEST = 100, 1000  # at most so many facts of a reply, and characters of a fact, are compared
 
 
@@ -108,7 +107,6 @@ class OfflineFactFilter(Role[FactFilterTask, FactsKept]):
     keeps_all = True
 
     async def __call__(self, task: FactFilterTask, session: Session) -> FactsKept:
-        """Keep all."""
         return FactsKept(tuple(range(len(task.facts))))
 
 
@@ -137,7 +135,6 @@ class HippoRAG2Retriever(Retriever):
     facts_k: Annotated[int, Ge(1)] | None = None  # candidate facts per query; null: 5, or 2 where facts are sentences
     seeds_k: Annotated[int, Ge(1)] | None = None  # entities seeded per query; null: 5, or 20 where facts are sentences
     filter: Literal["role", "none"] = "role"  # role: `fact_filter` chooses among candidates; none: all are kept
-    max_fallback_rate: float = 0.3  # an evaluation in which more queries than this fall back ends with an error
 
     reads = ("entity_graph", "embeddings")
     role_names = property(lambda self: ("fact_filter",) if self.filter == "role" else ())
@@ -151,19 +148,6 @@ class HippoRAG2Retriever(Retriever):
         self.walk = PageRankOperator(self.graph.adjacency(), self.damping)
         # Without a filter, queries of several questions share a batch; a role is asked for one question at a time.
         self.asks_roles = self.filter == "role" and not self.roles["fact_filter"].keeps_all
-
-    def problem_of(self, usages: Sequence[Mapping[str, Any]]) -> str:
-        """Report too many fallbacks: a model that fails the filter's format turns the method into dense search."""
-        limit = self.max_fallback_rate
-        queries = sum(usage.get("retriever_calls", 0) for usage in usages)
-        fallbacks = sum(usage.get("flags", {}).get("dense_fallback", 0) for usage in usages)
-        if queries < LEAST_QUERIES or fallbacks <= limit * queries:
-            return ""
-        return (
-            f"{fallbacks} of {queries} queries fell back to dense search, more than "
-            f"retriever.max_fallback_rate={limit:g}: this is hardly a run of hipporag2. See what the role fact_filter "
-            "was replied; try another model, or raise the setting to accept it"
-        )
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Rank for each query without filtering candidates; scores are PageRank values, or those of the fallback."""

@@ -11,7 +11,7 @@ import numpy as np
 from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.parts import build, find_class, from_settings, part
-from gnnrag.retrievers.base import Retriever, rank_graph
+from gnnrag.retrievers.base import Retriever, rank_hits
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
 
@@ -87,7 +87,7 @@ class HybridRetriever(Retriever):
                 hits.setdefault(hit.id, hit)
         ids = sorted(scores, key=lambda i: (-scores[i], self.order.get(i, 0)))[: query.top_k]
         if query.channel == "graph":
-            return rank_graph([replace(hits[i], score=scores[i]) for i in ids], query.top_k, "rrf")
+            return rank_hits([replace(hits[i], score=scores[i]) for i in ids], query.top_k, "rrf")
         # A passage that no list holds scores 0: that is the minimum over the corpus.
         low = 0.0 if len(scores) < len(self.order) else min(scores.values(), default=0.0)
         values = np.array([scores[i] for i in ids])

@@ -20,12 +20,11 @@ from gnnrag.graphs.rendering import (
     passages_in_order,
     round_robin,
 )
-from gnnrag.parts import part, set_up
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.base import by_rank
-from gnnrag.retrievers.keywords import OfflineKeywords
+from gnnrag.retrievers.base import rank_hits_in_order
+from gnnrag.retrievers.keywords import NamingRole
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
-from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import clean_line, in_parentheses, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.session import Session
@@ -91,18 +90,12 @@ _MIN_WORDS = 4  # a shorter piece says nothing by itself
 
 
 @part("role", "hyper_query.offline")
-class OfflineHyperQuery(Role[HyperQueryTask, HyperQuery]):
+class OfflineHyperQuery(NamingRole[HyperQueryTask, HyperQuery]):
     """The query itself and its clauses stand for facts, what it names for entities."""
-
-    reads = OfflineKeywords.reads
-
-    def setup(self) -> None:
-        """Find names as the role `keywords` does."""
-        self._keywords = set_up(OfflineKeywords(), index=self.index)
 
     async def __call__(self, task: HyperQueryTask, session: Session) -> HyperQuery:
         """Return sentences and names in the query's order."""
-        return HyperQuery(clauses(task.query), self._keywords.find(task.query).low)
+        return HyperQuery(clauses(task.query), self.keywords.find(task.query).low)
 
 
 def clauses(query: str) -> tuple[str, ...]:
@@ -181,13 +174,12 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
     role_names, task_type = ("hyper_query",), HyperQueryTask
 
     def setup(self) -> None:
-        """Open what is searched."""
         super().setup()
         self.is_paper = self.rank_by == "paper"
         self.near_floor = 0.5 if self.is_paper else self.cosine_floor
         self.bipartite = Bipartite(self.graph)
 
-    def strings(self, query: str, reply: HyperQuery) -> tuple[str, str]:
+    def search_texts(self, query: str, reply: HyperQuery) -> tuple[str, str]:
         """Return what entities and hyperedges are searched by."""
         low, high = ", ".join(reply.entities), ", ".join(reply.sentences)
         return (low, high) if low or high else ("", query)
@@ -200,7 +192,6 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         low: np.ndarray | None,
         high: np.ndarray | None,
     ) -> Ranking:
-        """See `KnowledgeGraphRetriever`."""
         cosines = self.index.passage_vectors @ vector
         entity_side = SideHits() if low is None else self.entity_side(low, vector)
         fact_side = SideHits() if high is None else self.fact_side(high)
@@ -210,7 +201,7 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         if query.channel == "graph":
             facts = [self._fact_hit(f) for f in distinct([*fact_side.facts, *entity_side.facts])]
             entities = distinct([*fact_side.entities, *entity_side.entities])
-            return by_rank(facts + [self.shown.entity_hit(e) for e in entities], query.top_k, branch)
+            return rank_hits_in_order(facts + [self.shown.entity_hit(e) for e in entities], query.top_k, branch)
         near = above(cosines, self.near_k, self.near_floor)
         own = round_robin(near, fact_side.passages, entity_side.passages)
         return self.with_tail(own, query, branch, cosines)

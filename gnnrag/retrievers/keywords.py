@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pydantic import AliasChoices, Field
 
 from gnnrag.graphs.linking import link_question
-from gnnrag.parts import part
+from gnnrag.parts import part, set_up
 from gnnrag.prompts.untrusted import inline
-from gnnrag.roles.base import Keywords, KeywordsTask, Role
+from gnnrag.roles.base import Keywords, KeywordsTask, ResultT, Role, TaskT
 from gnnrag.roles.parsing import Lines, ReplyModel, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
@@ -27,7 +27,6 @@ class PromptedKeywords(PromptedPart[KeywordsTask, Keywords]):
     max_keywords: int = 20  # of each list
 
     async def __call__(self, task: KeywordsTask, session: Session) -> Keywords:
-        """Return the keywords of a query."""
         outcome = await self.ask(session, {"query": inline(task.query)}, parse_keywords)
         if outcome.value is None:
             return Keywords(flags=("keywords_failed",))
@@ -64,7 +63,6 @@ class OfflineKeywords(Role[KeywordsTask, Keywords]):
         return self.find(task.query)
 
     def find(self, query: str) -> Keywords:
-        """See `__call__`."""
         query = beginning(query)
         linked = link_question(query, self.index.hierarchy, self.index.titles)
         raw = query.split()
@@ -101,3 +99,12 @@ class _Places:
             if begins_token and self._words[start:end] == key:
                 return self._owners[start], self._owners[end - 1] + 1
         return None
+
+
+class NamingRole(Role[TaskT, ResultT]):
+    """Base of offline roles that need the names in a query."""
+
+    reads = OfflineKeywords.reads
+
+    def setup(self) -> None:
+        self.keywords = set_up(OfflineKeywords(), index=self.index)

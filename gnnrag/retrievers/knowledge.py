@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnrag.batching import MicroBatcher
 from gnnrag.graphs.rendering import Edges, Shown
-from gnnrag.retrievers.base import Retriever, query_vectors, rank_order
+from gnnrag.retrievers.base import Retriever, query_vectors, rank_in_order
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
@@ -32,7 +32,6 @@ class KnowledgeGraphRetriever(Retriever):
     is_fork: ClassVar[bool] = True  # budgets count descriptions one by one, as forks of LightRAG do
 
     def setup(self) -> None:
-        """Open what is searched."""
         self.graph, self.vectors = self.index.knowledge, self.index.knowledge_vectors
         self.edges, self.counter = Edges(self.graph), TokenCounter(self.tokenizer)
         self.shown = Shown(self.edges, self.index.passages, self.counter, classic=self.is_fork)
@@ -42,16 +41,15 @@ class KnowledgeGraphRetriever(Retriever):
         """Return what the role is asked."""
         return self.task_type(query)
 
-    def strings(self, query: str, reply: Any) -> Sequence[str]:
+    def search_texts(self, query: str, reply: Any) -> Sequence[str]:
         """Return what is embedded beside the query; empty for no search."""
         raise NotImplementedError
 
     def rank_one(self, query: Query, reply: Any, vector: np.ndarray, *vectors: Any) -> Ranking:
-        """Return the ranking of a query; `vectors` are those of its `strings`, None for an empty one."""
+        """Return the ranking of a query; `vectors` are those of its `search_texts`, None for an empty one."""
         raise NotImplementedError
 
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
-        """See `Retriever`."""
         asked = []
         for query in queries:
             reply = None
@@ -63,11 +61,11 @@ class KnowledgeGraphRetriever(Retriever):
 
     def rank(self, asked: Sequence[tuple[Query, Any]]) -> list[Ranking]:
         """Rank queries whose replies are known; all their strings are embedded in one call."""
-        rows = [(query.text, *self.strings(query.text, reply)) for query, reply in asked]
+        rows = [(query.text, *self.search_texts(query.text, reply)) for query, reply in asked]
         vectors = query_vectors(self.index.embedder, rows)
         return [self.rank_one(query, reply, *row) for (query, reply), row in zip(asked, vectors, strict=True)]
 
     def with_tail(self, own: Sequence[int], query: Query, branch: str, cosines: np.ndarray) -> Ranking:
         """Rank the method's own passages, best first, then the others by cosine where `tail` says so."""
         has_tail = self.tail == "dense" or branch == "naive_fallback"
-        return rank_order(own, self.index.ids, query.top_k, branch, cosines if has_tail else None)
+        return rank_in_order(own, self.index.ids, query.top_k, branch, cosines if has_tail else None)

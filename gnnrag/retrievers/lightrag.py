@@ -17,7 +17,7 @@ from gnnrag.graphs.rendering import (
     seed_edges,
 )
 from gnnrag.parts import part
-from gnnrag.retrievers.base import by_rank
+from gnnrag.retrievers.base import rank_hits_in_order
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.types import Query, Ranking
@@ -60,11 +60,10 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         return () if self.mode == "naive" else ("keywords",)
 
     def setup(self) -> None:
-        """Open what is searched."""
         super().setup()
         self.is_fixed = self.profile == "fixed"
 
-    def strings(self, query: str, reply: Keywords | None) -> tuple[str, str]:
+    def search_texts(self, query: str, reply: Keywords | None) -> tuple[str, str]:
         """Return what entities and relations are searched by."""
         reply = reply or Keywords()
         low, high = ", ".join(reply.low), ", ".join(reply.high)
@@ -82,7 +81,6 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
     def rank_one(
         self, query: Query, reply: Keywords | None, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None
     ) -> Ranking:
-        """See `KnowledgeGraphRetriever`."""
         cosines = self.index.passage_vectors @ vector
         found = merge(self._local(low, vector), self._global(high))
         found = cut(self.shown, found, self.entity_tokens, self.relation_tokens)
@@ -90,7 +88,7 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         if query.channel == "graph":
             entities = [self.shown.entity_hit(e) for e in found.entities]
             relations = [hit for edge in found.edges for hit in self.shown.relation_hits(edge)]
-            return by_rank(round_robin(entities, relations), query.top_k, branch)
+            return rank_hits_in_order(round_robin(entities, relations), query.top_k, branch)
         is_near = self.mode in ("naive", "mix") or branch == "naive_fallback"
         near = above(cosines, self.chunk_top_k, self.cosine_floor) if is_near else []
         chosen_by = None if self.is_fixed else cosines

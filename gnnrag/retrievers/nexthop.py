@@ -10,7 +10,7 @@ import numpy as np
 from annotated_types import Gt, Interval
 
 from gnnrag.parts import part
-from gnnrag.retrievers.base import Retriever, best_positions, rank_order, vectors_of
+from gnnrag.retrievers.base import Retriever, best_positions, rank_in_order, vectors_of
 from gnnrag.types import Query, Ranking
 
 Chain = tuple[int, ...]  # positions of passages, oldest first
@@ -54,7 +54,7 @@ class NextHopRetriever(Retriever):
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`; a query's vector takes the place of the first hop's."""
         if not queries or not self.index.ids:
-            return [rank_order((), self.index.ids, query.top_k, "nexthop") for query in queries]
+            return [rank_in_order((), self.index.ids, query.top_k, "nexthop") for query in queries]
         texts = [query.text for query in queries]
         given, read = vectors_of(queries, self.index.embedder), self.encoder.vectors([(text, ()) for text in texts])
         firsts = np.stack([r if q.vector is None else g for q, g, r in zip(queries, given, read, strict=True)])
@@ -71,7 +71,7 @@ def in_order(chains: Sequence[tuple[Chain, float]], first: np.ndarray, index: An
     """Rank passages by their best chain (chains come best first), then by the cosine with the first hop's query."""
     order = list(dict.fromkeys(position for chain, _ in chains for position in chain))
     tail = (index.passage_vectors @ first).astype(np.float64)
-    return rank_order(order, index.ids, top_k, "nexthop", tail)
+    return rank_in_order(order, index.ids, top_k, "nexthop", tail)
 
 
 def beam_search(

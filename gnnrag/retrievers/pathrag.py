@@ -25,7 +25,7 @@ from gnnrag.graphs.rendering import (
     round_robin,
 )
 from gnnrag.parts import part
-from gnnrag.retrievers.base import by_rank
+from gnnrag.retrievers.base import rank_hits_in_order
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.types import Query, Ranking
@@ -200,18 +200,16 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
     role_names, task_type = ("keywords",), KeywordsTask
 
     def setup(self) -> None:
-        """Open what is searched."""
         super().setup()
         self.adjacency = Adjacency(self.graph.ends, self.graph.num_entities)
 
-    def strings(self, query: str, reply: Keywords) -> tuple[str, str]:
+    def search_texts(self, query: str, reply: Keywords) -> tuple[str, str]:
         """Return what entities and relations are searched by."""
         low, high = ", ".join(reply.low), ", ".join(reply.high)
         low, high = low or high or query, high or low
         return low, f"{query} {high}" if high else query
 
     def rank_one(self, query: Query, reply: Keywords, vector: np.ndarray, low: np.ndarray, high: np.ndarray) -> Ranking:
-        """See `KnowledgeGraphRetriever`."""
         found = self.find(low, high)
         if not found.seeds and not found.themes.edges:
             branch = "naive_fallback"
@@ -252,4 +250,4 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         paths = [self.shown.path_hit(path.nodes) for path in found.paths]
         entities = [self.shown.entity_hit(e) for e in distinct([*found.seeds, *found.themes.entities])]
         relations = [hit for edge in found.themes.edges for hit in self.shown.relation_hits(edge)]
-        return by_rank([*paths, *round_robin(entities, relations)], top_k, branch)
+        return rank_hits_in_order([*paths, *round_robin(entities, relations)], top_k, branch)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from typing import get_args
 
-from gnnrag.parts import part, set_up
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, escaped_except, inline
 from gnnrag.roles.base import AgentFormat as Protocol
-from gnnrag.roles.base import MoveTask, NextMove, Role, ThoughtsTask, Turn
+from gnnrag.roles.base import MoveTask, NextMove, ThoughtsTask, Turn
 from gnnrag.roles.parsing import LINE_START, need_answer
 from gnnrag.roles.prompting import PromptedPart
-from gnnrag.roles.thoughts import OfflineThoughts
+from gnnrag.roles.thoughts import ThinkingRole
 from gnnrag.session import Session
 
 _ACTION = re.compile(
@@ -128,13 +128,8 @@ def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) 
 
 
 @part("role", "agent.offline")
-class OfflineAgent(Role[MoveTask, NextMove]):
+class OfflineAgent(ThinkingRole[MoveTask, NextMove]):
     """Searches for the question first, then for the offline thoughts; the shared reader answers."""
-
-    reads = OfflineThoughts.reads
-
-    def setup(self) -> None:
-        self.thoughts = set_up(OfflineThoughts(), index=self.index)
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
         if not task.may_search:

@@ -7,12 +7,12 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from gnnrag.parts import part, set_up
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, passage_elements
-from gnnrag.roles.base import ReasonTask, Role, Step, Style, ThoughtsTask
+from gnnrag.roles.base import ReasonTask, Step, Style, ThoughtsTask
 from gnnrag.roles.parsing import NO_ANSWER, Number, ReplyModel, Rows, clean_line, need_answer, plain, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
-from gnnrag.roles.thoughts import OfflineThoughts
+from gnnrag.roles.thoughts import ThinkingRole
 from gnnrag.session import Session
 from gnnrag.text.sentences import split_sentences
 
@@ -106,14 +106,10 @@ def _short(text: str) -> str | None:
 
 
 @part("role", "reasoner.offline")
-class OfflineReasoner(Role[ReasonTask, Step]):
+class OfflineReasoner(ThinkingRole[ReasonTask, Step]):
     """The fast thought of the offline thoughts is the next step; without one, the step is the last."""
 
-    reads = OfflineThoughts.reads
     is_guess = True
-
-    def setup(self) -> None:
-        self.thoughts = set_up(OfflineThoughts(), index=self.index)
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
         thoughts = self.thoughts.think(

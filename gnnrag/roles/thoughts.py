@@ -10,10 +10,10 @@ from typing import Literal
 
 from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Message
-from gnnrag.parts import part
+from gnnrag.parts import part, set_up
 from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
-from gnnrag.roles.base import Thoughts, ThoughtsTask
+from gnnrag.roles.base import ResultT, Role, TaskT, Thoughts, ThoughtsTask
 from gnnrag.roles.bridges import BridgingRole
 from gnnrag.roles.parsing import LINE_START, clean_line, json_objects, plain
 from gnnrag.roles.prompting import MalformedError, PromptedPart, Prompter
@@ -182,3 +182,12 @@ class OfflineThoughts(BridgingRole[ThoughtsTask, Thoughts]):
         follow = fresh[1] if len(fresh) > 1 else fresh[0]
         slow = f"{question.open_part} {follow}"
         return Thoughts(fast, slow if slow.casefold() != fast.casefold() else None)
+
+
+class ThinkingRole(Role[TaskT, ResultT]):
+    """Base of offline roles that go by what passages lack: passages on named things, and bridges from them."""
+
+    reads = OfflineThoughts.reads
+
+    def setup(self) -> None:
+        self.thoughts = set_up(OfflineThoughts(), index=self.index)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from textwrap import shorten
 from typing import Any
 
@@ -68,21 +67,6 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON data."""
         return asdict(self)
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: the answer, its sources and the hops, all texts escaped."""
-        cited = "".join(f"<li>{escape(c.sentence)} <i>{escape(c.place)}</i></li>" for c in self.citations)
-        hops = "".join(
-            f"<tr><td>{hop.round}</td><td>{escape(hop.origin)}</td><td>{escape(hop.query)}</td>"
-            f"<td>{escape('; '.join(hop.found))}</td></tr>"
-            for hop in self.hops
-        )
-        head = "<tr><th>round</th><th>from</th><th>query</th><th>found</th></tr>"
-        return (
-            f"<p>{escape(self.question)}</p><p><b>{escape(str(self))}</b></p><ul>{cited}</ul>"
-            f"<details><summary>{len(self.hops)} queries, {self.seconds:.2f} s</summary>"
-            f"<table>{head}{hops}</table></details>"
-        )
 
 
 FOUND = 3  # passages of a hop

@@ -1,32 +1,59 @@
-"""Predict, then score: what `gnnrag evaluate` does."""
+"""From settings to a scored run: the parts of a run wired together, its index, predicting and scoring."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
+from gnnrag.config import (
+    ROLES,
+    Choice,
+    DataConfig,
+    EvaluateConfig,
+    IndexConfig,
+    MetricsConfig,
+    RoleConfig,
+    implementation,
+    to_plain,
+)
 from gnnrag.datasets.base import Dataset, load_dataset
-from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.index.index import Index
+from gnnrag.datasets.chunk import Chunking
+from gnnrag.errors import BudgetError, ConfigError, DataError, GnnragError, StoppedError
+from gnnrag.index.index import MANIFEST, Index, open_or_build
+from gnnrag.index_config import WRITERS
 from gnnrag.io import write_json, write_jsonl
 from gnnrag.metrics.long_answers import TEXT, TEXT_VERSION, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.metrics.traces import from_traces
-from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
-from gnnrag.run.rundir import MERGE, SHARDS, RunDir, code_version, questions_of, read_shard, run_name
-from gnnrag.run.stopping import StoppedError, stop_flag
+from gnnrag.parts import build, find_class, names
+from gnnrag.roles.base import WORDS
+from gnnrag.roles.registry import Roles, made_role
+from gnnrag.roles.rewriter import FollowUp, Standalone
+from gnnrag.roles.tuned.checkpoint import shipped_folder, tuned_folder
+from gnnrag.run.loop import Loop
+from gnnrag.run.rundir import (
+    MERGE,
+    SHARDS,
+    RunDir,
+    code_version,
+    questions_of,
+    read_seen,
+    read_shard,
+    run_name,
+    seen_hash,
+    stop_flag,
+)
 from gnnrag.run.tracking import Tracker
-from gnnrag.run.trained import trained_on
-from gnnrag.session import Session
-from gnnrag.types import OnProgress, Prediction, Question, no_progress
+from gnnrag.session import Budget, Session
+from gnnrag.types import OnProgress, Passage, Prediction, Question, no_progress
 
 
 @dataclass(frozen=True)
@@ -49,31 +76,49 @@ def evaluate(
     """Run a config to the end and score it. Run again, it continues an interrupted run, or only scores a finished one.
 
     `index` and `data` replace the configured ones; `wrap` is as in `Pipeline`. Returns the run directory and the
-    metrics. For a shard (`shard=3/16`) these are only `questions`, `failed` and `replies`.
+    metrics. For a shard (`shard=3/16`) these are only `questions`, `failed` and `replies`. Raises StoppedError if a
+    signal stopped the run early.
     """
     shard, observer = read_shard(config.shard), observer or Observer()
     data = data or load_questions_for(config, observer.on_note)
     asked = questions_of(shard, data.questions)
-    index = index or open_index(config, data.name, data.passages, observer.on_index)
+    if index is None:
+        settings, stages = index_settings(config), needed_stages(config)
+        index = open_or_build(settings, config.data, data.name, data.passages, stages, observer.on_index)
     pipeline = Pipeline(config, index, wrap)  # before the run is opened: a part that fails leaves no folder
-    with closing(open_run(config, data, index, pipeline.roles.prompts)) as run:
+    with closing(open_run(config, data, pipeline)) as run, _tracked(config, run) as tracker:
         todo = _left(config, run, asked, observer.on_note)
         observer.on_start(len(todo))
-        with closing(open_tracker(config, run.path, run.inputs)) as tracker:
-            if todo:
-                run.unscore()
-                _predict(pipeline, run, len(asked) - len(todo), todo, tracker, observer.on_question)
-            predictions = run.finish([q.id for q in asked])
-            if shard:
-                failed = sum(p.error is not None for p in predictions)
-                metrics = {"questions": len(asked), "failed": failed, "replies": by_role(predictions)}
-                write_json(run.path / "metrics.json", metrics)
-            else:
-                metrics = write_metrics(
-                    run.path, data, predictions, config.metrics, config.seed, observer.on_note, index
-                )
+        counts = Counter(questions=len(asked) - len(todo))
+
+        def record(prediction: Prediction, session: Session) -> None:
+            run.add(prediction, session)
+            counts.update(questions=1, failed=prediction.error is not None)
+            if tracker:
+                usage = {name: n for name, n in prediction.usage.items() if isinstance(n, int | float)}
+                tracker.log({**counts, **usage}, counts["questions"])
+            observer.on_question(prediction)
+
+        if todo:
+            run.unscore()
+            started = time.perf_counter()
+            try:
+                with stop_flag() as stop:
+                    asyncio.run(pipeline.run(todo, record, stop.is_set))
+            finally:
+                seconds = round(time.perf_counter() - started, 3)
+                run.log("predicted", seconds=seconds, roles=pipeline.roles.record)
+            if left := len(asked) - counts["questions"]:
+                raise StoppedError(f"stopped with {left} questions left; the same command goes on")
+        predictions = run.finish([q.id for q in asked])
+        if shard:
+            failed = sum(p.error is not None for p in predictions)
+            metrics = {"questions": len(asked), "failed": failed, "replies": by_role(predictions)}
+            write_json(run.path / "metrics.json", metrics)
+        else:
+            metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, observer.on_note, index)
+        if tracker:
             tracker.finish(metrics)
-    check_retriever(config, run.path, predictions)
     return run.path, metrics
 
 
@@ -91,22 +136,30 @@ def load_questions_for(config: EvaluateConfig, on_note: Callable[[str], None] = 
     return data if d.titles else data.without_titles()
 
 
-def open_run(
-    config: EvaluateConfig, data: Dataset, index: Index, prompts: Mapping[str, dict[str, str]] | None = None
-) -> RunDir:
+def open_run(config: EvaluateConfig, data: Dataset, pipeline: Pipeline) -> RunDir:
     """Open the run directory of a config on this data, index and prompts, or that of its shard."""
     shard, fresh = read_shard(config.shard), config.run.fresh
     if fresh and config.shard == MERGE:
         raise ConfigError(f"run.fresh=true with shard={MERGE} would delete the shards; leave run.fresh out")
     plain = to_plain(config) | ({} if shard else {"shard": None})  # a merged run has the settings of an undivided one
     # Only the artefacts that this run reads: new artefacts in the index do not change its input.
-    artefacts = {name: index.artefact_key(name) for name in sorted({"passages", *needed_stages(config)})}
-    inputs = {"data": data.fingerprints, "index": artefacts, "prompts": dict(prompts or {})}
+    artefacts = {name: pipeline.index.artefact_key(name) for name in sorted({"passages", *pipeline.reads})}
+    inputs = {"data": data.fingerprints, "index": artefacts, "prompts": pipeline.roles.prompts}
     name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
     if Path(name).name != name:
         raise ConfigError(f"run.name={name!r}: must be a folder's name; where it lies is run.root")
     where = f"{name}/{SHARDS}/{shard[0]}-of-{shard[1]}" if shard else name
     return RunDir(config.run.root, where, plain, inputs, fresh, config.run.traces)
+
+
+@contextmanager
+def _tracked(config: EvaluateConfig, run: RunDir) -> Iterator[Tracker | None]:
+    """Yield what reports a run to W&B, if `run.tracking` says so; a session that is not finished ends as a failure."""
+    if config.run.tracking == "off":
+        yield None
+        return
+    with closing(open_tracker(config, run.path, run.inputs)) as tracker:
+        yield tracker
 
 
 def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
@@ -146,39 +199,33 @@ def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, don
         yield f"{done} of {len(asked)} questions were answered before; {then}"
 
 
-def _predict(
-    pipeline: Pipeline,
-    run: RunDir,
-    done: int,
-    questions: Sequence[Question],
-    tracker: Tracker,
-    on_question: Callable[[Prediction], None],
-) -> None:
-    """Answer questions; `done` were answered before. Raises StoppedError if a signal stopped the run early."""
-    answered = failed = 0
-
-    def record(prediction: Prediction, session: Session) -> None:
-        nonlocal answered, failed
-        run.add(prediction, session)
-        answered, failed = answered + 1, failed + (prediction.error is not None)
-        counts = {name: count for name, count in prediction.usage.items() if isinstance(count, int | float)}
-        tracker.log({"questions": done + answered, "failed": failed, **counts}, done + answered)
-        on_question(prediction)
-
-    started = time.perf_counter()
-    try:
-        with stop_flag() as stop:
-            asyncio.run(pipeline.run(questions, record, stop.is_set))
-    finally:
-        run.log("predicted", seconds=round(time.perf_counter() - started, 3), roles=pipeline.roles.record)
-    if answered < len(questions):
-        raise StoppedError(f"stopped with {len(questions) - answered} questions left; the same command goes on")
+def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
+    """Return folders of the trained parts and local models that a run may ask, by setting (`roles.verifier`, ...)."""
+    found: dict[str, list[Path]] = {}
+    for number, (_, retriever) in enumerate(pairs(config)):
+        if folders := retriever.part.checkpoints:
+            found[f"route {number}, retriever" if number else "retriever"] = list(folders)
+    for name in asked_roles(config):
+        role: RoleConfig = getattr(config.roles, name)
+        impl = implementation(config.roles, name)
+        if impl == "tuned":
+            found[f"roles.{name}"] = [tuned_folder(role.path) if role.path else shipped_folder(name)]
+        elif impl == "prompted":
+            given = [role.model or getattr(config.llm.part, "model", None)]
+            given += [getattr(config.llm.part, "adapter", None), (role.settings or {}).get("adapter")]
+            if folders := [Path(one) for one in given if one and Path(one).is_dir()]:
+                found[f"roles.{name}"] = folders
+    return found
 
 
-def check_retriever(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
-    """Raise GnnragError if the rankings hardly come from the configured retriever (`Retriever.problem_of`)."""
-    if problem := config.retriever.part.problem_of([prediction.usage for prediction in predictions]):
-        raise GnnragError(f"{path / 'traces.jsonl'}: {problem}")
+def trained_on(config: EvaluateConfig, questions: Sequence[Question]) -> dict[str, str]:
+    """Return how many of the questions ("3 of 50") had shaped each trained part of a run, if any had."""
+    counts = {}
+    for name, folders in checkpoints(config).items():
+        seen = frozenset[str]().union(*(read_seen(folder) or () for folder in folders))
+        if count := sum(seen_hash(question.id) in seen for question in questions):
+            counts[name] = f"{count} of {len(questions)}"
+    return counts
 
 
 def write_metrics(
@@ -230,3 +277,185 @@ def _material(data: Dataset, index: Index | None, on_note: Callable[[str], None]
 
 def _value(of: float) -> float | None:
     return None if math.isnan(of) else float(of)
+
+
+# --------------------------------------------------------------------------------------------------- parts of a run
+class Pipeline:
+    """Retriever, roles, method and loop for one config. Raises ConfigError for parts that do not exist or do not fit.
+
+    `wrap` returns the roles that the method is given in place of `self.roles`, for instance to record their decisions.
+    """
+
+    def __init__(
+        self, config: EvaluateConfig, index: Index, wrap: Callable[[Pipeline], Mapping[str, Any]] | None = None
+    ) -> None:
+        self.index = index
+        self.roles = Roles(index, config.roles, config.llm, config.llm_cache)
+        check_fit(config)
+        self.reads = needed_stages(config)
+        for name in self.reads:
+            index.folder(name)  # made now, not while a question waits
+        retriever = build("retriever", config.retriever.part, index=index, roles=self.roles)
+        further = {r.name: r.retriever for r in config.method.part.routes.values() if r.name and r.retriever}
+        others = {
+            name: retriever
+            if choice == config.retriever
+            else build("retriever", choice.part, index=index, roles=self.roles)
+            for name, choice in further.items()
+        }
+        roles = wrap(self) if wrap else self.roles
+        method = build("method", config.method.part, index=index, roles=roles)
+        for chosen, _ in pairs(config):  # built now, so that a run records all prompts
+            for role in chosen.part.role_names or ():
+                self.roles[role]
+        b, answer = config.budget, config.answer
+        self.loop = Loop(
+            method, retriever, self.roles["reader"], index.lookup,
+            Budget(b.max_calls, b.max_tokens, b.max_seconds), config.concurrency, b.max_rounds, others,
+            answer.style, answer.words or WORDS,
+        )  # fmt: skip
+
+    async def standalone(self, question: str, history: Sequence[tuple[str, str]], session: Session) -> str:
+        """Let `roles.rewriter` turn a follow-up into a standalone question. Without a history it is returned unchanged.
+
+        Args:
+            question: as a person typed it.
+            history: earlier questions with their answers, oldest first; an empty answer means that none was found.
+            session: of the question. Its budget includes this call, but an exhausted budget is not raised here.
+        """
+        if not history:
+            return question
+        found = Standalone(question)
+        with suppress(BudgetError, TimeoutError):
+            async with asyncio.timeout(session.budget.max_seconds):
+                found = await self.roles["rewriter"](FollowUp(question, tuple(history)), session)
+        session.flag("rewriter", *found.flags)
+        session.record("rewrite", asked=question, text=found.text)
+        return found.text
+
+    async def run(
+        self,
+        questions: Sequence[Question],
+        done: Callable[[Prediction, Session], None],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Answer questions; see `Loop.run`."""
+        try:
+            await self.loop.run(questions, done, stop)
+        finally:
+            await self.roles.close()
+
+
+def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
+    """Return each method of a run with the retriever that it asks: the run's own first, then those of its routes."""
+    found = [(config.method, config.retriever)]
+    return found + [(route.method, route.retriever or config.retriever) for route in config.method.part.routes.values()]
+
+
+def check_fit(config: EvaluateConfig) -> None:
+    """Refuse a retriever that lacks a channel that its method asks. Raises ConfigError, naming those that fit."""
+    for where, (method, retriever) in zip(("", *config.method.part.routes), pairs(config), strict=True):
+        wanted = method.part.asked_channels
+        have = retriever.part.channels
+        if not wanted <= have:
+            fitting = [name for name in names("retriever") if wanted <= find_class("retriever", name)().channels]
+            raise ConfigError(
+                f"{where and f'route method.{where}: '}method={method.name} asks the channels "
+                f"{', '.join(sorted(wanted))}, which retriever={retriever.name} does not have; "
+                f"suitable: {', '.join(fitting) or 'none'}"
+            )
+    if implementation(config.roles, "thoughts") == "tuned":
+        _check_vector_thoughts(config)
+
+
+def _check_vector_thoughts(config: EvaluateConfig) -> None:
+    """Refuse thoughts in vectors if a retriever cannot search by them. Raises ConfigError, naming those that can."""
+    if "thoughts" not in asked_roles(config) or not made_role(config.roles, "thoughts").asks_in_vectors:
+        return
+    for _, retriever in pairs(config):
+        if not retriever.part.accepts_vectors:
+            fitting = [name for name in names("retriever") if find_class("retriever", name)().accepts_vectors]
+            raise ConfigError(
+                f"retriever={retriever.name} cannot search by a vector, and tuned thoughts ask in "
+                f"vectors; suitable: {', '.join(sorted(fitting))}"
+            )
+
+
+def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]:
+    """Return the index artefacts that a run reads: those that its retrievers, methods and roles declare."""
+    needed: set[str] = set()
+    for method, retriever in pairs(config):
+        needed.update(retriever.part.reads)
+        needed.update(method.part.reads)
+    for name in (*asked_roles(config), *roles):
+        if role := made_role(config.roles, name):
+            needed.update(role.reads)
+    return needed
+
+
+def asked_roles(config: EvaluateConfig) -> list[str]:
+    """Return the roles that a run may ask: those that its methods and retrievers name."""
+    wanted = {"reader"}
+    for method, retriever in pairs(config):
+        asked = method.part.role_names
+        wanted.update(ROLES if asked is None else asked)
+        wanted.update(retriever.part.role_names)
+    return [name for name in ROLES if name in wanted]
+
+
+def idle_settings(config: EvaluateConfig, further: Sequence[str] = ()) -> list[str]:
+    """Return notes on role settings without effect: of a role that is not asked, or of a model for one without."""
+    asked, notes = [*asked_roles(config), *further], []
+    for name in ROLES:
+        role: RoleConfig = getattr(config.roles, name)
+        given = [key for key, value in vars(role).items() if value not in (None, {})]
+        if given and name not in asked:
+            shown = ", ".join(f"roles.{name}={role.impl}" if key == "impl" else f"roles.{name}.{key}" for key in given)
+            who = f"method={config.method.name} on retriever={config.retriever.name}"
+            notes.append(f"{shown}: without effect, for {who} asks only {', '.join(asked)}")
+        elif given and (chosen := implementation(config.roles, name)) != "prompted":
+            model = ", ".join(f"roles.{name}.{key}" for key in given if key in ("llm", "model", "settings"))
+            notes += [f"{model}: without effect, for the role is {chosen}; give roles.{name}=prompted"] if model else []
+    return notes
+
+
+# ----------------------------------------------------------------------------------------------- index of a run
+def open_index(
+    configs: Sequence[EvaluateConfig],
+    name: str,
+    passages: Sequence[Passage],
+    progress: OnProgress = no_progress,
+    roles: Sequence[str] = (),
+    further: Collection[str] = (),
+) -> Index:
+    """Open the index that runs read; what is missing or out of date is built once for all of them.
+
+    With a build per run, one that does not read the triples of an existing index would leave them as they are,
+    whatever the settings say (`build_index`). Data and index settings must be the same in all `configs`. `roles` are
+    asked besides those of the runs; `further` are stages to build besides. Errors are those of `open_or_build`.
+    """
+    stages = {stage for config in configs for stage in needed_stages(config, roles)} | set(further)
+    return open_or_build(index_settings(configs[0]), configs[0].data, name, passages, stages, progress)
+
+
+def refuse_sample(config: IndexConfig, has_data: bool) -> None:
+    """Raise ConfigError if the named index does not exist and no data is given: the sample data is not meant."""
+    if config.path and not has_data and not Path(config.path, MANIFEST).is_file():
+        raise ConfigError(
+            f"index.path={config.path}: there is no index; give the name of one that is there, or what to make it of, "
+            f"data.path=FOLDER"
+        )
+
+
+def index_settings(config: EvaluateConfig) -> IndexConfig:
+    """Return the settings of the index. Prompted extraction and writers use the run's model unless another is set."""
+    index, writers = config.index, config.index.writers
+    impls: list[Any] = [getattr(writers, name).impl or getattr(writers, "default") for name in WRITERS]  # noqa: B009
+    if index.llm is None and ("prompted" in impls or index.extract.method == "prompted"):
+        index = replace(index, llm=to_plain(config.llm))
+    return replace(index, llm_cache=config.llm_cache)
+
+
+def chunking(config: DataConfig) -> Chunking:
+    """Return how a user's own documents are split into passages."""
+    return Chunking(config.chunk_words, config.chunk_overlap)

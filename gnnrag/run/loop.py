@@ -157,16 +157,13 @@ class Loop:
         _check_queries(queries, self.retrievers)
         queries = [replace(query, text=session.spelling(query)) for query in queries]
         keys = [self._cache_key(query, session) for query in queries]
-        found: dict[Hashable, Ranking | Exception] = {key: self._cache[key] for key in keys if key in self._cache}
-        new: dict[Hashable, Query] = {}
-        for key, query in zip(keys, queries, strict=True):
-            if key not in found:
-                new.setdefault(key, query)
-        found.update(zip(new, await self._ask(list(new.values()), session) if new else [], strict=True))
-        self._cache.update({key: found[key] for key in new if isinstance(found[key], Ranking)})  # type: ignore[misc]
+        rankings: dict[Hashable, Ranking | Exception] = {key: self._cache[key] for key in keys if key in self._cache}
+        new = {key: query for key, query in zip(keys, queries, strict=True) if key not in rankings}
+        rankings |= zip(new, await self._ask([*new.values()], session) if new else [], strict=True)
+        self._cache |= {key: rankings[key] for key in new if isinstance(rankings[key], Ranking)}  # type: ignore[misc]
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
-        return [found[key] for key in keys]
+        return [rankings[key] for key in keys]
 
     def _cache_key(self, query: Query, session: Session) -> Hashable:
         """Return what decides a ranking (`kind` does not). Questions that spell a query alike share its ranking.

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from gnnrag.config import EvaluateConfig
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.run.pipeline import Pipeline, index_settings
+from gnnrag.run.evaluate import Pipeline, index_settings
 
 T = TypeVar("T")
 

@@ -1,14 +1,21 @@
-"""The folder of a run: settings, inputs, journals of predictions and traces, metrics; and the shards of a run."""
+"""The folder of a run: settings, inputs, journals of predictions and traces, metrics; and the shards of a run.
+
+Beside these, what every run shares: the signal that ends it, and which questions shaped the checkpoints that it asks.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import re
+import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -18,13 +25,14 @@ import yaml  # type: ignore[import-untyped]
 
 from gnnrag import __version__
 from gnnrag.config import to_plain
-from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.io import (
     Journal,
     digest,
     exclusive_lock,
     interpreting,
     read_journal,
+    read_json,
     read_lines,
     read_object,
     remove,
@@ -251,10 +259,16 @@ def run_label(config: Any) -> str:
     return f"{config.method.name} / {config.retriever.name} / {roles_label(to_plain(config.roles))}"
 
 
-def deciding_settings(config: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Return the settings that decide predictions."""
-    deciding = {key: value for key, value in config.items() if f"{where}{key}" not in MAY_CHANGE}
-    return {k: deciding_settings(v, f"{where}{k}.") if isinstance(v, Mapping) else v for k, v in deciding.items()}
+def deciding_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide predictions: all but those of `MAY_CHANGE`."""
+    deciding = deepcopy(dict(config))
+    for setting in MAY_CHANGE:
+        *sections, key = setting.split(".")
+        section = deciding
+        for name in sections:
+            section = section.get(name) or {}
+        section.pop(key, None)
+    return deciding
 
 
 @cache
@@ -311,3 +325,69 @@ def refuse_shard(text: str | None, what: str) -> None:
     """Raise ConfigError if a shard is given to `what`, a command that answers all questions in one process."""
     if text is not None:
         raise ConfigError(f"shard={text!r} is a setting of gnnrag evaluate; {what} answers all questions itself")
+
+
+# ------------------------------------------------------------------------------------------------ trained checkpoints
+# `questions.json` beside a checkpoint's weights holds hashes of the ids of training and validation questions. Ids of
+# different sets are not told apart: a set is the same under another name.
+SEEN = "questions.json"
+
+
+def seen_hash(question_id: str) -> str:
+    """Return the hash that stands for a question."""
+    return hashlib.sha256(question_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def seen_in(parts: Mapping[str, Mapping[str, Iterable[str]]]) -> frozenset[str]:
+    """Return the hashes of the questions that train or validate."""
+    names = ("train", "validation")
+    return frozenset(seen_hash(id_) for part in parts.values() for name in names for id_ in part.get(name, ()))
+
+
+def write_seen(folder: Path, seen: Iterable[str]) -> None:
+    """Write which questions shaped the checkpoint of a folder."""
+    write_json(folder / SEEN, {"what": "sha256 of question ids, 12 digits", "questions": sorted(seen)})
+
+
+def read_seen(folder: Path) -> frozenset[str] | None:
+    """Return the hashes of the questions that shaped a checkpoint; None where they are not recorded.
+
+    `folder` may be a training run with a checkpoint in `best`, also one that has not ended.
+    """
+    for place in (folder, folder / "best"):
+        if (place / SEEN).is_file():
+            with interpreting(place / SEEN, "copy the checkpoint again"):
+                return frozenset(map(str, read_json(place / SEEN)["questions"]))
+    run = next((run for run in (folder, folder.parent) if (run / "folds.json").is_file()), None)
+    return seen_in(read_parts(run)) if run and (run / "best").is_dir() else None
+
+
+def read_parts(run: Path) -> dict[str, dict[str, list[str]]]:
+    """Return a training run's ids by set (trained, validated, reported). Raises ArtefactError for bad `folds.json`."""
+    if not (run / "folds.json").is_file():
+        raise ArtefactError(f"{run / 'folds.json'} is missing: {run} is no training run")
+    with interpreting(run / "folds.json"):
+        found = read_json(run / "folds.json").items()
+        return {name: {part: list(ids) for part, ids in parts.items()} for name, parts in found}
+
+
+# ---------------------------------------------------------------------------------------------------------- signals
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+
+
+@contextmanager
+def stop_flag() -> Iterator[threading.Event]:
+    """Yield an event that is set when a scheduler asks the run to stop; outside of the main thread nothing sets it.
+
+    What is in flight is then finished and saved, and nothing new begins.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

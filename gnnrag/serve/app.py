@@ -83,7 +83,7 @@ def run(service: Service, on_listening: Callable[[str], None] = lambda address: 
 
     Raises ConfigError where it cannot listen there.
     """
-    host, port = service.own.host, service.own.port
+    host, port = service.limits.host, service.limits.port
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.create_server(address[:2], family=family)
@@ -91,7 +91,7 @@ def run(service: Service, on_listening: Callable[[str], None] = lambda address: 
         raise ConfigError(f"serve.host={host} serve.port={port}: {error.strerror}; give others") from error
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a kept connection takes 40 ms a request
     config = uvicorn.Config(
-        make_app(service), log_level="info" if service.own.log else "warning", server_header=False,
+        make_app(service), log_level="info" if service.limits.log else "warning", server_header=False,
         timeout_keep_alive=20, timeout_graceful_shutdown=5, h11_max_incomplete_event_size=1 << 15, ws="none",
         backlog=512, limit_concurrency=2048,
     )  # fmt: skip

@@ -87,12 +87,12 @@ async def completions(request: Request, body: ChatBody) -> dict[str, Any] | Even
 
     The text names its sources ([1], and a list); `annotations` say which passages they are.
     """
-    said = [(message.role, message.text) for message in body.messages if message.role in ("user", "assistant")]
-    asked = [place for place, (role, text) in enumerate(said) if role == "user" and text]
-    if not asked:
+    messages = [(message.role, message.text) for message in body.messages if message.role in ("user", "assistant")]
+    questions = [place for place, (role, text) in enumerate(messages) if role == "user" and text]
+    if not questions:
         raise Problem(400, "messages: there is none of the user with a text in it")
     target, method, retriever = _parts(request, body.model)
-    question, history = said[asked[-1]][1], _turns(said[: asked[-1]])
+    question, history = messages[questions[-1]][1], _turns(messages[: questions[-1]])
     ask = Ask(question, history[-MOST_TURNS:], method, retriever, body.budget.model_dump())
     if body.stream:
         await target.check(ask)
@@ -106,10 +106,10 @@ async def completions(request: Request, body: ChatBody) -> dict[str, Any] | Even
     return {**_object(body.model, "chat.completion"), "choices": [choice], "usage": _usage(answer)}
 
 
-def _turns(said: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _turns(messages: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return earlier questions with the answers that followed them, without their sources."""
     turns: list[tuple[str, str]] = []
-    for (role, text), (following, reply) in zip_longest(said, said[1:], fillvalue=("", "")):
+    for (role, text), (following, reply) in zip_longest(messages, messages[1:], fillvalue=("", "")):
         if role == "user":
             bare = _MARK.sub("", reply.partition(_SOURCES)[0]).strip() if following == "assistant" else ""
             turns.append((text[:LONGEST], "" if bare == _NO_ANSWER else bare[:LONGEST]))

@@ -34,7 +34,7 @@ class Guard:
     """The outermost application (ASGI). What it refuses reaches nothing behind it."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
-        self.app, self.service, self.own = app, service, service.own
+        self.app, self.service, self.limits = app, service, service.limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -62,7 +62,7 @@ class Guard:
                 raise Problem(401, "give a token that this server knows: Authorization: Bearer TOKEN")
             state["caller"] = caller or NOBODY
             current_caller.set(state["caller"])
-            limit = self.own.document_bytes if scope["method"] == "PUT" else MAX_JSON
+            limit = self.limits.document_bytes if scope["method"] == "PUT" else MAX_JSON
             await self.app(scope, _bounded(receive, limit), respond)
         except Exception as error:  # noqa: BLE001 - nobody is behind this to answer it
             if not has_begun:
@@ -70,7 +70,10 @@ class Guard:
 
     def _check_origin(self, host: str, origin: str) -> None:
         name, _, port = host.rpartition(":")
-        if (name if port.isdecimal() else host) not in (*_LOOPBACK, *map(str.lower, [self.own.host, *self.own.hosts])):
+        if (name if port.isdecimal() else host) not in (
+            *_LOOPBACK,
+            *map(str.lower, [self.limits.host, *self.limits.hosts]),
+        ):
             raise Problem(421, "this server has another name; serve.hosts lists those that it may be called by")
         if origin and origin.partition("://")[2] != host:
             raise Problem(403, "pages from elsewhere may not ask this server")

@@ -15,15 +15,15 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gnnrag.api import Found, Index, read_documents
+from gnnrag.api import Index, SearchHit, read_documents
 from gnnrag.config import Choice, EvaluateConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
-from gnnrag.index.build import is_cut_from, stored_passages
 from gnnrag.index.index import MANIFEST
+from gnnrag.index.update import is_cut_from, stored_passages
 from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
-from gnnrag.run.pipeline import check_fit, needed_stages
+from gnnrag.run.evaluate import check_fit, needed_stages
 from gnnrag.serve.jobs import Job, Jobs
 from gnnrag.serve.settings import Caller, Right, Service
 from gnnrag.types import OnProgress
@@ -215,9 +215,9 @@ class Server:
     """The indexes of a process, and the turns of those who ask them."""
 
     def __init__(self, service: Service) -> None:
-        self.service, self.own = service, service.own
+        self.service, self.limits = service, service.limits
         self.served = {name: ServedIndex(service, name) for name in service.indexes}
-        self._turns = asyncio.Semaphore(self.own.asking)
+        self._turns = asyncio.Semaphore(self.limits.asking)
 
     def find(self, name: str, caller: Caller, right: Right = "ask") -> ServedIndex:
         """Return an index that a caller may ask or write. Problem: it may not, or there is none."""
@@ -227,9 +227,9 @@ class Server:
             raise Problem(403, f"your token has not the right to {right} index {name}")
         return self.served[name]
 
-    async def search(self, served: ServedIndex, query: str, k: int, retriever: str | None = None) -> list[Found]:
+    async def search(self, served: ServedIndex, query: str, k: int, retriever: str | None = None) -> list[SearchHit]:
         """Return the passages of a query. Problem: as of a question."""
-        async with asyncio.timeout(self.own.seconds), self._turns:
+        async with asyncio.timeout(self.limits.seconds), self._turns:
             index = await served.check(Ask(query, retriever=retriever))
             return await index.asearch(query, k, retriever=retriever)
 
@@ -247,9 +247,9 @@ class Server:
 
         Closing the generator stops the question.
         """
-        seconds = min(self.own.seconds, ask.limits.get("seconds") or self.own.seconds)
+        seconds = min(self.limits.seconds, ask.limits.get("seconds") or self.limits.seconds)
         deadline = asyncio.get_running_loop().time() + seconds
-        costs = [limit for limit in (self.own.cost, ask.limits.get("cost")) if limit is not None]
+        costs = [limit for limit in (self.limits.cost, ask.limits.get("cost")) if limit is not None]
         limits = {**ask.limits, "cost": min(costs, default=None), "seconds": None}
         settings = {f"budget.max_{name}": limit for name, limit in limits.items() if limit is not None}
         try:

@@ -248,12 +248,12 @@ def open_passage(index: Index, id_: str, sentence: str = "") -> dict[str, Any]:
 def _span_of(sentence: str, text: str) -> tuple[int, int]:
     """Return where a text says a sentence: where it stands, or the sentence with most of its words; else (0, 0)."""
     bare = sentence.removeprefix("... ").removesuffix(" ...").strip()
-    wanted = content_words(bare)
-    if wanted and (at := text.find(bare)) >= 0:
+    words = content_words(bare)
+    if words and (at := text.find(bare)) >= 0:
         return at, at + len(bare)
     spans = sentence_spans(text)
-    best = max(spans, key=lambda span: len(wanted & content_words(text[slice(*span)])), default=(0, 0))
-    return best if wanted & content_words(text[slice(*best)]) else (0, 0)
+    best = max(spans, key=lambda span: len(words & content_words(text[slice(*span)])), default=(0, 0))
+    return best if words & content_words(text[slice(*best)]) else (0, 0)
 
 
 @router.get("/indexes/{index}/graph")

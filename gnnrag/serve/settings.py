@@ -65,7 +65,7 @@ NOBODY = Caller(name="nobody", token="-" * 16, rights=frozenset())
 
 @dataclass(frozen=True)
 class Service:
-    own: ServeConfig
+    limits: ServeConfig
     indexes: Mapping[str, Path]
     source: str | None  # a file of settings for asking
     settings: Mapping[str, Any]  # dotted names to values, over those of the file
@@ -74,8 +74,8 @@ class Service:
 
     def caller(self, token: str) -> Caller | None:
         """Return whose token this is, after comparing with all of them, each in constant time; None: nobody's."""
-        given = token.encode("utf-8", "surrogatepass")
-        matching = [caller for caller in self.callers if hmac.compare_digest(caller.token.encode(), given)]
+        encoded = token.encode("utf-8", "surrogatepass")
+        matching = [caller for caller in self.callers if hmac.compare_digest(caller.token.encode(), encoded)]
         return (matching[0] if matching else None) if self.callers else LOCAL
 
 
@@ -97,14 +97,16 @@ def read_service(arguments: Sequence[str]) -> Service:
         raise ConfigError(f"{reserved[0]}: leave it out, and name the index folders alone")
     source = files[0] if files else None
     config = load_config(ServiceConfig, source, assignments)  # a mistyped setting ends the start
-    own = config.serve
-    if own.tokens is None and not _is_loopback(own.host):
-        raise ConfigError(f"serve.host={own.host} can be reached by others: give serve.tokens=FILE (docs/documents.md)")
+    limits = config.serve
+    if limits.tokens is None and not _is_loopback(limits.host):
+        raise ConfigError(
+            f"serve.host={limits.host} can be reached by others: give serve.tokens=FILE (docs/documents.md)"
+        )
     # Replies of models are not kept: what a client asked is nobody else's.
     settings = {"llm_cache": None} | {
         key: yaml.safe_load(text) for key, _, text in (dot.partition("=") for dot in dots)
     }
-    return Service(own, indexes, source, settings, config, _callers(own, indexes))
+    return Service(limits, indexes, source, settings, config, _callers(limits, indexes))
 
 
 def _is_loopback(host: str) -> bool:
@@ -114,11 +116,11 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _callers(own: ServeConfig, indexes: Mapping[str, Path]) -> tuple[Caller, ...]:
-    if own.tokens is None:
+def _callers(limits: ServeConfig, indexes: Mapping[str, Path]) -> tuple[Caller, ...]:
+    if limits.tokens is None:
         return ()
     try:
-        callers = _TokensFile.model_validate(yaml.safe_load(Path(own.tokens).read_bytes())).tokens
+        callers = _TokensFile.model_validate(yaml.safe_load(Path(limits.tokens).read_bytes())).tokens
         problem = "tokens and names must differ"
         if len({c.token for c in callers}) == len({c.name for c in callers}) == len(callers):
             strange = sorted({name for caller in callers for name in caller.indexes or ()} - indexes.keys())
@@ -129,5 +131,5 @@ def _callers(own: ServeConfig, indexes: Mapping[str, Path]) -> tuple[Caller, ...
         problem = (error.strerror if isinstance(error, OSError) else None) or "is no YAML"
     if problem:
         form = "tokens: [{name: lab, token: AT_LEAST_16_CHARACTERS, indexes: [papers], rights: [ask, write]}]"
-        raise ConfigError(f"serve.tokens={own.tokens}: {problem}; its form is {form}")
+        raise ConfigError(f"serve.tokens={limits.tokens}: {problem}; its form is {form}")
     return tuple(callers)

@@ -19,9 +19,8 @@ from torch import nn
 from gnnrag.config import load_config, read_yaml, to_plain
 from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.io import digest, write_atomic
-from gnnrag.run.rundir import code_version
+from gnnrag.run.rundir import code_version, seen_hash, seen_in, write_seen
 from gnnrag.run.tracking import Tracker
-from gnnrag.run.trained import seen_hash, seen_in, write_seen
 from gnnrag.training.config import Parts
 from gnnrag.training.loop import Rows, Task, Trainer, means
 from gnnrag.training.report import Card, Report, progress_line, score_rows, write_report

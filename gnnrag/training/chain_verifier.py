@@ -18,8 +18,7 @@ from gnnrag.roles.tuned.chain_features import ChainReading
 from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansion_features, save_chain, search
 from gnnrag.roles.tuned.checkpoint import round_weights
 from gnnrag.roles.tuned.encoder import encoder_folder
-from gnnrag.run.rundir import code_version
-from gnnrag.run.trained import read_seen
+from gnnrag.run.rundir import code_version, read_seen
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Count, Parts, TrainConfig, check_sets, divide, draw
 from gnnrag.training.loop import Rows, Trainer, means_of_sets

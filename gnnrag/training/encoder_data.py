@@ -13,11 +13,9 @@ from annotated_types import Gt
 from gnnrag.config import DataConfig, IndexConfig, Share
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, open_or_build
 from gnnrag.retrievers.base import best_positions
 from gnnrag.roles.tuned.encoder import NextHopConfig
-from gnnrag.run.pipeline import data_source, index_path
 from gnnrag.training.composing import ComposeConfig, bare_title, compose, facts_of
 from gnnrag.training.config import Count, SetShare, TrainConfig, Use, check_sets
 from gnnrag.types import OnProgress, Question
@@ -105,16 +103,14 @@ class EncoderSet:
     @property
     def inputs(self) -> dict[str, Any]:
         """Fingerprints of what is read."""
-        return {"data": self.data.fingerprints, "index": {name: self.index.fingerprint[name] for name in STAGES}}
+        return {"data": self.data.fingerprints, "index": {name: self.index.artefact_key(name) for name in STAGES}}
 
 
 def open_set(name: str, config: EncoderSetConfig, on_index: OnProgress) -> EncoderSet:
     """Load a set, and bring its index up to date."""
     d = config.data
     data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
-    path = index_path(config.index, data.name)
-    build_index(path, data.passages, config.index, STAGES, data_source(d), on_index, keep_edits=True)
-    return EncoderSet(name, config, data, Index(path, config.index))
+    return EncoderSet(name, config, data, open_or_build(config.index, d, data.name, data.passages, STAGES, on_index))
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.stages import CompletionTask, RetrievalTask, whole_graph
 from gnnrag.io import difference, digest
 from gnnrag.parts import layered
-from gnnrag.run.rundir import code_version
-from gnnrag.run.trained import read_seen, seen_in
+from gnnrag.run.rundir import code_version, read_seen, seen_in
 from gnnrag.training.base import Report, RunContext, Training
 from gnnrag.training.config import Parts, divide
 from gnnrag.training.gnn_data import Corpus, TrainGNNConfig, check_training, limited, open_corpus, pools

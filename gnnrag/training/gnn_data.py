@@ -21,9 +21,7 @@ from gnnrag.gnn.examples import EntitySet, ExampleSet, Preparer, SupportSet
 from gnnrag.gnn.stages import CompletionConfig, Pool
 from gnnrag.gnn.subgraph import PruneConfig, with_inverses
 from gnnrag.graphs.messages import MessageGraph
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
-from gnnrag.run.pipeline import data_source, index_path
+from gnnrag.index.index import Index, open_or_build
 from gnnrag.training.composing import ComposeConfig, compose, facts_of
 from gnnrag.training.config import Parts, SetShare, TrainConfig, Use, check_sets, draw
 from gnnrag.types import OnProgress, Passage, Question
@@ -138,7 +136,7 @@ class Corpus:
     @property
     def inputs(self) -> dict[str, Any]:
         """Fingerprints that the set's examples depend on."""
-        stages = {name: self.index.fingerprint[name] for name in needed_stages(self.settings, self.is_kb)}
+        stages = {name: self.index.artefact_key(name) for name in needed_stages(self.settings, self.is_kb)}
         return {"data": self.data.fingerprints, "index": stages}
 
     def examples(self, on_index: OnProgress) -> ExampleSet | EntitySet:
@@ -193,10 +191,9 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> Co
     data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
     if config.corpus:
         data = replace(data, passages=joined(config.corpus))
-    path = index_path(config.index, data.name)
     stages = needed_stages(settings, config.index.extract.method == "kb")
-    build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
-    return Corpus(name, config, data, Index(path, config.index), settings)
+    index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
+    return Corpus(name, config, data, index, settings)
 
 
 def limited(ids: Sequence[str], corpus: Corpus) -> list[str]:

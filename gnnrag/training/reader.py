@@ -30,8 +30,7 @@ from gnnrag.roles.tuned.reader import (
     window_maker,
 )
 from gnnrag.roles.tuned.span_items import ItemMaker
-from gnnrag.run.rundir import code_version
-from gnnrag.run.trained import read_seen
+from gnnrag.run.rundir import code_version, read_seen
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
 from gnnrag.training.loop import Rows, Trainer, means_of_sets

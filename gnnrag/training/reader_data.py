@@ -16,10 +16,11 @@ from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
+from gnnrag.parts import build
 from gnnrag.roles.offline_reader.spans import clean
 from gnnrag.roles.tuned.reader import SpanReaderConfig
 from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, places_of
-from gnnrag.run.pipeline import open_index, open_retriever
+from gnnrag.run.evaluate import open_index
 from gnnrag.training.config import (
     Count,
     FoldConfig,
@@ -252,7 +253,7 @@ def open_set(name: str, config: TrainReaderConfig, progress: OnProgress) -> Read
         if lost := [i for i in question.gold if i not in ids]:
             raise DataError(d.path, f"question {question.id}: gold {lost[0]!r} is no passage")
     run = load_config(EvaluateConfig, {"method": "single", "retriever": config.shown.retriever, "roles": "offline"})
-    index = open_index(replace(run, data=d, index=own.index), data.name, data.passages, progress)
-    retriever = open_retriever(run.retriever, index, None)
+    index = open_index([replace(run, data=d, index=own.index)], data.name, data.passages, progress)
+    retriever = build("retriever", run.retriever.part, index=index, roles=None)
     inputs: dict[str, Any] = {"data": data.fingerprints, "embedder": index.embedder.identity}
     return ReaderSet(name, own, data, index, retriever, inputs)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from gnnrag.io import write_json, write_jsonl
+from gnnrag.methods.base import promote
 from gnnrag.metrics.statistics import bootstrap_interval, with_interval
-from gnnrag.pool import promote
 
 Report = list[dict[str, Any]]
 PRIVATE = ("chances", "is_right")  # what a threshold was learned from: not for the report

@@ -25,13 +25,19 @@ from gnnrag.index.index import Index
 from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_atomic, write_json, write_jsonl
 from gnnrag.metrics.answer import gives_away
 from gnnrag.metrics.replies import remarks
-from gnnrag.parts import find_class, names, part_from_settings
+from gnnrag.parts import find_class, names, part_from_settings, set_up
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.verifier import verifier_chat
-from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
-from gnnrag.run.pipeline import Pipeline, asked_roles, open_retriever, open_shared_index
+from gnnrag.run.evaluate import (
+    Observer,
+    Pipeline,
+    asked_roles,
+    evaluate,
+    load_questions_for,
+    open_index,
+)
 from gnnrag.run.rundir import code_version, read_predictions, refuse_shard
 from gnnrag.session import Session, normalised
 from gnnrag.training.config import FoldConfig, draw, split_questions
@@ -473,9 +479,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     config = replace(config, run=replace(config.run, root=own.out, name=name))
     data = load_questions_for(config, observer.on_note)
     readers = [config, *(replace(config, retriever=miner) for miner in mining_retrievers(own, config))]
-    index = open_shared_index(
-        readers, data.name, data.passages, observer.on_index, further=build.stages if build else ()
-    )
+    index = open_index(readers, data.name, data.passages, observer.on_index, further=build.stages if build else ())
     run, metrics = evaluate(config, observer, index, data, partial(Recorder, build=build))
     for line in remarks(metrics.get("replies", {}), config.run.warn_bad_replies, None):
         observer.on_note(line)
@@ -491,7 +495,7 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
     teachers = {role: teacher(config, role) for role in roles}
     source = {"method": config.method.name, "retriever": config.retriever.name, "embedder": index.config.embedder.model}
     parts = parts_of(((q.id, q.text) for q in data.questions), own.folds)
-    miners = [open_retriever(miner, index, None) for miner in mining_retrievers(own, config)]
+    miners = [set_up(miner.part, index=index, roles=None) for miner in mining_retrievers(own, config)]
     mined = near_misses(miners, data.questions, own.mine_top)
     name = digest([made["settings"], made["inputs"]])[:10]
     maker = RowMaker(index, data.name, name, teachers, source, parts, own.chat_passages, mined)

@@ -47,10 +47,10 @@ def test_answer_hops_and_evidence_for_people_and_as_json(
     assert "LLM calls: 0" in lines[-1]
     assert call([QUESTION, *arguments, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert {"answer", "ranking", "context", "usage", "seconds", "error", "rounds", "trace"} <= data.keys()
+    assert {"text", "hops", "ranking", "context", "usage", "seconds", "error", "rounds", "trace"} <= data.keys()
     assert data["error"] is None and data["trace"][0]["text"] == QUESTION
     assert data["context"][0].keys() == {"id", "title", "text", "place"} and len(data["ranking"]) == 20
-    assert data["citations"] == []
+    assert [row["passage"] for row in data["citations"]] == ["sample-0"]
 
 
 def test_support_is_marked_and_an_abstention_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,9 +71,9 @@ def test_longer_answers_cite_the_evidence_that_is_shown(
     data = json.loads(capsys.readouterr().out)
     ids = [passage["id"] for passage in data["context"]]
     assert data["citations"] and all(row["supported"] and row["passage"] in ids for row in data["citations"])
-    assert data["citations"][0].keys() == {"sentence", "passage", "place", "supported"}
+    assert data["citations"][0].keys() == {"sentence", "passage", "title", "place", "supported"}
     first = data["citations"][0]
-    assert data["answer"].startswith(f"{first['sentence'][:-1]} [{ids.index(first['passage']) + 1}].")
+    assert data["text"].startswith(f"{first['sentence'][:-1]} [{ids.index(first['passage']) + 1}].")
     assert call([*asked, "answer.words=1"]) == 0  # whole sentences: the first one always
     out = capsys.readouterr().out
     assert out.startswith(f"Answer: {first['sentence'][:-1]} [") and out.splitlines()[0].count("[") == 1
@@ -95,7 +95,7 @@ def test_the_route_is_told(arguments: list[str], capsys: pytest.CaptureFixture[s
     assert call(["Where was the director of Solaris born?", *arguments, "method=routed"]) == 0
     out = capsys.readouterr().out
     assert "Route: multi_hop by rule R2 (passage_local 0." in out and "round 0, the question to chg: " in out
-    flat = ["method.failed=[]", "method.min_confidence=1"]
+    flat = ["method.flat_fails=[]", "method.min_confidence=1"]
     assert call([QUESTION, *arguments, "method=routed", *flat]) == 0
     out = capsys.readouterr().out
     assert "Route: passage_local by rule R3" in out

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cli import app
-from gnnrag.run.rundir import read_predictions
-from gnnrag.run.trained import read_parts, read_seen, seen_in
+from gnnrag.run.rundir import read_parts, read_predictions, read_seen, seen_in
 from tests.helpers.indexes import REPOSITORY
 
 SAMPLE = REPOSITORY / "data/sample"

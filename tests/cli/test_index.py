@@ -13,8 +13,7 @@ import pytest
 from gnnrag.cli.app import run
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import DataError
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS
 

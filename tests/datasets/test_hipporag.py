@@ -155,11 +155,6 @@ def test_gold_that_is_not_in_the_corpus(release, title, count):
         load_dataset(release([lost]), missing_gold="drop")
 
 
-def test_a_subset_of_a_known_release_is_noted_not_refused(release):
-    notes = load_dataset(release([MUSIQUE], name="musique")).notes
-    assert len(notes) == 2 and "11,656" in notes[0] and "1,000" in notes[1]
-
-
 @pytest.mark.parametrize("suffix", ["", ".json", "_corpus.json"])
 def test_ways_to_name_a_release(release, suffix):
     path = release([TWO_WIKI])

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index
 from gnnrag.pages.story import Passages, Story
-from gnnrag.run.pipeline import Pipeline, index_settings, needed_stages
+from gnnrag.run.evaluate import Pipeline, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
 from tests.helpers.every_method import SETTINGS

@@ -6,8 +6,8 @@ import pytest
 
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets import load_passages
-from gnnrag.index.build import build_index, update_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index
+from gnnrag.index.update import update_index
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH
 

@@ -10,8 +10,8 @@ from gnnrag.config import ExtractConfig, RoleConfig
 from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError
 from gnnrag.extract import make_extractor
 from gnnrag.extract.prompted import PromptedExtractor
-from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
+from gnnrag.index.update import update_index
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build

@@ -11,8 +11,7 @@ from gnnrag.extract import make_extractor
 from gnnrag.extract.base import Extraction
 from gnnrag.extract.rules import associate, damped, is_titled, quoted_names
 from gnnrag.graphs.folding import fold
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
 

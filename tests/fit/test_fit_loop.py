@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.run.trained import seen_hash
+from gnnrag.run.rundir import seen_hash
 from gnnrag.training import base as fit_training
 from gnnrag.training.base import RunContext
 from gnnrag.training.config import FitConfig, Parts

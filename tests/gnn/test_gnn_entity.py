@@ -15,8 +15,7 @@ from gnnrag.gnn.entity import EntityQuestions, NameFinder, NeighbourhoodConfig, 
 from gnnrag.gnn.examples import EntitySet
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.scoring import EntityScorer
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index
 from gnnrag.types import Question
 
 TITLES = ("Her", "directors", "The D.I.", "Face/Off", "Be Cool", "Be", "Joy Smith's")

@@ -9,7 +9,7 @@ from gnnrag.gnn.features import EDGE_FEATURES, NODE_FEATURES
 from gnnrag.gnn.subgraph import PruneConfig
 from gnnrag.index.embedder import EMBEDDED_SHA256
 from gnnrag.retrievers.gfm import SHIPPED
-from gnnrag.run.trained import read_seen
+from gnnrag.run.rundir import read_seen
 
 # A slash that begins a path of this machine: not one inside a relative path, nor the two of an address.
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/-])/[\w.~-]|:/[\w.~-]|:///|~/|\b[A-Za-z]:\\")

@@ -11,9 +11,10 @@ from gnnrag.errors import DataError
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import grow
 from gnnrag.llm.base import estimate_tokens
+from gnnrag.methods.base import Pool
 from gnnrag.methods.dotrag import DotRAG, search
 from gnnrag.methods.dotrag.anchors import AnchorFinder, top_nodes
-from gnnrag.methods.dotrag.evidence import aggregate, rank_passages, unite, within
+from gnnrag.methods.dotrag.evidence import aggregate, num_fitting, rank_passages, unite
 from gnnrag.methods.dotrag.paths import (
     AcceptedPath,
     PathVerdict,
@@ -27,12 +28,11 @@ from gnnrag.methods.dotrag.paths import (
     without_prefixes,
 )
 from gnnrag.methods.dotrag.schema import draft, load, to_yaml
-from gnnrag.methods.dotrag.search import Dot, Filter, Region, TypedGraph, plain
-from gnnrag.pool import Pool
+from gnnrag.methods.dotrag.search import Dot, Region, TypedGraph, TypeFilter, folded_query
 from tests.helpers.dots import at, trace_graph, typed_graph
 
 GRAPH = trace_graph()
-SHIPS = Filter(("person", "company", "ship", "port"), ("port",))
+SHIPS = TypeFilter(("person", "company", "ship", "port"), ("port",))
 
 
 def cosines(**named: float) -> np.ndarray:
@@ -42,8 +42,8 @@ def cosines(**named: float) -> np.ndarray:
     return out
 
 
-def region_of(*anchors: str, wanted: Filter | None = None) -> Region:
-    return TypedGraph(GRAPH).region(at(GRAPH, *anchors), wanted or Filter(), DotRAG(), np.zeros(GRAPH.num_entities))
+def region_of(*anchors: str, wanted: TypeFilter | None = None) -> Region:
+    return TypedGraph(GRAPH).region(at(GRAPH, *anchors), wanted or TypeFilter(), DotRAG(), np.zeros(GRAPH.num_entities))
 
 
 def dot_of(region: Region, settings: DotRAG | None = None, graph: KnowledgeGraph = GRAPH, **given: Any) -> Dot:
@@ -102,7 +102,7 @@ def test_a_hub_beside_another_concept_is_a_condition() -> None:
 def test_the_dot_of_the_trace() -> None:
     """Section 13 step 2: 9 nodes without a filter, 7 with it, and 6 edges."""
     typed, none = TypedGraph(GRAPH), np.zeros(GRAPH.num_entities)
-    assert len(typed.region(at(GRAPH, "n1"), Filter(), DotRAG(), none).near) == 9
+    assert len(typed.region(at(GRAPH, "n1"), TypeFilter(), DotRAG(), none).near) == 9
     region = typed.region(at(GRAPH, "n1"), SHIPS, DotRAG(), none)
     assert set(region.near.nodes.tolist()) == set(at(GRAPH, *(f"n{i}" for i in (1, 2, 3, 4, 5, 6, 9))))
     assert len(region.near.relations) == 6 and region.notes == ()
@@ -110,14 +110,14 @@ def test_the_dot_of_the_trace() -> None:
 
 def test_terminal_types_are_reached_and_not_passed() -> None:
     typed, none = TypedGraph(GRAPH), np.zeros(GRAPH.num_entities)
-    near = typed.region(at(GRAPH, "n1"), Filter((), ("ship",), ("company",)), DotRAG(), none).near
+    near = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company",)), DotRAG(), none).near
     assert not near.mask[list(at(GRAPH, "n5", "n6", "n7"))].any() and near.mask[list(at(GRAPH, "n3", "n4"))].all()
-    both = typed.region(at(GRAPH, "n1"), Filter((), ("ship",), ("company", "ship")), DotRAG(), none).near
+    both = typed.region(at(GRAPH, "n1"), TypeFilter((), ("ship",), ("company", "ship")), DotRAG(), none).near
     assert both.mask[list(at(GRAPH, "n5"))].all()
 
 
 def test_a_filter_that_shuts_the_anchors_in_gives_way_unless_it_is_to_stand() -> None:
-    typed, none, shut = TypedGraph(GRAPH), np.zeros(GRAPH.num_entities), Filter(("port", "region"))
+    typed, none, shut = TypedGraph(GRAPH), np.zeros(GRAPH.num_entities), TypeFilter(("port", "region"))
     wide, tight = (
         typed.region(at(GRAPH, "n1"), shut, DotRAG(type_filter="soft" if widen else "strict"), none)
         for widen in (True, False)
@@ -136,8 +136,8 @@ def hub_graph() -> TypedGraph:
 def test_hubs_are_not_passed_unless_their_type_is_named() -> None:
     typed = hub_graph()
     none, start = np.zeros(typed.graph.num_entities), [typed.graph.position["F0"]]
-    assert len(typed.region(start, Filter(), DotRAG(hub_degree=10), none).near) == 3
-    named = Filter(("film", "genre", "person"), ("person",), ("film", "genre"))
+    assert len(typed.region(start, TypeFilter(), DotRAG(hub_degree=10), none).near) == 3
+    named = TypeFilter(("film", "genre", "person"), ("person",), ("film", "genre"))
     assert len(typed.region(start, named, DotRAG(hub_degree=10), none).near) == 61
 
 
@@ -146,7 +146,7 @@ def test_a_hub_anchor_is_cut_to_its_best_neighbours() -> None:
     scores = np.zeros(typed.graph.num_entities)
     best = [typed.graph.position[f"F{i}"] for i in range(10)]
     scores[best] = 1.0
-    region = typed.region([typed.graph.position["Drama"]], Filter(), DotRAG(hub_degree=10), scores)
+    region = typed.region([typed.graph.position["Drama"]], TypeFilter(), DotRAG(hub_degree=10), scores)
     assert region.notes == ("hub_cut",) and len(region.near) == 21
     assert region.near.mask[best].all()
 
@@ -154,7 +154,7 @@ def test_a_hub_anchor_is_cut_to_its_best_neighbours() -> None:
 def test_a_region_that_is_too_large_keeps_the_best_of_each_layer() -> None:
     typed = hub_graph()
     none, start = np.zeros(typed.graph.num_entities), [typed.graph.position["F0"]]
-    keep = Filter(("film", "genre", "person"), ("person",), ("film", "genre"))
+    keep = TypeFilter(("film", "genre", "person"), ("person",), ("film", "genre"))
     whole = typed.region(start, keep, DotRAG(max_nodes=61), none)
     assert whole.notes == () and len(whole.near) == 61
     region = typed.region(start, keep, DotRAG(max_nodes=20), none)
@@ -224,7 +224,9 @@ def test_paths_in_words_fit_their_budget() -> None:
     text = describe(GRAPH, at(GRAPH, "n1", "n2", "n3"))
     assert text == "ADA RENN (person): ADA RENN founded RENN SHIPYARD. RENN SHIPYARD built MV HERON."
     assert estimate_tokens(describe(GRAPH, at(GRAPH, "n1", "n2", "n3"), 10)) <= 10
-    assert within(["x" * 40, "x" * 40, "x"], 15) == 1 and within([], 5) == 0 and within(["x" * 400], 1) == 1
+    assert (
+        num_fitting(["x" * 40, "x" * 40, "x"], 15) == 1 and num_fitting([], 5) == 0 and num_fitting(["x" * 400], 1) == 1
+    )
 
 
 def test_a_hub_that_is_a_condition_demotes_ends_that_do_not_touch_it() -> None:
@@ -271,7 +273,7 @@ def test_passages_gain_by_paths_through_them_and_edges_they_state() -> None:
 def test_the_limit_of_a_round_is_spread_over_destinations_or_filled_by_the_best(spread: bool, ends: list[str]) -> None:
     """From the shipyard to a ship and a year there are two ways each, and room for two paths."""
     own = DotRAG(pattern_judge="never", top_nodes=2, paths_per_round=2, spread_paths=spread, node_score="node")
-    found = dot_of(region_of("n2"), own).find(cosines(n3=0.9, n7=0.8), np.zeros(GRAPH.num_relations))
+    found = dot_of(region_of("n2"), own).find_paths(cosines(n3=0.9, n7=0.8), np.zeros(GRAPH.num_relations))
     assert tuple(path[-1] for path in found.paths) == at(GRAPH, *ends)
 
 
@@ -286,7 +288,7 @@ def test_queries_that_mean_the_same_are_sent_once() -> None:
     full = dot_of(region_of("n1"))
     assert [full.admit(f"q{i}?", directions[i]) for i in range(7)] == [True] * 5 + [False] * 2
     assert not dot_of(region_of("n1")).admit("??", one)
-    assert plain("Who's there?") == "who s there"
+    assert folded_query("Who's there?") == "who s there"
 
 
 @pytest.mark.parametrize(
@@ -299,10 +301,10 @@ def test_the_verdict_of_a_pattern_needs_more_than_half_of_its_exemplars(
     names = [f"Film {i}" for i in range(5)]
     graph = typed_graph([("Ada", "made", name) for name in names], dict.fromkeys(["Ada", *names], "x"))
     own, none = DotRAG(pattern_judge="always"), np.zeros(graph.num_entities)
-    dot = dot_of(TypedGraph(graph).region([graph.names.index("Ada")], Filter(), own, none), own, graph)
-    found = dot.find(np.ones(graph.num_entities), np.zeros(graph.num_relations))
+    dot = dot_of(TypedGraph(graph).region([graph.names.index("Ada")], TypeFilter(), own, none), own, graph)
+    found = dot.find_paths(np.ones(graph.num_entities), np.zeros(graph.num_relations))
     judged = [PathVerdict(str(i), label) for i, label in enumerate(verdicts.split())]  # type: ignore[arg-type]
-    assert len(found.paths) == 2 and dot.take(found, judged) == len(dot.accepted) == kept
+    assert len(found.paths) == 2 and dot.accept(found, judged) == len(dot.accepted) == kept
 
 
 def test_a_partial_path_with_nowhere_to_go_sends_no_query() -> None:

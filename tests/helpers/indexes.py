@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index
 from gnnrag.io import file_digest
 from gnnrag.types import Passage
 

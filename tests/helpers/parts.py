@@ -11,8 +11,7 @@ import numpy as np
 
 from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.errors import LLMError
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index
 from gnnrag.methods.base import Method, State
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, Verdict

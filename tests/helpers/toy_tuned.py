@@ -13,7 +13,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.parts import has_class, part
 from gnnrag.roles.base import Answer, Role, Verdict
 from gnnrag.roles.tuned.checkpoint import TunedRecord, read_tuned, tuned_folder, write_tuned
-from gnnrag.run.trained import seen_in, write_seen
+from gnnrag.run.rundir import seen_in, write_seen
 from gnnrag.training.config import FoldConfig, split_questions
 
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
-from gnnrag.index.build import build_index, collect_garbage, update_index
 from gnnrag.index.embedder import HashEmbedder
-from gnnrag.index.index import STAGES, Index
+from gnnrag.index.index import STAGES, Index, build_index
+from gnnrag.index.update import collect_garbage, update_index
 from gnnrag.io import exclusive_lock
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, REPOSITORY, artefacts, build, config, environment
@@ -206,7 +206,7 @@ def test_another_process_is_waited_for(tmp_path, monkeypatch):
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from gnnrag.index.build import build_index, update_index
+from gnnrag.index.update import update_index
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH

@@ -8,10 +8,10 @@ import pytest
 
 from gnnrag.config import ExtractConfig, RoleConfig
 from gnnrag.errors import DataError
-from gnnrag.index.build import update_index
 from gnnrag.index.curation import batches, read_schema
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
+from gnnrag.index.update import update_index
 from gnnrag.roles.writers.entities import OfflineCurator, OfflineTypes
 from gnnrag.roles.writers.report import OfflineSummary
 from gnnrag.text.sentences import count_words

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import LLMError
-from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
+from gnnrag.index.update import update_index
 from gnnrag.index_config import IndexConfig, RoleConfig, TreeConfig
 from gnnrag.roles.writers.report import OfflineSummary
 from gnnrag.types import Passage

@@ -14,8 +14,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.kb import RELATIONS
 from gnnrag.index.index import Index
 from gnnrag.methods.dotrag import search
-from gnnrag.run.evaluate import evaluate
-from gnnrag.run.pipeline import needed_stages
+from gnnrag.run.evaluate import evaluate, needed_stages
 from tests.helpers.indexes import REPOSITORY
 
 KB = """Solaris|directed_by|Andrei T

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.baselines import GCoT, IRCoT, IterRetGen, ToG, shortened
+from gnnrag.methods.baselines import GCoT, IRCoT, IterRetGen, ToG, shortened_query
 from gnnrag.parts import set_up
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import ReasonTask, Step
@@ -124,5 +124,5 @@ def test_offline_and_oracle_ask_for_what_is_missing(tmp_path):
 
 def test_long_queries_are_cut_at_a_sentence():
     text = "One short sentence. " * 30
-    assert shortened(text).endswith("sentence.") and len(shortened(text)) <= 300
-    assert len(shortened("word " * 200)) <= 300 and shortened("short") == "short"
+    assert shortened_query(text).endswith("sentence.") and len(shortened_query(text)) <= 300
+    assert len(shortened_query("word " * 200)) <= 300 and shortened_query("short") == "short"

@@ -87,9 +87,9 @@ def test_each_class_reaches_its_own_retriever() -> None:
         (0.49, 0.51, {}, "passage_local"),
         (0.4, 0.6, {}, "thematic"),
         (0.4, 0.6, {"thematic_threshold": 0.61, "multi_hop_threshold": 0.4}, "multi_hop"),
-        (0.4, 0.6, {"failed": ["multi_hop"]}, "passage_local"),
-        (1.0, 0.0, {"failed": ["thematic"]}, "passage_local"),
-        (1.0, 0.0, {"failed": []}, "passage_local"),
+        (0.4, 0.6, {"flat_fails": ["multi_hop"]}, "passage_local"),
+        (1.0, 0.0, {"flat_fails": ["thematic"]}, "passage_local"),
+        (1.0, 0.0, {"flat_fails": []}, "passage_local"),
         (0.6, 0.9, {"thematic_threshold": 1.0}, "multi_hop"),
     ],
 )

@@ -11,9 +11,9 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.methods.baselines import ClosedBook, Single
 from gnnrag.parts import set_up
-from gnnrag.retrievers.base import ANSWER, rank_graph
+from gnnrag.retrievers.base import ANSWER, rank_hits
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.run.pipeline import check_fit
+from gnnrag.run.evaluate import check_fit
 from gnnrag.session import Session
 from gnnrag.types import Hit, Prediction, Query, Ranking
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles
@@ -66,7 +66,7 @@ class GraphRetriever(ToyRetriever):
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         text = iter(super().retrieve([q for q in queries if q.channel == "text"]))
-        return [next(text) if q.channel == "text" else rank_graph(self.hits, q.top_k, "toy") for q in queries]
+        return [next(text) if q.channel == "text" else rank_hits(self.hits, q.top_k, "toy") for q in queries]
 
 
 HITS = [

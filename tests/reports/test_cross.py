@@ -13,9 +13,8 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped
-from gnnrag.run.evaluate import Observer, evaluate, load_questions_for
+from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, trained_on
 from gnnrag.run.rundir import read_predictions, trained_note
-from gnnrag.run.trained import trained_on
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.toy_tuned import register_toys, toy_checkpoint, toy_training
 

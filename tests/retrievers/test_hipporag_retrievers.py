@@ -220,13 +220,6 @@ def test_hipporag2_facts_of_one_sentence_are_one_candidate() -> None:
     }
 
 
-@pytest.mark.parametrize(("fallbacks", "is_named"), [(6, False), (7, True)])
-def test_hipporag2_a_run_of_fallbacks_is_no_run_of_it(fallbacks: int, is_named: bool) -> None:
-    usages = [{"retriever_calls": 1, "flags": {"dense_fallback": int(i < fallbacks)}} for i in range(20)]
-    assert ("max_fallback_rate" in HippoRAG2Retriever().problem_of(usages)) == is_named
-    assert not HippoRAG2Retriever().problem_of(usages[:19])
-
-
 # ---------------------------------------------------------------------------------------------------------- fact filter
 FACTS = (
     ("ada lovelace", "born in", "london"),

@@ -12,9 +12,9 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.parts import part, set_up
-from gnnrag.retrievers.base import Retriever, rank_graph
+from gnnrag.retrievers.base import Retriever, rank_hits
 from gnnrag.retrievers.hybrid import HybridRetriever
-from gnnrag.run.pipeline import Pipeline, open_index
+from gnnrag.run.evaluate import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Question, Ranking
 from tests.helpers.indexes import HASH_DOTS
@@ -138,14 +138,14 @@ class Nodes(Toy):
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         hits = [Hit("A", 9.0, 1, "entity", "about A", ("p1",)), Hit("A -> B", 8.0, 2, "path", "A to B", ("p1", "p2"))]
-        return [rank_graph(hits, q.top_k, "nodes") for q in queries]
+        return [rank_hits(hits, q.top_k, "nodes") for q in queries]
 
 
 @part("retriever", "others")
 class Others(Nodes):
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         hits = [Hit("C", 2.0, 1, "entity", "about C"), Hit("A -> B", 1.0, 2, "relation", "other words")]
-        return [rank_graph(hits, q.top_k, "others") for q in queries]
+        return [rank_hits(hits, q.top_k, "others") for q in queries]
 
 
 ROLES = {"rename": lambda text: text.upper()}
@@ -190,7 +190,7 @@ def test_graph_hits_are_fused_by_id_with_all_they_carry(index: Index) -> None:
 def test_the_keyword_retrievers_in_a_run(tmp_path: Path, parts: list[str]) -> None:
     dots = ["retriever=hybrid", f"retriever.parts=[{','.join(parts)}]", "method=single", *HASH_DOTS[1:]]
     config = load_config(EvaluateConfig, None, [*dots, f"index.path={tmp_path}", "llm_cache=null"])
-    pipeline = Pipeline(config, open_index(config, "toy", CORPUS))
+    pipeline = Pipeline(config, open_index([config], "toy", CORPUS))
     question = Question("q", "Where was the director of the film Night Harbour born?", ("Kalmar",), gold=("p0", "p1"))
     rows: list[Any] = []
     asyncio.run(pipeline.run([question], lambda prediction, session: rows.append(prediction)))

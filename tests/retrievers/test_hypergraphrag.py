@@ -8,8 +8,7 @@ import pytest
 
 from gnnrag.extract.base import Extraction, HyperedgeRecord
 from gnnrag.graphs.folding import fold
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, build_index
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
 from gnnrag.retrievers.hypergraphrag import (
@@ -151,7 +150,10 @@ def test_dense_search_where_nothing_is_found(asked: HyperQuery) -> None:
 
 def test_a_query_without_facts_and_names_is_itself_searched_among_facts() -> None:
     retriever = set_up(HyperGraphRAGRetriever(), index=index(), roles={})
-    assert retriever.strings("q", HyperQuery()) == ("", "q") and retriever.strings("q", BOTH) == ("Ann", "A met B.")
+    assert retriever.search_texts("q", HyperQuery()) == ("", "q") and retriever.search_texts("q", BOTH) == (
+        "Ann",
+        "A met B.",
+    )
 
 
 def test_the_tail() -> None:

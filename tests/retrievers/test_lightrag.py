@@ -151,13 +151,13 @@ def test_parallel_relations_are_one_edge_and_two_hits() -> None:
 )
 def test_what_is_searched_by(mode: str, profile: str, low: str, high: str, expected: tuple[str, str]) -> None:
     keywords = Keywords(tuple(low.split(", ")) if low else (), (high,) if high else ())
-    assert make(mode=mode, profile=profile).strings("short?", keywords) == expected
+    assert make(mode=mode, profile=profile).search_texts("short?", keywords) == expected
 
 
 def test_a_long_query_without_keywords() -> None:
     long = "a query of sixty characters, which is too long for a keyword"
-    assert make(mode="mix").strings(long, Keywords()) == ("", ""), "released gives up"
-    assert make(mode="mix", profile="fixed").strings(long, Keywords()) == (long, long)
+    assert make(mode="mix").search_texts(long, Keywords()) == ("", ""), "released gives up"
+    assert make(mode="mix", profile="fixed").search_texts(long, Keywords()) == (long, long)
 
 
 @pytest.mark.parametrize("profile", ["released", "fixed"])

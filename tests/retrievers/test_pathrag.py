@@ -94,7 +94,7 @@ def test_neighbours_count_in_both_directions() -> None:
     ],
 )
 def test_what_is_searched_by(low: Any, high: Any, expected: tuple[str, str]) -> None:
-    assert make().strings(QUERY, Keywords(low, high)) == expected
+    assert make().search_texts(QUERY, Keywords(low, high)) == expected
 
 
 def test_two_orders_of_the_same_nodes_are_two_paths() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import query_vectors, rank_graph, rank_passages
+from gnnrag.retrievers.base import query_vectors, rank_hits, rank_passages
 from gnnrag.types import Hit
 
 IDS = ["a", "b", "c", "d", "e"]
@@ -59,12 +59,12 @@ def test_a_graph_ranking_keeps_the_first_of_equal_ids_with_its_text_and_sources(
         Hit("a", 0.2, 3, "entity", "again", ()),
         Hit("c", 0.1, 4, "path", "", ()),
     ]
-    found = rank_graph(hits, 2, "local")
+    found = rank_hits(hits, 2, "local")
     assert [(h.id, h.kind, h.text, h.sources, h.rank) for h in found.hits] == [
         ("a", "entity", "A", ("p1",), 1),
         ("a | r | b", "relation", "A r B", ("p1", "p2"), 2),
     ]
-    assert rank_graph(hits, 9, "local").ids == ("a", "a | r | b", "c") and not len(rank_graph([], 5, "local"))
+    assert rank_hits(hits, 9, "local").ids == ("a", "a | r | b", "c") and not len(rank_hits([], 5, "local"))
 
 
 def test_an_empty_query_has_a_vector_and_an_empty_search_has_none(index: Index) -> None:

@@ -68,7 +68,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "score": parse_score,
     "plain text": plain_text,
     "refusal": lambda text: is_refusal(text[:400]),
-    "shortened": lambda text: shortened(plain_text(text), 100, answer="abc"),
+    "shortened": lambda text: shortened(plain_text(text), 100),
 }
 # What made a parser slow once, or could: openings without an end, runs of what a pattern may divide in many ways.
 ATOMS = (

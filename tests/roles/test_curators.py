@@ -55,28 +55,10 @@ APART = Curated(tuple((name,) for name in PLANS), ("curator_failed",))
           ('{"groups": [[1, 2]]}', '{"groups": [[1, 2], [2, 3]]}', "all one", '{"groups": [[1, 2], [4]]}')),
     ],
 )  # fmt: skip
-def test_small_clusters_are_asked_about_once(reply: str, curated: Curated, calls: int) -> None:
+def test_a_curator_partitions_the_members_or_leaves_them_apart(reply: str, curated: Curated, calls: int) -> None:
     asked = ask(PromptedCurator(), task(*PLANS), reply)
     assert asked.result == curated and len(asked.requests) == calls
     assert "1. DEVELOPMENT PLAN\n2. PLANNING OFFICE\n3. DEVELOPMENT PLANS" in asked.shown()
-
-
-def test_large_clusters_are_asked_about_twice_and_only_what_agrees_is_merged() -> None:
-    names, orders = [f"name {i}" for i in range(6)], []
-    wishes = [[(0, 1, 2), (3, 4), (5,)], [(0, 1), (2, 3, 4, 5)]]
-
-    def answer(request: Any) -> str:
-        rows = re.findall(r"(\d)\. (name \d)", request.messages[-1].content)
-        number = {name: int(n) for n, name in rows}
-        groups = wishes[len(orders) % 2]
-        orders.append([name for _, name in rows])
-        return json.dumps({"groups": [[number[f"name {i}"] for i in group] for group in groups]})
-
-    for _ in range(2):
-        groups = ask(PromptedCurator(), task(*names), answer).result.groups
-        assert groups == (("name 0", "name 1"), ("name 2",), ("name 3", "name 4"), ("name 5",))
-    assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) == names
-    assert orders[:2] == orders[2:], "the same cluster is asked about in the same orders"
 
 
 # ----------------------------------------------------------------------------------------------------------- types

@@ -24,8 +24,8 @@ from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.encoder import KIND, NextHop, NextHopConfig, RowMaker, encoder_folder
 from gnnrag.roles.tuned.thoughts import TunedThoughts, VectorThoughts
+from gnnrag.run.evaluate import check_fit
 from gnnrag.run.loop import Loop
-from gnnrag.run.pipeline import check_fit
 from gnnrag.session import Session
 from gnnrag.types import Query, Question
 from tests.helpers.next_hop import QUESTIONS, index_by, make_base, make_network, make_next_hop

@@ -13,7 +13,7 @@ from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import read_tuned, shipped_folder
 from gnnrag.roles.tuned.reader import TunedReader
-from gnnrag.run.trained import read_seen
+from gnnrag.run.rundir import read_seen
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.tuned import base_of

@@ -9,7 +9,7 @@ import pytest
 from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.index.index import Index
 from gnnrag.roles.rewriter import FollowUp, OfflineRewriter, PromptedRewriter, Standalone
-from gnnrag.run.pipeline import Pipeline, idle_settings
+from gnnrag.run.evaluate import Pipeline, idle_settings
 from gnnrag.run.rundir import deciding_settings
 from gnnrag.session import Budget, Session
 from gnnrag.text.followup import standalone

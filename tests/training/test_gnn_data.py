@@ -12,7 +12,7 @@ import pytest
 from gnnrag.cli.app import run
 from gnnrag.errors import DataError
 from gnnrag.index.index import Index
-from gnnrag.run.trained import read_seen, seen_hash
+from gnnrag.run.rundir import read_seen, seen_hash
 from gnnrag.training.config import FoldConfig, divide
 from gnnrag.training.gnn_data import joined
 from tests.helpers.trainings import read

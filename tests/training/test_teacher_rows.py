@@ -17,7 +17,7 @@ from gnnrag.io import write_jsonl
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection
-from gnnrag.run.pipeline import Pipeline
+from gnnrag.run.evaluate import Pipeline
 from gnnrag.run.rundir import read_predictions
 from gnnrag.training import traces
 from gnnrag.training.config import FoldConfig

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from gnnrag.cli.app import run
 from gnnrag.parts import set_up
 from gnnrag.roles.tuned.reader import TunedReader
-from gnnrag.run.trained import read_seen, seen_hash
+from gnnrag.run.rundir import read_seen, seen_hash
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported, rows_of
 from tests.helpers.tuned import base_of

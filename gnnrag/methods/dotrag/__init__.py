@@ -22,7 +22,7 @@ from gnnrag.methods.dotrag.evidence import gather, unite
 from gnnrag.methods.dotrag.paths import describe
 from gnnrag.methods.dotrag.roles import ConceptsTask, DotRules, JudgeTask, RedirectTask, RulesTask, path_texts
 from gnnrag.methods.dotrag.schema import Schema, draft, load
-from gnnrag.methods.dotrag.search import Dot, Filter, RoundPaths, TypedGraph, completed
+from gnnrag.methods.dotrag.search import Dot, RoundPaths, TypedGraph, TypeFilter, completed
 from gnnrag.parts import part
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Evidence, Query, Question, Ranking
@@ -118,18 +118,18 @@ class DotRAG(Method):
         session.counts.update(hub_as_constraint=bool(hubs), schema_lacks=len(self.schema.lacking))
         many = {"always": True, "never": False}.get(self.set_questions, bool(_ASKS_SET.search(question.text)))
         state.memory["must_touch"] = hubs
-        jobs = [partial(self._open, state, i, s, many) for i, s in enumerate(starts)]
+        jobs = [partial(self._open_dot, state, i, s, many) for i, s in enumerate(starts)]
         state.memory["dots"] = await concurrently(session, jobs)
         return state
 
-    async def _open(self, state: State, number: int, start: ConceptAnchors, many: bool, session: Session) -> Dot:
+    async def _open_dot(self, state: State, number: int, start: ConceptAnchors, many: bool, session: Session) -> Dot:
         """S2: the rules of one DOT, and its region."""
         anchors = start.nodes
         names, kinds = tuple(self.index.knowledge.names[a] for a in anchors), tuple(self.graph.types_of(anchors))
         task = RulesTask(state.question, self.schema, start.text, names, kinds)
         rules: DotRules = await self.rules(task, session)
         session.flag("rules", *rules.flags)
-        wanted = Filter(
+        wanted = TypeFilter(
             rules.allowed_types if self.type_filter != "off" else (),
             rules.terminal_types if self.terminal_only else (),
             rules.through_types if self.terminal_only else None,
@@ -181,7 +181,7 @@ class DotRAG(Method):
 
         def find() -> tuple[RoundPaths, np.ndarray]:
             cosines = self.meaning.nodes(*dot.queries)
-            return dot.find(cosines, self.meaning.relations(*dot.queries)), cosines
+            return dot.find_paths(cosines, self.meaning.relations(*dot.queries)), cosines
 
         found, cosines = await self.worker(find)
         if not found.paths:
@@ -191,12 +191,14 @@ class DotRAG(Method):
         paths = path_texts(self.index.knowledge, found.paths, cosines)
         judged = await self.judge(JudgeTask(state.question, self.schema, dot.rules, history, paths), session)
         session.flag("path_judge", *judged.flags)
-        kept = await self.worker(lambda: dot.take(found, judged.items))
+        kept = await self.worker(lambda: dot.accept(found, judged.items))
         session.record("judged", dot=dot.number, round=state.round, paths=len(found.paths), kept=kept,
                        labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
         if self.type_filter == "soft" and dot.idle == 2 == dot.round and dot.region.filter.allowed:
             text, anchors = state.question.text, dot.region.near.anchors
-            dot.region = await self.worker(lambda: self.graph.region(anchors, Filter(), self, self.meaning.nodes(text)))
+            dot.region = await self.worker(
+                lambda: self.graph.region(anchors, TypeFilter(), self, self.meaning.nodes(text))
+            )
             dot.done = not dot.has_unvisited
             session.counts["filter_relaxed"] += 1
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.llm.base import estimate_tokens
+from gnnrag.methods.base import Pool
 from gnnrag.methods.dotrag.paths import AcceptedPath, best_of_each, describe, pattern_of
 from gnnrag.methods.dotrag.search import Dot
-from gnnrag.pool import Pool
 from gnnrag.session import Session
 from gnnrag.types import Evidence
 
@@ -91,7 +91,7 @@ def rank_passages(
     return [*sorted(position, key=lambda id_: (-scores[position[id_]], position[id_])), *rest]
 
 
-def within(texts: Sequence[str], tokens: int) -> int:
+def num_fitting(texts: Sequence[str], tokens: int) -> int:
     """Return how many texts, from the first, fit a budget; one fits always."""
     total = np.cumsum([estimate_tokens(text) for text in texts])
     return max(int((total <= tokens).sum()), min(1, len(texts)))
@@ -104,9 +104,9 @@ def gather(
     graph = index.knowledge
     ranking = rank_passages(graph, findings.paths, index.ids, cosines, pool, settings)
     context = ranking[: settings.passages]
-    context = context[: within([passage.content for passage in index.lookup(context)], settings.tokens)]
+    context = context[: num_fitting([passage.content for passage in index.lookup(context)], settings.tokens)]
     lines = [f"{'complete' if p.complete else 'partial'}: {describe(graph, p.nodes)}" for p in findings.paths]
-    lines = lines[: within(lines, settings.tokens)][::-1]  # the most relevant stand next to the question
+    lines = lines[: num_fitting(lines, settings.tokens)][::-1]  # the most relevant stand next to the question
     notes = "\n".join(["Paths in the knowledge graph, the most relevant last:", *lines]) if lines else ""
     resolved = dict.fromkeys(findings.nodes)
     for id_ in context:

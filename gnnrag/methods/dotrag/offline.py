@@ -148,12 +148,12 @@ class PatternGuesser:
         wanted = {relation for _, relation in mentions}
         guesses = []
         for steps, types in self._walks(starts, wanted):
-            plain = [step.removeprefix("~") for step in steps]
-            score = -2.0 * len(wanted - set(plain)) - 0.2 * len(steps)
+            folded_query = [step.removeprefix("~") for step in steps]
+            score = -2.0 * len(wanted - set(folded_query)) - 0.2 * len(steps)
             score += 1.5 * (types[-1] == target) if target else 0.0
-            score += 0.5 * (plain[-1] == last) + 0.25 * (plain[0] == first)
+            score += 0.5 * (folded_query[-1] == last) + 0.25 * (folded_query[0] == first)
             # "the films of the director of X": what leads from the named thing also leads on from there.
-            score += 0.1 * (len(steps) > 1 and steps[0] != steps[1] and plain[0] == plain[1])
+            score += 0.1 * (len(steps) > 1 and steps[0] != steps[1] and folded_query[0] == folded_query[1])
             guesses.append(GuessedWalk(steps, types, score))
         return max(guesses, key=lambda guess: (guess.score, guess.steps), default=None)
 

@@ -39,7 +39,7 @@ MIN_CONFIDENCE, DUPLICATE_COSINE, FOLLOW_UPS = 0.3, 0.95, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class TypeFilter:
     """Which types a DOT admits and which it passes through."""
 
     allowed: tuple[str, ...] = ()  # types that may appear; none is no filter
@@ -53,13 +53,13 @@ class Filter:
             return self.through
         return tuple(kind for kind in self.allowed if kind not in self.terminal) if self.allowed else None
 
-    def plus(self, types: Sequence[str]) -> Filter:
+    def plus(self, types: Sequence[str]) -> TypeFilter:
         """Return it with more types that may appear and be passed."""
         through = None if self.through is None else (*self.through, *types)
-        return Filter((*self.allowed, *types), self.terminal, through)
+        return TypeFilter((*self.allowed, *types), self.terminal, through)
 
 
-def completed(wanted: Filter, schema: Schema, starts: Sequence[str], ends: Sequence[str], hops: int) -> Filter:
+def completed(wanted: TypeFilter, schema: Schema, starts: Sequence[str], ends: Sequence[str], hops: int) -> TypeFilter:
     """Return a filter with the types added that some walk from the anchors' types to the answer's needs."""
     missing = schema.completion(starts, ends, wanted.allowed, hops) if wanted.allowed else ()
     return wanted.plus(missing) if missing else wanted
@@ -73,7 +73,7 @@ class Region:
     """
 
     near: Neighbourhood
-    filter: Filter
+    filter: TypeFilter
     notes: tuple[str, ...] = ()
 
 
@@ -99,7 +99,7 @@ class TypedGraph:
         """Return the types of some nodes, each once, by first appearance."""
         return list(dict.fromkeys(kind for node in nodes for kind in self.kinds[node]))
 
-    def region(self, anchors: Sequence[int], wanted: Filter, settings: Any, scores: np.ndarray) -> Region:
+    def region(self, anchors: Sequence[int], wanted: TypeFilter, settings: Any, scores: np.ndarray) -> Region:
         """Grow a DOT from anchors, which are inside whatever their type.
 
         Nodes of types that are terminal only, and hubs of types that nobody named as passable, end paths but do not
@@ -124,13 +124,13 @@ class TypedGraph:
             notes.append("size_cut")
         return Region(near, wanted, tuple(notes))
 
-    def _loosened(self, anchors: Sequence[int], wanted: Filter) -> tuple[Filter, list[str]]:
+    def _loosened(self, anchors: Sequence[int], wanted: TypeFilter) -> tuple[TypeFilter, list[str]]:
         """Widen a filter that leaves the anchors without a neighbour: by the types next to them, else altogether."""
         near = self.adjacency.reach(np.array(anchors, dtype=np.int64)) if wanted.allowed else np.zeros(0, np.int64)
         if not len(near) or self.of_types(wanted.allowed)[near].any():
             return wanted, []
         if not (more := self.types_of(near.tolist())):
-            return Filter(), ["filter_dropped"]
+            return TypeFilter(), ["filter_dropped"]
         passable = replace(wanted, through=wanted.passable or ())
         return passable.plus([kind for kind in more if kind not in wanted.allowed]), ["filter_relaxed"]
 
@@ -167,10 +167,10 @@ class Dot:
     def admit(self, text: str, vector: np.ndarray) -> bool:
         """Take a query into this round unless it, or one that means the same, was sent before or the round is full."""
         bounded = not self.settings.literal
-        if not (key := plain(text)) or (bounded and len(self.queries) >= FOLLOW_UPS):
+        if not (key := folded_query(text)) or (bounded and len(self.queries) >= FOLLOW_UPS):
             return False
         for earlier, known in self.issued:
-            if plain(earlier) == key or (bounded and float(known @ vector) >= DUPLICATE_COSINE):
+            if folded_query(earlier) == key or (bounded and float(known @ vector) >= DUPLICATE_COSINE):
                 return False
         self.issued.append((text, vector))
         self.queries.append(text)
@@ -183,7 +183,7 @@ class Dot:
             self.admit(text, vector(text))
         self.pending = []
 
-    def find(self, nodes: np.ndarray, relations: np.ndarray) -> RoundPaths:
+    def find_paths(self, nodes: np.ndarray, relations: np.ndarray) -> RoundPaths:
         """Return this round's paths: the nearest unseen nodes, and the shortest paths to them.
 
         `nodes` (num_entities,) and `relations` (num_relations,): best cosine of each with a query of the round. Paths
@@ -214,7 +214,7 @@ class Dot:
         seen = {pattern_of(self.graph, path) for path in shown}
         return RoundPaths(tuple(shown), tuple((p, tuple(group)) for p, group in groups.items() if p in seen))
 
-    def take(self, found: RoundPaths, verdicts: Sequence[PathVerdict]) -> int:
+    def accept(self, found: RoundPaths, verdicts: Sequence[PathVerdict]) -> int:
         """Keep what was accepted; returns how many paths. Queries of partial ones wait if their ends are new."""
         fresh: list[AcceptedPath] = []
         self.judged.update(found.paths)
@@ -276,6 +276,6 @@ class Dot:
         return extended
 
 
-def plain(text: str) -> str:
+def folded_query(text: str) -> str:
     """Return a query without case, punctuation and extra spaces: what makes two queries the same."""
     return normalised("".join(c if c.isalnum() else " " for c in text))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge
 
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.methods.base import Method, State, scale_of
+from gnnrag.methods.base import Method, Pool, State, passages_behind, promote, scale_of
 from gnnrag.methods.graphsearch.roles import (
     ContextTask,
     Draft,
@@ -21,7 +21,6 @@ from gnnrag.methods.graphsearch.roles import (
     parse_triples,
 )
 from gnnrag.parts import part
-from gnnrag.pool import Pool, passages_behind, promote
 from gnnrag.roles.base import DecomposeTask
 from gnnrag.roles.parsing import MalformedError
 from gnnrag.session import Session, concurrently, normalised

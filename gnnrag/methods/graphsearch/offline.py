@@ -19,11 +19,11 @@ from gnnrag.methods.graphsearch.roles import (
 )
 from gnnrag.parts import part, set_up
 from gnnrag.roles.base import ReaderTask, Role, ThoughtsTask
-from gnnrag.roles.bridges import BridgeFinder
+from gnnrag.roles.bridges import BridgingRole
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.oracle import OracleHop, OracleReader, gold_hops
 from gnnrag.roles.parsing import MalformedError
-from gnnrag.roles.thoughts import OfflineThoughts
+from gnnrag.roles.thoughts import ThinkingRole
 from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import words
 from gnnrag.text.subqueries import answers_by_reference, answers_by_variable, fill, without_placeholders
@@ -43,7 +43,7 @@ class OfflineGrounder(Role[SubQueryTask, TextResult]):
 
 
 @part("role", "sub_answerer.offline")
-class OfflineSubAnswerer(Role[SubQueryTask, TextResult]):
+class OfflineSubAnswerer(BridgingRole[SubQueryTask, TextResult]):
     """Answers with what leads on: a name in the passage about the thing asked of, for which the index has a passage.
 
     Where there is none that the question and the earlier answers lack, the offline reader answers.
@@ -52,10 +52,9 @@ class OfflineSubAnswerer(Role[SubQueryTask, TextResult]):
     frontier: int = 1  # passages that bridges are looked for in when the sub-query names nothing that was retrieved
     read: int = 5  # passages that a span is looked for in
 
-    reads = ("hierarchy", "embeddings")
-
     def setup(self) -> None:
-        self.finder, self.reader = BridgeFinder(self.index), set_up(OfflineReader())
+        super().setup()
+        self.reader = set_up(OfflineReader())
 
     async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         query, ids = without_placeholders(task.query), task.view.ids
@@ -74,7 +73,7 @@ class OfflineSubAnswerer(Role[SubQueryTask, TextResult]):
 
 
 @part("role", "refiner.offline")
-class OfflineRefiner(Role[SubQueryTask, TextResult]):
+class OfflineRefiner(BridgingRole[SubQueryTask, TextResult]):
     """Takes what is nearest to the query by shared stems, best first, ties in the order of retrieval.
 
     It rests on the passages about the things that the query names, where they were retrieved.
@@ -82,11 +81,6 @@ class OfflineRefiner(Role[SubQueryTask, TextResult]):
 
     kept: int = 6  # sentences or facts of a refined context
     read: int = 10  # passages, and three times as many facts, that they are looked for in
-
-    reads = ("hierarchy", "embeddings")
-
-    def setup(self) -> None:
-        self.finder = BridgeFinder(self.index)
 
     async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         query = without_placeholders(task.query)
@@ -126,17 +120,8 @@ class OracleDrafter(OfflineDrafter):
         self.reader = set_up(OracleReader())
 
 
-class _Thinking(Role[Any, Any]):
-    """Knows what passages lack: those about the things that the question names, and its bridges."""
-
-    reads = ("hierarchy", "embeddings")
-
-    def setup(self) -> None:
-        self.thoughts = set_up(OfflineThoughts(), index=self.index)
-
-
 @part("role", "evidence_check.offline")
-class OfflineEvidenceCheck(_Thinking):
+class OfflineEvidenceCheck(ThinkingRole[ContextTask, Check]):
     """Accepts when the passages shown lack nothing."""
 
     async def __call__(self, task: ContextTask, session: Session) -> Check:
@@ -145,7 +130,7 @@ class OfflineEvidenceCheck(_Thinking):
 
 
 @part("role", "expander.offline")
-class OfflineExpander(_Thinking):
+class OfflineExpander(ThinkingRole[ContextTask, Expansion]):
     """Asks for what the passages lack."""
 
     async def __call__(self, task: ContextTask, session: Session) -> Expansion:

@@ -13,7 +13,7 @@ from gnnrag.graphs.linking import stems
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
 from gnnrag.roles.base import Role
-from gnnrag.roles.bridges import BridgeFinder
+from gnnrag.roles.bridges import BridgingRole
 from gnnrag.roles.oracle import gold_hops
 from gnnrag.roles.parsing import ReplyModel, Rows, read_as
 from gnnrag.roles.prompting import PromptedPart
@@ -125,7 +125,7 @@ def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[Evi
 
 
 @part("role", "evidence_extractor.offline")
-class OfflineEvidenceExtractor(Role[EvidenceTask, ExtractedEvidence]):
+class OfflineEvidenceExtractor(BridgingRole[EvidenceTask, ExtractedEvidence]):
     """Labels two kinds of sentences.
 
     1. Of a passage that the question names: those that name a bridge (`P` for the question, `T` for the sub-question
@@ -135,11 +135,6 @@ class OfflineEvidenceExtractor(Role[EvidenceTask, ExtractedEvidence]):
 
     max_bridges: int = 3  # bridges out of the things that the question names
     frontier: int = 2  # passages that bridges are looked for in when the question names nothing
-
-    reads = ("hierarchy", "embeddings")
-
-    def setup(self) -> None:
-        self.finder = BridgeFinder(self.index)
 
     async def __call__(self, task: EvidenceTask, session: Session) -> ExtractedEvidence:
         question = self.finder.read(task.question.text)

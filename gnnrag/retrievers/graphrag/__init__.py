@@ -14,7 +14,7 @@ from annotated_types import Ge
 from gnnrag.errors import ConfigError
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.parts import part
-from gnnrag.retrievers.base import ANSWER, Retriever, best_positions, by_rank, rank_passages
+from gnnrag.retrievers.base import ANSWER, Retriever, best_positions, rank_hits_in_order, rank_passages
 from gnnrag.retrievers.graphrag.report_roles import Point, ReduceTask, ReportPointsTask
 from gnnrag.retrievers.graphrag.reports import (
     ReportView,
@@ -48,7 +48,6 @@ class GraphRAGLocalRetriever(Retriever):
     reads = ("knowledge", "knowledge_vectors", "communities", "reports", "embeddings")
 
     def setup(self) -> None:
-        """Open what is searched."""
         if self.community_share + self.text_share > 1:
             raise ConfigError(
                 f"retriever.community_share={self.community_share} and text_share={self.text_share} must be shares of 1"
@@ -60,10 +59,9 @@ class GraphRAGLocalRetriever(Retriever):
         self.report_tokens = int(self.max_tokens * self.community_share)
         self.text_tokens = int(self.max_tokens * self.text_share)
         self.table_tokens = self.max_tokens - self.report_tokens - self.text_tokens
-        self._of_entity = self.view.communities.of_entities(self.graph.num_entities)
+        self._communities_of = self.view.communities.of_entities(self.graph.num_entities)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`."""
         texts = [query.text for query in queries if query.text.strip()]
         vectors = iter(self.index.embedder.encode(texts, is_query=True) if texts else ())
         return [self._rank(query, next(vectors) if query.text.strip() else None) for query in queries]
@@ -72,10 +70,10 @@ class GraphRAGLocalRetriever(Retriever):
         entities = self.select(vector)
         if query.channel == "graph":
             (kept, relations), reports = self.table(entities), self.reports(entities)
-            hits = [self.view.entity_hit(e, self._of_one(e)) for e in kept]
+            hits = [self.view.entity_hit(e, self._passages_of(e)) for e in kept]
             hits += [self.view.hit(i) for i in reports]
             hits += [self.view.relation_hit(r) for r in relations]
-            return by_rank(hits, query.top_k, "graphrag_local")
+            return rank_hits_in_order(hits, query.top_k, "graphrag_local")
         passages = self.passages(entities)
         if not passages and vector is not None:
             return rank_passages(self.index.passage_vectors @ vector, self.index.ids, query.top_k, "dense_fallback")
@@ -89,7 +87,7 @@ class GraphRAGLocalRetriever(Retriever):
 
     def reports(self, entities: Sequence[int]) -> list[int]:
         """Return the communities of the entities by (how many of them they hold, rating), as far as reports fit."""
-        matches = Counter(i for e in entities for i in self._of_entity[e].tolist())
+        matches = Counter(i for e in entities for i in self._communities_of[e].tolist())
         items = [i for i in sorted(matches) if self.view.communities.levels[i] <= self.max_level]
         items.sort(key=lambda i: (-matches[i], -self.view.ratings[i]))
         return _that_fit(items, [self.view.text(i) for i in items], self.report_tokens)
@@ -129,10 +127,10 @@ class GraphRAGLocalRetriever(Retriever):
 
     def passages(self, entities: Sequence[int]) -> list[int]:
         """Return the passages of the entities by (order of the entity, relations stated), as far as they fit."""
-        passages = list(dict.fromkeys(p for e in entities for p in self._of_one(e)))
+        passages = list(dict.fromkeys(p for e in entities for p in self._passages_of(e)))
         return _that_fit(passages, [self.index.passages[p].content for p in passages], self.text_tokens)
 
-    def _of_one(self, entity: int) -> list[int]:
+    def _passages_of(self, entity: int) -> list[int]:
         """Return an entity's passages, those that state most of its relations first; ties by corpus order."""
         stated = Counter(
             p for r in self.graph.incident[entity].tolist() for p in self.graph.relation_passages[r].tolist()
@@ -183,7 +181,6 @@ class GraphRAGGlobalRetriever(Retriever):
     role_names, asks_roles = ("report_points", "report_reduce"), True
 
     def setup(self) -> None:
-        """Open what is searched."""
         self.view = ReportView(self.index)
         self.keys = self.view.communities.keys
 
@@ -257,4 +254,4 @@ class GraphRAGGlobalRetriever(Retriever):
         hits += [self.view.hit(i, point) for i, point in shown[: len(cited)]]
         hits += [self.view.entity_hit(e) for e in entities]
         hits += [self.view.hit(i) for i, _ in shown[len(cited) :]]
-        return by_rank(hits, query.top_k, branch)
+        return rank_hits_in_order(hits, query.top_k, branch)

@@ -169,7 +169,6 @@ class PromptedReduce(PromptedPart[ReduceTask, Reduced]):
     max_tokens: int = 4096
 
     async def __call__(self, task: ReduceTask, session: Session) -> Reduced:
-        """Return the answer."""
         lines = [
             f"{n}. (score {point.score:g}) {inline(point.text)} [{', '.join(point.reports) or 'no report'}]"
             for n, point in enumerate(task.points, start=1)

@@ -12,13 +12,13 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from gnnrag.extract.entity_types import noun_type
 from gnnrag.graphs.rendering import above
-from gnnrag.parts import part, set_up
+from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline
-from gnnrag.retrievers.base import min_max, rank_graph
-from gnnrag.retrievers.keywords import OfflineKeywords
+from gnnrag.retrievers.base import min_max, rank_hits
+from gnnrag.retrievers.keywords import NamingRole
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.retrievers.minirag.walks import TypePool, Votes, WalkGraph, score_passages
-from gnnrag.roles.base import Mentions, MentionsTask, Role
+from gnnrag.roles.base import Mentions, MentionsTask
 from gnnrag.roles.offline_reader.question import AnswerType, expected_type, head_noun, question_word
 from gnnrag.roles.parsing import Lines, ReplyModel, read_as
 from gnnrag.roles.prompting import PromptedPart
@@ -86,24 +86,18 @@ _TYPES_OF_ANSWERS: dict[AnswerType, tuple[str, ...]] = {
 
 
 @part("role", "mentions.offline")
-class OfflineMentions(Role[MentionsTask, Mentions]):
+class OfflineMentions(NamingRole[MentionsTask, Mentions]):
     """Names known to the corpus and capitalised spans; types by the question word, else by the noun asked for.
 
     Only types of the graph are given, in its spelling; where these are not known, upper case as in the released prompt.
     """
-
-    reads = OfflineKeywords.reads
-
-    def setup(self) -> None:
-        """Find names as the role `keywords` does."""
-        self._keywords = set_up(OfflineKeywords(), index=self.index)
 
     async def __call__(self, task: MentionsTask, session: Session) -> Mentions:
         """Return the names in the query's order."""
         known = {kind.casefold(): kind for kind in reversed(task.types)}
         types = guessed_types(task.query)
         spelt = [known[kind] for kind in types if kind in known] if known else [kind.upper() for kind in types]
-        return Mentions(self._keywords.find(task.query).low[:MAX_NAMES], tuple(spelt))
+        return Mentions(self.keywords.find(task.query).low[:MAX_NAMES], tuple(spelt))
 
 
 def guessed_types(query: str) -> tuple[str, ...]:
@@ -156,7 +150,6 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
     role_names = ("mentions",)
 
     def setup(self) -> None:
-        """Open what is searched."""
         super().setup()
         self.is_fixed = self.profile == "fixed"
         self.candidates = 5 if self.is_fixed else self.top_k
@@ -164,15 +157,13 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         self.types = TypePool(self.graph, self.index.embedder.encode)
 
     def task(self, query: str) -> MentionsTask:
-        """See `KnowledgeGraphRetriever`."""
         return MentionsTask(query, self.types.names if self.is_fixed else ())
 
-    def strings(self, query: str, reply: Mentions) -> Sequence[str]:
+    def search_texts(self, query: str, reply: Mentions) -> Sequence[str]:
         """Return the names that candidates are searched by."""
         return [name for name in reply.names if name][: self.max_mentions]
 
     def rank_one(self, query: Query, reply: Mentions, vector: np.ndarray, *vectors: np.ndarray) -> Ranking:
-        """See `KnowledgeGraphRetriever`."""
         cosines = self.index.passage_vectors @ vector
         linked = self.link(vector, vectors, reply.answer_types)
         if not self.is_fixed and (not linked.mentions or not linked.mentions[-1] or not len(self.edges)):
@@ -235,4 +226,4 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         walks = [(e, *walk) for e in best for walk in self.walks.best_walks(e, linked.votes, self.walks_k)]
         most = max((weight for *_, weight in walks), default=1)
         hits += [replace(self.shown.path_hit(nodes), score=linked.scores[e] * w / most) for e, nodes, w in walks]
-        return rank_graph(sorted(hits, key=lambda hit: -hit.score), top_k, branch)
+        return rank_hits(sorted(hits, key=lambda hit: -hit.score), top_k, branch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Annotated
@@ -10,7 +9,6 @@ from typing import Annotated
 import numpy as np
 from pydantic import BeforeValidator, StringConstraints
 
-from gnnrag.io import digest
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element
 from gnnrag.roles.base import Role
@@ -20,7 +18,6 @@ from gnnrag.roles.writers.base import UNSURE, Curated, CurateTask, Typed, TypesT
 from gnnrag.session import Session
 from gnnrag.text.normalise import is_variant
 
-TWICE_FROM = 6  # members of a cluster that is asked about twice
 _PEOPLE = {"person", "people"}
 Trimmed = Annotated[str, StringConstraints(strip_whitespace=True)]
 Partition = frozenset[frozenset[int]]
@@ -38,34 +35,19 @@ def _listed(rows: Iterable[tuple[str, str, str]], characters: int) -> Shown:
 
 @part("writer", "curator.prompted")
 class PromptedCurator(PromptedPart[CurateTask, Curated]):
-    """Asks for a partition of the members; clusters of 6 and more are asked about twice, in two orders.
-
-    Then only what both replies put together is merged. A reply that is no partition of the members, asked for again in
-    vain, leaves them apart: `curator_failed`.
-    """
+    """Asks for a partition of the members; without one that can be read they stay apart (`curator_failed`)."""
 
     max_tokens: int = 1024
     description_characters: int = 300  # of each description that are shown
 
     async def __call__(self, task: CurateTask, session: Session) -> Curated:
-        count = len(task.members)
-        orders = [list(range(count))]
-        if count >= TWICE_FROM:
-            # Decided by the members alone: the same cluster is asked about in the same way whenever it comes up.
-            seed = digest([member[0] for member in task.members])
-            orders = [random.Random(f"{seed}-{turn}").sample(range(count), count) for turn in range(2)]
-        shown = [_listed((task.members[i][1:] for i in order), self.description_characters) for order in orders]
-        outcomes = await self.ask_many(
-            session, [{"members": text} for text in shown], lambda reply: read_partition(reply, count)
-        )
-        agreed: Partition | None = None
-        for order, outcome in zip(orders, outcomes, strict=True):
-            if outcome.value is None:
-                return Curated(tuple((member[0],) for member in task.members), ("curator_failed",))
-            groups = frozenset(frozenset(order[i] for i in group) for group in outcome.value)
-            agreed = groups if agreed is None else frozenset(both for a in agreed for b in groups if (both := a & b))
-        ids = (tuple(task.members[i][0] for i in group) for group in sorted(sorted(group) for group in agreed or ()))
-        return Curated(tuple(ids))
+        shown = _listed((member[1:] for member in task.members), self.description_characters)
+        read = partial(read_partition, count=len(task.members))
+        outcome = await self.ask(session, {"members": shown}, read)
+        if outcome.value is None:
+            return Curated(tuple((member[0],) for member in task.members), ("curator_failed",))
+        groups = sorted(sorted(group) for group in outcome.value)
+        return Curated(tuple(tuple(task.members[i][0] for i in group) for group in groups))
 
 
 class Groups(ReplyModel):

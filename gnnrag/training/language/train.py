@@ -18,8 +18,7 @@ from gnnrag.errors import DataError
 from gnnrag.io import file_digest, read_json, remove
 from gnnrag.llm.hf import load_model
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
-from gnnrag.run.rundir import code_version
-from gnnrag.run.trained import read_seen
+from gnnrag.run.rundir import code_version, read_seen
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
 from gnnrag.training.language.data import (

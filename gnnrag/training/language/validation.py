@@ -11,20 +11,18 @@ from typing import Any
 import torch
 
 from gnnrag.batching import MicroBatcher
-from gnnrag.config import Choice, to_plain
+from gnnrag.config import to_plain
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.index.build import build_index
-from gnnrag.index.index import Index
+from gnnrag.index.index import open_or_build
 from gnnrag.llm.base import Backend, Reply, Request
 from gnnrag.llm.hf import HF, HFModel, Limits
 from gnnrag.llm.local import Job
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.parts import from_settings, part_from_settings, set_up
+from gnnrag.parts import build, from_settings, part_from_settings, set_up
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Thoughts, Verdict
 from gnnrag.roles.tuned.checkpoint import prompted_class
-from gnnrag.run.pipeline import data_source, index_path, open_retriever
 from gnnrag.session import Session, normalised
 from gnnrag.training.language.data import AnyRow, CorpusConfig, ValidationConfig, encoded, task_of
 from gnnrag.training.language.losses import LanguageModel
@@ -65,12 +63,10 @@ def open_gain(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusGa
         raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
     d = config.data
     data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
-    path = index_path(config.index, data.name)
-    stages = set(settings.reads)
-    build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
-    index = Index(path, config.index)
-    prints = {stage: index.fingerprint[stage] for stage in sorted(stages)}
-    retriever = open_retriever(Choice(config.retriever, settings), index, None)
+    stages = sorted(set(settings.reads))
+    index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
+    prints = {stage: index.artefact_key(stage) for stage in stages}
+    retriever = build("retriever", settings, index=index, roles=None)
     return CorpusGain(retriever, {"index": prints, "retriever": [config.retriever, to_plain(settings)]})
 
 
