@@ -449,7 +449,7 @@ def _node_blocks(nodes: Sequence[Mapping[str, Any]], unit: str, mark: str) -> It
             yield Block(kind, f"- {text}" if kind == "item" else text, at, content.get("level") or 1, part)
 
 
-_NUMERAL = re.compile(r"\d+")
+_NUMERAL = re.compile(r"(\d+)")
 _OFFSET = 30  # pages: how far a printed number may be from the page's own; "Total: 1,240" is no page number
 
 
@@ -465,8 +465,9 @@ def _without_furniture(blocks: Sequence[Block]) -> list[Block]:
     for i, block in enumerate(blocks):
         is_edge = i in (0, len(blocks) - 1) or not blocks[i - 1].at == block.at == blocks[i + 1].at
         if is_edge and len(block.text) <= 100 and sizes[block.at] > 1:  # a lone block is what its page is about
-            numbers = dict.fromkeys(map(str, range(block.at - _OFFSET, block.at + _OFFSET)), "#")
-            edges[i] = _NUMERAL.sub(lambda found, n=numbers: n.get(found[0], found[0]), block.text.casefold())
+            parts = _NUMERAL.split(block.text.casefold())  # every second one is a number
+            near = {str(number) for number in range(block.at - _OFFSET, block.at + _OFFSET)}
+            edges[i] = "".join("#" if part in near else part for part in parts)
             places.setdefault(edges[i], []).append(block.at)
     repeated = {text for text, at in places.items() if len(at) >= 3 and len(at) >= 0.4 * (at[-1] - at[0] + 1)}
     return [block for i, block in enumerate(blocks) if edges.get(i) not in repeated]
