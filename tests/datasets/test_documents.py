@@ -430,3 +430,15 @@ def test_a_sentence_without_end_is_cut_and_what_is_repeated_is_kept_once(load):
 def test_a_lead_stays_with_what_it_leads_to(load):
     found = load({"a.md": "One two three. Bring these:\n\n- a saw\n- a file\n"}, 5)
     assert [p.text for p in found] == ["One two three.", "Bring these:\n\n- a saw", "- a file"]
+
+
+def test_prose_of_a_pdf_is_no_table_and_its_short_lines_stand_alone(load):
+    lines = [
+        "The Halden bridge was opened in 1911 by Queen Maud.",
+        "It was designed by Tove Arnes, an engineer from Quenby.",
+    ]
+    (passage,) = load({"a.pdf": pdf([lines])})
+    assert passage.text == " ".join(lines)
+    drawn = ["The contracts of the year 2024 are these, by customer, with their fees.", "Customer Fee", "Oslo Vann 900"]
+    (passage,) = load({"b.pdf": pdf([drawn])})
+    assert passage.text == "\n\n".join(drawn)

@@ -25,6 +25,7 @@ from markdown_it.token import Token
 from gnnrag.datasets.documents.blocks import Block, Document, Kind
 from gnnrag.datasets.jsonl import decode_utf8, read_jsonl_by_id, read_whole
 from gnnrag.errors import DataError
+from gnnrag.text.normalise import FUNCTION_WORDS
 
 MAX_FILE, MAX_TEXT = 200_000_000, 30_000_000  # bytes of a file, and of one that is text
 BY_MARKUP = {".epub": "application/epub+zip", ".ipynb": "application/x-ipynb+json"}
@@ -425,12 +426,13 @@ _KINDS: Mapping[str, Kind] = {"title": "heading", "heading": "heading", "list_it
 
 def _node_blocks(nodes: Sequence[Mapping[str, Any]], unit: str, mark: str) -> Iterator[Block]:
     page, part = 1, ""
+    texts = (node["content"].get("text") or "" for node in nodes if unit == "page")
+    full = _wrapped_at(line.strip() for text in texts for line in text.split("\n"))
     for number, node in enumerate(nodes, start=1):
         content = node["content"]
-        lines = _CONTROLS.sub("", content.get("text") or "").strip().split("\n")
-        text = "\n".join(line for line in lines if not _is_contents(line.strip()))
-        if mark and text.startswith(mark):
-            page = int(text.removeprefix(mark))
+        text = _CONTROLS.sub("", content.get("text") or "").strip("\n")
+        if mark and text.strip().startswith(mark):
+            page = int(text.strip().removeprefix(mark))
             yield Block("heading", "", page, 1)  # no slide goes on with the one before
             continue
         if not mark:
@@ -443,10 +445,28 @@ def _node_blocks(nodes: Sequence[Mapping[str, Any]], unit: str, mark: str) -> It
             rows = [[""] * grid["cols"] for _ in range(grid["rows"])]
             for cell in grid["cells"]:
                 rows[cell["row"]][cell["col"]] = cell["content"].removesuffix(" 00:00:00")
-            yield from table_blocks(((i if unit == "row" else at, row) for i, row in enumerate(rows, start=1)), part)
-        elif text:
+            if unit == "page" and _is_prose(rows):
+                yield Block("text", " ".join(cell for row in rows for cell in row if cell), at)
+            else:
+                numbers = range(1, len(rows) + 1) if unit == "row" else [at] * len(rows)
+                yield from table_blocks(zip(numbers, rows, strict=True), part)
+        elif kind == "text" and unit == "page":  # lines that were not wrapped may be rows
+            lines = [line for line in map(str.strip, text.split("\n")) if not _is_contents(line)]
+            while lines:
+                paragraph, count = _paragraph(lines, 0, full)
+                if paragraph:
+                    yield Block(kind, " ".join(paragraph.split()), at)
+                lines = lines[count:]
+        elif text and not _is_contents(text):
             text = text if kind == "code" else " ".join(text.split())
             yield Block(kind, f"- {text}" if kind == "item" else text, at, content.get("level") or 1, part)
+
+
+def _is_prose(rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether a table of a PDF is lines of a text whose blanks stand below each other: phrases are torn apart."""
+    cells = [cell.split() for row in rows for cell in row if cell]
+    torn = sum(words[0] in FUNCTION_WORDS or words[-1] in FUNCTION_WORDS for words in cells)
+    return torn > 0.12 * len(cells)
 
 
 _NUMERAL = re.compile(r"(\d+)")
