@@ -1,7 +1,4 @@
-"""The front door in Python: an index of documents, searched and asked by any method on any retriever.
-
-It opens things and hands them to `gnnrag.run`; nothing is decided here.
-"""
+"""The Python API: build an index of documents, search it, ask it by any method on any retriever, evaluate on it."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from gnnrag.config import EvaluateConfig, load_config, shipped
 from gnnrag.datasets.base import Dataset, load_passages, load_questions
@@ -40,6 +37,15 @@ History = Sequence[Answer | tuple[str, str]]  # oldest first
 ALWAYS = ("titles", "lexical", "embeddings")  # stages that a build makes besides those that its parts read
 
 
+class AskOptions(TypedDict, total=False):
+    """How a question is asked; see `Index.ask`."""
+
+    method: str | None
+    retriever: str | None
+    settings: Settings | None
+    history: History
+
+
 @dataclass(frozen=True, slots=True)
 class SearchHit:
     """A passage that a search found; `rank` is 1-based, best first, `score` as the retriever gives it."""
@@ -59,9 +65,9 @@ class Results:
 
 
 class Index:
-    """An index folder, opened for asking. One object may be asked from many threads and tasks at once.
+    """An index folder, opened for asking. One object may be used from many threads and tasks at once.
 
-    Questions run in a thread of the index, whose batches they share; `close`, or a `with` block, ends it.
+    All questions run in one background thread, so that they share batches. `close` or leaving a `with` block ends it.
 
     Args:
         path: the folder of an index that is there, or `hub:ORG/NAME@REVISION`.
@@ -96,7 +102,7 @@ class Index:
         on_progress: OnProgress = no_progress,
         fresh: bool = False,
     ) -> Index:
-        """Make the index of a folder or file, or bring it up to date with it, and open it.
+        """Build the index of a folder or file, or update it, and open it.
 
         Args:
             documents: own documents, or a benchmark in any layout that `gnnrag.datasets.base.load_dataset` reads; or
@@ -104,10 +110,10 @@ class Index:
             path: the index's folder; None: `indexes/NAME`, after the documents.
             config: as for the class.
             settings: as for the class.
-            method: what the index is to be asked by: the stages that it reads are built.
+            method: the method that will be asked: the stages that it reads are built.
             retriever: likewise. bm25, dense and chg can always be asked.
             on_progress: called with the stage, passages done since the last call, and passages in all.
-            fresh: undo what `add` and `remove` changed in an index that is there, which is refused otherwise.
+            fresh: discard what `add` and `remove` changed; without it an index with such changes is refused.
 
         Raises:
             DataError: nothing can be read there. ConfigError: a wrong setting, or the index is of other documents.
@@ -140,7 +146,7 @@ class Index:
     def prepare(
         self, *, method: str | None = None, retriever: str | None = None, on_progress: OnProgress = no_progress
     ) -> None:
-        """Make what a method and a retriever read and the index lacks, ahead of the first question."""
+        """Build the stages that a method and a retriever read, before the first question."""
         run_config = self._config(_dots(None, method, retriever))
         fresh = stored.Index(self.path, index_settings(run_config), on_progress)
         for name in needed_stages(run_config):
@@ -148,7 +154,7 @@ class Index:
         self.refresh()
 
     def add(self, documents: str | Path | Dataset, *, on_progress: OnProgress = no_progress) -> None:
-        """Add documents or replace those with known names: work for what is new. Arguments and errors as of `build`."""
+        """Add documents; one with a known name replaces the old one. Arguments and errors as of `build`."""
         if not isinstance(documents, Dataset):
             documents = load_passages(documents, cut_as(self.path), on_progress)
         add_documents(self.path, documents, on_progress, index_settings(self._config(())))
@@ -165,7 +171,7 @@ class Index:
             self.refresh()
 
     def refresh(self) -> None:
-        """Answer from what the folder holds now; questions under way end on what they began with."""
+        """Reopen the folder as it is now. Questions in progress finish on the state that they began with."""
         before, fresh = self._opened, Opened(self.path, self._config(()))
         old, new = before.index, fresh.index
         if "embedder" in vars(old) and old.config.embedder == new.config.embedder:
@@ -187,7 +193,7 @@ class Index:
 
     @property
     def stored(self) -> stored.Index:
-        """The artefacts that are asked now, read-only; whole as long as somebody has them."""
+        """The stored index that answers now; read-only."""
         return self._opened.index
 
     @property
@@ -210,15 +216,13 @@ class Index:
         self, query: str, k: int = 10, *, retriever: str | None = None, settings: Settings | None = None
     ) -> list[SearchHit]:
         """Return the `k` best passages of one query, without a method or a reader. Errors as of `ask`."""
-        if k < 1:
-            raise ConfigError(f"k={k}: must be at least 1")
-        return self._thread.wait(self._search(_text(query), k, _dots(settings, "single", retriever)))
+        return self._thread.wait(self._search(query, k, _dots(settings, "single", retriever)))
 
     async def asearch(
         self, query: str, k: int = 10, *, retriever: str | None = None, settings: Settings | None = None
     ) -> list[SearchHit]:
         """Search, see `search`; cancelling the task stops it."""
-        job = self._thread.submit(self._search(_text(query), k, _dots(settings, "single", retriever)))
+        job = self._thread.submit(self._search(query, k, _dots(settings, "single", retriever)))
         return await asyncio.wrap_future(job)
 
     def ask(
@@ -244,30 +248,14 @@ class Index:
             ConfigError: a setting or a part that there is not, or that does not fit.
             ArtefactError: the index lacks what the retriever reads (`prepare`), or is damaged.
         """
-        return self._thread.wait(self._answer(_text(question), _turns(history), _dots(settings, method, retriever)))
+        options = AskOptions(method=method, retriever=retriever, settings=settings, history=history)
+        return self._thread.wait(self._answer(question, **options))
 
-    async def aask(
-        self,
-        question: str,
-        *,
-        method: str | None = None,
-        retriever: str | None = None,
-        settings: Settings | None = None,
-        history: History = (),
-    ) -> Answer:
+    async def aask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
         """Answer a question, see `ask`; cancelling the task stops it at once."""
-        answer = self._answer(_text(question), _turns(history), _dots(settings, method, retriever))
-        return await asyncio.wrap_future(self._thread.submit(answer))
+        return await asyncio.wrap_future(self._thread.submit(self._answer(question, **options)))
 
-    async def stream(
-        self,
-        question: str,
-        *,
-        method: str | None = None,
-        retriever: str | None = None,
-        settings: Settings | None = None,
-        history: History = (),
-    ) -> AsyncIterator[Mapping[str, Any] | Answer]:
+    async def stream(self, question: str, **options: Unpack[AskOptions]) -> AsyncIterator[Mapping[str, Any] | Answer]:
         """Yield each event of the trace as it happens (`event`: query, llm, chain, evidence, ...), then the Answer.
 
         Arguments and errors as of `ask`. Leaving the loop early (`aclose`) or cancelling the task stops the question.
@@ -278,8 +266,7 @@ class Index:
             with suppress(RuntimeError):  # the caller's loop has ended
                 caller.call_soon_threadsafe(events.put_nowait, event)
 
-        answer = self._answer(_text(question), _turns(history), _dots(settings, method, retriever), put)
-        future = self._thread.submit(answer)
+        future = self._thread.submit(self._answer(question, put, **options))
         future.add_done_callback(lambda _: put(None))
         try:
             while (event := await events.get()) is not None:
@@ -302,21 +289,26 @@ class Index:
         return load_config(EvaluateConfig, self._source, [*self._dots, *dots])
 
     async def _answer(
-        self, text: str, history: Turns, dots: Sequence[str], tell: Callable[[Any], None] | None = None
+        self, question: str, tell: Callable[[Any], None] | None = None, **options: Unpack[AskOptions]
     ) -> Answer:
-        shared, limits = parted(dots)
+        text, turns = _text(question), _turns(options.pop("history", ()))
+        shared, limits = parted(_dots(**options))  # type: ignore[misc]  # `history` is taken out
         async with self._opened as opened, opened.turn(shared, self._config) as parts:
             budget = replace(parts.loop.budget, **limits)  # type: ignore[arg-type]
             session = Session(f"ask-{next(self._numbers)}", budget)
             if tell is not None:
                 session.events = Events(tell)
-            text = await parts.standalone(text, history, session)
+            text = await parts.standalone(text, turns, session)
             prediction, _ = await parts.loop.answer(Question(session.question_id, text), session)
             return make_answer(text, prediction, session.events, opened.index, opened.generation)
 
-    async def _search(self, text: str, k: int, dots: Sequence[str]) -> list[SearchHit]:
+    async def _search(self, query: str, k: int, dots: Sequence[str]) -> list[SearchHit]:
+        if k < 1:
+            raise ConfigError(f"k={k}: must be at least 1")
         async with self._opened as opened, opened.turn(dots, self._config) as parts:
-            ranking = (await parts.loop.search([Query(text, top_k=k)], Session(f"search-{next(self._numbers)}")))[0]
+            ranking = (
+                await parts.loop.search([Query(_text(query), top_k=k)], Session(f"search-{next(self._numbers)}"))
+            )[0]
             if isinstance(ranking, Exception):
                 raise ranking
             hits = [hit for hit in ranking.hits if hit.id in opened.index.position]
@@ -409,7 +401,7 @@ def _text(question: str) -> str:
     return question.strip()
 
 
-def _dots(settings: Settings | None, method: str | None = None, retriever: str | None = None) -> list[str]:
+def _dots(settings: Settings | None = None, method: str | None = None, retriever: str | None = None) -> list[str]:
     """Return settings as overrides; JSON is YAML, so that every value keeps its type."""
     values = {**(settings or {})} | {
         key: value for key, value in (("method", method), ("retriever", retriever)) if value is not None

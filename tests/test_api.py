@@ -292,3 +292,8 @@ def test_no_more_questions_are_under_way_than_the_settings_say(index: Index, mon
 
     asyncio.run(ask())
     assert most == [3]
+
+
+def test_an_option_that_there_is_not_is_refused(index: Index) -> None:
+    with pytest.raises(TypeError, match="metod"):
+        asyncio.run(index.aask(QUESTION, metod="single"))  # type: ignore[call-arg]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from gnnrag.cli.console import note, plain_table
-from gnnrag.config import DataConfig, EvaluateConfig, read_yaml
 from gnnrag.datasets.base import load_dataset
 from gnnrag.datasets.fetch import fetch as fetch_release
 from gnnrag.datasets.fetch import release, releases
@@ -16,8 +15,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.hub import from_pretrained, push_to_hub
 from gnnrag.index.index import Index
 from gnnrag.interchange import write_beir, write_graphml, write_trec
-from gnnrag.parts import from_settings
-from gnnrag.run.evaluate import load_questions_for
+from gnnrag.run.evaluate import load_data_of
 from gnnrag.run.rundir import read_predictions
 
 
@@ -58,10 +56,7 @@ def exchange(
     gnnrag exchange graphml INDEX FILE           the knowledge graph
     """
     if form == "trec":
-        settings: Any = read_yaml(source / "config.yaml")
-        config = EvaluateConfig(data=from_settings(DataConfig, settings["data"], "data"))
-        questions = load_questions_for(config).questions
-        write_trec(out, read_predictions(source), questions, tag=source.resolve().name)
+        write_trec(out, read_predictions(source), load_data_of(source).questions, tag=source.resolve().name)
     elif form == "beir":
         write_beir(out, load_dataset(source, split), split)
     else:

@@ -117,7 +117,7 @@ def cross_validate(settings: Settings) -> int:
         note(f"{len(data.questions)} questions, {part.name}: {len(set(part.checkpoints.values()))} checkpoints")
     with progress_bar() as advance:
         path, metrics = cross.cross_evaluate(config, parts, data, Observer(advance, on_note=note))
-    print(metrics_table([(run_label(cross.swapped(config, parts)), metrics)]))
+    print(metrics_table([(run_label(cross.with_training_runs(config, parts)), metrics)]))
     has_bad = show_remarks(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies))
     print(path)
     return int(has_bad)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,28 +23,13 @@ from gnnrag.graphs.messages import CONTAINS, MENTIONS, STRUCTURE, MessageGraph, 
 from gnnrag.index.embedder import Embedder
 from gnnrag.text.normalise import words
 
+if TYPE_CHECKING:
+    from gnnrag.gnn.entity import EntityQuestions
+
 LINK_COSINE = 0.6  # least cosine of a mention and the name that it is linked to
 NEAREST_FACTS, FACT_ENDS, NEAREST_NAMES = 5, 5, 3
 _PRIOR_MASS = 1.8  # of all passages that search likes, against 1 for a passage that the question names
 _RUN = re.compile(r"\b[^\W\d_a-z][\w'’.-]*(?:\s+(?:[^\W\d_a-z][\w'’.-]*|of|the|and|de|von|van)(?=\s|$|\W))*")
-
-
-class NameVectors(Protocol):
-    """What linking by vectors reads: a graph, the vectors of its names and relations, and which triples are facts."""
-
-    index: Any
-    graph: MessageGraph
-    relation_vectors: np.ndarray
-
-    @property
-    def entity_vectors(self) -> np.ndarray:
-        """(num_entities, F)."""
-        ...
-
-    @property
-    def fact_rows(self) -> np.ndarray:
-        """Rows of triples."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -133,7 +118,9 @@ def _add_name(
             confidence[node] = max(confidence.get(node, (0.0, 0.0)), (sure, rare))
 
 
-def link_by_vector(graphs: NameVectors, text: str, rest: frozenset[str] | None = None) -> dict[int, float]:
+def link_by_vector(
+    graphs: TextGraph | EntityQuestions, text: str, rest: frozenset[str] | None = None
+) -> dict[int, float]:
     """Return the nearest name, if near enough, and cosine of capitalised mentions; `rest`: of these words alone."""
     runs = [run.group() for run in _RUN.finditer(text)]
     runs = [run for run in dict.fromkeys(runs) if (parts := words(run)) and (rest is None or rest.issuperset(parts))]
@@ -147,7 +134,7 @@ def link_by_vector(graphs: NameVectors, text: str, rest: frozenset[str] | None =
     return found
 
 
-def nearest_entities(graphs: NameVectors, vector: np.ndarray) -> tuple[dict[int, float], str]:
+def nearest_entities(graphs: TextGraph | EntityQuestions, vector: np.ndarray) -> tuple[dict[int, float], str]:
     """Return where a question starts that names nothing, and the branch: ends of near facts, or near names."""
     graph, facts = graphs.graph, graphs.fact_rows
     if not graph.num_entities:
@@ -252,7 +239,7 @@ def as_feature(walk: np.ndarray, leads: np.ndarray) -> np.ndarray:
     return 1.0 + np.log10(np.maximum(shares, _FLOOR)) / 3.0
 
 
-def pick(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
+def feature_columns(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
     """Return the columns of features, of the default ones where `names` is empty; ConfigError for an unknown one."""
     for name in names:
         if name not in known:
@@ -284,11 +271,11 @@ def node_features(graphs: TextGraph, view: QuestionView, nodes: np.ndarray) -> n
         at = int(np.searchsorted(nodes, node))
         if at < len(nodes) and nodes[at] == node:
             col["title"][at], col["rarity"][at] = sure, rare
-    _add_text(graphs, view, (passages, sentences), (one, two), col)
+    _add_sentence_features(graphs, view, (passages, sentences), (one, two), col)
     return np.clip(out, 0.0, 1.0).astype(np.float32)
 
 
-def _add_text(
+def _add_sentence_features(
     graphs: TextGraph,
     view: QuestionView,
     parts: tuple[np.ndarray, np.ndarray],

@@ -42,7 +42,7 @@ from gnnrag.session import Session
 Count = Annotated[int, Ge(1)]
 ROLE = "judge"
 ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"
-# Settings that change no reply: a judgement goes on with other values of these, and its figures are made anew.
+# Settings that change no reply: a judgement continues with other values, and its figures are computed again.
 _FREE = ("runs", "name", "limit", "llm_cache", "concurrency")
 
 
@@ -102,7 +102,7 @@ def judge(
 def _judge_into_folder(
     config: JudgeConfig, task: Task, backend: Backend, on_note: Callable[[str], None]
 ) -> dict[str, Any]:
-    run = task.runs[-1]  # of pairs the second, as several may be held against one first
+    run = task.runs[-1]  # of pairs the second: the first may be compared with several
     path = run.path / "judgements" / (config.name or config.kind)
     _check_same(path, config, task)
     asked = [call for call in task.calls if not call.skipped]

@@ -1,23 +1,19 @@
-"""What is judged: the answers of finished runs as a judge sees them, and the gold that they are held against."""
+"""What a judge is shown: the answers of finished runs, and the gold that they are compared with."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
-from gnnrag.config import DataConfig, EvaluateConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.io import file_digest, interpreting, read_journal, read_json, read_lines
+from gnnrag.io import file_digest, read_journal, read_json, read_lines
 from gnnrag.metrics.long_answers import cut
-from gnnrag.parts import from_settings
-from gnnrag.run.evaluate import load_questions_for
+from gnnrag.run.evaluate import load_data_of
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Passage, Question
 
@@ -77,10 +73,7 @@ def load_data(runs: Sequence[JudgedRun]) -> Dataset:
     Raises ConfigError where the runs' questions differ, DataError where the data are not those of the runs.
     """
     first = runs[0]
-    with interpreting(first.path / "config.yaml", "give runs that gnnrag evaluate made"):
-        section = yaml.safe_load((first.path / "config.yaml").read_text("utf-8"))["data"]
-        settings = from_settings(DataConfig, {f.name: section[f.name] for f in fields(DataConfig) if f.name in section})
-    data = load_questions_for(EvaluateConfig(data=settings))
+    data = load_data_of(first.path)
     for run in runs:
         if set(run.answers) != set(first.answers) or run.inputs["questions"] != first.inputs["questions"]:
             raise ConfigError(
@@ -88,7 +81,7 @@ def load_data(runs: Sequence[JudgedRun]) -> Dataset:
                 "data.questions, data.limit and data.sample"
             )
     if data.fingerprints != first.inputs:
-        raise DataError(settings.path, f"is not what {first.name} was made on")
+        raise DataError(data.name, f"is not what {first.name} was made on")
     return data
 
 

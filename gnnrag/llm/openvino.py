@@ -28,7 +28,7 @@ from gnnrag.llm.local import (
 from gnnrag.parts import part
 
 logger = logging.getLogger(__name__)
-# Else activations and the cache of keys and values are rounded to 8 bits in groups, which neighbours have a part in.
+# Otherwise activations and the key-value cache are rounded to 8 bits in groups, and replies depend on the batch.
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
 _SHORTER = {"bfloat16": {"INFERENCE_PRECISION_HINT": "bf16"}, "float16": {"INFERENCE_PRECISION_HINT": "f16"}}
 _PROBE = 1 << 17  # tokens: a text so long shows where the tokenizer cuts prompts in silence (that of a GGUF at 8,192)

@@ -197,6 +197,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def cut(text: str, words: int | None) -> str:
+    """Return the first `words` words of a text, its white space unchanged; None: all of it."""
     ends = [match.end() for match in re.finditer(r"\S+", text)]
     return text if words is None or len(ends) <= words else text[: ends[words - 1]]
 

@@ -110,7 +110,7 @@ def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> Eval
     return replace(config, retriever=retriever, roles=roles)
 
 
-def swapped(config: EvaluateConfig, parts: Sequence[Part]) -> EvaluateConfig:
+def with_training_runs(config: EvaluateConfig, parts: Sequence[Part]) -> EvaluateConfig:
     """Return the settings with the parts that they ask, each by its training run: what stands in a merged run."""
     return with_checkpoints(config, {part.name: part.run for part in used_parts(config, parts)})
 
@@ -145,7 +145,7 @@ def cross_evaluate(
         runs[path] = {"checkpoints": checkpoints, "questions": [q.id for q in questions]}
     first = next(iter(runs))
     name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
-    merged, whole = first.with_name(name), swapped(config, parts)
+    merged, whole = first.with_name(name), with_training_runs(config, parts)
     _merge(list(runs), data.questions, merged)
     write_json(merged / "folds.json", {path.name: group for path, group in runs.items()})
     write_atomic(merged / "config.yaml", yaml.safe_dump(to_plain(whole), sort_keys=False, allow_unicode=True))

@@ -19,9 +19,9 @@ from gnnrag.session import Session
 from gnnrag.types import Query
 
 COLUMNS = (
-    *("recall@2", "recall@5", "recall@10", "coverage", "batch_ms", "single_ms", "search_calls", "fallbacks"),
-    *("index_mb", "build_seconds"),
-)
+    "recall@2", "recall@5", "recall@10", "coverage", "query_ms", "search_calls", "fallbacks", "index_mb",
+    "build_seconds",
+)  # fmt: skip
 _WARM_UP = "Which question pays for loading a model?"
 
 
@@ -50,33 +50,25 @@ def fitting_retrievers() -> list[str]:
     return fitting
 
 
-def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int = 200) -> dict[str, float]:
-    """Return the milliseconds of a query, its embedding included: in one batch of all, and the median of one alone.
+def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int = 200) -> float:
+    """Return the median milliseconds of a query alone, its embedding included, on a warm retriever.
 
-    Batch and single queries are asked of two retrievers, each opened and warmed up for the purpose, as embedder and
-    roles keep their results. Replies of a language model come from the response cache where there is one.
+    Replies of a language model come from the response cache where there is one.
     """
-    queries = [Query(text, top_k=top_k) for text in texts]
-    alone = asyncio.run(_time(config, root, [[query] for query in queries]))
-    (batch,) = asyncio.run(_time(config, root, [queries]))
-    return {
-        "timing/batch_ms": round(1e3 * batch / len(texts), 3),
-        "timing/single_ms": round(1e3 * statistics.median(alone), 3),
-    }
+    return round(1e3 * statistics.median(asyncio.run(_seconds(config, root, texts, top_k))), 3)
 
 
-async def _time(config: EvaluateConfig, root: Path, batches: Sequence[Sequence[Query]]) -> list[float]:
+async def _seconds(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int) -> list[float]:
     pipeline = Pipeline(config, Index(root, config.index))
     retriever: Any = pipeline.loop.retrievers[None]
     seconds = []
     try:
-        for batch in ([Query(_WARM_UP, top_k=batches[0][0].top_k)], *batches):
-            started = time.perf_counter()
+        for text in (_WARM_UP, *texts):
+            query, started = Query(text, top_k=top_k), time.perf_counter()
             if retriever.asks_roles:
-                for query in batch:
-                    await retriever.retrieve_for([query], Session(query.text))
+                await retriever.retrieve_for([query], Session(text))
             else:
-                retriever.retrieve(batch)
+                retriever.retrieve([query])
             seconds.append(time.perf_counter() - started)
     finally:
         await pipeline.roles.close()

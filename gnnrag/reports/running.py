@@ -19,7 +19,7 @@ from gnnrag.index.embedder import SHIPPED
 from gnnrag.index.index import Index, closure, index_path
 from gnnrag.judge import judged_figures
 from gnnrag.metrics.replies import remarks
-from gnnrag.reports.cross import cross_evaluate, read_part, swapped
+from gnnrag.reports.cross import cross_evaluate, read_part, with_training_runs
 from gnnrag.reports.retrievers import time_retriever
 from gnnrag.reports.tables import Result, Row, Table, averages, row_config
 from gnnrag.run.evaluate import Observer, check_fit, index_settings, load_questions_for, needed_stages
@@ -72,7 +72,7 @@ def run_table(
                 parts = [read_part(name, path, data) for name, path in (trained or {}).items()]
                 observer = Observer(on_index, on_question, on_start=partial(on_start, row))
                 path, metrics = cross_evaluate(config, parts, data, observer)
-                result = measured(table, row, swapped(config, parts), path, metrics)
+                result = measured(table, row, with_training_runs(config, parts), path, metrics)
         except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
             result = Result(row, _label(config) if config else "", error=described(problem))
         results.append(result)
@@ -90,7 +90,8 @@ def measured(table: Table, row: Row, config: EvaluateConfig, run: Path, metrics:
         figures |= index_figures(config)
     if "timing" in sections:
         data = load_questions_for(config)
-        figures |= time_retriever(config, index_path(config.index, data.name), [q.text for q in data.questions])
+        texts = [question.text for question in data.questions]
+        figures["timing/query_ms"] = time_retriever(config, index_path(config.index, data.name), texts)
 
     def values(of: Mapping[str, Any]) -> dict[str, Any]:
         return {column.name: of.get(column.key) for column in table.columns}

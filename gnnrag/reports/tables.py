@@ -85,9 +85,7 @@ COLUMNS = {
         Column("run_seconds", "s/run", "run/seconds", 0),
         Column("semantic_recall", "evidence recall, text side", "step/semantic"),
         Column("relational_recall", "evidence recall, graph side", "step/relational"),
-        # Milliseconds of a query, its embedding included: all in one batch, and the median of a query alone.
-        Column("batch_ms", "ms/query, batch", "timing/batch_ms", 1),
-        Column("single_ms", "ms/query, alone", "timing/single_ms", 1),
+        Column("query_ms", "ms/query", "timing/query_ms", 1),
         # Of the artefacts that the row reads, cached replies counted: per corpus, not per question.
         Column("index_mb", "index MB", "index/mb", 1),
         Column("build_seconds", "build s", "index/seconds", 1),

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml  # type: ignore[import-untyped]
+
 from gnnrag.config import (
     ROLES,
     Choice,
@@ -28,12 +30,12 @@ from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import BudgetError, ConfigError, DataError, GnnragError, StoppedError
 from gnnrag.index.index import MANIFEST, Index, open_or_build
 from gnnrag.index_config import WRITERS
-from gnnrag.io import write_json, write_jsonl
+from gnnrag.io import interpreting, write_json, write_jsonl
 from gnnrag.metrics.long_answers import TEXT, TEXT_VERSION, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.metrics.traces import from_traces
-from gnnrag.parts import build, find_class, names
+from gnnrag.parts import build, find_class, from_settings, names
 from gnnrag.roles.base import WORDS
 from gnnrag.roles.registry import Roles, made_role
 from gnnrag.roles.rewriter import FollowUp, Standalone
@@ -134,6 +136,14 @@ def load_questions_for(config: EvaluateConfig, on_note: Callable[[str], None] = 
     for note in data.remarks:
         on_note(note)
     return data if d.titles else data.without_titles()
+
+
+def load_data_of(run: Path) -> Dataset:
+    """Load the data that a run was made on, from where it found them. Raises ArtefactError for a folder without."""
+    path = run / "config.yaml"
+    with interpreting(path, "give a run that gnnrag evaluate made"):
+        data = from_settings(DataConfig, yaml.safe_load(path.read_text("utf-8"))["data"], "data")
+    return load_questions_for(EvaluateConfig(data=data))
 
 
 def open_run(config: EvaluateConfig, data: Dataset, pipeline: Pipeline) -> RunDir:

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1")
 _SOURCES = "\n\nSources:\n"
 _MARK = re.compile(r" ?\[\d{1,3}\]")
 _NO_ANSWER = "The passages do not say."
-_PIECE = 40  # characters of a streamed piece
+_PIECE = 40  # characters of one chunk
 _MODEL = {"object": "model", "created": 0, "owned_by": "gnnrag"}
 
 
@@ -149,7 +149,7 @@ def _object(model: str, kind: str) -> dict[str, Any]:
 
 
 async def _chunks(request: Request, target: ServedIndex, body: ChatBody, ask: Ask) -> AsyncGenerator[str]:
-    """Yield the chunks of a streamed reply; rounds are comments, which keep the connection alive and bother nobody."""
+    """Yield the chunks of a streamed reply; rounds are sent as comments, which keep the connection alive."""
     head, has_usage = _object(body.model, "chat.completion.chunk"), bool(body.stream_options.get("include_usage"))
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> str:

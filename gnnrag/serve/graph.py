@@ -19,7 +19,7 @@ from gnnrag.text.normalise import phrase_key
 
 MOST = 60  # nodes of a neighbourhood
 _LABEL, _ABOUT = 300, 1000  # characters on an edge, and of what is known of a node
-_COMMON = ("date", "number", "nationality")  # what two passages share without having to do with each other
+_COMMON = ("date", "number", "nationality")  # kinds of names that passages share by chance
 
 
 class Phrases:
@@ -44,7 +44,7 @@ class Phrases:
         return self._graph.passages_with(name)
 
     def names_in(self, passage: int) -> list[int]:
-        """Return the entities of a passage: first those that join it to others, the rarest of them."""
+        """Return the entities of a passage: those that join it to others come first, rarest first."""
         names = {int(p) for s in self._graph.sentences_of(passage) for p in self._graph.phrases_of(int(s))}
         degrees = self.degrees
         return sorted((n for n in names if phrase_key(self.names[n])), key=lambda n: (degrees[n] < 2, degrees[n], n))
@@ -201,7 +201,7 @@ def titled(index: Index, text: str, limit: int = 6) -> list[int]:
 
 
 def busiest(index: Index, limit: int = 12) -> list[int]:
-    """Return the entities with the most neighbours, those that say little left out: where a walk may begin."""
+    """Return the entities with the most neighbours, to begin a walk at; names that say little are left out."""
     graph = open_graph(index)
     order = np.argsort(-graph.degrees, kind="stable")[: 20 * limit].tolist()
     typed = [row for row in order if graph.kind(row) not in ("phrase", "entity", *_COMMON)]

@@ -174,7 +174,7 @@ class ServedIndex:
         return self._parts[1]
 
     async def check(self, ask: Ask) -> Index:
-        """Return the index, if it can be asked so. Problem: what is wrong, and what is allowed."""
+        """Return the index if this can be asked of it. Problem: what is wrong, and what is allowed."""
         if not ask.question.strip() or len(ask.question) > LONGEST:
             raise Problem(400, f"question: give 1 to {LONGEST} characters that are not all blank")
         index, parts = await self.index(), await self.parts()
@@ -191,7 +191,7 @@ class ServedIndex:
 
 
 def _fitting(config: EvaluateConfig, stages: set[str]) -> dict[str, list[str]]:
-    """Return the parts for which an index has the stages."""
+    """Return the methods and retrievers for which an index has the stages."""
 
     def fits(kind: str, name: str, base: EvaluateConfig) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""What a server is told: where it listens, for whom, its indexes, its limits; and the tokens of its callers."""
+"""The settings of a server: where it listens, its indexes and limits; and the tokens of its callers."""
 
 from __future__ import annotations
 

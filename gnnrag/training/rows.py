@@ -112,7 +112,6 @@ class ReaderRow(_Row):
 
 
 RowT = TypeVar("RowT", bound=_Row)
-KINDS: Mapping[str, type[VerifierRow] | type[ThoughtsRow]] = {"verifier": VerifierRow, "thoughts": ThoughtsRow}
 
 
 def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:

@@ -12,7 +12,7 @@ import pytest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.reports.cross import cross_evaluate, read_part, swapped
+from gnnrag.reports.cross import cross_evaluate, read_part, with_training_runs
 from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, trained_on
 from gnnrag.run.rundir import read_predictions, trained_note
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
@@ -80,7 +80,7 @@ def test_options_go_to_the_tuned_role_alone(make: Make, data: Dataset, tmp_path:
         (["roles.reader=oracle"], {}),
     ):
         config = make("method=single", *more, "roles.reader.options.answer=x")
-        assert swapped(config, [part]).roles.reader.options == options  # type: ignore[attr-defined]
+        assert with_training_runs(config, [part]).roles.reader.options == options  # type: ignore[attr-defined]
     path, _ = cross_evaluate(make("method=single", "roles.reader.options.answer=fixed"), [part])
     assert {p.answer for p in read_predictions(path)} == {"fixed"}
 
