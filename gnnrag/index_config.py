@@ -104,8 +104,8 @@ class KnowledgeConfig:
 class TreeConfig:
     """How passages become a tree of summaries."""
 
-    cluster: Literal["anchors", "gmm", "kmeans"] = "anchors"  # anchors: local, changes stay small; gmm: as released
-    cluster_size: Annotated[float, Ge(2)] = 6.7  # anchors, kmeans: nodes of a cluster, on average
+    cluster: Literal["anchors", "gmm"] = "anchors"  # anchors: local, changes stay small; gmm: as released
+    cluster_size: Annotated[float, Ge(2)] = 6.7  # anchors: nodes of a cluster, on average
     margin: Annotated[float, Ge(0)] = 0.02  # anchors: how much less similar a second cluster may be
     max_parents: Annotated[int, Ge(1)] = 2  # anchors: how many clusters a node may join
     threshold: Annotated[float, Ge(0), Lt(1)] = 0.1  # gmm: least posterior of a cluster that a node joins

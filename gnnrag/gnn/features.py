@@ -239,7 +239,7 @@ def as_feature(walk: np.ndarray, leads: np.ndarray) -> np.ndarray:
     return 1.0 + np.log10(np.maximum(shares, _FLOOR)) / 3.0
 
 
-def pick(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
+def feature_columns(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
     """Return the columns of features, of the default ones where `names` is empty; ConfigError for an unknown one."""
     for name in names:
         if name not in known:
@@ -271,11 +271,11 @@ def node_features(graphs: TextGraph, view: QuestionView, nodes: np.ndarray) -> n
         at = int(np.searchsorted(nodes, node))
         if at < len(nodes) and nodes[at] == node:
             col["title"][at], col["rarity"][at] = sure, rare
-    _add_text(graphs, view, (passages, sentences), (one, two), col)
+    _add_sentence_features(graphs, view, (passages, sentences), (one, two), col)
     return np.clip(out, 0.0, 1.0).astype(np.float32)
 
 
-def _add_text(
+def _add_sentence_features(
     graphs: TextGraph,
     view: QuestionView,
     parts: tuple[np.ndarray, np.ndarray],

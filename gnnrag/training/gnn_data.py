@@ -16,8 +16,9 @@ from gnnrag.config import DataConfig, IndexConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset, load_passages
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages
-from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig, QuestionGraphs
+from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig
 from gnnrag.gnn.examples import EntitySet, ExampleSet, SupportSet
+from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.stages import CompletionConfig, Pool
 from gnnrag.gnn.subgraph import PruneConfig, with_inverses
 from gnnrag.graphs.messages import MessageGraph
@@ -214,7 +215,7 @@ def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, 
 
     def items(name: str, part: str) -> list[int]:
         found = [place[name][id_] for id_ in getattr(parts[name], part)]
-        return [i for i in found if examples[name].teaches(i)] if part == "train" else found
+        return [i for i in found if examples[name].can_train(i)] if part == "train" else found
 
     def pool(part: str) -> Pool:
         return Pool(examples, {name: items(name, part) for name in examples})
