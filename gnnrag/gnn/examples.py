@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -17,6 +17,7 @@ from gnnrag.errors import ArtefactError
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
+from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.subgraph import Subgraph, join
 from gnnrag.io import digest, write_atomic
 from gnnrag.metrics.retrieval import mrr, node_scores, recall_at
@@ -65,18 +66,6 @@ _HALF = ("features", "edge_features")
 _LEFT_OUT = ("node_vectors", "prior")  # gathered again from the index's tables; not needed to train
 
 
-class Preparer(Protocol):
-    """What makes the subgraphs of questions."""
-
-    def prepare(self, queries: Sequence[str]) -> list[Subgraph]:
-        """Return one subgraph for each query."""
-        ...
-
-    def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the text vectors of nodes of the whole graph. Shape (len(nodes), F)."""
-        ...
-
-
 @dataclass(frozen=True)
 class Example:
     """A question with its subgraph."""
@@ -99,7 +88,7 @@ class ExampleSet:
         self,
         questions: Sequence[Question],
         gold: Sequence[Sequence[int]],
-        preparer: Callable[[], Preparer],
+        preparer: Callable[[], QuestionGraphs],
         folder: Path,
         key: Any,
         progress: Callable[[int], None] = lambda done: None,
@@ -118,7 +107,7 @@ class ExampleSet:
             self.questions[i].id, subgraph, subgraph.candidates, targets, len(set(gold)) - int(targets.sum())
         )
 
-    def teaches(self, i: int) -> bool:
+    def can_train(self, i: int) -> bool:
         """Tell whether a question can train; each has a subgraph of its own."""
         return True
 
@@ -190,7 +179,7 @@ class EntitySet:
         targets = np.isin(subgraph.nodes, gold) & ~is_seed
         return Example(self.questions[i].id, subgraph, ~is_seed, targets, len(gold) + unknown - int(targets.sum()))
 
-    def teaches(self, i: int) -> bool:
+    def can_train(self, i: int) -> bool:
         """Tell whether a question has a start: without one, every score is the same whatever is asked."""
         return bool(self._found(i).seeds)
 
@@ -221,7 +210,7 @@ class EntitySet:
 
     def _row(self, model: nn.Module, i: int, device: torch.device, keep: int) -> dict[str, Any]:
         example = self[i]
-        logits, order = ranked(model, example, device) if self.teaches(i) else (np.zeros(0), np.zeros(0, np.int64))
+        logits, order = ranked(model, example, device) if self.can_train(i) else (np.zeros(0), np.zeros(0, np.int64))
         is_right, chances = example.targets[order], 1.0 / (1.0 + np.exp(-logits[order]))
         shown = max(keep, int((chances > LEAST).sum()))
         return {
@@ -277,7 +266,7 @@ class SupportSet(EntitySet):
         return np.union1d(stated, np.array(self._gold(i)[0], dtype=np.int64))
 
     def _row(self, model: Any, i: int, device: torch.device, keep: int) -> dict[str, Any]:
-        example, has_start = self[i], self.teaches(i)
+        example, has_start = self[i], self.can_train(i)
         if has_start:
             nodes, count = example.subgraph.nodes, self.source.graph.num_entities
             with torch.inference_mode():

@@ -12,7 +12,9 @@ import torch
 from gnnrag.arrays import Lists
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import GraphBatch
+from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.messages import STRUCTURE, MessageGraph
+from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge
 
@@ -98,9 +100,17 @@ class TextGraph:
         self.entity_vectors = as_rows(index.read("entity_vectors"), index)
         self.relation_vectors = with_inverses(index.read("relation_vectors"), self.graph, self.config)
         self.sentence_vectors = as_rows(index.read("sentence_vectors"), index)
-        self.hierarchy, self.titles = index.hierarchy, index.titles
         ends = self.graph.triples[:, [0, 2]].ravel()
         self.degrees = np.bincount(ends, minlength=self.graph.num_nodes)
+
+    # Only subgraphs that are made need these two; those that were made before are read.
+    @property
+    def hierarchy(self) -> HierarchyGraph:
+        return self.index.hierarchy
+
+    @property
+    def titles(self) -> TitleMatcher:
+        return self.index.titles
 
     @cached_property
     def fact_rows(self) -> np.ndarray:

@@ -235,7 +235,8 @@ def train(path: Path, training: Training) -> Report | None:
     run.write("folds.json", {name: parts.plain() for name, parts in training.parts.items()})
     shown = {**training.settings, "commit": code_version(), "inputs": training.inputs}
     whole = path.parent if path.name.startswith("fold") else None
-    tracker = Tracker(training.run, path, "train", shown, whole) if accelerator.is_main_process else None
+    is_tracked = accelerator.is_main_process and training.run.tracking != "off"
+    tracker = Tracker(training.run, path, "train", shown, whole) if is_tracked else None
     try:
         fitted = training.fit(run, tracker)
         if fitted is None:
