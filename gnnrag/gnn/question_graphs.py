@@ -9,15 +9,16 @@ import numpy as np
 from scipy import sparse
 
 from gnnrag.arrays import Lists
+from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.features import (
     EDGE_FEATURES,
+    GIVEN,
     NODE_FEATURES,
     QuestionView,
     Seeds,
     as_feature,
     edge_features,
-    feature_columns,
     find_seeds,
     leads_of,
     node_features,
@@ -173,3 +174,12 @@ def _row_shares(ways: sparse.csr_array) -> sparse.csr_array:
     """Return the weights of each row as shares of their sum and a doubt of 1/4."""
     totals = np.asarray(ways.sum(axis=1)).ravel() + 0.25
     return sparse.csr_array(sparse.diags_array(1.0 / totals) @ ways)
+
+
+def feature_columns(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
+    """Return the columns of features, of the default ones where `names` is empty; ConfigError for an unknown one."""
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{setting}: {name!r} is unknown. {nearest(name, known)}")
+    chosen = list(names) or [name for name in known if name not in GIVEN]
+    return [known.index(name) for name in chosen]

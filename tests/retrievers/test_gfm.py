@@ -15,9 +15,9 @@ from gnnrag.datasets.kb import load_passages
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
-from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
+from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.embedder import HashEmbedder, encoder_record
 from gnnrag.index.index import Index
 from gnnrag.index_config import EmbedderConfig, ExtractConfig, MessageConfig, TextConfig
 from gnnrag.parts import set_up
