@@ -139,8 +139,8 @@ class MessageConfig:
     """The graph that a graph network passes messages on."""
 
     structure: bool = True  # passages, sentences and the names in them take part; false: facts alone, as GFM-RAG
-    # triples: of `extract`; sentences: those that join two names; auto: triples or none
-    facts: Literal["auto", "triples", "sentences", "none"] = "auto"
+    # triples: of `extract`, unless rules made them; auto: triples where there are any, else none
+    facts: Literal["auto", "triples", "none"] = "auto"
     synonyms: bool = False  # names whose vectors are near are joined; needs the entity graph
 
 

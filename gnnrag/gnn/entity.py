@@ -17,7 +17,7 @@ from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.features import link_by_vector, nearest_entities, seed_weight
-from gnnrag.gnn.subgraph import Subgraph, with_inverses
+from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.graphs.messages import SIMILAR, STRUCTURE
 from gnnrag.graphs.rendering import gathered
 from gnnrag.index.index import Index
@@ -116,7 +116,7 @@ class EntityQuestions:
                 "(index.extract.method=precomputed, kb or prompted), or use a checkpoint of mode 'node'"
             )
         self.graph = replace(self.whole, triples=kept)
-        self.relation_vectors = with_inverses(index.read("relation_vectors"), self.graph, config)
+        self.relation_vectors = index.read("relation_vectors")
 
     @cached_property
     def names(self) -> NameFinder:

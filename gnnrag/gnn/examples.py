@@ -29,19 +29,22 @@ KS = (1, 2, 5, 10)
 def rank_examples(
     model: nn.Module, examples: Iterable[Example], device: torch.device, keep: int = 10
 ) -> list[dict[str, Any]]:
-    """Rank candidates, one question at a time: `id`, `ranking` (`keep` corpus positions), `scores`, and `metrics`."""
+    """Rank candidates, one question at a time; a `ranking_row` of corpus positions each."""
     rows = []
     for example in examples:
         logits, order = ranked(model, example, device)
-        rows.append(
-            {
-                "id": example.id,
-                "ranking": example.subgraph.passages[order[:keep]].tolist(),
-                "scores": [round(float(x), 5) for x in logits[order[:keep]]],
-                "metrics": ranking_metrics(example.targets[order], example.lost),
-            }
-        )
+        rows.append(ranking_row(example, example.subgraph.passages, logits, order, keep))
     return rows
+
+
+def ranking_row(example: Example, ids: np.ndarray, logits: np.ndarray, order: np.ndarray, keep: int) -> dict[str, Any]:
+    """Return `id`, `ranking` (`keep` of the nodes' ids), `scores`, and `metrics`; `order` is of the candidates."""
+    return {
+        "id": example.id,
+        "ranking": ids[order[:keep]].tolist(),
+        "scores": [round(float(x), 5) for x in logits[order[:keep]]],
+        "metrics": ranking_metrics(example.targets[order], example.lost),
+    }
 
 
 def ranked(model: nn.Module, example: Example, device: torch.device) -> tuple[np.ndarray, np.ndarray]:
@@ -60,9 +63,7 @@ def ranking_metrics(is_right: np.ndarray, lost: int) -> dict[str, float]:
     return {**found, "hits@1": float(reciprocal == 1.0), "mrr": reciprocal}
 
 
-VERSION = 2  # of the files
-_SMALL = {"source": np.int32, "relation": np.int32, "target": np.int32, "nodes": np.int32, "passages": np.int32}
-_HALF = ("features", "edge_features")
+VERSION = 3  # of the files
 _LEFT_OUT = ("node_vectors", "prior")  # gathered again from the index's tables; not needed to train
 
 
@@ -132,10 +133,6 @@ class ExampleSet:
 def write_subgraph(path: Path, subgraph: Subgraph) -> None:
     """Write a subgraph without what the index's tables hold, so that a kill leaves a whole file or none."""
     arrays = {f.name: np.asarray(getattr(subgraph, f.name)) for f in fields(subgraph) if f.name not in _LEFT_OUT}
-    for name, kind in _SMALL.items():
-        arrays[name] = arrays[name].astype(kind)
-    for name in _HALF:
-        arrays[name] = arrays[name].astype(np.float16)
     write_atomic(path, lambda out: np.savez(out, **arrays))  # type: ignore[arg-type]
 
 
@@ -146,10 +143,6 @@ def read_subgraph(path: Path) -> Subgraph:
             arrays: dict[str, Any] = dict(stored)
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise ArtefactError(f"{path} is damaged ({error}); delete it, and it is made again") from error
-    for name in _SMALL:
-        arrays[name] = arrays[name].astype(np.int64)
-    for name in _HALF:
-        arrays[name] = arrays[name].astype(np.float32)
     arrays["branch"] = str(arrays["branch"])
     empty = np.zeros((0, arrays["question"].shape[0]), np.float16)
     return Subgraph(**arrays, node_vectors=empty)
@@ -214,10 +207,7 @@ class EntitySet:
         is_right, chances = example.targets[order], 1.0 / (1.0 + np.exp(-logits[order]))
         shown = max(keep, int((chances > LEAST).sum()))
         return {
-            "id": example.id,
-            "ranking": example.subgraph.nodes[order[:keep]].tolist(),
-            "scores": [round(float(x), 5) for x in logits[order[:keep]]],
-            "metrics": ranking_metrics(is_right, example.lost),
+            **ranking_row(example, example.subgraph.nodes, logits, order, keep),
             "chances": [round(float(x), 5) for x in chances[:shown]],
             "is_right": is_right[:shown].astype(int).tolist(),
             "gold": int(is_right.sum()) + example.lost,

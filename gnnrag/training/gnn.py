@@ -25,7 +25,7 @@ from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Pool, RetrievalTask, whole_graph
-from gnnrag.gnn.subgraph import PruneConfig, with_inverses
+from gnnrag.gnn.subgraph import PruneConfig
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
 from gnnrag.index.index import Index, open_or_build
@@ -144,7 +144,7 @@ class Corpus:
         if self.settings.gnn.mode == "entity":
             return self.facts.graph, self.facts.relation_vectors
         graph = self.index.read("message_graph").graph
-        return graph, with_inverses(self.index.read("relation_vectors"), graph, self.settings.gnn)
+        return graph, self.index.read("relation_vectors")
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class Corpus:
         gold = [[self.index.position[id_] for id_ in question.gold] for question in questions]
         s = self.settings
         g, index = s.gnn, self.inputs["index"]
-        key = [index, g.features, g.edge_features, g.seed_weight, g.inverse, to_plain(s.prune)]
+        key = [index, g.features, g.edge_features, g.seed_weight, to_plain(s.prune)]
         return ExampleSet(questions, gold, lambda: self.preparer, Path(s.cache) / self.name, key, progress)
 
     def _check_gold(self) -> None:
