@@ -116,7 +116,6 @@ class Training(ABC):
         self.run = config.run
         self.settings = {**to_plain(config), "fold": fold}
         self.parts = self.divide()  # questions that train, validate and report, by set
-        self.prepared: list[dict[str, float]] = []  # rows of metrics from before the first step
 
     # ------------------------------------------------------------------------------------------ settings and data
     @classmethod
@@ -177,8 +176,6 @@ class Training(ABC):
         run.on_row = lambda row: context.on_note(f"{run.path}, {progress_line(row, fit.steps)}")
         task, model = self.build()
         trainer = Trainer(task, model, fit, run, context.accelerator, tracker, context.stop, self.summarise)
-        for row in self.prepared if trainer.state.step == 0 else ():
-            run.log(row)
         return trainer if trainer.fit().is_done else None
 
     def summarise(self, rows: Rows) -> dict[str, float]:

@@ -26,9 +26,8 @@ from gnnrag.roles.tuned.checkpoint import (
     load_tokenizer,
     load_trained,
     read_tuned,
+    role_folder,
     save_trained,
-    shipped_folder,
-    tuned_folder,
 )
 
 KIND = "encoder"
@@ -193,14 +192,8 @@ class NextHop:
 
 
 def encoder_folder(path: str | None) -> Path:
-    """Return the folder of a checkpoint, at `path` or the one that ships. Raises ConfigError where nothing is there."""
-    folder = tuned_folder(path) if path else shipped_folder(KIND)
-    if not folder.is_dir():
-        raise ConfigError(
-            f"{path or 'no next-hop encoder ships, and no checkpoint is named'}: give the folder that "
-            "training/train_encoder.py wrote (retriever.checkpoint, roles.thoughts.path)"
-        )
-    return folder
+    """Return the folder of a checkpoint, at `path` or the one that ships."""
+    return role_folder("thoughts", path)
 
 
 def fits(path: str | None, index: Index) -> bool:
