@@ -122,42 +122,26 @@ def report_table(metrics: Mapping[str, Any], columns: Sequence[str]) -> str:
 
 
 def collect_traces(settings: Settings) -> None:
-    """Record a teacher's decisions as training rows: verifier.jsonl, thoughts.jsonl, a data card.
+    """Record a teacher's decisions as training rows: verifier.jsonl, thoughts.jsonl, and meta.json.
 
     \b
     gnnrag collect-traces configs/evaluate/2wiki.yaml method=bdtr roles.verifier=oracle out=DIR
-    gnnrag collect-traces join DIR1 DIR2 out=DIR            several folders as one
-    gnnrag collect-traces import verifier.jsonl out=DIR     rows recorded elsewhere (data/README.md)
 
     Any method that asks `thoughts` or `verifier`, any teacher. Own settings (gnnrag/training/traces.py) stand beside
     those of the run: keep.helped=false mine=[bm25,dense] folds.count=5. The same command continues.
     """
-    from gnnrag.training.traces import TracesConfig, check_out, collect, import_rows, join, recorded_roles
+    from gnnrag.training.traces import TracesConfig, check_out, collect, recorded_roles
 
     names = {field.name for field in fields(TracesConfig)}
     own = [item for item in settings if item.partition("=")[0].partition(".")[0] in names and "=" in item]
     config = load_config(TracesConfig, None, own)
     check_out(config)
-    rest = [item for item in settings if item not in own]
-    if rest[:1] == ["join"]:
-        meta = join([Path(item) for item in rest[1:]], config)
-    elif rest[:1] == ["import"]:
-        if len(rest) != 2:
-            raise ConfigError(f"import takes one file, got {', '.join(rest[1:]) or 'none'}")
-        meta = import_rows(Path(rest[1]), config)
-    else:
-        run = load_config(EvaluateConfig, *split(rest))
-        recorded_roles(run)  # a method without them is refused before the data is read
-        with progress_bar() as advance:
-            questions, label = [0], run_label(run)
-            observer = Observer(advance, lambda _: advance(label, 1, questions[-1]), note, questions.append)
-            meta = collect(run, config, observer)
+    run = load_config(EvaluateConfig, *split([item for item in settings if item not in own]))
+    recorded_roles(run)  # a method without them is refused before the data is read
+    with progress_bar() as advance:
+        questions, label = [0], run_label(run)
+        observer = Observer(advance, lambda _: advance(label, 1, questions[-1]), note, questions.append)
+        meta = collect(run, config, observer)
     steps = [(role, step, str(n)) for role, counts in meta["counts"].items() for step, n in counts.items()]
     print(plain_table(("role", "step", "rows"), steps, "what was kept"))
-    parts = [
-        (f"{role}.jsonl", part, str(n["rows"]), str(n["questions"]))
-        for role, counts in meta["parts"].items()
-        for part, n in counts.items()
-    ]
-    print(plain_table(("file", "part", "rows", "questions"), parts, "of how many questions"))
     print("\n".join(str(Path(config.out) / name) for name in meta["files"]))

@@ -169,7 +169,7 @@ class _PassageRow(BaseModel):
 
 class _HopRow(BaseModel):
     question: str
-    answer: str
+    answer: str = ""  # StrategyQA states none
     gold: Id | None = None
 
 

@@ -1,4 +1,4 @@
-"""From a question to what a network sees: entity graphs and their relations, and the small part of a corpus or graph.
+"""Questions about entities: names in a question, where it starts in a graph of facts, and its neighbourhood there.
 
 A network that learned on neighbourhoods ranks hubs first on the whole graph: their states are sums over neighbours that
 no question reaches. So it answers on neighbourhoods too, as NSM and GNN-RAG do.
@@ -7,37 +7,18 @@ no question reaches. So it answers on neighbourhoods too, as NSM and GNN-RAG do.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import torch
-from scipy import sparse
 
 from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
-from gnnrag.gnn.edges import GraphBatch
-from gnnrag.gnn.features import (
-    EDGE_FEATURES,
-    NODE_FEATURES,
-    QuestionView,
-    Seeds,
-    as_feature,
-    edge_features,
-    find_seeds,
-    leads_of,
-    link_by_vector,
-    nearest_entities,
-    node_features,
-    passage_prior,
-    pick,
-    seed_weight,
-)
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph, TextGraph, with_inverses
-from gnnrag.graphs.linking import link_question
-from gnnrag.graphs.messages import REFERS, SIMILAR, STRUCTURE
+from gnnrag.gnn.features import link_by_vector, nearest_entities, seed_weight
+from gnnrag.gnn.subgraph import Subgraph
+from gnnrag.graphs.messages import SIMILAR, STRUCTURE
 from gnnrag.graphs.rendering import gathered
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge
@@ -46,66 +27,47 @@ from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key, words
 _WORD = re.compile(r"\S+")
 _EDGE = "?!.,;:'\"()"  # what may stand at the edge of a name without being part of it
 Span = tuple[int, int]
-Found = tuple[str, Span]  # name, and where it stands in the text
 
 
 class NameFinder:
-    """Finds names in questions: as they are written, then in any case; or by their spelling-insensitive form.
+    """Finds names in questions, in any case; of graphs of text (`is_normalised`) by their `phrase_key` forms.
 
-    A name that holds a capital or a digit goes before one that does not; of those the longest, then the first. Names in
-    lower case are mostly words of the question (`director`, `actors`), so they count only where there are no others.
-    `position` maps names to numbers; with `is_normalised` they are `phrase_key` forms, as in graphs of text.
+    A name written with a capital or a digit goes before one that is not, one spelt as in the graph before one that is
+    not; of those the longest, then the first. Names in lower case are mostly words of the question (`director`), so one
+    counts only where there is no other.
     """
 
-    def __init__(self, position: Mapping[str, int], is_normalised: bool = False) -> None:
-        self.position, self.is_normalised = position, is_normalised
+    def __init__(self, names: Iterable[str], is_normalised: bool = False) -> None:
+        self.is_normalised = is_normalised
+        self.longest = 1
+        self.names: dict[str, str] = {}  # a name by its spelling, and by its spelling in lower case
+        for name in names:
+            self.names.setdefault(name.casefold(), name)
+            self.longest = max(self.longest, len(name.split()) + 1)
+        self.names |= {name: name for name in names}
 
-    @cached_property
-    def _folded(self) -> dict[str, str]:
-        folded: dict[str, str] = {}
-        for name in self.position:
-            folded.setdefault(name.casefold(), name)
-        return folded
-
-    @cached_property
-    def _longest(self) -> int:
-        return max((len(name.split()) for name in self.position), default=0) + 1
-
-    def find_all(self, text: str) -> list[Found]:
-        """Return the names in a text, best first, no two overlapping."""
-        for read in (self._by_form,) if self.is_normalised else (self._as_written, self._in_any_case):
-            if found := self._search(text, read):
-                return found
-        return []
-
-    def _search(self, text: str, read: Callable[[str], str | None]) -> list[Found]:
+    def find_all(self, text: str) -> list[tuple[str, Span]]:
+        """Return the names in a text with where they stand, best first, no two overlapping."""
         ranked = []
-        for start, stop in _spans(text, self._longest):
+        for start, stop in _spans(text, self.longest):
             shown = text[start:stop]
-            name = read(shown)
-            if name is not None:
+            if name := self._named(shown):
                 is_marked = any(c.isupper() or c.isdigit() for c in shown)
-                ranked.append(((not is_marked, start - stop, start), name, (start, stop)))
-        ranked.sort()
-        kept: list[Found] = []
-        for (is_plain, _, _), name, span in ranked:
+                is_folded = not self.is_normalised and shown not in self.names
+                ranked.append((not is_marked, is_folded, start - stop, start, name, (start, stop)))
+        kept: list[tuple[str, Span]] = []
+        for is_plain, _, _, _, name, span in sorted(ranked):
             if is_plain and kept:
                 break
             if all(span[1] <= other[0] or span[0] >= other[1] for _, other in kept):
                 kept.append((name, span))
-                if is_plain:
-                    break
         return kept
 
-    def _as_written(self, shown: str) -> str | None:
-        return shown if shown in self.position else None
-
-    def _in_any_case(self, shown: str) -> str | None:
-        return self._folded.get(shown.casefold())
-
-    def _by_form(self, shown: str) -> str | None:
+    def _named(self, shown: str) -> str | None:
+        if not self.is_normalised:
+            return self.names.get(shown) or self.names.get(shown.casefold())
         key = phrase_key(shown)
-        return key if key in self.position and not FUNCTION_WORDS.issuperset(key.split()) else None
+        return None if FUNCTION_WORDS.issuperset(key.split()) else self.names.get(key)
 
 
 def _spans(text: str, longest: int) -> Iterator[Span]:
@@ -114,13 +76,12 @@ def _spans(text: str, longest: int) -> Iterator[Span]:
     for i, (start, _) in enumerate(words):
         for _, stop in words[i : i + longest]:
             yield start, stop
-            inner = text[start:stop]
-            bare = inner.strip(_EDGE)
-            at = start + inner.index(bare)
-            if bare and bare != inner:
-                yield at, at + len(bare)
-            if bare.endswith(("'s", "’s")) and len(bare) > 2:
-                yield at, at + len(bare) - 2
+            bare = text[start:stop].strip(_EDGE)
+            first = text.index(bare, start)
+            if bare and stop - start > len(bare):
+                yield first, first + len(bare)
+            if bare.endswith(("'s", "’s")):
+                yield first, first + len(bare) - 2
 
 
 STAND_IN = "X"  # what takes the place of a name that is left out of a question
@@ -136,7 +97,7 @@ class EntityQuestion:
 
 
 class EntityQuestions:
-    """Makes batches of questions on an index's graph of facts; ConfigError where the message graph has none.
+    """Finds where questions start in an index's graph of facts; ConfigError where the message graph has none.
 
     Needs the stages `message_graph` and `relation_vectors`, and `entity_vectors` where `config.link_vectors`.
     """
@@ -155,12 +116,12 @@ class EntityQuestions:
                 "(index.extract.method=precomputed, kb or prompted), or use a checkpoint of mode 'node'"
             )
         self.graph = replace(self.whole, triples=kept)
-        self.relation_vectors = with_inverses(index.read("relation_vectors"), self.graph, config)
+        self.relation_vectors = index.read("relation_vectors")
 
     @cached_property
     def names(self) -> NameFinder:
         """Finds entities by name."""
-        return NameFinder(self.graph.position, is_normalised=not self.is_kb)
+        return NameFinder(self.graph.entities, is_normalised=not self.is_kb)
 
     @cached_property
     def entity_vectors(self) -> np.ndarray:
@@ -171,15 +132,6 @@ class EntityQuestions:
     def fact_rows(self) -> np.ndarray:
         """Rows of the triples that are facts."""
         return np.arange(len(self.graph.triples))
-
-    @cached_property
-    def base(self) -> GraphBatch:
-        """The graph of entities without questions, its edges sorted."""
-        source, relation, target = (torch.from_numpy(part) for part in self.graph.edges)
-        count, size = self.graph.num_entities, self.relation_vectors.shape[1]
-        vectors = torch.from_numpy(np.ascontiguousarray(self.relation_vectors, dtype=np.float32))
-        nothing = torch.zeros((count, 0)), torch.zeros((0, size))
-        return GraphBatch(source, relation, target, count, vectors, nothing[1], nothing[0]).sorted()
 
     def find(self, text: str) -> EntityQuestion:
         """Return where a question starts (specification 3.4) and the text to embed."""
@@ -204,164 +156,7 @@ class EntityQuestions:
             return {}
         return link_by_vector(self, text, frozenset(words(text)).difference(*(words(name) for name in names)))
 
-    def prepare(self, questions: Sequence[EntityQuestion]) -> GraphBatch:
-        """Return a batch in the shared layout, one column per question."""
-        vectors = self.index.embedder.encode([question.text for question in questions], is_query=True)
-        seeds = np.zeros((self.graph.num_entities, len(questions)), dtype=np.float32)
-        for column, question in enumerate(questions):
-            for entity, sure in question.seeds.items():
-                seeds[entity, column] = sure * seed_weight(self.graph, self.config, entity)
-        return replace(self.base, questions=torch.from_numpy(vectors.astype(np.float32)), seeds=torch.from_numpy(seeds))
 
-
-# ----------------------------------------------------------------------------------------- the part that is looked at
-class QuestionGraphs(TextGraph):
-    """Cuts the subgraph of each question, with features, out of an index that has the stages `NODE_STAGES`."""
-
-    def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
-        super().__init__(index, config, prune)
-        self.node_columns = pick(self.config.features, NODE_FEATURES, "features")
-        self.edge_columns = pick(self.config.edge_features, EDGE_FEATURES, "edge_features")
-        heads = self.graph.triples[:, 0]
-        self._first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
-
-    @cached_property
-    def passage_entities(self) -> Lists:
-        """Entities of each passage, ascending."""
-        turned = self._incidence.T.tocsr()
-        turned.sort_indices()
-        return Lists(turned.indptr.astype(np.int64), turned.indices)
-
-    @cached_property
-    def _incidence(self) -> sparse.csr_array:
-        """1 where a passage has an entity. Shape (num_entities, num_passages), float64."""
-        rows = self.graph.entity_passages
-        shape = (self.graph.num_entities, self.graph.num_passages)
-        return sparse.csr_array((np.ones(len(rows.values)), rows.values, rows.indptr), shape=shape)
-
-    @cached_property
-    def _steps(self) -> tuple[sparse.csr_array, sparse.csr_array, sparse.csr_array, sparse.csr_array]:
-        """Ways between passages: along references, against them, to the names they share, and back."""
-        graph, count = self.graph, self.graph.num_passages
-        rows = np.flatnonzero(graph.triples[:, 1] == REFERS)
-        source, target = (graph.triples[rows][:, [0, 2]] - graph.first_passage).T
-        weights = (self.grounding.confidence * self.grounding.rarity)[rows].astype(np.float64)
-        refers = sparse.csr_array((weights, (source, target)), shape=(count, count))
-        frequency = graph.document_frequency
-        worth = np.where((frequency > 1) & (frequency <= self.sizes.hub), 1 / np.log2(2.0 + frequency), 0.0)
-        names = sparse.csr_array(sparse.diags_array(worth) @ self._incidence)
-        back = sparse.csr_array(sparse.diags_array(1.0 / np.maximum(frequency, 1)) @ self._incidence)
-        # What flows out of a passage is at most what it has; a lone weak way does not get all of it.
-        along, against = (_shares(m) for m in (refers, sparse.csr_array(refers.T)))
-        return along.T.tocsr(), against.T.tocsr(), _shares(sparse.csr_array(names.T)).T.tocsr(), back.T.tocsr()
-
-    def prepare(self, queries: Sequence[str]) -> list[Subgraph]:
-        """Return one subgraph for each query; none depends on the others."""
-        if not queries:
-            return []
-        vectors = self.index.embedder.encode(list(queries), is_query=True)
-        lexical = self.index.bm25_scores(queries)
-        return [self._prepare(*row) for row in zip(queries, vectors, lexical, strict=True)]
-
-    def _prepare(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> Subgraph:
-        dense = self.index.passage_vectors @ vector
-        prior = passage_prior(dense, lexical)
-        linked = link_question(text, self.hierarchy, self.titles)
-        seeds = find_seeds(self, text, linked, vector, prior)
-        walk = self._walk(seeds)
-        passages = self._passages(walk)
-        leads, follow = self._follow(walk, dense, passages)
-        view = QuestionView(text, vector, linked, seeds, dense, lexical, prior, walk, leads, follow)
-        nodes = self._nodes(passages, seeds)
-        local = np.full(self.graph.num_nodes, -1, dtype=np.int64)
-        local[nodes] = np.arange(len(nodes))
-        triples = self._triples(nodes, local)
-        head, relation, tail = self.graph.triples[triples].T.astype(np.int64)
-        node_values = node_features(self, view, nodes)
-        edge_values = edge_features(self, view, triples, nodes, node_values)
-        relations = np.unique(np.concatenate([relation, relation + self.graph.num_relations]))
-        edges = np.concatenate([relation, relation + self.graph.num_relations])
-        return Subgraph(
-            nodes=nodes,
-            passages=np.where(self._is_passage(nodes), nodes - self.graph.first_passage, -1),
-            source=np.concatenate([local[head], local[tail]]),
-            relation=np.searchsorted(relations, edges),
-            target=np.concatenate([local[tail], local[head]]),
-            relations=relations,
-            relation_vectors=self.relation_vectors[relations],
-            question=vector.astype(np.float32),
-            seeds=seeds.weights(nodes),
-            features=node_values[:, self.node_columns],
-            edge_features=np.concatenate([edge_values, edge_values])[:, self.edge_columns],
-            node_vectors=self.node_vectors(nodes),
-            prior=prior.astype(np.float32),
-            branch=seeds.branch,
-        )
-
-    def _walk(self, seeds: Seeds) -> np.ndarray:
-        """Return how much of the seeds' mass a short walk leaves at each passage. Shape (num_passages,), float64."""
-        along, against, names, back = self._steps
-        graph = self.graph
-        flow = seeds.weights(np.arange(graph.first_passage, graph.first_sentence)).astype(np.float64)
-        flow += back @ seeds.weights(np.arange(graph.num_entities)).astype(np.float64)
-        total = flow.copy()
-        for _ in range(self.sizes.steps):
-            flow = 0.6 * (along @ flow) + 0.3 * (against @ flow) + 0.3 * (back @ (names @ flow))
-            total += flow
-        return total
-
-    def _follow(self, walk: np.ndarray, dense: np.ndarray, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return where a second walk starts, best first, and what it leaves at each passage (`as_feature`)."""
-        leads, weights = leads_of(walk, dense, passages)
-        order = np.argsort(leads)
-        starts = Seeds(self.graph.first_passage + leads[order], weights[order].astype(np.float32), {}, "search")
-        return leads, as_feature(self._walk(starts), leads)
-
-    def _passages(self, walk: np.ndarray) -> np.ndarray:
-        """Return the passages to look at, ascending."""
-        order = np.argsort(-walk, kind="stable")[: self.sizes.passages]
-        sentences = np.cumsum(np.diff(self.hierarchy.passage_indptr)[order])
-        return np.sort(order[: max(int(np.searchsorted(sentences, self.sizes.sentences, side="right")), 1)])
-
-    def _nodes(self, passages: np.ndarray, seeds: Seeds) -> np.ndarray:
-        graph = self.graph
-        owned = np.concatenate([self.passage_entities[p] for p in passages.tolist()])
-        shared = np.bincount(owned, minlength=graph.num_entities)
-        keep = np.flatnonzero((shared > 1) & (graph.document_frequency <= self.sizes.hub))
-        rarest = keep[np.argsort(graph.document_frequency[keep], kind="stable")][: self.sizes.entities]
-        named = seeds.nodes[seeds.nodes < graph.num_entities]
-        sentences = np.concatenate([self.hierarchy.sentences_of(p) for p in passages.tolist()])
-        parts = (rarest, named, graph.first_passage + passages, graph.first_sentence + sentences)
-        return np.unique(np.concatenate(parts).astype(np.int64))
-
-    def _triples(self, nodes: np.ndarray, local: np.ndarray) -> np.ndarray:
-        """Return the rows of the triples between some nodes, ascending."""
-        starts, counts = self._first[nodes], self._first[nodes + 1] - self._first[nodes]
-        rows = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
-        return rows[local[self.graph.triples[rows, 2]] >= 0]
-
-    def _is_passage(self, nodes: np.ndarray) -> np.ndarray:
-        return (nodes >= self.graph.first_passage) & (nodes < self.graph.first_sentence)
-
-    def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the text vectors of nodes, ascending. Shape (len(nodes), F), float16."""
-        graph = self.graph
-        one, two = np.searchsorted(nodes, [graph.first_passage, graph.first_sentence])
-        rows = (
-            self.entity_vectors[nodes[:one]],
-            self.index.passage_vectors[nodes[one:two] - graph.first_passage],
-            self.sentence_vectors[nodes[two:] - graph.first_sentence],
-        )
-        return np.concatenate(rows).astype(np.float16)
-
-
-def _shares(ways: sparse.csr_array) -> sparse.csr_array:
-    """Return the weights of each row as shares of their sum and a doubt of 1/4."""
-    totals = np.asarray(ways.sum(axis=1)).ravel() + 0.25
-    return sparse.csr_array(sparse.diags_array(1.0 / totals) @ ways)
-
-
-# ---------------------------------------------------------------------------------------------------- graphs of facts
 @dataclass
 class NeighbourhoodConfig:
     """How much of the graph a question about entities sees."""

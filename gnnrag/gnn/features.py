@@ -8,43 +8,26 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.subgraph import TextGraph
 from gnnrag.graphs.linking import LinkedName, LinkedQuestion, stems
 from gnnrag.graphs.messages import CONTAINS, MENTIONS, STRUCTURE, MessageGraph, gather
-from gnnrag.index.embedder import Embedder
 from gnnrag.text.normalise import words
+
+if TYPE_CHECKING:
+    from gnnrag.gnn.entity import EntityQuestions
 
 LINK_COSINE = 0.6  # least cosine of a mention and the name that it is linked to
 NEAREST_FACTS, FACT_ENDS, NEAREST_NAMES = 5, 5, 3
 _PRIOR_MASS = 1.8  # of all passages that search likes, against 1 for a passage that the question names
 _RUN = re.compile(r"\b[^\W\d_a-z][\w'’.-]*(?:\s+(?:[^\W\d_a-z][\w'’.-]*|of|the|and|de|von|van)(?=\s|$|\W))*")
-
-
-class NameVectors(Protocol):
-    """What linking by vectors reads: a graph, the vectors of its names and relations, and which triples are facts."""
-
-    index: Any
-    graph: MessageGraph
-    relation_vectors: np.ndarray
-
-    @property
-    def entity_vectors(self) -> np.ndarray:
-        """(num_entities, F)."""
-        ...
-
-    @property
-    def fact_rows(self) -> np.ndarray:
-        """Rows of triples."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -133,7 +116,9 @@ def _add_name(
             confidence[node] = max(confidence.get(node, (0.0, 0.0)), (sure, rare))
 
 
-def link_by_vector(graphs: NameVectors, text: str, rest: frozenset[str] | None = None) -> dict[int, float]:
+def link_by_vector(
+    graphs: TextGraph | EntityQuestions, text: str, rest: frozenset[str] | None = None
+) -> dict[int, float]:
     """Return the nearest name, if near enough, and cosine of capitalised mentions; `rest`: of these words alone."""
     runs = [run.group() for run in _RUN.finditer(text)]
     runs = [run for run in dict.fromkeys(runs) if (parts := words(run)) and (rest is None or rest.issuperset(parts))]
@@ -147,7 +132,7 @@ def link_by_vector(graphs: NameVectors, text: str, rest: frozenset[str] | None =
     return found
 
 
-def nearest_entities(graphs: NameVectors, vector: np.ndarray) -> tuple[dict[int, float], str]:
+def nearest_entities(graphs: TextGraph | EntityQuestions, vector: np.ndarray) -> tuple[dict[int, float], str]:
     """Return where a question starts that names nothing, and the branch: ends of near facts, or near names."""
     graph, facts = graphs.graph, graphs.fact_rows
     if not graph.num_entities:
@@ -165,20 +150,6 @@ def nearest_entities(graphs: NameVectors, vector: np.ndarray) -> tuple[dict[int,
 
 
 # ----------------------------------------------------------------------------------------------------------- features
-def encoder_record(embedder: Embedder) -> dict[str, Any]:
-    """Return the record of an embedder: its weights, whatever runs them, or its name where it has none, and its texts.
-
-    `revision` is that of a model that came from a hub, null where `weights` is a digest; no document has a prefix.
-    """
-    return {
-        "weights": embedder.weights or embedder.identity,
-        "revision": embedder.revision,
-        "normalised": True,
-        "query_prefix": embedder.query_prefix,
-        "document_prefix": "",
-    }
-
-
 # In [0, 1], all of them; a checkpoint names those that it was trained with.
 NODE_FEATURES = (
     "is_entity", "is_passage", "is_sentence",
@@ -252,15 +223,6 @@ def as_feature(walk: np.ndarray, leads: np.ndarray) -> np.ndarray:
     return 1.0 + np.log10(np.maximum(shares, _FLOOR)) / 3.0
 
 
-def pick(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
-    """Return the columns of features, of the default ones where `names` is empty; ConfigError for an unknown one."""
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"{setting}: {name!r} is unknown. {nearest(name, known)}")
-    chosen = list(names) or [name for name in known if name not in GIVEN]
-    return [known.index(name) for name in chosen]
-
-
 def node_features(graphs: TextGraph, view: QuestionView, nodes: np.ndarray) -> np.ndarray:
     """Return all features of some nodes, ascending. Shape (len(nodes), len(NODE_FEATURES)), float32."""
     graph = graphs.graph
@@ -284,11 +246,11 @@ def node_features(graphs: TextGraph, view: QuestionView, nodes: np.ndarray) -> n
         at = int(np.searchsorted(nodes, node))
         if at < len(nodes) and nodes[at] == node:
             col["title"][at], col["rarity"][at] = sure, rare
-    _add_text(graphs, view, (passages, sentences), (one, two), col)
+    _add_sentence_features(graphs, view, (passages, sentences), (one, two), col)
     return np.clip(out, 0.0, 1.0).astype(np.float32)
 
 
-def _add_text(
+def _add_sentence_features(
     graphs: TextGraph,
     view: QuestionView,
     parts: tuple[np.ndarray, np.ndarray],

@@ -20,7 +20,7 @@ from gnnrag.arrays import Lists
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.edges import GraphBatch
-from gnnrag.gnn.layers import EdgeInputs, RelationalLayer, SplitLinear
+from gnnrag.gnn.layers import RelationalLayer, SplitLinear
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Incidence:
         """Return the incidence on a device."""
         return Incidence(self.entities.to(device), self.starts.to(device), self.frequency.to(device))
 
-    def spread(self, values: Tensor) -> Tensor:
+    def sum_by_passage(self, values: Tensor) -> Tensor:
         """Sum (N, B) values of entities over each passage. Shape (D, B)."""
         return functional.embedding_bag(self.entities, values, self.starts, mode="sum")
 
@@ -62,13 +62,13 @@ def rank_passages(config: RankerConfig, logits: Tensor, incidence: Incidence) ->
     frequency = incidence.frequency.to(logits.dtype)[:, None]
     rarity = torch.where(frequency > 0, 1 / frequency.clamp(min=1), 0.0)
     if config.name in ("simple", "idf"):
-        return incidence.spread(logits if config.name == "simple" else logits * rarity)
+        return incidence.sum_by_passage(logits if config.name == "simple" else logits * rarity)
     best = torch.sort(logits, dim=0, descending=True, stable=True).indices[: config.top_k]
     chosen = torch.zeros_like(logits).scatter(0, best, 1.0)
     values = chosen if config.name == "topk" else chosen * rarity
     if config.tie_break:
         values = values + config.tie_break * chosen * rarity * logits.sigmoid()
-    return incidence.spread(values)
+    return incidence.sum_by_passage(values)
 
 
 OUTSIDE = -10.0  # logit, at most, of an entity outside of the neighbourhood
@@ -131,17 +131,16 @@ class QueryGNN(nn.Module):
     def forward(
         self,
         batch: GraphBatch,
-        relations: Sequence[Tensor] | None = None,
         query: Tensor | None = None,
         layer_weights: Sequence[Tensor] | None = None,
     ) -> Tensor:
         """Return the logits of all nodes, (N, B); ConfigError where features of the batch are not those of the network.
 
-        `relations` are kept `encode_relations` of this graph; `query`, (Q, d) states, replaces those of
-        `batch.questions`; `layer_weights`, for explanations, has one (E,) factor of the messages for each layer.
+        `query`, (Q, d) states, replaces those of `batch.questions`; `layer_weights`, for explanations, has one (E,)
+        factor of the messages for each layer.
         """
         self._check(batch)
-        rels = self.encode_relations(batch.relation_vectors) if relations is None else relations
+        rels = self._encode_relations(batch.relation_vectors)
         asked = batch.questions if self.config.question_text else torch.zeros_like(batch.questions)
         q = self.question_mlp(asked) if query is None else query
         texts = self.node_mlp(batch.node_vectors)[:, None] if self._has_text(batch) else None
@@ -149,8 +148,8 @@ class QueryGNN(nn.Module):
         hidden = self._propagate(batch, boundary, rels, layer_weights)
         return self._score(batch, hidden, q, texts)
 
-    def encode_relations(self, vectors: Tensor) -> list[Tensor]:
-        """Return each layer's (R2, d) relation vectors from (R2, F); at inference, once for a model and a graph."""
+    def _encode_relations(self, vectors: Tensor) -> list[Tensor]:
+        """Return each layer's (R2, d) relation vectors from (R2, F)."""
         if not self.layers:
             return []
         if self.config.upstream_direction:  # turning every edge round swaps each relation and its inverse
@@ -186,41 +185,38 @@ class QueryGNN(nn.Module):
     def _boundary(self, batch: GraphBatch, q: Tensor, texts: Tensor | None) -> Tensor:
         seeds = batch.seeds[..., None].to(q.dtype)
         if not self.has_early:
-            return seeds * batch.spread(q)
-        out = seeds * batch.spread(self.early_in.part(0, q)) + self.early_in.bias
+            return seeds * batch.to_nodes(q)
+        out = seeds * batch.to_nodes(self.early_in.part(0, q)) + self.early_in.bias
         for extra in self._extras(batch, self.early_in, 1, texts):
             out = out + extra
         return self.early_out(functional.relu(out))
 
-    def _gates(self, batch: GraphBatch, layer_weights: Sequence[Tensor] | None) -> list[Tensor | None]:
-        """Return the factors of the messages for each layer: gates of the network, weights of the batch and given."""
-        out: list[Tensor | None] = [batch.edge_weights] * len(self.layers)
-        if hasattr(self, "gate"):
-            gates = 2 * torch.sigmoid(self.gate(batch.edge_features)).T
-            out = [_times(weights, gate) for weights, gate in zip(out, gates, strict=True)]
-        if layer_weights is not None:
-            out = [_times(weights, given) for weights, given in zip(out, layer_weights, strict=True)]
-        return out
+    def _message_weights(self, batch: GraphBatch, given: Sequence[Tensor] | None) -> Sequence[Tensor] | Sequence[None]:
+        """Return the (E,) factors of the messages for each layer: the network's gates, and those `given`."""
+        if not hasattr(self, "gate"):
+            return given or [None] * len(self.layers)
+        gates = (2 * torch.sigmoid(self.gate(batch.edge_features))).unbind(1)
+        return gates if given is None else [gate * more for gate, more in zip(gates, given, strict=True)]
 
     def _propagate(
         self, batch: GraphBatch, boundary: Tensor, rels: Sequence[Tensor], layer_weights: Sequence[Tensor] | None
     ) -> list[Tensor]:
         """Return the states after each layer, or those that the head reads alone."""
-        index = batch.sorted().index
-        assert index is not None
+        edges = batch.visible_edges()
         x, hidden = boundary, []
-        for i, (layer, weights) in enumerate(zip(self.layers, self._gates(batch, layer_weights), strict=True)):
-            near = index
+        weights = self._message_weights(batch, layer_weights)
+        for i, layer in enumerate(self.layers):
+            near = edges
             if i == 0 and not self.has_early and self.config.aggregate == "sum" and self.config.message != "transe":
-                near = index.leaving((batch.seeds != 0).any(1))  # all other states are zero, and so are their messages
-            x = layer(x, rels[i], boundary, EdgeInputs(near, weights, batch.owner))
+                near = edges.leaving((batch.seeds != 0).any(1))  # all other states are zero, and so are their messages
+            x = layer(x, rels[i], boundary, near, weights[i], batch.owner)
             if self.config.concat_hidden:
                 hidden.append(x)
         return hidden or [x]
 
     def _score(self, batch: GraphBatch, hidden: list[Tensor], q: Tensor, texts: Tensor | None) -> Tensor:
         d, weight = self.config.dim, self.head_in.weight
-        out = batch.spread(self.head_in.part(1, q) + self.head_in.bias)
+        out = batch.to_nodes(self.head_in.part(1, q) + self.head_in.bias)
         for i, x in enumerate(hidden):
             out = out + functional.linear(x, weight[:, i * d : (i + 1) * d])
         for extra in self._extras(batch, self.head_in, 2, texts) if self.has_late else []:
@@ -250,10 +246,6 @@ class QueryGNN(nn.Module):
         """
         self.head_out.weight.mul_(share)
         self.head_out.bias.mul_(share)
-
-
-def _times(weights: Tensor | None, factor: Tensor) -> Tensor:
-    return factor if weights is None else weights * factor
 
 
 def check_config(config: GNNConfig) -> None:

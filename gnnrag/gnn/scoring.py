@@ -6,7 +6,7 @@ has, and a result must not depend on which questions share a batch. On a CPU a j
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,8 +17,9 @@ from gnnrag.errors import ConfigError
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.edges import GraphBatch
-from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods, QuestionGraphs
+from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, QueryGNN, rank_passages, whole_logits
+from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
 from gnnrag.index.index import Index
 
@@ -27,62 +28,41 @@ from gnnrag.index.index import Index
 class RelationalPath:
     """A path from a seed."""
 
-    nodes: tuple[int, ...]  # ids, one more than relations
-    relations: tuple[int, ...]  # ids; those of inverses are r + R2 / 2
+    nodes: tuple[int, ...]  # one more than relations
+    relations: tuple[int, ...]  # rows of the batch's relation vectors
     score: float  # mean gradient of the node's logit with respect to the weight of the message over each edge
 
-    @property
-    def hops(self) -> list[tuple[int, int, int]]:
-        """The path as (node, relation, node)."""
-        return list(zip(self.nodes[:-1], self.relations, self.nodes[1:], strict=True))
 
-
-def explain(
-    model: QueryGNN, batch: GraphBatch, node: int, column: int = 0, beam: int = 10, top_k: int = 10
-) -> list[RelationalPath]:
-    """Return the best paths that end at a node, best first; `column` is the question in the shared layout.
+def explain(model: QueryGNN, batch: GraphBatch, node: int, beam: int = 10, top_k: int = 10) -> list[RelationalPath]:
+    """Return the best paths that end at a node, best first; `batch` has one question.
 
     To first order, an edge's share in a logit is the gradient with respect to the weight of its message, which is 1.
     The beam search adds up these gradients along paths that begin at a seed, in any layer, take one edge in each layer
     after it, visit no node twice, and end where they reach the node. Only paths of a positive score are evidence.
-    `beam` paths are kept for each node in each layer. Raises ValueError if there is no such node or question.
+    `beam` paths are kept for each node in each layer.
     """
-    if not 0 <= node < batch.num_nodes or not 0 <= column < batch.width:
-        raise ValueError(
-            f"node {node}, question {column}: the batch has {batch.num_nodes} nodes, {batch.width} columns"
-        )
-    batch = one_column(batch, column)
     seeds = (batch.seeds[:, 0] != 0).nonzero().flatten().tolist()
-    gradients = edge_gradients(model, batch, node)
     starts: dict[int, list[_Partial]] = {seed: [(0.0, (seed,), ())] for seed in seeds if seed != node}
     best: dict[int, list[_Partial]] = {}
     edges = [t.cpu().numpy() for t in (batch.source, batch.relation, batch.target)]
-    found: list[RelationalPath] = []
-    for gradient in gradients:
+    ended: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
+    for gradient in edge_gradients(model, batch, node):
         for seed, start in starts.items():  # the boundary enters at every layer, so a path may begin at any
             best.setdefault(seed, []).extend(start)
         best = _extend(best, edges, gradient, beam, node)
-        found += [RelationalPath(nodes, rels, total / len(rels)) for total, nodes, rels in best.pop(node, [])]
-    return _distinct(sorted(found, key=lambda p: (-p.score, len(p.nodes), p.nodes, p.relations)))[:top_k]
-
-
-def one_column(batch: GraphBatch, column: int) -> GraphBatch:
-    """Return a batch of one question of a shared batch; a batch of blocks comes back as it is."""
-    if batch.owner is not None:
-        return batch
-    only = slice(column, column + 1)
-    features = None if batch.features is None else batch.features[:, only]
-    return replace(batch, questions=batch.questions[only], seeds=batch.seeds[:, only], features=features)
+        for total, nodes, relations in best.pop(node, []):
+            score = total / len(relations)
+            ended[nodes, relations] = max(score, ended.get((nodes, relations), score))
+    paths = [RelationalPath(nodes, relations, score) for (nodes, relations), score in ended.items()]
+    return sorted(paths, key=lambda p: (-p.score, len(p.nodes), p.nodes, p.relations))[:top_k]
 
 
 def edge_gradients(model: QueryGNN, batch: GraphBatch, node: int) -> list[np.ndarray]:
     """Return `layers` (E,) float64 gradients of a node's logit by message weight; the model's own stay unchanged."""
     if not len(model.layers):
         return []
-    dtype = batch.seeds.dtype if batch.seeds.is_floating_point() else torch.float32
-    ones = [
-        torch.ones(len(batch.source), dtype=dtype, device=batch.source.device, requires_grad=True) for _ in model.layers
-    ]
+    shape, dtype, device = len(batch.source), batch.seeds.dtype, batch.source.device
+    ones = [torch.ones(shape, dtype=dtype, device=device, requires_grad=True) for _ in model.layers]
     with torch.enable_grad():
         logit = model(batch, layer_weights=ones)[node, 0]
         gradients = torch.autograd.grad(logit, ones)
@@ -97,37 +77,44 @@ def _extend(
 ) -> dict[int, list[_Partial]]:
     """Take every path one edge further; keep the `beam` best that end at each node."""
     source, relation, target = edges
-    begun = np.zeros(int(max(source.max(initial=0), target.max(initial=0), *best, 0)) + 1, dtype=bool)
-    begun[list(best)] = True
     # No path leaves the node explained, and an edge of gradient 0 is one that the logit does not see.
-    usable = np.flatnonzero(begun[source] & (source != node) & (gradient != 0))
+    usable = np.flatnonzero(np.isin(source, list(best)) & (source != node) & (gradient != 0))
     out: dict[int, list[_Partial]] = {}
     for edge in usable.tolist():
-        head, tail = int(source[edge]), int(target[edge])
-        step = float(gradient[edge])
-        extended = [
-            (total + step, (*nodes, tail), (*rels, int(relation[edge])))
-            for total, nodes, rels in best[head]
-            if tail not in nodes
-        ]
-        if extended:
-            out.setdefault(tail, []).extend(extended)
+        tail, step = int(target[edge]), float(gradient[edge])
+        for total, nodes, relations in best[int(source[edge])]:
+            if tail not in nodes:
+                extended = (total + step, (*nodes, tail), (*relations, int(relation[edge])))
+                out.setdefault(tail, []).append(extended)
     return {tail: sorted(paths, key=lambda p: (-p[0], p[1], p[2]))[:beam] for tail, paths in out.items()}
 
 
-def _distinct(paths: Iterable[RelationalPath]) -> list[RelationalPath]:
-    seen: dict[tuple[tuple[int, ...], tuple[int, ...]], RelationalPath] = {}
-    for path in paths:
-        seen.setdefault((path.nodes, path.relations), path)
-    return list(seen.values())
+PathText = tuple[tuple[str, ...], float]  # names of nodes and relations by turns, a node at either end; the score
 
 
-@dataclass(frozen=True)
-class ToldPath:
-    """A path that a score leans on, as text."""
+def path_texts(
+    model: QueryGNN,
+    part: Subgraph,
+    is_target: np.ndarray,
+    node_name: Callable[[int], str],
+    texts: Sequence[str],
+    k: int,
+) -> list[PathText]:
+    """Write down the `k` best paths to the node of `is_target`, (n,) bool, if there is one: those of a positive score.
 
-    steps: tuple[str, ...]  # names of nodes and relations by turns, a node at either end; an inverse starts with `<-`
-    score: float  # mean gradient of the score with respect to the edges' weights
+    `node_name` names nodes of the whole graph; `texts` are its relations, without the inverses, which get an arrow.
+    """
+    if not is_target.any():
+        return []
+    names = [texts[r] if r < len(texts) else f"<- {texts[r - len(texts)]}" for r in part.relations.tolist()]
+    batch = join([part]).to(next(model.parameters()).device)
+    written = []
+    for path in explain(model, batch, int(is_target.argmax()), top_k=k):
+        if path.score > 0:
+            nodes = [node_name(int(part.nodes[node])) for node in path.nodes]
+            steps = [step for r, node in zip(path.relations, nodes[1:], strict=True) for step in (names[r], node)]
+            written.append(((nodes[0], *steps), path.score))
+    return written
 
 
 class PassageScorer:
@@ -148,22 +135,13 @@ class PassageScorer:
             with torch.no_grad():
                 logits = self.model(join(parts).to(self.device))[:, 0].double().cpu().numpy()
             blocks = np.split(logits, np.cumsum([len(part.nodes) for part in parts])[:-1])
-            out += [(_spread(part, block), part.branch) for part, block in zip(parts, blocks, strict=True)]
+            out += [(_passage_scores(part, block), part.branch) for part, block in zip(parts, blocks, strict=True)]
         return out
 
-    def paths(self, text: str, passage: int, top_k: int = 3) -> list[ToldPath]:
+    def paths(self, text: str, passage: int, top_k: int = 3) -> list[PathText]:
         """Return the paths that the score of a passage leans on, best first; none where it is not in the subgraph."""
         (part,) = self.graphs.prepare([text])
-        where = np.flatnonzero(part.passages == passage)
-        if not len(where):
-            return []
-        found = explain(self.model, join([part]).to(self.device), int(where[0]), top_k=top_k)
-        return [self._told(part, path) for path in found if path.score > 0]
-
-    def _told(self, part: Subgraph, path: RelationalPath) -> ToldPath:
-        names = [self._name(int(part.nodes[node])) for node in path.nodes]
-        relations = [int(part.relations[relation]) for relation in path.relations]
-        return _tell(path, names, relations, self.graphs.graph.relations)
+        return path_texts(self.model, part, part.passages == passage, self._name, self.graphs.graph.relations, top_k)
 
     def _name(self, node: int) -> str:
         graph = self.graphs.graph
@@ -176,14 +154,14 @@ class PassageScorer:
 
 
 @dataclass(frozen=True)
-class Links:
+class EntityLinking:
     """Settings of where the questions of mode `entity` start."""
 
     by_vector: bool = False  # names that are not spelt as in the graph are linked by vectors
     fallback: str = "none"  # what ranks passages without a start: dense, none
 
 
-def _spread(part: Subgraph, logits: np.ndarray) -> np.ndarray:
+def _passage_scores(part: Subgraph, logits: np.ndarray) -> np.ndarray:
     """Return scores of all passages: those of the subgraph by their logits, then the others by what search says."""
     inside = part.passages[part.candidates]
     known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
@@ -195,22 +173,19 @@ def _spread(part: Subgraph, logits: np.ndarray) -> np.ndarray:
 class EntityScorer:
     """Mode `entity`: every entity of the graph of facts is scored, and a ranker maps them to passages."""
 
-    def __init__(self, index: Index, checkpoint: Checkpoint, links: Links | None = None, device: str = "cpu") -> None:
+    def __init__(
+        self, index: Index, checkpoint: Checkpoint, links: EntityLinking | None = None, device: str = "cpu"
+    ) -> None:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
-        self.links = links or Links(checkpoint.model.config.link_vectors, checkpoint.facts.get("fallback", "none"))
+        self.links = links or EntityLinking(
+            checkpoint.model.config.link_vectors, checkpoint.facts.get("fallback", "none")
+        )
         self.questions = EntityQuestions(index, replace(checkpoint.model.config, link_vectors=self.links.by_vector))
         self.ranker = checkpoint.ranker or RankerConfig()
         threshold = checkpoint.facts.get("threshold")
         self.threshold = 0.5 if threshold is None else float(threshold)
         sizes = NeighbourhoodConfig(**(checkpoint.facts.get("neighbourhood") or {"hops": None}))
-        self.near = None if sizes.hops is None else Neighbourhoods(self.questions, sizes)
-
-    @cached_property
-    def _graph(self) -> tuple[GraphBatch, list[torch.Tensor]]:
-        """The graph on the device, and the network's vectors of its relations: they are the same for all questions."""
-        base = self.questions.base.to(self.device)
-        with torch.no_grad():
-            return base, self.model.encode_relations(base.relation_vectors)
+        self.near = Neighbourhoods(self.questions, sizes)
 
     @cached_property
     def _incidence(self) -> Incidence:
@@ -272,54 +247,29 @@ class EntityScorer:
         inside = np.repeat(np.arange(len(lists)), lists.sizes)[lists.values == passage]
         return int(inside[np.argmax(self.score(text)[0][inside])]) if len(inside) else -1
 
-    def _cut(self, question: EntityQuestion) -> Subgraph | None:
-        """Return the neighbourhood of a question; None where the network looks at the whole graph."""
-        if self.near is None:
-            return None
+    def _cut(self, question: EntityQuestion) -> Subgraph:
         return self.near.cut(question, self.index.embedder.encode([question.text], is_query=True)[0])
 
     def _logits(self, questions: Sequence[EntityQuestion]) -> list[torch.Tensor]:
         """Return (num_entities,) CPU logits for each question, in one pass; entities outside a neighbourhood last."""
-        parts = [part for question in questions if (part := self._cut(question)) is not None]
-        if parts:
-            with torch.no_grad():
-                inside = self.model(join(parts).to(self.device)).cpu().split([len(part.nodes) for part in parts])
-            count = self.questions.graph.num_entities
-            return [whole_logits(row, part.nodes, count)[:, 0] for row, part in zip(inside, parts, strict=True)]
-        base, relations = self._graph
-        batch = self.questions.prepare(questions)
-        batch = replace(base, questions=batch.questions.to(self.device), seeds=batch.seeds.to(self.device))
+        parts = [self._cut(question) for question in questions]
         with torch.no_grad():
-            return list(self.model(batch, relations=relations).cpu().T.contiguous())
+            inside = self.model(join(parts).to(self.device)).cpu().split([len(part.nodes) for part in parts])
+        count = self.questions.graph.num_entities
+        return [whole_logits(row, part.nodes, count)[:, 0] for row, part in zip(inside, parts, strict=True)]
 
-    def paths(self, text: str, entity: int, top_k: int = 3) -> list[ToldPath]:
+    def paths(self, text: str, entity: int, top_k: int = 3) -> list[PathText]:
         """Return the paths that the score of an entity leans on, best first."""
-        graph, question = self.questions.graph, self.questions.find(text)
-        if (part := self._cut(question)) is None:
-            batch = self.questions.prepare([question]).to(self.device)
-            nodes, relations = list(range(graph.num_entities)), list(range(2 * graph.num_relations))
-        else:
-            batch, nodes, relations = join([part]).to(self.device), part.nodes.tolist(), part.relations.tolist()
-        if entity not in nodes:
-            return []
-        found = explain(self.model, batch, nodes.index(entity), top_k=top_k)
-        named = [([graph.entities[nodes[n]] for n in p.nodes], [relations[r] for r in p.relations]) for p in found]
-        return [_tell(path, *row, graph.relations) for path, row in zip(found, named, strict=True)]
+        part, graph = self._cut(self.questions.find(text)), self.questions.graph
+        return path_texts(self.model, part, part.nodes == entity, graph.entities.__getitem__, graph.relations, top_k)
 
 
 def _chances(logits: torch.Tensor) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-logits.double().numpy()))
 
 
-def _tell(path: RelationalPath, names: Sequence[str], relations: Sequence[int], texts: Sequence[str]) -> ToldPath:
-    """Write a path down from the names of its nodes and the ids of its relations; inverses start with `<-`."""
-    named = [texts[r] if r < len(texts) else f"<- {texts[r - len(texts)]}" for r in relations]
-    steps = [text for pair in zip(names, [*named, ""], strict=True) for text in pair]
-    return ToldPath(tuple(steps[:-1]), path.score)
-
-
 def make_scorer(
-    index: Index, checkpoint: Checkpoint, passages: int | None, links: Links, device: str
+    index: Index, checkpoint: Checkpoint, passages: int | None, links: EntityLinking, device: str
 ) -> PassageScorer | EntityScorer:
     """Return the scorer that a network's mode asks for. Raises ConfigError where the index does not suit it."""
     if checkpoint.model.config.mode == "entity":

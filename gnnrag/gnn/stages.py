@@ -15,15 +15,17 @@ import torch
 from annotated_types import Ge
 from torch import Tensor, nn
 from torch.nn import functional
+from torch_geometric.utils import scatter, softmax
 
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import LossConfig
 from gnnrag.gnn.edges import GraphBatch
-from gnnrag.gnn.examples import Example
+from gnnrag.gnn.examples import EntitySet, Example, ExampleSet
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.subgraph import join
 from gnnrag.graphs.messages import MessageGraph
 
+Saver = Callable[[nn.Module, Path, Mapping[str, Any]], None]
 _EPSILON = 1e-5
 HITS = (1, 3, 10)
 
@@ -41,9 +43,8 @@ class Candidates:
     logits: Tensor  # (M,) float32 or float64
     positive: Tensor  # (M,) bool
     question: Tensor  # (M,) int64
-    num_questions: int  # Q; a question without candidates takes no part in a mean
+    num_questions: int  # Q
     chosen: Tensor  # (N, B) bool, where the scores came from
-    reduce: bool = True  # means over the questions; false: one value for each, 0 for those that take no part
 
     @classmethod
     def of(
@@ -52,40 +53,31 @@ class Candidates:
         targets: Tensor,
         owner: Tensor | None = None,
         among: Tensor | None = None,
-        reduce: bool = True,
         questions: int | None = None,
     ) -> Candidates:
         """Lay out (N, B) logits and targets; in the blocks layout B = 1, and `owner` (N,) gives the question.
 
-        `among`, (N,) or (N, B) bool, are the nodes that are candidates, None for all; `questions` counts them in the
-        blocks layout, where the last may have no nodes.
+        `among`, (N, 1) bool, are the nodes that are candidates, None for all; `questions` counts them in the blocks
+        layout, where the last may have no nodes.
         """
         columns = torch.arange(logits.shape[1], device=logits.device)
         question = columns.expand_as(logits) if owner is None else owner[:, None]
         count = logits.shape[1] if owner is None else questions or int(owner.max()) + 1
-        if among is None:
-            chosen = torch.ones_like(logits, dtype=torch.bool)
-        else:
-            chosen = (among if among.dim() == 2 else among[:, None]).bool().expand_as(logits)
+        chosen = torch.ones_like(logits, dtype=torch.bool) if among is None else among.expand_as(logits)
         values = logits[chosen]
         values = values if values.dtype == torch.float64 else values.float()
-        return cls(values, targets[chosen] > 0, question[chosen], count, chosen, reduce)
+        return cls(values, targets[chosen] > 0, question[chosen], count, chosen)
 
-    def total(self, values: Tensor) -> Tensor:
-        """Sum (M,) values within each question. Shape (Q,)."""
-        zeros = torch.zeros(self.num_questions, dtype=self.logits.dtype, device=self.logits.device)
-        return zeros.index_add(0, self.question, values.to(self.logits.dtype))
-
-    def mean(self, rows: Tensor, takes_part: Tensor) -> Tensor:
-        """Average (Q,) values over the questions that take part; 0 where none does."""
-        if not self.reduce:
-            return torch.where(takes_part, rows, 0)
-        return torch.where(takes_part, rows, 0).sum() / takes_part.sum().clamp(min=1)
+    def total(self, values: Tensor, rows: Tensor | None = None, reduce: str = "sum") -> Tensor:
+        """Reduce values of some candidates, (M,) bool `rows`, within each question; 0 where it has none. Shape (Q,)."""
+        question = self.question if rows is None else self.question[rows]
+        return scatter(values, question, 0, self.num_questions, reduce)
 
 
+# All losses return one value for each question, (Q,): 0 for one without what they compare.
 def retrieval_loss(candidates: Candidates, config: LossConfig, cosine: Tensor | None = None) -> Tensor:
     """Return the weighted sum of the losses of stage 2; distillation needs (N, B) cosines of question and node."""
-    loss = candidates.logits.new_zeros(())
+    loss = candidates.logits.new_zeros(candidates.num_questions)
     if config.bce:
         loss = loss + config.bce * weighted_bce(candidates, config.temperature)
     if config.listwise:
@@ -97,65 +89,42 @@ def retrieval_loss(candidates: Candidates, config: LossConfig, cosine: Tensor | 
     return loss
 
 
-def completion_loss(
-    scores: Tensor, temperature: float = 1.0, valid: Tensor | None = None, reduce: bool = True
-) -> Tensor:
-    """Return stage 1's loss of (b, 1 + n) logits, the true tail in column 0; `valid` (b,) rows have negatives.
-
-    Hard negatives weigh more the lower the temperature is; at 0 all weigh the same.
-    """
-    targets = torch.zeros_like(scores)
-    targets[:, 0] = 1
-    among = None if valid is None else valid[None].expand(scores.shape[1], -1)
-    return weighted_bce(Candidates.of(scores.T, targets.T, among=among, reduce=reduce), temperature)
-
-
 def weighted_bce(candidates: Candidates, temperature: float) -> Tensor:
     """Return binary cross-entropy in which the positives of a question weigh 1 together, and so do its negatives.
 
-    Negatives weigh by a detached softmax of their logits (self-adversarial sampling, RotatE, arXiv 1902.10197, eq. 5).
+    Negatives weigh by a detached softmax of their logits (self-adversarial sampling, RotatE, arXiv 1902.10197, eq. 5):
+    hard ones weigh more the lower the temperature is; at 0 all weigh the same.
     """
-    positive, question, logits = candidates.positive, candidates.question, candidates.logits
-    loss = functional.binary_cross_entropy_with_logits(logits, positive.to(logits.dtype), reduction="none")
-    weights = torch.where(positive, 1 / candidates.total(positive).clamp(min=1)[question], 0)
-    hardness = logits.detach() / temperature if temperature > 0 else torch.zeros_like(logits)
-    hardness = hardness.masked_fill(positive, float("-inf"))
-    top = torch.full((candidates.num_questions,), float("-inf"), dtype=logits.dtype, device=logits.device)
-    top = top.scatter_reduce(0, question, hardness, "amax")
-    top = top.masked_fill(top.isinf(), 0)  # a question without negatives
-    share = (hardness - top[question]).exp()
-    weights = weights + share / candidates.total(share).clamp(min=1e-30)[question]
-    totals = candidates.total(weights)
-    return candidates.mean(candidates.total(weights * loss) / totals.clamp(min=1e-30), totals > 0)
+    c, positive, negative = candidates, candidates.positive, ~candidates.positive
+    loss = functional.binary_cross_entropy_with_logits(c.logits, positive.to(c.logits.dtype), reduction="none")
+    hardness = c.logits.detach()[negative] / temperature if temperature > 0 else torch.zeros_like(c.logits[negative])
+    weights = softmax(hardness, c.question[negative], num_nodes=c.num_questions)
+    parts = c.total(loss[positive], positive, "mean") + c.total(weights * loss[negative], negative)
+    kinds = (c.total(positive.to(loss.dtype)) > 0).int() + (c.total(negative.to(loss.dtype)) > 0).int()
+    return parts / kinds.clamp(min=1)
 
 
 def listwise_loss(candidates: Candidates) -> Tensor:
-    """Return the cross-entropy of each target's share of the summed probabilities, over questions with targets."""
-    positive, question = candidates.positive, candidates.question
-    probability = candidates.logits.sigmoid()
-    share = probability / (candidates.total(probability)[question] + _EPSILON)
-    found = candidates.total(positive)
-    rows = -candidates.total(torch.where(positive, (share + _EPSILON).log(), 0)) / found.clamp(min=1)
-    return candidates.mean(rows, found > 0)
+    """Return the mean cross-entropy of each target's share of the summed probabilities."""
+    c = candidates
+    probability = c.logits.sigmoid()
+    share = probability / (c.total(probability)[c.question] + _EPSILON)
+    return c.total(-(share[c.positive] + _EPSILON).log(), c.positive, "mean")
 
 
 def softmax_loss(candidates: Candidates) -> Tensor:
-    """Return the cross-entropy of each target's share of the softmax, over questions with targets."""
-    question, logits = candidates.question, candidates.logits
-    top = torch.full((candidates.num_questions,), float("-inf"), dtype=logits.dtype, device=logits.device)
-    top = top.scatter_reduce(0, question, logits.detach(), "amax").clamp(min=torch.finfo(logits.dtype).min)
-    total = candidates.total((logits - top[question]).exp()).clamp(min=1e-30).log() + top
-    found = candidates.total(candidates.positive)
-    rows = -candidates.total(torch.where(candidates.positive, logits - total[question], 0)) / found.clamp(min=1)
-    return candidates.mean(rows, found > 0)
+    """Return the mean cross-entropy of each target's share of the softmax."""
+    c = candidates
+    top = c.total(c.logits.detach(), reduce="max")
+    norm = c.total((c.logits - top[c.question]).exp()).log() + top
+    return c.total((norm[c.question] - c.logits)[c.positive], c.positive, "mean")
 
 
 def distillation_loss(candidates: Candidates, cosine: Tensor) -> Tensor:
-    """Return the mean squared distance of probabilities to (cosine + 1) / 2, averaged within a question first."""
-    wanted = (cosine[candidates.chosen].to(candidates.logits.dtype) + 1) / 2
-    count = candidates.total(torch.ones_like(wanted))
-    rows = candidates.total((candidates.logits.sigmoid() - wanted).square()) / count.clamp(min=1)
-    return candidates.mean(rows, count > 0)
+    """Return the mean squared distance of probabilities to (cosine + 1) / 2."""
+    c = candidates
+    wanted = (cosine[c.chosen].to(c.logits.dtype) + 1) / 2
+    return c.total((c.logits.sigmoid() - wanted).square(), reduce="mean")
 
 
 # ------------------------------------------------------------------------------------------------ stage 1: completion
@@ -218,7 +187,7 @@ class TripleTable:
 
 
 @dataclass(frozen=True)
-class Item:
+class CompletionItem:
     """One query of a batch, with the edges that are hidden from the whole batch: positions in `graph.edges`."""
 
     graph: str
@@ -241,20 +210,20 @@ class CompletionTask:
         bases: Mapping[str, GraphBatch],
         config: CompletionConfig,
         draws: Batches,
-        save: Callable[[nn.Module, Path, Mapping[str, Any]], None],
+        save: Saver,
         seed: int = 0,
     ) -> None:
         self.tables = {name: TripleTable(graph) for name, graph in graphs.items()}
         self.bases, self.config, self.draws, self.save, self.seed = dict(bases), config, draws, save, seed
 
-    def batch(self, step: int) -> list[Item]:
+    def batch(self, step: int) -> list[CompletionItem]:
         """Return the queries of a step: the first half has lost its tails, the second half its heads."""
         rng = np.random.default_rng([self.seed, step])
         places = self.draws[step]
         name = places[0][0]
         queries = [self._query(name, i, 2 * n >= len(places), rng) for n, (_, i) in enumerate(places)]
         hidden = self.tables[name].hidden(queries)
-        return [Item(name, query, hidden) for query in queries]
+        return [CompletionItem(name, query, hidden) for query in queries]
 
     def _query(self, name: str, triple: int, lost_head: bool, rng: np.random.Generator) -> TripleQuery:
         """Make the query of a triple, or of the next one that has negatives."""
@@ -265,24 +234,26 @@ class CompletionTask:
                 return query
         raise ConfigError(f"graph {name!r}: every node answers every triple; there is nothing to learn from it")
 
-    def loss(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
+    def loss(self, model: nn.Module, items: Sequence[CompletionItem], device: torch.device) -> Tensor:
         """Return one loss for each query."""
         logits = self._logits(model, items, device)
         rows = np.stack([np.concatenate([[item.query.tail], item.query.negatives]) for item in items])
         scores = logits.T.gather(1, torch.from_numpy(rows).to(device))
-        return completion_loss(scores, self.config.temperature, reduce=False)
+        targets = torch.zeros_like(scores.T)
+        targets[0] = 1
+        return weighted_bce(Candidates.of(scores.T, targets), self.config.temperature)
 
-    def _logits(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
+    def _logits(self, model: nn.Module, items: Sequence[CompletionItem], device: torch.device) -> Tensor:
         """Return the scores of all nodes. Shape (N, len(items))."""
         base = self.bases[items[0].graph].to(device)
         seeds = torch.zeros(base.num_nodes, len(items), device=device)
         for column, item in enumerate(items):
             seeds[item.query.head, column] = 1.0
-        weights = torch.ones(len(base.source), device=device)
-        weights[torch.from_numpy(items[0].hidden).to(device)] = 0.0
+        is_kept = torch.ones(len(base.source), dtype=torch.bool, device=device)
+        is_kept[torch.from_numpy(items[0].hidden).to(device)] = False
         vectors = base.relation_vectors[[item.query.relation for item in items]]
         features = None if base.features is None else base.features.expand(-1, len(items), -1)
-        batch = replace(base, seeds=seeds, edge_weights=weights, questions=vectors, features=features)
+        batch = replace(base, seeds=seeds, is_kept=is_kept, questions=vectors, features=features)
         if self.config.query == "question":
             return model(batch)
         bare: Any = getattr(model, "module", model)
@@ -302,7 +273,7 @@ class CompletionTask:
                 rows[name] = {"mrr": 1.0 / place, "mr": float(place), **hits}
         return rows
 
-    def _evaluated(self, size: int = 8) -> list[list[Item]]:
+    def _evaluated(self, size: int = 8) -> list[list[CompletionItem]]:
         """Return the queries that are evaluated, in batches that do not depend on the number of processes."""
         batches = []
         for name, table in self.tables.items():
@@ -314,7 +285,7 @@ class CompletionTask:
             for start in range(0, len(queries), size):
                 mine = queries[start : start + size]
                 hidden = table.hidden(mine)
-                batches.append([Item(name, query, hidden) for query in mine])
+                batches.append([CompletionItem(name, query, hidden) for query in mine])
         return batches
 
 
@@ -345,24 +316,11 @@ def whole_graph(graph: MessageGraph, relation_vectors: np.ndarray, model: QueryG
 
 
 # ------------------------------------------------------------------------------------------------- stage 2: retrieval
-Saver = Callable[[nn.Module, Path, Mapping[str, Any]], None]
-
-
-class Examples(Protocol):
-    """The examples of a set."""
-
-    def __getitem__(self, i: int) -> Example: ...
-
-    def rank(self, model: nn.Module, items: Sequence[int], device: torch.device) -> list[dict[str, Any]]:
-        """Rank the candidates of some questions as at inference; see `gnnrag.gnn.examples.rank_examples`."""
-        ...
-
-
 @dataclass(frozen=True)
 class Pool:
     """Examples of several sets, by name of the set: whole sets, and which items of each belong."""
 
-    sets: Mapping[str, Examples]
+    sets: Mapping[str, ExampleSet | EntitySet]
     items: Mapping[str, Sequence[int]]
 
     def __len__(self) -> int:
@@ -411,7 +369,7 @@ class RetrievalTask:
         cosine = None
         if self.losses.distillation and batch.node_vectors is not None and batch.owner is not None:
             cosine = (batch.node_vectors * batch.questions[batch.owner]).sum(1, keepdim=True)
-        candidates = Candidates.of(logits, targets, batch.owner, among, reduce=False, questions=len(examples))
+        candidates = Candidates.of(logits, targets, batch.owner, among, len(examples))
         return retrieval_loss(candidates, self.losses, cosine)
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> dict[str, dict[str, float]]:

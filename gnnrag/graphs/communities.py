@@ -1,19 +1,14 @@
 """Hierarchical Leiden communities of a knowledge graph, component by component.
 
 `released` clusters the largest component only, so that the rest has no community; `fixed` clusters every
-component and gathers those of one or two entities in buckets of ten. A community's key depends on its level and the
-names of its members alone.
-
-`graspologic_native` draws the order of nodes from one random stream: one node more changes half of the communities of a
-large component. `ordered_leiden` orders nodes by a hash of their names and rounds the total weight to a coarse grid, so
-that an edit changes communities only where it happens.
+component, leaves one within the size limit whole, and gathers those of one or two entities in buckets of ten. A
+community's key depends on its level and the names of its members alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,8 +23,6 @@ from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.io import digest
 
 SEED = 0xDEADBEEF
-_EPSILON = 1e-12  # gains closer than this are ties
-NEARLY_ALL = 0.8  # a part with a larger share of its community says nothing new: its own parts take its place
 
 
 @dataclass(frozen=True)
@@ -39,83 +32,6 @@ class Cluster:
     members: tuple[int, ...]
     parent: int
     level: int
-
-
-class _Component:
-    """A connected graph; nodes are numbered in the order of their distinct names, `ends` are distinct pairs, sorted."""
-
-    def __init__(
-        self, names: Sequence[str], ends: np.ndarray, weights: np.ndarray, max_size: int, resolution: float
-    ) -> None:
-        self.names, self.ends, self.weights = names, ends, weights
-        self.max_size, self.resolution = max_size, resolution
-        self.starts = np.searchsorted(ends[:, 0], np.arange(len(names) + 1))
-        self.levels: list[np.ndarray] = []
-        self.clusters: list[Cluster] = []
-
-    def ordered(self, is_whole: bool = False) -> list[Cluster]:
-        """Return the hierarchy that edits disturb least; of a part that `is_whole`, only what is below the whole."""
-        everything = np.arange(len(self.names))
-        if len(everything) <= self.max_size:
-            return [] if is_whole else [Cluster(tuple(everything.tolist()), -1, 0)]
-        self.levels = ordered_leiden(self.names, self.ends, self.weights, self.resolution)
-        top = _groups(everything, self.levels[-1])
-        if len(top) < 2 and is_whole:
-            return []
-        for group in top:
-            self._add(group, -1, 0, len(self.levels) - 2)
-        return self.clusters
-
-    def _add(self, group: np.ndarray, parent: int, level: int, finer: int) -> None:
-        """Add a community and what is below it; one of a single entity is left out."""
-        if len(group) < 2:
-            return
-        number = len(self.clusters)
-        self.clusters.append(Cluster(tuple(group.tolist()), parent, level))
-        if len(group) <= self.max_size:
-            return
-        parts = self._parts(group, finer, len(group))
-        if parts is None:
-            self._split(group, number, level)
-        else:
-            for part, below in parts:
-                self._add(part, number, level + 1, below)
-
-    def _parts(self, group: np.ndarray, finer: int, size: int) -> list[tuple[np.ndarray, int]] | None:
-        """Return the parts of a group with the level below theirs; None where no level tells any apart."""
-        while finer >= 0:
-            parts = _groups(group, self.levels[finer])
-            finer -= 1
-            if len(parts) > 1:
-                out = []
-                for part in parts:
-                    inner = self._parts(part, finer, size) if len(part) > NEARLY_ALL * size else None
-                    out += inner if inner is not None else [(part, finer)]
-                return out
-        return None
-
-    def _split(self, group: np.ndarray, parent: int, level: int) -> None:
-        """Split a community of the finest level, which only its own inside decides."""
-        inside = np.zeros(len(self.names), dtype=bool)
-        inside[group] = True
-        rows = np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in group.tolist()])
-        rows = rows[inside[self.ends[rows, 1]]]
-        ends = np.searchsorted(group, self.ends[rows])
-        names = [self.names[i] for i in group.tolist()]
-        part = _Component(names, ends, self.weights[rows], self.max_size, self.resolution)
-        offset = len(self.clusters)
-        for c in part.ordered(is_whole=True):
-            members = tuple(group[list(c.members)].tolist())
-            above = parent if c.parent < 0 else c.parent + offset
-            self.clusters.append(Cluster(members, above, level + 1 + c.level))
-
-
-def _groups(nodes: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
-    """Return nodes by label, groups by their first node; nodes stay ascending."""
-    groups: dict[int, list[int]] = defaultdict(list)
-    for node, label in zip(nodes.tolist(), labels[nodes].tolist(), strict=True):
-        groups[label].append(node)
-    return [np.array(group) for group in groups.values()]
 
 
 BUCKET = 10  # entities of small components that share a report
@@ -167,19 +83,15 @@ def occurrence_weights(counts: Any) -> np.ndarray:
 def find_communities(
     graph: KnowledgeGraph,
     profile: str = "fixed",
-    algorithm: str = "auto",
     max_size: int = 10,
     resolution: float = 1.0,
     randomness: float = 0.001,
 ) -> Communities:
     """Cluster a graph into a hierarchy of communities; clusters larger than `max_size` are split further.
 
-    A pair of entities weighs what its relations weigh together. `algorithm`: `leiden` as released (with `randomness`),
-    `ordered` so that edits change little elsewhere (`ordered_leiden`), `auto`: the first for the profile
-    `released`, the second for `fixed`.
+    A pair of entities weighs what its relations weigh together; `resolution` and `randomness` as in
+    `hierarchical_leiden`. An edit may change communities anywhere in its component, and none outside of it.
     """
-    if algorithm == "auto":
-        algorithm = "leiden" if profile == "released" else "ordered"
     components = _components(graph)
     if profile == "released":
         components = sorted(components, key=lambda c: -len(c[0]))[:1]  # the first of the largest
@@ -187,11 +99,10 @@ def find_communities(
     for nodes, edges in components:
         if len(nodes) >= (2 if profile == "released" else SMALL):
             ends, weights = np.searchsorted(nodes, graph.pairs[0][edges]), graph.pairs[2][edges]
-            if algorithm == "leiden":
-                hierarchy = hierarchical_leiden(ends, weights, max_size, resolution, randomness)
+            if profile != "released" and len(nodes) <= max_size:
+                hierarchy = [Cluster(tuple(range(len(nodes))), -1, 0)]
             else:
-                names = [graph.names[i] for i in nodes.tolist()]
-                hierarchy = _Component(names, ends, weights, max_size, resolution).ordered()
+                hierarchy = hierarchical_leiden(ends, weights, max_size, resolution, randomness)
             offset = len(clusters)
             for c in hierarchy:
                 members = tuple(nodes[list(c.members)].tolist())
@@ -254,18 +165,6 @@ def _gather(graph: KnowledgeGraph, clusters: Sequence[Cluster], buckets: Sequenc
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- Leiden
-@dataclass
-class _Graph:
-    """Nodes in the order of visits, with weighted neighbours and strengths (self-loops included)."""
-
-    links: list[list[tuple[int, float]]]
-    strength: list[float]
-
-    def __len__(self) -> int:
-        return len(self.links)
-
-
 def hierarchical_leiden(
     ends: np.ndarray, weights: np.ndarray, max_size: int, resolution: float = 1.0, randomness: float = 0.001
 ) -> list[Cluster]:
@@ -298,140 +197,6 @@ def hierarchical_leiden(
     return [Cluster(tuple(sorted(members[k])), at[above[k]] if k in above else -1, k[0]) for k in ordered]
 
 
-def ordered_leiden(
-    names: Sequence[str], ends: np.ndarray, weights: np.ndarray, resolution: float = 1.0
-) -> list[np.ndarray]:
-    """Cluster a connected graph with Leiden's moves, refinement and aggregation, in an order that edits keep.
-
-    Traag et al., "From Louvain to Leiden" (2019), with greedy refinement (randomness towards 0). The total weight is
-    rounded to a power of the square root of 2. `names` are distinct, `ends` (num_edges, 2) distinct undirected pairs,
-    `weights` positive. Returns labels (num_nodes,), finest first; each coarsens the one before.
-    """
-    ranked = sorted(range(len(names)), key=lambda i: (hash_of(names[i]), i))
-    position = np.empty(len(names), dtype=np.int64)
-    position[ranked] = np.arange(len(names))
-    graph = _build(len(names), position[ends].tolist(), weights.tolist())
-    total = sum(graph.strength)
-    gamma = resolution / 2.0 ** (round(math.log2(total) * 2) / 2)
-    graph, member = _without_leaves(graph)
-    communities, levels = list(range(len(graph))), []
-    while True:
-        _move(graph, communities, gamma)
-        parts = _refine(graph, communities, gamma)
-        labels = sorted(set(parts))
-        if len(labels) == len(graph):
-            break
-        new = {label: i for i, label in enumerate(labels)}
-        parts = [new[part] for part in parts]
-        member = [parts[node] for node in member]
-        levels.append(np.array(member)[position])
-        graph, communities = _aggregate(graph, parts, len(labels), communities)
-    levels.append(np.array([communities[node] for node in member])[position])
-    return levels
-
-
 def hash_of(text: str) -> int:
     """Return 64 bits that depend on the text alone."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
-
-
-def _build(count: int, ends: list[list[int]], weights: list[float]) -> _Graph:
-    graph = _Graph([[] for _ in range(count)], [0.0] * count)
-    for (a, b), weight in zip(ends, weights, strict=True):
-        graph.links[a].append((b, weight))
-        graph.links[b].append((a, weight))
-        graph.strength[a] += weight
-        graph.strength[b] += weight
-    return graph
-
-
-def _without_leaves(graph: _Graph) -> tuple[_Graph, list[int]]:
-    """Put each node of one neighbour into that neighbour; returns the smaller graph and the node that each went to."""
-    leaf = [len(row) == 1 and len(graph.links[row[0][0]]) > 1 for row in graph.links]
-    inner = [i for i in range(len(graph)) if not leaf[i]]
-    new = {node: i for i, node in enumerate(inner)}
-    member = [new[graph.links[i][0][0]] if leaf[i] else new[i] for i in range(len(graph))]
-    strength = [0.0] * len(inner)
-    for node, target in enumerate(member):
-        strength[target] += graph.strength[node]
-    links = [[(new[j], w) for j, w in graph.links[i] if not leaf[j]] for i in inner]
-    return _Graph(links, strength), member
-
-
-def _move(graph: _Graph, communities: list[int], gamma: float) -> None:
-    """Move nodes to the neighbouring community of the largest gain until none gains; changes `communities`."""
-    links, strength = graph.links, graph.strength
-    total = [0.0] * len(graph)
-    for node, community in enumerate(communities):
-        total[community] += strength[node]
-    queue, waiting = deque(range(len(graph))), [True] * len(graph)
-    while queue:
-        node = queue.popleft()
-        waiting[node] = False
-        current, k = communities[node], strength[node]
-        joined = {current: 0.0}
-        for other, weight in links[node]:
-            community = communities[other]
-            joined[community] = joined.get(community, 0.0) + weight
-        total[current] -= k
-        best, gain = current, joined[current] - gamma * k * total[current]
-        for community, weight in joined.items():
-            value = weight - gamma * k * total[community]
-            if value > gain + _EPSILON or (value > gain - _EPSILON and best != current and community < best):
-                best, gain = community, value
-        total[best] += k
-        if best != current:
-            communities[node] = best
-            for other, _ in links[node]:
-                if not waiting[other] and communities[other] != best:
-                    waiting[other] = True
-                    queue.append(other)
-
-
-def _refine(graph: _Graph, communities: list[int], gamma: float) -> list[int]:
-    """Return parts of the communities, connected and well joined to the rest of theirs; a part is named by a node."""
-    links, count = graph.links, len(graph)
-    parts, alone, total = list(range(count)), [True] * count, list(graph.strength)
-    whole = [0.0] * count
-    for node, community in enumerate(communities):
-        whole[community] += total[node]
-    outward = [sum(w for j, w in links[i] if communities[j] == communities[i]) for i in range(count)]
-
-    def is_joined(part: int, community: int) -> bool:
-        return outward[part] >= gamma * total[part] * (whole[community] - total[part]) - _EPSILON
-
-    for node in range(count):
-        community = communities[node]
-        if not alone[node] or not is_joined(node, community):
-            continue
-        near: dict[int, float] = {}
-        for other, weight in links[node]:
-            if communities[other] == community:
-                near[parts[other]] = near.get(parts[other], 0.0) + weight
-        best, gain = -1, 0.0
-        for part, weight in near.items():
-            value = weight - gamma * total[node] * total[part]
-            better = value > gain + _EPSILON or (best >= 0 and value > gain - _EPSILON and part < best)
-            if better and is_joined(part, community):
-                best, gain = part, value
-        if best >= 0:
-            outward[best] += outward[node] - 2 * near[best]
-            total[best] += total[node]
-            parts[node], alone[best], alone[node] = best, False, False
-    return parts
-
-
-def _aggregate(graph: _Graph, parts: list[int], count: int, communities: list[int]) -> tuple[_Graph, list[int]]:
-    """Return the graph of the parts, in order of their first nodes, and the communities that they start in."""
-    joined: list[dict[int, float]] = [defaultdict(float) for _ in range(count)]
-    strength, start = [0.0] * count, [0] * count
-    for node, part in enumerate(parts):
-        strength[part] += graph.strength[node]
-        start[part] = communities[node]
-        for other, weight in graph.links[node]:
-            if parts[other] != part:
-                joined[part][parts[other]] += weight
-    first: dict[int, int] = {}
-    for part, community in enumerate(start):
-        first.setdefault(community, part)
-    return _Graph([sorted(row.items()) for row in joined], strength), [first[community] for community in start]

@@ -159,8 +159,3 @@ class PushSolver:
         finally:
             for part in touched:
                 settled[part] = waiting[part] = 0.0
-
-
-def personalised_pagerank(adjacency: Any, reset: np.ndarray, damping: float = 0.5, tol: float = 1e-8) -> np.ndarray:
-    """Solve once, for a graph that is used only here; see `PageRankOperator` for arguments, shapes and errors."""
-    return PageRankOperator(adjacency, damping).solve(reset, tol)

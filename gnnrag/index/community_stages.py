@@ -113,11 +113,11 @@ class CommunityStage(Stage):
     name = "communities"
     needs = ("knowledge",)
     sections = ("communities",)
-    version = 2
+    version = 3
 
     def settings(self, context: Context) -> Any:
         c = context.config.communities
-        return [c.profile, c.algorithm, c.max_cluster_size, c.resolution, c.randomness]
+        return [c.profile, c.max_cluster_size, c.resolution, c.randomness]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         communities = find_communities(context.read("knowledge"), *self.settings(context))

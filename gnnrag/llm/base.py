@@ -87,7 +87,6 @@ class Reply:
     cached: bool = False
     model: str = ""
     is_estimated: bool = False
-    tokens: tuple[int, ...] = ()  # ids as generated, of `hf` alone: for a training, no cache keeps them
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", well_formed(self.text))  # JSON may hold half a surrogate pair, files may not

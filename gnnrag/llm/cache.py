@@ -77,7 +77,7 @@ class CachedBackend(Backend):
     async def _ask(self, key: str, request: Request) -> Reply:
         reply = await self.backend.generate(request)
         if reply.finish_reason == "stop":
-            value = json.dumps({k: v for k, v in asdict(reply).items() if k not in ("cached", "tokens")})
+            value = json.dumps({k: v for k, v in asdict(reply).items() if k != "cached"})
             try:
                 self._execute("INSERT OR REPLACE INTO replies (key, value) VALUES (?, ?)", key, value)
             except sqlite3.OperationalError as error:  # a full disk costs the entry, never the reply

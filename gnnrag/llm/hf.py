@@ -53,7 +53,7 @@ def load_model(folder: Path, kind: str, merged: Path | None, device: str, dtype:
     return model, tokenizer
 
 
-def put_on(model: Any, folder: Path, name: str) -> Any:
+def put_on(model: Any, folder: Path, name: str, is_trainable: bool = False) -> Any:
     """Return the model with one more adapter, not merged. Raises ArtefactError where it does not fit."""
     from peft import PeftModel
 
@@ -61,7 +61,7 @@ def put_on(model: Any, folder: Path, name: str) -> Any:
         if isinstance(model, PeftModel):
             model.load_adapter(str(folder), adapter_name=name, is_trainable=False)
             return model
-        return PeftModel.from_pretrained(model, str(folder), adapter_name=name, is_trainable=False).eval()
+        return PeftModel.from_pretrained(model, str(folder), adapter_name=name, is_trainable=is_trainable).eval()
     except (RuntimeError, ValueError, KeyError, OSError) as error:
         raise ArtefactError(f"adapter {str(folder)!r} does not fit the model ({brief(error)})") from error
 
@@ -142,7 +142,7 @@ class Batch:
             if (cut := cut_at(text, job.request.stop)) is not None:
                 text, self.reasons[at] = cut, "stop"
             counts = len(prompt), len(tokens)
-            replies.append(Reply(text, self.reasons[at], *counts, model=job.name, tokens=tuple(tokens)))
+            replies.append(Reply(text, self.reasons[at], *counts, model=job.name))
         return replies
 
 

@@ -95,12 +95,12 @@ class GFMRetriever(Retriever):
     def setup(self) -> None:
         """Open the network."""
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
-        from gnnrag.gnn.features import encoder_record
-        from gnnrag.gnn.scoring import Links, make_scorer
+        from gnnrag.gnn.scoring import EntityLinking, make_scorer
+        from gnnrag.index.embedder import encoder_record
 
         checkpoint = load_checkpoint(self.folder, {"encoder": encoder_record(self.index.embedder)})
         device = str(device_named(self.device, "retriever.device"))
-        self.scorer: Any = make_scorer(self.index, checkpoint, self.passages, Links(*self._links), device)
+        self.scorer: Any = make_scorer(self.index, checkpoint, self.passages, EntityLinking(*self._links), device)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`; queries are embedded together, and scored one by one or `batch` at a time."""
@@ -134,10 +134,10 @@ class GFMRetriever(Retriever):
         """Return the best paths behind the scores of some hits: passages, or entities of the channel `graph`."""
         places = [(id_, self._explained(query, id_)) for id_ in ids]
         return [
-            Reason(id_, path.steps, path.score)
+            Reason(id_, steps, score)
             for id_, place in places
             if place >= 0
-            for path in self.scorer.paths(query.text, place, top_k)
+            for steps, score in self.scorer.paths(query.text, place, top_k)
         ]
 
     def _explained(self, query: Query, id_: str) -> int:

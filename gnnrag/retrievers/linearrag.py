@@ -217,14 +217,16 @@ class LinearRAGRetriever(Retriever):
     5. PageRank over the graph of `RelationFreeGraph.adjacency`. A question that names nothing the corpus knows is
        ranked by cosine alone, branch `dense_fallback`.
 
-    `fixed`: entities are phrases under any spelling, numbers that are no years are none; n counts the sentences that
-    name an entity, not where its letters stand (`US` in `museum`); names are what the corpus calls things, else the
-    nearest entity above `seed_floor`; entities spread at once and keep their best score (`search=best`); passages have
-    a share of the seed mass that does not grow with the corpus, and d(p) a power, both chosen on the train questions of
-    hotpotqa and 2wiki (Recall@5 .818 and .909; .745 and .922 with half of the mass and power 1); only passages of one
-    title or file are neighbours (gold passages lie side by side in benchmarks). Unlike the release, a passage's number
-    is counted, not embedded, and names are phrases of the index, not spaCy's. The numbers are those of the released
-    command line.
+    `profile=fixed` differs from the release in these points:
+    - Entities are phrases under any spelling; numbers are entities only if they are years.
+    - n(e, p) counts the sentences that name an entity, not places with its letters (`US` in `museum`).
+    - Names are what the corpus calls things, else the nearest entity above `seed_floor`.
+    - Entities spread at once and keep their best score (`search=best`).
+    - Passages have a share of the seed mass that does not grow with the corpus, and d(p) a power. Both were chosen on
+      the train questions of hotpotqa and 2wiki: Recall@5 .818 and .909 (.745 and .922 with half the mass, power 1).
+    - Only passages of one title or file are neighbours: in benchmarks gold passages lie side by side.
+    Unlike the release, both profiles take names from the phrases of the index, not from spaCy, and do not embed the
+    number of a passage. Defaults are those of the released command line.
     """
 
     profile: Literal["fixed", "released"] = "fixed"  # released: with its defects

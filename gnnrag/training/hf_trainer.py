@@ -34,7 +34,8 @@ class RunCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         asked = torch.tensor(float(self.context.stop()), device=args.device)
         if self.context.accelerator.reduce(asked, "sum") > 0:  # type: ignore[operator]
-            self.is_stopped = control.should_save = control.should_training_stop = True
+            control.should_save = control.should_training_stop = True
+            self.is_stopped = state.global_step < state.max_steps
 
     def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         row = {
@@ -47,13 +48,15 @@ class RunCallback(TrainerCallback):
 
 
 def newest_checkpoint(folder: Path) -> str | None:
-    """Return the newest whole checkpoint of a trainer; half of one lacks the state, which is written last."""
+    """Return the newest whole checkpoint to go on from; half of one lacks the state, which is written last."""
     steps = {}
     for path in folder.glob("checkpoint-*/trainer_state.json"):
         with suppress(ValueError, SafetensorError):
             for weights in path.parent.glob("*.safetensors"):
                 with safe_open(weights, "pt"):
                     pass
-            if all(map(zipfile.is_zipfile, path.parent.glob("*.pt*"))):
-                steps[json.loads(path.read_text())["global_step"]] = str(path.parent)
+            state = json.loads(path.read_text())
+            is_last = state["global_step"] >= state["max_steps"]  # transformers would do one step more
+            if not is_last and all(map(zipfile.is_zipfile, path.parent.glob("*.pt*"))):
+                steps[state["global_step"]] = str(path.parent)
     return steps[max(steps)] if steps else None

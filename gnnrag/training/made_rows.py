@@ -1,4 +1,8 @@
-"""Rows for language models made of questions, without a teacher: sub-questions as thoughts, answers of passages."""
+"""Rows for training made of data sets alone: of sub-questions, trajectories, verdicts and answers in their questions.
+
+`steps_of` and `verdicts_of` are where formats of traces are read, whoever wrote them: people or a language model. What
+else a set records of its questions is in `Question.extra`, under the keys of its file.
+"""
 
 from __future__ import annotations
 
@@ -10,219 +14,276 @@ from typing import Annotated, Any
 from annotated_types import Ge, Lt
 
 from gnnrag.config import DataConfig, Share
-from gnnrag.datasets.base import load_dataset
+from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.metrics.answer import gives_away
-from gnnrag.roles.base import ReaderTask, Thoughts, ThoughtsTask
+from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.tuned.causal_reader import brief_chat, brief_reply
+from gnnrag.roles.verifier import verifier_chat
 from gnnrag.session import normalised
 from gnnrag.training.composing import bare_title
 from gnnrag.training.config import FoldConfig, draw
-from gnnrag.training.rows import ReaderRow, ShownPassage, ThoughtsRow, Turn
+from gnnrag.training.rows import ReaderRow, ShownPassage, ThoughtsRow, Turn, VerifierRow
 from gnnrag.training.traces import parts_of
 from gnnrag.types import Passage, Question
 
-KEY = "sub_questions"  # of a question: a list of objects with `question`, one for each evidence triple
 TRIES = 20  # draws for each passage that is to be shown, so that enough are not gold
 
 
 @dataclass
-class SubQuestionsConfig:
-    """Rows of a thought generator: what they are made of."""
+class MadeRowsConfig:
+    """What rows are made of, and what they show."""
 
     out: str = ""  # file that is written
     sets: dict[str, DataConfig] = field(default_factory=dict)  # by name; train splits
-    prompt: str = "thoughts_brief"  # what the rows show; the training is given the same as data.prompt
-    shown: Annotated[int, Ge(1)] = 2  # passages of a row: those of earlier hops, the latest first, then others
-    words: Annotated[int, Ge(1)] = 60  # most words of a passage: what is learned is to read its beginning
-    asked: Share = 0.5  # share of later hops that list the sub-questions before them as asked already
+    shown: Annotated[int, Ge(1)] = 5  # passages of a row
     folds: FoldConfig = field(default_factory=FoldConfig)
 
 
 @dataclass
-class ReaderRowsConfig:
-    """Rows of a reader that answers with citations: what they are made of."""
+class ThoughtsRowsConfig(MadeRowsConfig):
+    """Rows of a thought generator: a row for each step, with the passages of earlier ones, the latest first."""
 
-    out: str = ""  # file that is written
-    sets: dict[str, DataConfig] = field(default_factory=dict)  # by name; train splits
-    shown: Annotated[int, Ge(2)] = 5  # passages of a row, the gold ones among them
+    shown: Annotated[int, Ge(1)] = 2
+    prompt: str = "thoughts_brief"  # what the rows show; the training is given the same as data.prompt
+    words: Annotated[int, Ge(1)] = 60  # most words of a passage: what is learned is to read its beginning
+    asked: Share = 0.5  # share of later steps that list the queries before them as asked already
+
+
+@dataclass
+class VerifierRowsConfig(MadeRowsConfig):
+    """Rows of a verifier: a claim with the passage that was judged, among others."""
+
+    words: Annotated[int, Ge(1)] = 200  # most words of a passage
+
+
+@dataclass
+class ReaderRowsConfig(MadeRowsConfig):
+    """Rows of a reader that answers with citations; questions on one article (title) are in one part."""
+
+    shown: Annotated[int, Ge(2)] = 5  # the gold ones among them
     # share of rows that show no gold passage, so that `unknown` is right
     unanswerable: Annotated[float, Ge(0), Lt(1)] = 0.15
-    validation: Share = 0.02  # share of titles (of first gold passages) whose questions validate
-    report: Share = 0.05  # and are reported on
-    seed: int = 0
 
 
-def check_target(config: SubQuestionsConfig | ReaderRowsConfig) -> None:
-    """Raise ConfigError where it is not said what is written, or what it is made of."""
+def opened(config: MadeRowsConfig) -> Iterator[tuple[str, Dataset]]:
+    """Yield the sets. Raises ConfigError where it is not said what is written, or of what; DataError: no such data."""
     if not config.out or not config.sets:
         raise ConfigError("out=FILE and sets.NAME.path=FOLDER: give what is written, and what it is made from")
-
-
-# ---------------------------------------------------------------------------------------------------- sub-questions
-@dataclass(frozen=True)
-class Hop:
-    """A sub-question, the short answer to it, and the passage that holds that."""
-
-    text: str
-    answer: str
-    passage: Passage
-
-
-def sub_question_rows(config: SubQuestionsConfig, dropped: Counter[str]) -> Iterator[ThoughtsRow]:
-    """Yield a row for each hop of each question, in their order.
-
-    `dropped` counts what gave no row: `unlinked` questions (no passage for a hop), hops whose sub-question has a
-    `leak`, and those that are `repeated`. Raises DataError: no such data.
-    """
-    check_target(config)
     for name, d in config.sets.items():
-        data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
-        parts = parts_of(((q.id, q.text) for q in data.questions), config.folds)
-        passages = {passage.id: passage for passage in data.passages}
-        for question in data.questions:
-            if not (hops := hops_of(question, passages)):
-                dropped["unlinked"] += 1
-            for place in range(len(hops)):
-                thoughts, reason = thoughts_at(question, hops, place)
-                if reason:
-                    dropped[reason] += 1
-                    continue
-                shown = _shown(question, hops[:place], data.passages, config)
-                yield _thoughts_row(name, question, hops, place, thoughts, shown, parts[question.id], config)
+        yield name, load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
 
 
-def hops_of(question: Question, passages: Mapping[str, Passage]) -> list[Hop]:
-    """Return a question's hops; none where a sub-question has no triple, or no gold passage has the triple's head."""
-    asked: Sequence[Any] = question.extra.get(KEY) or ()
-    if len(asked) != len(question.evidence):
-        return []
-    titles = {bare_title(passages[id_].title): passages[id_] for id_ in question.gold}
-    hops = []
-    for one, (head, _, tail) in zip(asked, question.evidence, strict=True):
-        passage = titles.get(bare_title(head))
-        if passage is None or not one["question"].strip():
-            return []
-        hops.append(Hop(one["question"], tail, passage))
-    return hops
+def others(question: Question, passages: Sequence[Passage], count: int, salt: str) -> dict[str, Passage]:
+    """Return passages that are not gold, drawn by a hash, by their ids; fewer in a small corpus."""
+    found: dict[str, Passage] = {}
+    for i in range(TRIES * count):
+        other = passages[int(draw(f"{question.id}/{i}", salt) * len(passages))]
+        if len(found) < count and other.id not in question.gold:
+            found.setdefault(other.id, other)
+    return found
 
 
-def thoughts_at(question: Question, hops: Sequence[Hop], place: int) -> tuple[Thoughts, str]:
-    """Return what is to be asked when the hops before `place` are known, or why nothing is to be learned from it.
-
-    The slow thought is the hop after, where it can be asked already: its words say nothing that is yet to be found.
-    """
-    unknown = [*question.answers, *(hop.answer for hop in hops[place:])]
-    fast = hops[place].text
-    if gives_away(fast, question.text, unknown):
-        return Thoughts(), "leak"
-    if normalised(fast) in {normalised(t) for t in (question.text, *(hop.text for hop in hops[:place]))}:
-        return Thoughts(), "repeated"
-    later = (hop.text for hop in hops[place + 1 :] if not gives_away(hop.text, question.text, unknown))
-    return Thoughts(fast, next((text for text in later if normalised(text) != normalised(fast)), None)), ""
+def cut(passage: Passage, words: int) -> Passage:
+    """Return the beginning of a passage."""
+    return Passage(passage.id, passage.title, " ".join(passage.text.split()[:words]))
 
 
-def _shown(
-    question: Question, known: Sequence[Hop], passages: Sequence[Passage], config: SubQuestionsConfig
-) -> tuple[Passage, ...]:
-    """Return the passages of known hops, the latest first, then any that are not gold, all cut to their beginning."""
-    shown = {hop.passage.id: hop.passage for hop in reversed(known)}
-    for i in range(TRIES * config.shown):
-        other = passages[int(draw(f"{question.id}/{len(known)}/{i}", "sub_questions/any") * len(passages))]
-        if other.id not in question.gold:
-            shown.setdefault(other.id, other)
-    cut = [Passage(p.id, p.title, " ".join(p.text.split()[: config.words])) for p in shown.values()]
-    return tuple(cut[: config.shown])
-
-
-def _thoughts_row(
-    name: str,
-    question: Question,
-    hops: Sequence[Hop],
-    place: int,
-    thoughts: Thoughts,
-    shown: tuple[Passage, ...],
-    part: str,
-    config: SubQuestionsConfig,
-) -> ThoughtsRow:
-    key = f"{name}/{question.id}/{place + 1}"
-    is_listed = draw(key, "sub_questions/asked") < config.asked
-    earlier = tuple(hop.text for hop in hops[:place]) if is_listed else ()
-    task = ThoughtsTask(Question(question.id, question.text), shown, (), earlier, 2 if earlier else 1)
-    return ThoughtsRow(
-        **_common(key, name, question, part, KEY, shown, thoughts_chat(task, thoughts, config.prompt)),
-        source={"type": question.type, "hop": place + 1, "hops": len(hops)},
-        round=task.round,
-        earlier=earlier,
-        fast=thoughts.fast,
-        slow=thoughts.slow,
-        gold=question.gold,
-    )
-
-
-def _common(
-    key: str, name: str, question: Question, part: str, teacher: str, shown: Sequence[Passage], chat: Sequence[Any]
-) -> dict[str, Any]:
+def common(key: str, name: str, question: Question, shown: Sequence[Passage], chat: Sequence[Any]) -> dict[str, Any]:
+    """Return the fields that all rows have."""
     return {
         "id": key,
         "set": name,
         "question_id": question.id,
         "question": question.text,
-        "part": part,
-        "teacher": teacher,
         "passages": tuple(ShownPassage(id=p.id, title=p.title, text=p.text) for p in shown),
         "messages": tuple(Turn(role=m.role, content=m.content) for m in chat),
     }
 
 
-# ---------------------------------------------------------------------------------------------------------- readers
-def reader_rows(config: ReaderRowsConfig) -> Iterator[ReaderRow]:
-    """Yield the rows of all sets, in the order of their questions; the seed decides all that is drawn.
+# ----------------------------------------------------------------------------------------------------------- thoughts
+@dataclass(frozen=True)
+class Step:
+    """What was asked, the answer as far as it is known, and the passage that says it."""
 
-    Questions without an answer, or with more gold passages than a row shows, give none. All questions whose first gold
-    passage has one title are in one part. Raises DataError: no such data.
+    query: str
+    answer: str = ""
+    passage: Passage | None = None
+
+
+def steps_of(question: Question, passages: Mapping[str, Passage]) -> list[tuple[str, list[Step]]]:
+    """Return the ways in which a question was taken apart, each with who did it; none that ended in a wrong answer.
+
+    Sub-questions, one for each evidence triple (2WikiMultiHopQA, MIGRES); decompositions by a language model
+    (StrategyQA) and by people (MuSiQue, StrategyQA, up to the first answer that is not known); searches of ReAct
+    trajectories (FireAct, HotpotQA).
     """
-    check_target(config)
-    for name, d in config.sets.items():
-        data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
+    extra, gold = question.extra, question.decomposition
+    titles = {bare_title(passages[id_].title): passages[id_] for id_ in question.gold if id_ in passages}
+    found = []
+    asked: Sequence[Any] = extra.get("sub_questions") or ()
+    if asked and len(asked) == len(question.evidence):
+        linked = zip(asked, question.evidence, strict=True)
+        steps = [Step(one["question"], tail, titles.get(bare_title(head))) for one, (head, _, tail) in linked]
+        found.append(("sub_questions", steps if all(s.passage and s.query.strip() for s in steps) else []))
+    for one in extra.get("llm_decompositions") or ():
+        if one["correct"]:
+            said = [Passage(f"{question.id}/{n}", "", s["answer"]) for n, s in enumerate(one["sub_questions"])]
+            asks = [s["question"] for s in one["sub_questions"]]
+            found.append((one["model"], [Step(q, p.text, p) for q, p in zip(asks, said, strict=True)]))
+    hops: list[Step] = []
+    for hop in gold:
+        text = hop.question
+        for number in range(len(hops), 0, -1):
+            text = text.replace(f"#{number}", hops[number - 1].answer or f"#{number}")
+        if "#" in text:
+            break
+        hops.append(Step(text, hop.answer, passages.get(hop.gold or "")))
+    if hops:
+        found.append(("people", hops))
+    own = {"model": extra.get("model", ""), "correct": extra.get("correct"), "steps": extra.get("trace") or ()}
+    for run in (own, *(extra.get("gpt4_react") or ()), *(extra.get("react") or ())):
+        searches = [s for s in run["steps"] if isinstance(s, Mapping) and s.get("action") == "search"]
+        if run["correct"] and searches:
+            seen = [
+                passages.get(s.get("passage", "")) or Passage(f"{question.id}/{n}", "", s.get("observation") or "")
+                for n, s in enumerate(searches)
+            ]
+            found.append((run["model"], [Step(s["argument"], "", p) for s, p in zip(searches, seen, strict=True)]))
+    return found
+
+
+def thoughts_at(question: Question, steps: Sequence[Step], place: int) -> tuple[Thoughts, str]:
+    """Return what is to be asked when the steps before `place` are known, or why nothing is to be learned from it.
+
+    The slow thought is the step after, where all answers are known and it says none that is yet to be found.
+    """
+    unknown = [*question.answers, *(step.answer for step in steps[place:])]
+    fast = steps[place].query
+    if gives_away(fast, question.text, unknown):
+        return Thoughts(), "leak"
+    if normalised(fast) in {normalised(t) for t in (question.text, *(step.query for step in steps[:place]))}:
+        return Thoughts(), "repeated"
+    if not all(step.answer for step in steps[place:]):
+        return Thoughts(fast), ""
+    later = (step.query for step in steps[place + 1 :] if not gives_away(step.query, question.text, unknown))
+    return Thoughts(fast, next((text for text in later if normalised(text) != normalised(fast)), None)), ""
+
+
+def thoughts_rows(config: ThoughtsRowsConfig, dropped: Counter[str]) -> Iterator[ThoughtsRow]:
+    """Yield a row for each step of each question, in their order.
+
+    `dropped` counts what gave no row: `unlinked` questions (nothing says their steps, or no passage is known for one),
+    steps whose query has a `leak`, and those that are `repeated`.
+    """
+    for name, data in opened(config):
+        parts = parts_of(((q.id, q.text) for q in data.questions), config.folds)
         passages = {passage.id: passage for passage in data.passages}
-        titles: dict[str, list[str]] = {}
-        for passage in passages.values():
-            titles.setdefault(passage.title, []).append(passage.id)
         for question in data.questions:
-            if question.answers and question.gold and len(question.gold) < config.shown:
-                yield _reader_row(name, question, passages, titles, list(passages), config)
+            ways = [(teacher, steps) for teacher, steps in steps_of(question, passages) if steps]
+            dropped["unlinked"] += not ways
+            for number, (teacher, steps) in enumerate(ways):
+                for place in range(len(steps)):
+                    thoughts, reason = thoughts_at(question, steps, place)
+                    if reason:
+                        dropped[reason] += 1
+                        continue
+                    key = f"{name}/{question.id}/{number}.{place + 1}"
+                    known = {s.passage.id: s.passage for s in reversed(steps[:place]) if s.passage}
+                    known |= others(question, data.passages, config.shown, f"sub_questions/{place}")
+                    shown = [cut(passage, config.words) for passage in list(known.values())[: config.shown]]
+                    is_listed = draw(key, "sub_questions/asked") < config.asked
+                    earlier = tuple(step.query for step in steps[:place]) if is_listed else ()
+                    asked = Question(question.id, question.text)
+                    task = ThoughtsTask(asked, tuple(shown), (), earlier, 2 if earlier else 1)
+                    yield ThoughtsRow(
+                        **common(key, name, question, shown, thoughts_chat(task, thoughts, config.prompt)),
+                        part=parts[question.id],
+                        teacher=teacher,
+                        source={"type": question.type, "hop": place + 1, "hops": len(steps)},
+                        round=task.round,
+                        earlier=earlier,
+                        fast=thoughts.fast,
+                        slow=thoughts.slow,
+                        gold=question.gold,
+                    )
 
 
-def _reader_row(
-    name: str,
-    question: Question,
-    passages: Mapping[str, Passage],
-    titles: Mapping[str, list[str]],
-    ids: Sequence[str],
-    config: ReaderRowsConfig,
-) -> ReaderRow:
-    salt, key = f"reader-{config.seed}", f"{name}/{question.id}"
-    is_answered = draw(key, f"{salt}/unanswerable") >= config.unanswerable
-    gold = question.gold if is_answered else ()
-    # Beside the gold ones: passages of the same titles, which are hard, then any.
-    near = [id_ for g in question.gold for id_ in titles[passages[g].title]]
-    near = sorted(dict.fromkeys(near), key=lambda id_: draw(f"{question.id}/{id_}", f"{salt}/near"))
-    count = config.shown - len(gold)
-    anywhere = (ids[int(draw(f"{question.id}/{i}", f"{salt}/any") * len(ids))] for i in range(TRIES * count))
-    others = list(dict.fromkeys(id_ for id_ in (*near, *anywhere) if id_ not in question.gold))[:count]
-    shown = sorted([*gold, *others], key=lambda id_: draw(f"{key}/{id_}", f"{salt}/order"))
-    numbers = [place for place, id_ in enumerate(shown, start=1) if id_ in gold]
-    task = ReaderTask(Question(question.id, question.text), tuple(passages[id_] for id_ in shown))
-    place = draw(passages[question.gold[0]].title, f"{salt}/part")
-    part = "report" if place < config.report else "train"
-    if config.report <= place < config.report + config.validation:
-        part = "validation"
-    chat = brief_chat(task, brief_reply(question.answers[0] if is_answered else "", numbers))
-    return ReaderRow(
-        **_common(key, name, question, part, "gold", task.passages, chat),
-        source={"type": question.type},
-        answers=question.answers if is_answered else (),
-        cited=tuple(shown[n - 1] for n in numbers),
-    )
+# ----------------------------------------------------------------------------------------------------------- verifiers
+def verdicts_of(question: Question) -> list[tuple[str, str, bool]]:
+    """Return (judge, passage id, whether it supports the claim, in part or whole) of each verdict on a claim (WiCE).
+
+    The answer of a claim is the verdict of people; `trace` has the passages, with the judgements of language models.
+    """
+    trace: Sequence[Any] = question.extra.get("trace") or ()
+    labels = [(one["passage"], "people", question.answers[0]) for one in trace if question.answers]
+    for one in trace:
+        labels += [(one["passage"], judge, verdict["label"]) for judge, verdict in one["judgements"].items()]
+    return [(judge, id_, label in ("supported", "partially_supported")) for id_, judge, label in labels]
+
+
+def verifier_rows(config: VerifierRowsConfig, dropped: Counter[str]) -> Iterator[VerifierRow]:
+    """Yield a row for each verdict on a claim; `dropped` counts the questions without one."""
+    for name, data in opened(config):
+        parts = parts_of(((q.id, q.text) for q in data.questions), config.folds)
+        passages = {passage.id: passage for passage in data.passages}
+        for question in data.questions:
+            verdicts = verdicts_of(question) if question.type == "claim" else []
+            dropped["without a verdict"] += not verdicts
+            is_supported = {id_: supports for judge, id_, supports in verdicts if judge == "people"}
+            for judge, id_, supports in verdicts:
+                key = f"{name}/{question.id}/{id_}/{judge}"
+                every = {id_: passages[id_], **others(question, data.passages, config.shown - 1, "verdicts")}
+                order = sorted(every, key=lambda one: draw(f"{key}/{one}", "verdicts/order"))
+                shown = [cut(every[one], config.words) for one in order]
+                task = VerifierTask(Question(question.id, question.text), Chain(question.text), tuple(shown))
+                selected = (id_,) if supports else ()
+                yield VerifierRow(
+                    **common(key, name, question, shown, verifier_chat(task, selected)),
+                    part=parts[question.id],
+                    teacher=judge,
+                    source={"type": question.type},
+                    chain=question.text,
+                    selected=selected,
+                    gold=(id_,) if is_supported.get(id_) else (),
+                )
+
+
+# ------------------------------------------------------------------------------------------------------------- readers
+def reader_rows(config: ReaderRowsConfig, dropped: Counter[str]) -> Iterator[ReaderRow]:
+    """Yield the rows of all sets, in the order of their questions.
+
+    Questions without an answer, or with more gold passages than a row shows, give none, and are counted.
+    """
+    for name, data in opened(config):
+        passages = {passage.id: passage for passage in data.passages}
+        parts = parts_of(((p.title, p.title) for p in data.passages), config.folds)
+        of_title: dict[str, list[str]] = {}
+        for passage in data.passages:
+            of_title.setdefault(passage.title, []).append(passage.id)
+        for question in data.questions:
+            if not (question.answers and question.gold and len(question.gold) < config.shown):
+                dropped["without an answer or gold, or too much of it"] += 1
+                continue
+            key = f"{name}/{question.id}"
+            is_answered = draw(key, "reader/unanswerable") >= config.unanswerable
+            gold = question.gold if is_answered else ()
+            # Beside the gold ones: passages of the same titles, which are hard, then any.
+            near = [id_ for g in question.gold for id_ in of_title[passages[g].title] if id_ not in question.gold]
+            near.sort(key=lambda id_: draw(f"{question.id}/{id_}", "reader/near"))
+            more = list(dict.fromkeys([*near, *others(question, data.passages, config.shown, "reader/any")]))
+            ids = [*gold, *more[: config.shown - len(gold)]]
+            ids.sort(key=lambda id_: draw(f"{key}/{id_}", "reader/order"))
+            shown = tuple(passages[id_] for id_ in ids)
+            numbers = [place for place, id_ in enumerate(ids, start=1) if id_ in gold]
+            reply = brief_reply(question.answers[0] if is_answered else "", numbers)
+            chat = brief_chat(ReaderTask(Question(question.id, question.text), shown), reply)
+            yield ReaderRow(
+                **common(key, name, question, shown, chat),
+                part=parts[passages[question.gold[0]].title],
+                teacher="gold",
+                source={"type": question.type},
+                answers=question.answers if is_answered else (),
+                cited=tuple(ids[n - 1] for n in numbers),
+            )

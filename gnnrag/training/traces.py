@@ -1,8 +1,7 @@
-"""From a teacher to training rows: record what it decides in a run, keep what helped, write rows with a data card.
+"""From a teacher to training rows: record what it decides in a run, keep what helped, write a row for each decision.
 
-collect      run a method whose roles are recorded (`Recorder`), then `write_recorded`
-join         several folders of rows as one
-import_rows  rows that were recorded elsewhere
+`collect` runs a method whose roles are recorded (`Recorder`), reads the run's traces (`decisions_of`, `verdict_on`),
+and writes `verifier.jsonl`, `thoughts.jsonl` and `meta.json`. Rows from data sets alone: `gnnrag.training.made_rows`.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
-from annotated_types import Ge, Lt
+from annotated_types import Ge
 
 from gnnrag import __version__
 from gnnrag.config import Choice, EvaluateConfig, Share, implementation, to_plain
 from gnnrag.datasets.base import Dataset
-from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.index import Index
-from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_atomic, write_json, write_jsonl
+from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_json, write_jsonl
 from gnnrag.metrics.answer import gives_away
 from gnnrag.metrics.replies import remarks
-from gnnrag.parts import find_class, names, part_from_settings, set_up
+from gnnrag.parts import part_from_settings, set_up
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.thoughts import thoughts_chat
@@ -40,10 +38,9 @@ from gnnrag.run.evaluate import (
 )
 from gnnrag.run.rundir import code_version, read_predictions, refuse_shard
 from gnnrag.session import Session, normalised
-from gnnrag.training.config import FoldConfig, draw, split_questions
+from gnnrag.training.config import FoldConfig, split_questions
 from gnnrag.training.rows import (
     DEPTH,
-    KINDS,
     Candidate,
     Gain,
     ShownPassage,
@@ -51,10 +48,7 @@ from gnnrag.training.rows import (
     Turn,
     VerifierRow,
     gain,
-    gain_of,
-    gold_ranks,
     plain_rows,
-    read_rows,
 )
 from gnnrag.types import Query, Question, Ranking
 
@@ -62,32 +56,17 @@ Row = VerifierRow | ThoughtsRow
 RowT = TypeVar("RowT", VerifierRow, ThoughtsRow)
 RECORDED = ("thoughts", "verifier")
 FAILED = {"thought_failed", "verifier_failed", "verifier_partial", "answer_leak"}  # flags that teach nothing
-# Of the originals; data/README.md says where they come from. Passages of Wikipedia are under its own licence as well.
-LICENCES = {
-    "2wiki": "Apache-2.0",
-    "2wikimultihopqa": "Apache-2.0",
-    "hotpotqa": "CC BY-SA 4.0",
-    "musique": "CC BY 4.0",
-    "metaqa": "CC BY 3.0",
-    "popqa": "MIT",
-    "nq_rear": "CC BY-SA 3.0",
-    "narrativeqa": "Apache-2.0",
-    "sample": "public domain",
-}
-UNKNOWN = "unknown: ask where the data comes from"
 BATCH = 64  # questions whose near misses are searched at once
 
 
 @dataclass
 class KeepConfig:
-    """Which decisions become rows; what each switch leaves out is counted in the data card."""
+    """Which decisions become rows; what each switch leaves out is counted in `meta.json`."""
 
     helped: bool = True  # only those that helped: gold selected, or one of the queries gained
     precision: Share = 0.5  # a verifier's choice helped if at least this share of what it selected is gold
     clean: bool = True  # without those whose reply failed, was malformed, or states the answer instead of asking
     stops: bool = False  # thoughts that say that nothing is missing
-    # most rows of a file that select nothing, or whose queries gain nothing; null: any
-    idle_share: Annotated[float, Ge(0), Lt(1)] | None = 0.2
 
 
 @dataclass
@@ -99,20 +78,11 @@ class TracesConfig:
     mine: list[str] = field(default_factory=lambda: ["bm25", "dense"])  # retrievers whose near misses become negatives
     mine_top: Annotated[int, Ge(0)] = 5  # hits of each that are looked at
     chat_passages: Annotated[int, Ge(1)] = 20  # most passages in the chat of a verifier row
-    licence: str | None = None  # of the source; null: what gnnrag knows of the set
     keep: KeepConfig = field(default_factory=KeepConfig)
     folds: FoldConfig = field(default_factory=FoldConfig)
 
 
 # --------------------------------------------------------------------------------------------------------- recording
-@dataclass(frozen=True)
-class Proposed:
-    """A query that could be sent next, and what made it."""
-
-    text: str
-    kind: str
-
-
 class BridgeQueries:
     """Queries by rules: what the question names and what leads on from there and from the passages shown.
 
@@ -124,15 +94,16 @@ class BridgeQueries:
     def __init__(self, index: Index, limit: int = 30) -> None:
         self.index, self.limit, self.finder = index, limit, BridgeFinder(index)
 
-    def __call__(self, task: ThoughtsTask) -> list[Proposed]:
+    def __call__(self, task: ThoughtsTask) -> list[tuple[str, str]]:
+        """Return queries, each with what made it."""
         question = self.finder.read(task.question.text)
         shown = [self.index.position[p.id] for p in task.passages]
         sources = list(dict.fromkeys([*(a.passage for a in question.anchors), *shown]))
         bridges = [b for b in self.finder.bridges(question, sources) if b.passage not in shown]
         names = [(a.name, "anchor") for a in question.anchors] + [(b.name, "bridge") for b in bridges]
-        queries = [Proposed(question.open_part, "open part")]
+        queries = [(question.open_part, "open part")]
         for name, kind in names:
-            queries += [Proposed(f"{name} {question.open_part}", kind), Proposed(name, kind)]
+            queries += [(f"{name} {question.open_part}", kind), (name, kind)]
         return queries[: self.limit]
 
 
@@ -159,18 +130,18 @@ class Recorder(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.pipeline.roles)
 
-    async def candidates(self, task: ThoughtsTask, session: Session) -> list[dict[str, Any]]:
-        """Return each further query of a task with the ranks of the gold passages that it finds."""
+    async def candidates(self, task: ThoughtsTask, pool: Sequence[str], session: Session) -> list[dict[str, Any]]:
+        """Return each further query of a task with what the pool would gain by it."""
         last = next((e for e in reversed(session.events) if e["event"] == "query"), None)
         if self.builder is None or last is None:
             return []
-        wanted: dict[str, Proposed] = {}
-        for proposed in self.builder(task):
-            wanted.setdefault(normalised(proposed.text), proposed)
+        wanted: dict[str, tuple[str, str]] = {}
+        for text, kind in self.builder(task):
+            wanted.setdefault(normalised(text), (text, kind))
         wanted.pop("", None)
         asked = [
-            Query(p.text, last["channel"], last["top_k"], p.kind, last["scope"], last["retriever"])
-            for p in wanted.values()
+            Query(text, last["channel"], last["top_k"], kind, last["scope"], last["retriever"])
+            for text, kind in wanted.values()
         ]
         scratch = Session(session.question_id, session.budget, started=session.started)
         rows = []
@@ -178,8 +149,9 @@ class Recorder(Mapping[str, Any]):
             if isinstance(ranking, GnnragError):  # damage and wrong settings; other failures leave the query out
                 raise ranking
             if isinstance(ranking, Ranking):
-                ranks = gold_ranks(ranking.ids, task.question.gold)
-                rows.append({"text": query.text, "kind": query.origin, "ranks": ranks})
+                gained = gain(ranking.ids, pool, task.question.gold)
+                value = round(gained.value, 6)
+                rows.append({"text": query.text, "kind": query.origin, "gain": value, "new": list(gained.new)})
         return rows
 
 
@@ -202,7 +174,7 @@ class RecordedRole:
         if self._name == "thoughts":
             merged = next((e for e in reversed(session.events) if e["event"] == "merge"), None)
             event["pool"] = list(merged["top"][:DEPTH]) if merged else event["passages"]
-            event["candidates"] = await self._recorder.candidates(task, session)
+            event["candidates"] = await self._recorder.candidates(task, event["pool"], session)
             event |= {"round": task.round, "earlier": list(task.earlier)}
             event |= {"may_stop": task.may_stop, "with_chain": task.with_chain}
         else:
@@ -228,15 +200,6 @@ class Decision:
     def gain(self, kind: str) -> Gain | None:
         """Return what the fast or the slow query gained; None where it was not sent."""
         return self.gains.get(normalised(self.event[kind] or ""))
-
-    @property
-    def candidates(self) -> list[Candidate]:
-        """Further queries with their gains."""
-        pool, rows = self.event["pool"], []
-        for c in self.event["candidates"]:
-            gained = gain_of(c["ranks"], pool)
-            rows.append(Candidate(text=c["text"], kind=c["kind"], gain=round(gained.value, 6), new=gained.new))
-        return rows
 
 
 def decisions_of(question: Question, events: Sequence[Mapping[str, Any]]) -> list[Decision]:
@@ -323,72 +286,68 @@ class RowMaker:
     """Makes the rows of a recorded run."""
 
     index: Index
-    name: str  # of the data set
     run: str  # digest of the run's settings and inputs, in front of the ids of rows
-    teachers: Mapping[str, str]  # who did each role
+    set: str  # name of the data set
     source: Mapping[str, Any]  # what all rows say of where they come from
+    teachers: Mapping[str, str]  # who did each role
     parts: Mapping[str, str]  # question id to part
     chat_passages: int
     mined: Mapping[str, Sequence[str]] = field(default_factory=dict)  # question id to near misses of other retrievers
-    _cosines: tuple[str, np.ndarray | None] = ("", None)
 
-    def verifier(self, decision: Decision) -> VerifierRow:
-        """Return the row of a verifier's decision: what it saw in pool order, then near misses without a score."""
+    def row(self, decision: Decision, helped: bool = True) -> Row:
+        """Return the row of a decision; of thoughts that did not help, only the candidates are kept."""
+        if decision.role == "thoughts":
+            return with_chat(self._thoughts(decision, helped), self.chat_passages)
+        return with_chat(self._verifier(decision), self.chat_passages)
+
+    def _verifier(self, decision: Decision) -> VerifierRow:
+        """What it saw is in pool order; near misses without a score follow."""
         event, question = decision.event, decision.question
         seen, selected, gold = event["passages"], set(event["selected"]), set(question.gold)
         mined = [id_ for id_ in self.mined.get(question.id, ()) if id_ not in seen]
-        row = VerifierRow(
-            **self._common(decision, seen=len(seen), mined=len(mined)),
-            passages=(*self._shown(question, seen, event["scores"]), *self._shown(question, mined, ())),
+        return VerifierRow(
+            **self._shared(decision, [*seen, *mined], seen=len(seen), mined=len(mined)),
             chain=event["chain"],
             support=tuple(event["support"]),
             selected=tuple(id_ for id_ in seen if id_ in selected),
             gold=tuple(id_ for id_ in seen if id_ in gold),
         )
-        return with_chat(row, self.chat_passages)
 
-    def thoughts(self, decision: Decision, helped: bool) -> ThoughtsRow:
-        """Return the row of a thoughts decision; of one that did not help, only its candidates are kept."""
-        event, question = decision.event, decision.question
+    def _thoughts(self, decision: Decision, helped: bool) -> ThoughtsRow:
+        event = decision.event
         kinds = [kind for kind in ("fast", "slow") if event[kind]] if helped else []
         more: dict[str, Any] = {"may_stop": True} if event["may_stop"] else {}
         more |= {"chain": event["chain"] or ""} if event["with_chain"] else {}
-        row = ThoughtsRow(
-            **self._common(decision, round=event["round"], **more),
-            passages=self._shown(question, event["passages"], event["scores"]),
+        return ThoughtsRow(
+            **self._shared(decision, event["passages"], round=event["round"], **more),
             round=event["round"],
             earlier=tuple(event["earlier"]),
             **{kind: event[kind] for kind in kinds},
             gains={kind: round(gained.value, 6) for kind in kinds if (gained := decision.gain(kind)) is not None},
             sufficient=helped and not kinds,
             pool=tuple(event["pool"]),
-            gold=question.gold,
-            candidates=tuple(decision.candidates),
+            gold=decision.question.gold,
+            candidates=tuple(Candidate(**candidate) for candidate in event["candidates"]),
         )
-        return with_chat(row, self.chat_passages)
 
-    def _common(self, decision: Decision, **more: Any) -> dict[str, Any]:
-        question = decision.question
+    def _shared(self, decision: Decision, ids: Sequence[str], **more: Any) -> dict[str, Any]:
+        question, scores = decision.question, decision.event["scores"]
+        cosines = self.index.dense_scores([question.text])[0] if self.index.has("embeddings") else None
+        shown = []
+        for number, p in enumerate(self.index.lookup(ids)):
+            cosine = None if cosines is None else round(float(cosines[self.index.position[p.id]]), 6)
+            score = scores[number] if number < len(scores) else None
+            shown.append(ShownPassage(id=p.id, title=p.title, text=p.text, score=score, cosine=cosine))
         return {
             "id": f"{self.run}:{question.id}:{decision.role}:{decision.number}",
-            "set": self.name,
+            "set": self.set,
             "question_id": question.id,
             "question": question.text,
             "part": self.parts[question.id],
             "teacher": self.teachers[decision.role],
             "source": {**self.source, "type": question.type, **more},
+            "passages": tuple(shown),
         }
-
-    def _shown(self, question: Question, ids: Sequence[str], scores: Sequence[float]) -> tuple[ShownPassage, ...]:
-        if self._cosines[0] != question.id:
-            has_vectors = self.index.has("embeddings")
-            self._cosines = (question.id, self.index.dense_scores([question.text])[0] if has_vectors else None)
-        cosines, rows = self._cosines[1], []
-        for number, p in enumerate(self.index.lookup(ids)):
-            cosine = None if cosines is None else round(float(cosines[self.index.position[p.id]]), 6)
-            score = scores[number] if scores else None
-            rows.append(ShownPassage(id=p.id, title=p.title, text=p.text, score=score, cosine=cosine))
-        return tuple(rows)
 
 
 def near_misses(retrievers: Sequence[Any], questions: Sequence[Question], top: int) -> dict[str, list[str]]:
@@ -412,54 +371,17 @@ def parts_of(questions: Iterable[tuple[str, str]], folds: FoldConfig) -> dict[st
     return {id_: name for name, ids in split.items() for id_ in ids}
 
 
-def check_sides(rows: Iterable[Row]) -> None:
-    """Raise GnnragError where rows of one question, by id within a set or by text, are in different parts."""
-    seen: dict[tuple[str, ...], tuple[str, str]] = {}
-    for row in rows:
-        for key in (("id", row.set, row.question_id), ("text", normalised(row.question))):
-            part, other = seen.setdefault(key, (row.part, row.id))
-            if part != row.part:
-                raise GnnragError(
-                    f"question {row.question_id!r} of {row.set or 'no set'} is on two sides: row {other!r} is in part "
-                    f"{part!r}, row {row.id!r} in {row.part!r}; collect both with the same folds.*, or mend `part`"
-                )
-
-
-def unique(rows: Iterable[RowT]) -> list[RowT]:
-    """Return the first of all rows that say the same of the same question and evidence."""
+def distinct(rows: Iterable[RowT]) -> list[RowT]:
+    """Return the first of all rows that show and say the same of one question."""
     first: dict[Hashable, RowT] = {}
     for row in rows:
-        first.setdefault(_content(row), row)
+        labels = tuple((c.text, c.gain) for c in row.candidates) if isinstance(row, ThoughtsRow) else row.selected
+        shown = frozenset(p.id for p in row.passages)
+        first.setdefault((row.question_id, shown, tuple(t.content for t in row.messages), labels), row)
     return list(first.values())
 
 
-def _content(row: Row) -> Hashable:
-    """Return what makes two rows the same. Candidates count with their gains: another retriever gains otherwise."""
-    where = (row.set, row.question_id)
-    if isinstance(row, VerifierRow):
-        return (*where, normalised(row.chain), frozenset(p.id for p in row.passages), frozenset(row.selected))
-    labels = frozenset((normalised(c.text), c.gain) for c in row.candidates)
-    return (*where, normalised(row.fast or ""), normalised(row.slow or ""), row.sufficient, labels)
-
-
-def is_idle(row: Row) -> bool:
-    """Tell whether a row holds nothing positive: no passage selected, no query that gains anything."""
-    if isinstance(row, VerifierRow):
-        return not row.selected
-    return not (row.fast or row.slow) and all(c.gain <= 0 for c in row.candidates)
-
-
-def balanced(rows: Sequence[RowT], idle_share: float | None) -> list[RowT]:
-    """Return rows of which at most a share is idle; which of these go is drawn by a hash of their ids."""
-    if idle_share is None:
-        return list(rows)
-    idle = sorted((row.id for row in rows if is_idle(row)), key=lambda id_: (draw(id_, "balance"), id_))
-    most = int(idle_share / (1 - idle_share) * (len(rows) - len(idle)) + 1e-9)
-    gone = set(idle[most:])
-    return [row for row in rows if row.id not in gone]
-
-
-# -------------------------------------------------------------------------------------------------- collect and join
+# --------------------------------------------------------------------------------------------------------- collecting
 def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None = None) -> dict[str, Any]:
     """Run a method with a teacher, and write what it decided as rows into `own.out`; returns what `meta.json` holds.
 
@@ -487,8 +409,8 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
 
 
 def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: Dataset, index: Index) -> dict[str, Any]:
-    """Write the rows of a recorded run; see `collect`."""
-    roles = recorded_roles(config)
+    """Write the rows of a recorded run by role, and `meta.json`; see `collect`. A role without rows has no file."""
+    roles, out = recorded_roles(config), Path(own.out)
     questions = {q.id: q for q in data.questions}
     failed = {p.question_id for p in read_predictions(run) if p.error is not None}
     made = read_json(run / "meta.json")
@@ -498,7 +420,7 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
     miners = [set_up(miner.part, index=index, roles=None) for miner in mining_retrievers(own, config)]
     mined = near_misses(miners, data.questions, own.mine_top)
     name = digest([made["settings"], made["inputs"]])[:10]
-    maker = RowMaker(index, data.name, name, teachers, source, parts, own.chat_passages, mined)
+    maker = RowMaker(index, name, data.name, source, teachers, parts, own.chat_passages, mined)
     rows: dict[str, list[Any]] = {role: [] for role in roles}
     counts: dict[str, Counter[str]] = {role: Counter() for role in roles}
     for trace, _ in read_lines(run / "traces.jsonl"):
@@ -507,124 +429,31 @@ def write_recorded(run: Path, config: EvaluateConfig, own: TracesConfig, data: D
         for decision in decisions_of(questions[trace["question_id"]], trace["events"]):
             reason = verdict_on(decision, own.keep)
             counts[decision.role].update(["decisions", *([reason] if reason else [])])
-            if decision.role == "verifier" and not reason:
-                rows["verifier"].append(maker.verifier(decision))
-            elif decision.role == "thoughts" and (not reason or decision.event["candidates"]):
-                rows["thoughts"].append(maker.thoughts(decision, helped=not reason))
-                counts["thoughts"]["kept for their candidates"] += bool(reason)
-    for role in roles:
-        distinct = unique(rows[role])
-        kept = balanced(distinct, own.keep.idle_share)
-        counts[role] += Counter(duplicates=len(rows[role]) - len(distinct), idle=len(distinct) - len(kept))
-        rows[role] = kept
-    facts = {
-        "recording": {
-            "set": f"{data.name}, {config.data.split}, {len(data.questions)} questions ({len(failed)} failed)",
-            **source,
-            "candidates": own.candidates or "none",
-            "near misses": f"{', '.join(own.mine)}, first {own.mine_top}" if mined else "none",
-            "run": name,
-        },
-        "counts": counts,
-        "licences": {data.name: own.licence or licence_of(data.name)},
-        "prompts": made["inputs"].get("prompts", {}),
-        "settings": to_plain(replace(own, out="")),
-        "inputs": made["inputs"],
-    }
-    return write_rows(Path(own.out), rows, facts)
-
-
-def join(folders: Sequence[Path], own: TracesConfig) -> dict[str, Any]:
-    """Write the rows of several folders into `own.out`, in their order, each decision once.
-
-    Raises ConfigError: fewer than two folders, or `out` is one of them; DataError: rows that cannot be read;
-    GnnragError: a question is on two sides.
-    """
-    out = Path(own.out)
-    check_out(own)
-    if len(folders) < 2 or out.resolve() in {folder.resolve() for folder in folders}:
-        raise ConfigError(f"join {' '.join(map(str, folders))} out={out}: give two folders or more, another for out")
-    if missing := [folder for folder in folders if not (folder / "meta.json").is_file()]:
-        raise DataError(missing[0] / "meta.json", "is missing; join takes folders that collect-traces wrote to the end")
-    metas = [read_json(folder / "meta.json") for folder in folders]
-    rows: dict[str, list[Any]] = {}
-    counts = {}
-    for role, kind in KINDS.items():
-        paths = [folder / f"{role}.jsonl" for folder in folders if (folder / f"{role}.jsonl").is_file()]
-        rows[role] = _distinct([row for path in paths for row in read_rows(path, kind)], out)
-        counts[role] = {"read": sum(meta["counts"].get(role, {}).get("rows", 0) for meta in metas)}
-    facts = {
-        "recording": {
-            f"folder {folder.name} ({number})": "; ".join(f"{key} {value}" for key, value in meta["recording"].items())
-            for number, (folder, meta) in enumerate(zip(folders, metas, strict=True), start=1)
-        },
-        "counts": counts,
-        "licences": {name: text for meta in metas for name, text in meta["licences"].items()},
-        "prompts": [meta["prompts"] for meta in metas],
-    }
-    return write_rows(out, rows, facts)
-
-
-def import_rows(file: Path, own: TracesConfig) -> dict[str, Any]:
-    """Write rows that were recorded elsewhere into `own.out`: validated, each decision once, with parts and chats.
-
-    A row that names its `part` keeps it; the others are divided by `own.folds`. A row without `messages` gets them.
-    """
-    check_out(own)
-    role = next((role for role in KINDS if file.name.startswith(role)), None)
-    if role is None:
-        raise ConfigError(f"import {file}: its name must begin with {' or '.join(KINDS)}, to say whose rows it holds")
-    given: list[Any] = list(read_rows(file, KINDS[role]))
-    parts = parts_of(((row.question_id, row.question) for row in given), own.folds)
-    stated = {row.question_id for row in given if "part" in row.model_fields_set}
-    rows = []
-    for row in given:
-        row = row if row.question_id in stated else row.model_copy(update={"part": parts[row.question_id]})
-        rows.append(row if row.messages else with_chat(row, own.chat_passages))
-    facts = {
-        "recording": {"imported from": f"{file.name}, SHA-256 {file_digest(file)[:16]}"},
-        "counts": {role: {"read": len(rows)}},
-        "licences": {row.set or "unnamed": own.licence or licence_of(row.set) for row in rows},
-        "prompts": {},
-    }
-    return write_rows(Path(own.out), {role: _distinct(rows, file)}, facts)
-
-
-def _distinct(rows: list[Any], path: Path) -> list[Any]:
-    """Return rows without repeated decisions. Raises DataError where two that differ share an id."""
-    kept: list[Any] = unique(rows)
-    twice = [id_ for id_, count in Counter(row.id for row in kept).items() if count > 1]
-    if twice:
-        raise DataError(path, f"row {twice[0]!r} is there twice, with different content; rename one")
-    return kept
-
-
-def write_rows(folder: Path, rows: Mapping[str, Sequence[Row]], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Write rows by role, the data card and `meta.json`, and return that; a role without rows has no file.
-
-    Raises GnnragError: there are no rows, or a question is on two sides.
-    """
-    counts = {role: {**facts["counts"].get(role, {}), "rows": len(rows.get(role, ()))} for role in rows}
-    kept = {role: rows[role] for role in KINDS if rows.get(role)}
-    if not kept:
-        raise GnnragError(f"no row is left to write to {folder} ({counts}); see keep.* in gnnrag/training/traces.py")
-    check_sides(row for role in kept.values() for row in role)
-    for role in KINDS:
-        if role in kept:
-            write_jsonl(folder / f"{role}.jsonl", plain_rows(kept[role]))
-        else:
-            remove(folder / f"{role}.jsonl")
+            if not reason or decision.event.get("candidates"):
+                rows[decision.role].append(maker.row(decision, helped=not reason))
+                counts[decision.role]["kept for their candidates"] += bool(reason)
+    rows = {role: distinct(every) for role, every in rows.items()}
+    if not any(rows.values()):
+        raise GnnragError(f"no row is left to write to {out} ({counts}); see keep.* in gnnrag/training/traces.py")
+    for role in RECORDED:
+        remove(out / f"{role}.jsonl")
+        if rows.get(role):
+            write_jsonl(out / f"{role}.jsonl", plain_rows(rows[role]))
     meta = {
         "gnnrag": __version__,
         "commit": code_version(),
-        **facts,
-        "counts": counts,
-        "teachers": {role: sorted({row.teacher or "unknown" for row in rows}) for role, rows in kept.items()},
-        "parts": {role: counted_parts(rows) for role, rows in kept.items()},
-        "files": {f"{role}.jsonl": file_digest(folder / f"{role}.jsonl") for role in kept},
+        "set": {"name": data.name, "split": config.data.split, "questions": len(questions), "failed": len(failed)},
+        "run": name,
+        **source,
+        "teachers": teachers,
+        "counts": {role: {**counts[role], "rows": len(rows[role])} for role in roles},
+        "parts": {role: dict(Counter(row.part for row in rows[role])) for role in roles},
+        "prompts": made["inputs"].get("prompts", {}),
+        "settings": to_plain(replace(own, out="")),
+        "inputs": made["inputs"],
+        "files": {f"{role}.jsonl": file_digest(out / f"{role}.jsonl") for role in roles if rows[role]},
     }
-    write_atomic(folder / "README.md", card(meta))
-    write_json(folder / "meta.json", meta)
+    write_json(out / "meta.json", meta)
     return meta
 
 
@@ -638,11 +467,9 @@ def recorded_roles(config: EvaluateConfig) -> tuple[str, ...]:
     """Return which recorded roles a run may ask. Raises ConfigError where there are none."""
     roles = tuple(role for role in RECORDED if role in asked_roles(config))
     if not roles:
-        known = {name: find_class("method", name)().role_names or () for name in names("method")}
-        asking = [name for name, asked in known.items() if set(asked) & set(RECORDED)]
         raise ConfigError(
             f"method={config.method.name} asks neither {' nor '.join(RECORDED)}, so that there is nothing to record; "
-            f"those that do: {', '.join(asking)}, and routed with such a route"
+            "give one that does, such as bdtr"
         )
     return roles
 
@@ -664,39 +491,3 @@ def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]
             raise ConfigError(f"mine={name}: asks roles for each query; give retrievers such as bm25, dense, chg")
         choices.append(Choice(name, settings))
     return choices
-
-
-def licence_of(name: str) -> str:
-    """Return the licence of a known set by the name of its folder."""
-    return LICENCES.get(name.casefold(), UNKNOWN)
-
-
-# ---------------------------------------------------------------------------------------------------- the data card
-def counted_parts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
-    """Count rows and questions of each part."""
-    counts = Counter(row.part for row in rows)
-    questions = Counter(part for part, _ in {(row.part, (row.set, row.question_id)) for row in rows})
-    return {part: {"rows": counts[part], "questions": questions[part]} for part in sorted(counts)}
-
-
-def card(meta: Mapping[str, Any]) -> str:
-    """Return the data card of a folder of rows, from what its `meta.json` holds."""
-    lines = ["# Training rows of tuned roles", "", "Made by `gnnrag collect-traces`; one decision a line."]
-    lines += ["", "## What was recorded", ""]
-    lines += [f"- teacher of {role}: {', '.join(teachers)}" for role, teachers in meta["teachers"].items()]
-    lines += [f"- {name}: {value}" for name, value in meta["recording"].items()]
-    lines += ["", "## What was kept", "", "| role | | decisions |", "|---|---|---:|"]
-    for role, counts in meta["counts"].items():
-        lines += [f"| {role} | {name} | {count} |" for name, count in counts.items()]
-    lines += ["", "## Parts", "", "No question is in two.", ""]
-    lines += ["| file | part | rows | questions |", "|---|---|---:|---:|"]
-    for role, parts in meta["parts"].items():
-        lines += [f"| {role}.jsonl | {part} | {n['rows']} | {n['questions']} |" for part, n in parts.items()]
-    lines += ["", "## Licence of the source", ""]
-    lines += [f"- {name}: {licence}" for name, licence in meta["licences"].items()]
-    lines += ["", "The passages stand in the rows: what the source's licence asks holds for these files.", ""]
-    lines += ["## Loading", "", "```python"]
-    for role in meta["parts"]:
-        kind = KINDS[role].__name__
-        lines += [f"from gnnrag.training.rows import {kind}, read_rows", f'read_rows("{role}.jsonl", {kind})']
-    return "\n".join([*lines, "```", ""])

@@ -1,4 +1,4 @@
-"""`inference/collect_traces.py`: its commands, its messages, and a `kill -9` at any moment."""
+"""`inference/collect_traces.py`: its command and its messages."""
 
 from __future__ import annotations
 
@@ -11,27 +11,15 @@ from gnnrag.training.rows import VerifierRow, read_rows
 from tests.helpers.traces import run_settings, write_set
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("script")
-    write_set(path / "set")
-    assert call(*run_settings(path, "roles.verifier=oracle"), f"out={path / 'one'}", "keep.idle_share=null") == 0
-    return path
-
-
 def call(*arguments: str) -> int:
     return run(["collect-traces", *arguments])
 
 
-def test_join_and_import(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = run_settings(root, "roles.verifier=oracle", "retriever=bm25")
-    assert call(*settings, f"out={root / 'two'}", "keep.idle_share=null") == 0
-    assert call("join", str(root / "one"), str(root / "two"), f"out={root / 'both'}") == 0
-    assert 7 < len(read_rows(root / "both" / "verifier.jsonl", VerifierRow)) <= 14
-    assert call("import", str(root / "both" / "verifier.jsonl"), f"out={root / 'in'}") == 0
-    assert (root / "in" / "verifier.jsonl").read_bytes() == (root / "both" / "verifier.jsonl").read_bytes()
-    capsys.readouterr()
-    assert call("import", f"out={root / 'in'}") == 2 and "import takes one file, got none" in capsys.readouterr().err
+def test_rows_are_written_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_set(tmp_path / "set")
+    assert call(*run_settings(tmp_path, "roles.verifier=oracle"), f"out={tmp_path / 'one'}") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "one" / "verifier.jsonl")
+    assert len(read_rows(tmp_path / "one" / "verifier.jsonl", VerifierRow)) == 7
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 from gnnrag.arrays import Lists
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Item, TripleQuery, rank_of, whole_graph
+from gnnrag.gnn.stages import CompletionConfig, CompletionItem, CompletionTask, TripleQuery, rank_of, whole_graph
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.training.base import Draws
 from gnnrag.training.loop import means
@@ -23,15 +23,15 @@ CPU = torch.device("cpu")
 def make_task(**settings: Any) -> CompletionTask:
     config = CompletionConfig(**{"negatives": 2, "triples": 6, **settings})
     # Sorted copies of the edges keep their order: that of the graph, both directions of every triple.
-    base = replace(golden_batch(), edge_weights=None).sorted()
+    base = golden_batch().sorted()
     draws = Draws({"g": 6}, batch_size=4, steps=5, seed=0, together=True)
     return CompletionTask({"g": GRAPH}, {"g": base}, config, draws, lambda *_: None)
 
 
-def golden_items(task: CompletionTask, hide: bool = True) -> list[Item]:
+def golden_items(task: CompletionTask, hide: bool = True) -> list[CompletionItem]:
     queries = [TripleQuery(0, 0, 0, 1, np.array([2, 4])), TripleQuery(0, 1, 2, 0, np.array([3, 4]))]
     hidden = task.tables["g"].hidden(queries) if hide else np.zeros(0, dtype=np.int64)
-    return [Item("g", query, hidden) for query in queries]
+    return [CompletionItem("g", query, hidden) for query in queries]
 
 
 class Double(torch.nn.Module):
@@ -43,7 +43,7 @@ class Double(torch.nn.Module):
         self.rel_mlp = self.inner.rel_mlp
 
     def forward(self, batch: Any, **more: Any) -> torch.Tensor:
-        return self.inner(replace(batch, seeds=batch.seeds.double(), edge_weights=batch.edge_weights.double()), **more)
+        return self.inner(replace(batch, seeds=batch.seeds.double()), **more)
 
 
 LOGITS = {  # specs/gfm_rag.md 8.6

@@ -81,8 +81,7 @@ def test_layouts_and_batches_give_the_same(settings: dict[str, object]) -> None:
     torch.testing.assert_close(model(gfm.blocks(batch)).view(3, 40).T, whole, atol=1e-10, rtol=1e-10)
     for chosen in ([0], [2, 1]):
         torch.testing.assert_close(model(columns_of(batch, chosen)), whole[:, chosen], atol=1e-10, rtol=1e-10)
-    kept = model.encode_relations(batch.relation_vectors)
-    assert torch.equal(model(batch.sorted(), relations=kept), whole)
+    assert torch.equal(model(batch.sorted()), whole)
     model, batch = model.float(), single(batch)
     whole = model(batch)
     scale = whole.abs().max().item()
@@ -134,7 +133,7 @@ def test_new_gates_are_open_and_closed_ones_cut() -> None:
     plain.load_state_dict({k: v for k, v in gated.state_dict().items() if not k.startswith("gate")})
     torch.testing.assert_close(gated(batch), plain(batch))
     torch.nn.init.constant_(gated.gate[2].bias, -1e9)
-    edgeless = replace(batch, edge_weights=torch.zeros(160, dtype=torch.float64))
+    edgeless = replace(batch, is_kept=torch.zeros(160, dtype=torch.bool))
     torch.testing.assert_close(gated(batch), plain(edgeless))
 
 

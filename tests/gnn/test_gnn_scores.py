@@ -11,7 +11,6 @@ from gnnrag.gnn import LossConfig, RankerConfig
 from gnnrag.gnn.model import Incidence, rank_passages
 from gnnrag.gnn.stages import (
     Candidates,
-    completion_loss,
     distillation_loss,
     listwise_loss,
     retrieval_loss,
@@ -40,16 +39,16 @@ def test_losses_by_hand() -> None:
         listwise.append(-(p[positive] / (p.sum() + 1e-5) + 1e-5).log().mean())
         distance.append((p - (c + 1) / 2).square().mean())
     candidates = Candidates.of(logits, targets)
-    torch.testing.assert_close(weighted_bce(candidates, 0.2), torch.stack(bce).mean())
-    torch.testing.assert_close(listwise_loss(candidates), torch.stack(listwise).mean())
-    torch.testing.assert_close(distillation_loss(candidates, cosine), torch.stack(distance).mean())
-    total = 0.3 * torch.stack(bce).mean() + 0.7 * torch.stack(listwise).mean() + torch.stack(distance).mean()
+    torch.testing.assert_close(weighted_bce(candidates, 0.2), torch.stack(bce))
+    torch.testing.assert_close(listwise_loss(candidates), torch.stack(listwise))
+    torch.testing.assert_close(distillation_loss(candidates, cosine), torch.stack(distance))
+    total = 0.3 * torch.stack(bce) + 0.7 * torch.stack(listwise) + torch.stack(distance)
     torch.testing.assert_close(retrieval_loss(candidates, CONFIG, cosine), total)
 
 
 def test_blocks_lose_what_columns_lose() -> None:
     logits, targets, cosine = drawn()
-    among = torch.arange(12) % 4 != 1
+    among = (torch.arange(12) % 4 != 1)[:, None]
     shared = retrieval_loss(Candidates.of(logits, targets, among=among), CONFIG, cosine)
     order = torch.randperm(36, generator=torch.Generator().manual_seed(3))
 
@@ -57,37 +56,37 @@ def test_blocks_lose_what_columns_lose() -> None:
         return x.T.reshape(-1, 1)[order]
 
     owner = torch.arange(3).repeat_interleave(12)[order]
-    own = Candidates.of(flat(logits), flat(targets), owner, among.repeat(3)[order])
+    own = Candidates.of(flat(logits), flat(targets), owner, among.repeat(3, 1)[order])
     torch.testing.assert_close(retrieval_loss(own, CONFIG, flat(cosine)), shared)
-    kept = retrieval_loss(Candidates.of(logits[among], targets[among]), CONFIG, cosine[among])
+    kept = retrieval_loss(Candidates.of(logits[among[:, 0]], targets[among[:, 0]]), CONFIG, cosine[among[:, 0]])
     torch.testing.assert_close(kept, shared)
 
 
-def test_questions_without_targets_leave_the_listwise_mean() -> None:
+def test_questions_without_targets_or_negatives_take_no_part() -> None:
     logits, targets, _ = drawn()
     expected = listwise_loss(Candidates.of(logits[:, :2], targets[:, :2]))
     targets[:, 2] = 0
-    torch.testing.assert_close(listwise_loss(Candidates.of(logits, targets)), expected)
-    assert listwise_loss(Candidates.of(logits, torch.zeros_like(targets))) == 0
-    assert weighted_bce(Candidates.of(logits, torch.zeros_like(targets)), 0.2).isfinite()
-    assert weighted_bce(Candidates.of(logits, torch.ones_like(targets)), 0.2).isfinite()
+    torch.testing.assert_close(listwise_loss(Candidates.of(logits, targets)), torch.cat([expected, torch.zeros(1)]))
+    for same in (torch.zeros_like(targets), torch.ones_like(targets)):
+        assert weighted_bce(Candidates.of(logits, same), 0.2).isfinite().all()
+    assert softmax_loss(Candidates.of(logits, torch.zeros_like(targets))).tolist() == [0, 0, 0]
 
 
 def test_the_softmax_is_over_the_candidates_of_each_question() -> None:
     logits, targets, _ = drawn()
-    rows = [-(torch.log_softmax(z, 0)[t > 0]).mean() for z, t in zip(logits.T, targets.T, strict=True) if t.any()]
+    assert targets.any(0).all()
+    rows = torch.stack([-torch.log_softmax(z, 0)[t > 0].mean() for z, t in zip(logits.T, targets.T, strict=True)])
     candidates = Candidates.of(logits, targets)
-    torch.testing.assert_close(softmax_loss(candidates), torch.stack(rows).mean())
+    torch.testing.assert_close(softmax_loss(candidates), rows)
     alone = LossConfig(bce=0, listwise=0, softmax=2.0)
-    torch.testing.assert_close(retrieval_loss(candidates, alone), 2 * torch.stack(rows).mean())
-    assert softmax_loss(Candidates.of(logits, torch.zeros_like(targets))) == 0
-    torch.testing.assert_close(softmax_loss(Candidates.of(logits - 1e4, targets)), torch.stack(rows).mean())
+    torch.testing.assert_close(retrieval_loss(candidates, alone), 2 * rows)
+    torch.testing.assert_close(softmax_loss(Candidates.of(logits - 1e4, targets)), rows)
 
 
 def test_weights_of_negatives_get_no_gradient() -> None:
     logits, targets, _ = drawn()
     z = logits.clone().requires_grad_()
-    weighted_bce(Candidates.of(z, targets), 0.2).backward()
+    weighted_bce(Candidates.of(z, targets), 0.2).mean().backward()
     positive = targets > 0
     for column in range(3):
         z0, negative = logits[:, column], ~positive[:, column]
@@ -95,12 +94,6 @@ def test_weights_of_negatives_get_no_gradient() -> None:
         share[negative] = torch.softmax(z0[negative] / 0.2, 0)
         expected = torch.where(negative, share * z0.sigmoid(), (z0.sigmoid() - 1) / positive[:, column].sum()) / 6
         torch.testing.assert_close(z.grad[:, column], expected)
-
-
-def test_rows_without_negatives_are_skipped_in_completion() -> None:
-    scores = torch.randn(4, 6, generator=torch.Generator().manual_seed(5))
-    valid = torch.tensor([True, False, True, True])
-    torch.testing.assert_close(completion_loss(scores, 1.0, valid), completion_loss(scores[valid]))
 
 
 # ------------------------------------------------------------------------------------------------------- rankers
@@ -116,7 +109,7 @@ def test_passages_sum_their_entities() -> None:
     for passage, (start, end) in enumerate(zip(members.starts.tolist(), ends, strict=True)):
         own = members.entities[start:end]
         assert own.tolist() == sorted(own.tolist())
-        torch.testing.assert_close(members.spread(values)[passage], values[own].sum(0))
+        torch.testing.assert_close(members.sum_by_passage(values)[passage], values[own].sum(0))
     assert len(members.entities) == members.frequency.sum()
 
 

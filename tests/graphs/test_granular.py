@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from gnnrag.graphs.ppr import personalised_pagerank
+from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.mgranrag import MGranRAG
 from gnnrag.methods.mgranrag.graph import (
     EvidenceMemory,
@@ -74,7 +74,7 @@ def run(preset, expand=False, previous=None, **constants):
     seeds = Seeds(COSINES, units, named, unnamed, asked, best, previous, unused=(4, 6))
     degrees = overlay.degrees(np.diff(graph.indptr))
     reset = personalisation(seeds, degrees, 3, settings.weights)
-    rank = personalised_pagerank(overlay.adjacency(graph), reset, 0.5, 1e-12)
+    rank = PageRankOperator(overlay.adjacency(graph)).solve(reset, 1e-12)
     return reset, rank, sorted(range(3), key=lambda p: -rank[p])
 
 

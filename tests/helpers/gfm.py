@@ -80,7 +80,7 @@ def random_batch(text_size: int = 6, columns: int = 3, **more: Tensor) -> GraphB
 
 def blocks(batch: GraphBatch) -> GraphBatch:
     """The questions of a shared batch, each with its own copy of the graph."""
-    n, columns = batch.num_nodes, batch.width
+    n, columns = batch.num_nodes, batch.seeds.shape[1]
     shift = torch.arange(columns).repeat_interleave(len(batch.source)) * n
     return replace(
         batch,

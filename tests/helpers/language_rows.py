@@ -25,6 +25,16 @@ PROMPTS = {
 }
 
 
+class Letters:
+    """Stands for a retriever: a query is worth the share of its letters that are vowels."""
+
+    inputs: dict[str, str] = {}  # noqa: RUF012
+
+    def __call__(self, row: Any, queries: Any) -> dict[str, float]:
+        text = "".join(queries).casefold()
+        return {"found": sum(letter in "aeiou" for letter in text) / max(1, len(text)), "gain": 7.0}
+
+
 def write_prompt(role: str, folder: Path) -> Path:
     """Write a short prompt of a role; the real ones are too long for quick tests."""
     path = folder / f"{role}_short.yaml"
@@ -99,7 +109,8 @@ def settings(folder: Path, role: str, model: Path, *more: str, count: int = 24) 
     rows, prompt = write_rows(folder, role, count), write_prompt(role, folder)
     return [
         "kind=causal", f"model.base={model}", f"data.rows=[{rows}]", f"data.prompt={prompt}",
-        f"run.root={folder / 'runs'}", "fit.steps=4", "fit.batch_size=4",
-        "fit.eval_every=2", "fit.lr=0.003", "judging.tokens=6", "judging.rows=2", "judging.batch=4", "lora.rank=8",
+        f"run.root={folder / 'runs'}", "trainer.max_steps=4", "trainer.per_device_train_batch_size=4",
+        "trainer.eval_steps=2", "trainer.save_steps=2", "trainer.logging_steps=1", "trainer.learning_rate=0.003",
+        "trainer.gradient_checkpointing=false", "reply_tokens=6", "data.validation=4", "lora.r=8",
         *more,
     ]  # fmt: skip

@@ -12,7 +12,6 @@ from gnnrag.training.rows import VerifierRow
 from gnnrag.training.traces import TracesConfig, collect
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 
-OUTPUTS = ("verifier.jsonl", "thoughts.jsonl", "README.md", "meta.json")
 QUESTIONS = [
     ("harbour", COMPOSITIONAL, "Kalmar", "compositional", ["p0", "p1"]),
     ("first", COMPARISON, "Otto Brandt", "comparison", ["p0", "p1", "p3", "p4"]),
@@ -60,7 +59,7 @@ def evaluate_config(root: Path, *more: str, llm: Mapping[str, Any] | None = None
 
 def collected(root: Path, out: Path, *more: str, own: tuple[str, ...] = (), llm: Any = None) -> dict[str, Any]:
     """Collect traces into `out`; returns what `meta.json` holds."""
-    settings = load_config(TracesConfig, None, [f"out={out}", "keep.idle_share=null", *own])
+    settings = load_config(TracesConfig, None, [f"out={out}", *own])
     return collect(evaluate_config(root, *more, llm=llm), settings)
 
 

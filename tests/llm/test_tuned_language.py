@@ -38,7 +38,10 @@ METHOD = [
     "method.query_weights=[1,0.95,0.95]", f"data.path={REPOSITORY / 'data' / 'sample'}", f"data.limit={COUNT}",
     *HASH_DOTS, "retriever=bm25",
 ]  # fmt: skip
-FIT = ["fit.batch_size=8", "fit.lr=0.003", "fit.patience=null", "fit.log_every=10", "fit.weight_decay=0", "seed=1"]
+FIT = [
+    "trainer.per_device_train_batch_size=8", "trainer.learning_rate=0.003", "trainer.gradient_checkpointing=false",
+    "trainer.lr_scheduler_type=constant", "seed=1",
+]  # fmt: skip
 
 
 class Lab:
@@ -48,7 +51,7 @@ class Lab:
         self.folder = folder
         self.dots = [*METHOD, f"index.path={folder / 'index'}", f"run.root={folder / 'runs'}"]
         made = ["roles=offline", "roles.verifier=oracle", f"out={folder / 'rows'}", "candidates=bridges", "mine=[]"]
-        made += ["keep.helped=false", "keep.idle_share=null", "keep.clean=false", "chat_passages=4"]
+        made += ["keep.helped=false", "keep.clean=false", "chat_passages=4"]
         assert run(["collect-traces", *self.dots, *made]) == 0
         self.prompts = {role: write_prompt(role, folder) for role in PROMPTS}
         texts = [turn.content for role in PROMPTS for row in self.rows(role) for turn in row.messages[-2:]]
@@ -62,7 +65,7 @@ class Lab:
         rows = self.folder / "rows" / f"{role}.jsonl"
         return [
             "kind=causal", f"model.base={self.base}", f"data.rows=[{rows}]", f"data.prompt={self.prompts[role]}",
-            "folds.report=null", "folds.validation=0", "lora.rank=32", "judging.tokens=64", *FIT,
+            "folds.report=null", "folds.validation=0", "lora.r=32", "reply_tokens=64", *FIT,
             f"run.root={self.folder / 'runs'}", f"run.name={name}", *more,
         ]  # fmt: skip
 
@@ -93,12 +96,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 @pytest.fixture(scope="module")
 def thoughts(lab: Lab) -> Path:
-    return lab.train("thoughts", "thoughts", "fit.steps=200", "fit.eval_every=200", "run.export=both")
+    return lab.train("thoughts", "thoughts", "trainer.max_steps=200", "export=both")
 
 
 @pytest.fixture(scope="module")
 def verifier(lab: Lab) -> Path:
-    return lab.train("verifier", "verifier", "fit.steps=100", "fit.eval_every=100", "run.export=both")
+    return lab.train("verifier", "verifier", "trainer.max_steps=100", "export=both")
 
 
 def losses(run: Path) -> list[float]:

@@ -19,7 +19,7 @@ from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.reader import TunedReader
 from gnnrag.session import Session
 from gnnrag.training.language.data import asked, read_role
-from gnnrag.training.language.validation import answer_scores
+from gnnrag.training.language.scoring import answer_scores
 from gnnrag.training.rows import ReaderRow, read_rows
 from gnnrag.types import Passage, Question
 from tests.helpers.tiny_model import make_tiny_model
@@ -103,7 +103,7 @@ def make_rows(tmp_path: Path, *more: str) -> Path:
     out = tmp_path / "rows.jsonl"
     data = make_set(tmp_path / "set")
     dots = [f"out={out}", f"sets.toy.path={data}", "sets.toy.split=train", "shown=3", *more]
-    write_rows("reader", *dots, "unanswerable=0.3", "validation=0.15", "report=0.2")
+    write_rows("reader", *dots, "unanswerable=0.3", "folds.validation=0.2")
     return out
 
 
@@ -138,13 +138,13 @@ def test_a_tiny_model_trains_and_reads(tmp_path: Path) -> None:
     base, rows = make_tiny_model(tmp_path / "base", lively=True), make_rows(tmp_path)
     dots = [
         "kind=causal", f"model.base={base}", f"data.rows=[{rows}]", "data.divide=rows", f"run.root={tmp_path}",
-        "run.name=run", "fit.steps=4", "fit.batch_size=4", "fit.eval_every=2", "fit.lr=0.003", "judging.tokens=6",
-        "judging.rows=2", "judging.batch=4", "lora.rank=8",
+        "run.name=run", "trainer.max_steps=4", "trainer.per_device_train_batch_size=4", "trainer.learning_rate=0.003",
+        "trainer.gradient_checkpointing=false", "data.validation=2", "reply_tokens=6", "lora.r=8",
     ]  # fmt: skip
     assert run(["train", "reader", *dots]) == 0
     record = read_tuned(tmp_path / "run", "reader", ["causal"])
     assert record.facts["prompts"].keys() == {"reader_brief"}
-    assert {"em", "cited", "parse_failure", "likelihood"} <= record.facts["report"]["toy"].keys()
+    assert {"em", "cited", "parse_failure"} <= record.facts["report"]["toy"].keys()
 
     async def answer() -> tuple[Answer, Session]:
         reader, session = set_up(TunedReader(path=str(tmp_path / "run"))), Session("q")

@@ -1,20 +1,30 @@
-"""`training/train_thoughts.py` with a language model, as a person starts it: supervised, then by preferences."""
+"""`training/train_thoughts.py` with a language model, as a person starts it: supervised, preferences, rewards."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate import Accelerator
 
 from gnnrag.cli.app import run
+from gnnrag.config import load_config
+from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Message, Request
 from gnnrag.parts import build
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from tests.helpers.language_rows import settings
+from gnnrag.training.base import RunContext, train
+from gnnrag.training.hf_trainer import RunCallback, newest_checkpoint
+from gnnrag.training.language.data import TrainLanguageConfig, asked, read_role
+from gnnrag.training.language.train import ThoughtsCausalTraining
+from tests.helpers.language_rows import Letters, settings
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 from tests.helpers.trainings import reported, rows_of
+from tests.test_kill import finish, kill_when
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +36,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sft(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of a supervised training, exported in both forms."""
     folder = tmp_path_factory.mktemp("sft")
-    assert call(settings(folder, "thoughts", base, "run.name=a", "run.export=both", "run.notes=[a toy]")) == 0
+    assert call(settings(folder, "thoughts", base, "run.name=a", "export=both", "run.notes=[a toy]")) == 0
     return folder / "runs" / "a"
 
 
@@ -45,10 +55,11 @@ async def says(folder: Path, **more: Any) -> list[str]:
 @pytest.mark.slow
 def test_a_run_reports_on_unseen_questions_and_describes_itself(sft: Path) -> None:
     report = reported(sft, "toy", "a toy", "question_id")
-    assert {"complete", "agrees", "parse_failure", "likelihood"} <= report[0]["metrics"].keys()
+    assert {"complete", "agrees", "parse_failure"} <= report[0]["metrics"].keys()
     record = read_tuned(sft, "thoughts", ["causal"])
     assert record.settings["form"] == "adapter" and record.facts["prompts"].keys() == {"thoughts_short"}
     assert Path(record.base["name"]).is_absolute() and record.facts["report"]["toy"]["questions"] == len(report)
+    assert record.facts["validation"]["loss"] > 0
 
 
 def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
@@ -58,27 +69,17 @@ def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
     tables = [
         (sft / name / "README.md").read_text("utf-8").partition("## Evaluation")[2] for name in ("best", "merged")
     ]
-    assert tables[0] == tables[1] and "| toy | report | likelihood |" in tables[1]
+    assert tables[0] == tables[1] and "| toy | report | parse_failure |" in tables[1]
     assert not (sft / "merged" / "adapter_config.json").exists()
     adapter, merged = (asyncio.run(says(sft / name)) for name in ("best", "merged"))
     assert adapter == merged
 
 
 @pytest.mark.slow
-def test_preferences_are_a_second_stage(sft: Path, base: Path, tmp_path: Path) -> None:
-    more = ["stage=dpo", f"start={sft}", "model.base=''", "preference.margin=0.04", "fit.lr=0.0003", "run.name=b"]
-    assert call(settings(tmp_path, "thoughts", base, *more, "folds.validation=0.3", "judging.tokens=8")) == 0
-    rows = rows_of(tmp_path / "runs" / "b" / "metrics.jsonl")
-    validated = [row for row in rows if "validation/order" in row]
-    assert validated and {"validation/reward", "validation/likelihood"} <= validated[0].keys()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("more", [["kind=seq2seq"], ["lora.targets=[q_proj]"]])
+@pytest.mark.parametrize("more", [["kind=seq2seq"], ["lora.target_modules=[q_proj]"]])
 def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path) -> None:
-    is_seq2seq = more == ["kind=seq2seq"]
-    model = make_tiny_seq2seq(base, tmp_path / "t5") if is_seq2seq else base
-    assert call(settings(tmp_path, "thoughts", model, "run.name=c", "judging.rows=0", "fit.steps=2", *more)) == 0
+    model = make_tiny_seq2seq(base, tmp_path / "t5") if more == ["kind=seq2seq"] else base
+    assert call(settings(tmp_path, "thoughts", model, "run.name=c", "data.validation=0", *more)) == 0
     assert len(asyncio.run(says(tmp_path / "runs" / "c" / "best"))) == 2
 
 
@@ -91,3 +92,137 @@ def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: p
 def test_an_unknown_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["kind=diffusion"]) == 2
     assert "kind='diffusion' is unknown. Allowed: causal, seq2seq." in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------- stages, and what stops a training
+MORE = {
+    "sft": ["lora.lora_dropout=0.1"],
+    "dpo": ["margin=0.04"],
+    "grpo": ["trainer.num_generations=4", "reply_tokens=12", "trainer.beta=0.02"],
+}
+
+
+def opened(folder: Path, base: Path, stage: str, *more: str) -> ThoughtsCausalTraining:
+    known = [f"stage={stage}", "corpora.toy.data.path=x", "folds.report=null", "data.validation=0", *MORE[stage]]
+    config = load_config(TrainLanguageConfig, None, settings(folder, "thoughts", base, *known, *more))
+    rows = read_role("thoughts", config.data.rows, config.data.prompt or "")
+    return ThoughtsCausalTraining(config, (rows, {"toy": Letters()}), None, RunContext(Accelerator(cpu=True)))
+
+
+def curve(path: Path) -> list[tuple[int, float]]:
+    return [(row["step"], row["train/loss"]) for row in rows_of(path / "metrics.jsonl")]
+
+
+def same(one: list[tuple[int, float]], other: list[tuple[int, float]]) -> bool:
+    return [step for step, _ in one] == [step for step, _ in other] and all(
+        math.isclose(a, b, abs_tol=1e-3) for (_, a), (_, b) in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["sft", "dpo", "grpo"])
+def test_a_training_that_died_and_lost_half_a_checkpoint_ends_as_an_undisturbed_one(
+    stage: str, base: Path, sft: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ["trainer.max_steps=8"] if stage == "sft" else ["trainer.max_steps=8", f"start={sft}"]
+    train(tmp_path / "whole", opened(tmp_path, base, stage, *more))
+
+    def die(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == 7:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(RunCallback, "on_step_end", die)
+        train(tmp_path / "cut", opened(tmp_path, base, stage, *more))
+    newest = tmp_path / "cut" / "checkpoints" / "checkpoint-6"
+    assert newest_checkpoint(newest.parent) == str(newest)
+    state = (newest / "optimizer.pt").read_bytes()
+    (newest / "optimizer.pt").write_bytes(state[: len(state) // 2])
+    assert newest_checkpoint(newest.parent) == str(newest.with_name("checkpoint-4"))
+    with pytest.raises(ConfigError, match=r"another value of settings\.reply_tokens"):
+        train(tmp_path / "cut", opened(tmp_path, base, stage, *more, "reply_tokens=5"))
+    train(tmp_path / "cut", opened(tmp_path, base, stage, *more))
+    whole = curve(tmp_path / "whole")
+    assert len(whole) == 8 and len({loss for _, loss in whole}) > 4
+    assert same(whole, curve(tmp_path / "cut"))
+
+
+@pytest.mark.slow
+def test_a_training_that_is_told_to_stop_saves_and_goes_on(base: Path, tmp_path: Path) -> None:
+    whole, cut = (opened(tmp_path, base, "sft") for _ in range(2))
+    train(tmp_path / "whole", whole)
+    asked_for = iter(range(9))
+    cut.context.stop = lambda: next(asked_for) == 2
+    assert train(tmp_path / "cut", cut) is None
+    assert newest_checkpoint(tmp_path / "cut" / "checkpoints") == str(tmp_path / "cut" / "checkpoints" / "checkpoint-3")
+    assert train(tmp_path / "cut", opened(tmp_path, base, "sft")) is not None
+    assert same(curve(tmp_path / "whole"), curve(tmp_path / "cut"))
+    weights = tmp_path / "cut" / "best" / "adapter_model.safetensors"
+    before = weights.read_bytes()
+    assert train(tmp_path / "cut", opened(tmp_path, base, "sft")) is not None, "what has ended is not trained again"
+    assert weights.read_bytes() == before and len(curve(tmp_path / "cut")) == 4
+
+
+def worth(training: ThoughtsCausalTraining, model: Path) -> float:
+    """Return the mean reward of what a model draws to the prompts of a training."""
+    backend = build("llm", {"name": "hf", "model": str(model), "device": "cpu", "temperature": 1.0})
+    rows = training.rows.rows
+
+    async def go() -> list[str]:
+        requests = [
+            Request(asked(row, training.rows.prompt_name), max_tokens=12, seed=seed)
+            for row in rows
+            for seed in range(8)
+        ]
+        return [reply.text for reply in await asyncio.gather(*map(backend.generate, requests))]
+
+    texts = asyncio.run(go())
+    return sum(Letters()(None, [text])["found"] for text in texts) / len(texts)
+
+
+@pytest.mark.slow
+def test_rewarded_replies_become_likelier(base: Path, tmp_path: Path) -> None:
+    more = ["trainer.max_steps=24", "trainer.learning_rate=0.02", "trainer.per_device_train_batch_size=32"]
+    training = opened(
+        tmp_path,
+        base,
+        "grpo",
+        *more,
+        "trainer.num_generations=8",
+        "trainer.beta=0.0",
+        "trainer.lr_scheduler_type=constant",
+    )
+    train(tmp_path / "run", training)
+    assert worth(training, tmp_path / "run" / "best") > worth(training, base) + 0.1
+
+
+@pytest.mark.slow
+def test_the_chosen_reply_rises_over_the_rejected_one_on_unseen_rows(base: Path, sft: Path, tmp_path: Path) -> None:
+    more = ["stage=dpo", f"start={sft}", "model.base=''", "margin=0.04", "folds.validation=0.3", "data.validation=null"]
+    assert call(settings(tmp_path, "thoughts", base, *more, "trainer.max_steps=20", "run.name=b", "patience=9")) == 0
+    rows = rows_of(tmp_path / "runs" / "b" / "metrics.jsonl")
+    margins = [row["validation/rewards/margins"] for row in rows if "validation/rewards/margins" in row]
+    assert margins[-1] > margins[0] and margins[-1] > 0.1
+    assert {"dpo"} == {read_tuned(tmp_path / "runs" / "b", "thoughts", ["causal"]).facts["stage"]}
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_gone_on_with(base: Path, tmp_path: Path) -> None:
+    dots = settings(tmp_path, "thoughts", base, "trainer.max_steps=8", "folds.report=null", "data.validation=0")
+    assert call([*dots, "run.name=whole"]) == 0
+    command = ["training/train_thoughts.py", *dots, "run.name=killed"]
+    kill_when(command, (tmp_path / "runs" / "killed" / "checkpoints" / "checkpoint-4").exists)
+    finish(command)
+    assert same(*(curve(tmp_path / "runs" / name) for name in ("whole", "killed")))
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_training_and_its_report(base: Path, tmp_path: Path) -> None:
+    dots = settings(tmp_path, "thoughts", base, "trainer.per_device_train_batch_size=2", "run.name=two")
+    finish(["-m", "torch.distributed.run", "--nproc_per_node", "2", "training/train_thoughts.py", *dots])
+    run = tmp_path / "runs" / "two"
+    steps = [row["step"] for row in rows_of(run / "metrics.jsonl") if "train/loss" in row]
+    assert steps == [1, 2, 3, 4] and len({*(run / "checkpoints" / "checkpoint-4").glob("rng_state_*.pth")}) == 2
+    parts = json.loads((run / "folds.json").read_text())["toy"]
+    assert [row["question_id"] for row in rows_of(run / "report.jsonl")] == sorted(parts["report"])
+    assert len(asyncio.run(says(run / "best"))) == 2

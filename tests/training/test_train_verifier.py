@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -74,12 +75,15 @@ def test_a_killed_training_goes_on_from_its_last_whole_checkpoint(folder: Path, 
     assert call(folder, f"run.name={name}", *more) == 0
     path = folder / "runs" / name
     shutil.rmtree(path / "best")
-    last = Path(newest_checkpoint(path / "checkpoints") or "")
-    assert last.name == "checkpoint-6"
-    weights = next(last.glob("*.safetensors"))
-    weights.write_bytes(weights.read_bytes()[:-8])  # half of the last state
     before = Path(newest_checkpoint(path / "checkpoints") or "")
-    assert before.name in ("checkpoint-3", "checkpoint-4")
+    assert before.name in ("checkpoint-3", "checkpoint-4"), "the last one is the end: there is no step after it"
+    half = shutil.copytree(before, before.with_name("checkpoint-5"))
+    state = read(half / "trainer_state.json")
+    (half / "trainer_state.json").write_text(json.dumps({**state, "global_step": 5}), "utf-8")
+    assert newest_checkpoint(path / "checkpoints") == str(half)
+    weights = next(half.glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-8])
+    assert newest_checkpoint(path / "checkpoints") == str(before)
     assert call(folder, f"run.name={name}", *more) == 0
     assert losses(path) == pytest.approx(losses(trained), abs=1e-5)
     assert scores(path) == pytest.approx(scores(trained), abs=1e-4)
@@ -109,7 +113,7 @@ def test_the_folds_together_report_on_every_question_once(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_language_model_may_judge(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "base", lively=True)
-    assert run(["train", "verifier", *settings(tmp_path, "verifier", model, "run.name=c", "fit.steps=2")]) == 0
+    assert run(["train", "verifier", *settings(tmp_path, "verifier", model, "run.name=c", "trainer.max_steps=2")]) == 0
     assert read_tuned(tmp_path / "runs" / "c", "verifier", ("causal",)).facts["report"]
 
 

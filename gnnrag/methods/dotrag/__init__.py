@@ -1,7 +1,11 @@
 """DotRAG: retrieval-time reasoning along paths (Moore, Deng, Mihalcea, Jahanbakhsh).
 
-Each concept becomes a division of thought (DOT): anchors, a region of the graph that rules bound, and a search in it
-whose whole paths a judge accepts or rejects. The retriever ranks passages for the same queries.
+Each concept of a question becomes a division of thought (DOT). The steps are
+S1 neighbourhood selection: concepts, and their anchors in the graph (`anchors`);
+S2 neighbourhood construction: rules from a model bound a region around the anchors (`search.TypedGraph.region`);
+S3 neighbourhood search: a judge accepts or rejects whole paths, in rounds (`search.Dot`, `paths`);
+S4 aggregation: what all DOTs found, as passages, paths and nodes (`evidence`);
+S5 the answer, by the reader. Beside the paper, the retriever ranks passages for the same queries.
 """
 
 from __future__ import annotations
@@ -34,11 +38,12 @@ Count = Annotated[int, Ge(1)]
 
 @part("method", "dotrag")
 class DotRAG(Method):
-    """Searches the region of each concept by whole paths, and reads what the accepted ones rest on.
+    """Searches a region of the graph for each concept, and reads what the accepted paths rest on.
 
-    The paper gives `hops`, `rounds` and at most three concepts, and says that there are `tau`, `top_nodes` (K),
-    `paths_per_target` (P) and `paths_per_round` (C). `preset=paper` is the method by the letter: without hubs, a size
-    guard, types of answers, names before meaning, early ends, verdicts for patterns, and passages beside the paths'.
+    The paper gives values for `hops`, `rounds` and the number of concepts (three at most). It names `tau`, `top_nodes`
+    (K), `paths_per_target` (P) and `paths_per_round` (C) without values. `preset=paper` switches off what the paper
+    does not have: anchors by name, hubs, the size guard, types of the answer, early stops, verdicts for patterns, and
+    passages besides those of the paths.
     """
 
     # An edited draft of `gnnrag index draft-schema`; null: drafted, without definitions
@@ -98,7 +103,7 @@ class DotRAG(Method):
 
     @cached_property
     def schema(self) -> Schema:
-        """What the roles are told of the graph. Raises DataError where the file does not fit the graph."""
+        """The types and predicates that prompts show. Raises DataError where the file does not fit the graph."""
         graph = self.index.knowledge
         return load(Path(self.schema_file), graph) if self.schema_file else draft(graph)
 
@@ -177,22 +182,22 @@ class DotRAG(Method):
         state.done = all(dot.done for dot in dots)
 
     async def _search(self, state: State, dot: Dot, session: Session) -> None:
-        """Candidates, paths, verdicts, and what follows from them."""
+        """S3, one round of one DOT: destinations, paths to them, the judge's verdicts, and follow-up queries."""
 
         def find() -> tuple[RoundPaths, np.ndarray]:
             cosines = self.meaning.nodes(*dot.queries)
             return dot.find_paths(cosines, self.meaning.relations(*dot.queries)), cosines
 
-        found, cosines = await self.worker(find)
-        if not found.paths:
+        round_paths, cosines = await self.worker(find)
+        if not round_paths.paths:
             dot.done = self.early_stop
             return
         history = tuple(text for text, _ in dot.issued)
-        paths = path_texts(self.index.knowledge, found.paths, cosines)
+        paths = path_texts(self.index.knowledge, round_paths.paths, cosines)
         judged = await self.judge(JudgeTask(state.question, self.schema, dot.rules, history, paths), session)
         session.flag("path_judge", *judged.flags)
-        kept = await self.worker(lambda: dot.accept(found, judged.items))
-        session.record("judged", dot=dot.number, round=state.round, paths=len(found.paths), kept=kept,
+        kept = await self.worker(lambda: dot.accept(round_paths, judged.items))
+        session.record("judged", dot=dot.number, round=state.round, paths=len(round_paths.paths), kept=kept,
                        labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
         if self.type_filter == "soft" and dot.idle == 2 == dot.round and dot.region.filter.allowed:
             text, anchors = state.question.text, dot.region.near.anchors
@@ -203,7 +208,7 @@ class DotRAG(Method):
             session.counts["filter_relaxed"] += 1
 
     async def select(self, state: State) -> Evidence:
-        """S4: unite the DOTs; their passages, paths and nodes."""
+        """S4: unite the DOTs, and choose their passages, paths and nodes."""
         cosines: np.ndarray | None = None
         if self.passage_score == "cosine":
             cosines = (await self.worker(lambda: self.index.dense_scores([state.question.text])))[0]

@@ -1,4 +1,4 @@
-"""S1 of DotRAG: the nodes at which a question's searches begin, by names and by meaning."""
+"""S1 of DotRAG, neighbourhood selection: the nodes at which searches begin, by name and by meaning."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def top_nodes(text: str, cosines: np.ndarray) -> ConceptAnchors:
 
 
 class AnchorFinder:
-    """Resolves concepts by name, then by meaning, as near names are look-alikes; the paper: all nodes above `tau`.
+    """Resolves concepts by name, then by meaning: what is near in meaning is often a look-alike.
 
-    `settings` are those of `DotRAG`.
+    The paper takes all nodes from `tau` on. `settings` are those of `DotRAG`.
     """
 
     def __init__(self, graph: KnowledgeGraph, settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""S4 of DotRAG: what all DOTs found together, and the passages, paths and nodes that the reader gets."""
+"""S4 of DotRAG, aggregation: what all DOTs found, as the passages, paths and nodes that the reader gets."""
 
 from __future__ import annotations
 

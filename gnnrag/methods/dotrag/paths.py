@@ -1,4 +1,4 @@
-"""Paths of a DOT: their patterns of predicates, verdicts on them, and their words (DotRAG, sections 4 and 5)."""
+"""Paths of a DOT (S3 of DotRAG): how they are found, their patterns of predicates, verdicts on them, and their text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""GraphSearch: six modules on two sides, on top of any graph retriever (arXiv 2509.22009)."""
+"""GraphSearch: six modules on two sides, on top of any graph retriever (arXiv 2509.22009).
+
+The modules: query decomposition (QD), query grounding (QG), context refinement (CR), logic drafting (LD), evidence
+verification (EV), query expansion (QE). Besides there are interim answers (ANS) and the final one (FIN).
+"""
 
 from __future__ import annotations
 

@@ -131,14 +131,16 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
     stay below. Channel `graph` ranks candidates (by cosine) and their best walks (by the candidate's cosine, times the
     walk's weight over the largest). The branch is `walks`, or `naive_fallback`: dense search where nothing was linked.
 
-    `fixed`: the role `mentions` sees the graph's types, case does not matter, and a type that the graph lacks becomes
-    the nearest one; an edge counts in both directions; all walks of a candidate count, and a node
-    each time; the factor ten is for the best passage alone; a mention without hits, or none at all,
-    ends nothing (released: it gives an empty ranking, branch `nothing`). A node that two mentions find has its best
-    cosine, not the last. A mention has 5 candidates (released: `top_k`), walks go to the 200 heaviest neighbours.
+    `profile=fixed` differs from the release in these points:
+    - The role `mentions` sees the graph's types; case does not matter, and an unknown type becomes the nearest one.
+    - An edge near the query counts in both directions; all walks of a candidate count, not the last alone.
+    - The factor ten is for a candidate's best passage alone.
+    - A mention without hits does not end the search (released: an empty ranking, branch `nothing`).
+    - A node that two mentions find has its best cosine, not the last.
+    - A mention has 5 candidates (released: `top_k`), and walks go to the 200 heaviest neighbours.
     """
 
-    profile: Literal["fixed", "released"] = "fixed"  # released: as that code does in all of these
+    profile: Literal["fixed", "released"] = "fixed"
     top_k: int = 60  # relations for each mention and, halved, passages of the vector search
     max_mentions: int = 5  # the first ones count
     short_share: float = 0.2  # of the candidates from which no walk starts, the share that is kept, at least one
@@ -152,7 +154,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
     def setup(self) -> None:
         super().setup()
         self.is_fixed = self.profile == "fixed"
-        self.candidates = 5 if self.is_fixed else self.top_k
+        self.num_candidates = 5 if self.is_fixed else self.top_k
         self.walks = WalkGraph(self.edges, 200 if self.is_fixed else None)
         self.types = TypePool(self.graph, self.index.embedder.encode)
 
@@ -182,12 +184,12 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
 
     def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> LinkedQuery:
         """Find each mention's candidates, and the nodes and edges that speak for walks."""
-        found: list[list[int]] = []
+        candidates: list[list[int]] = []
         scores: dict[int, float] = {}
         for name in names:
             cosines = self.vectors.scores("names", name)
-            found.append(above(cosines, self.candidates, self.cosine_floor))
-            for entity in found[-1]:
+            candidates.append(above(cosines, self.num_candidates, self.cosine_floor))
+            for entity in candidates[-1]:
                 score = float(cosines[entity])
                 scores[entity] = max(score, scores.get(entity, 0.0)) if self.is_fixed else score
         kinds = self.types.nearest(answer_types) if self.is_fixed else self.types.equal(answer_types)
@@ -201,7 +203,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         short = sorted((e for e in scores if not self.edges.degrees[e]), key=lambda e: -scores[e])
         dropped = set(short[max(1, int(len(short) * self.short_share)) :])
         kept = {entity: score for entity, score in scores.items() if entity not in dropped}
-        return LinkedQuery([[e for e in row if e not in dropped] for row in found], kept, votes)
+        return LinkedQuery([[e for e in row if e not in dropped] for row in candidates], kept, votes)
 
     def _passage_scores(self, query: str, linked: LinkedQuery, cosines: np.ndarray) -> dict[int, float]:
         """Score passages by the walks of the candidates, in order of first mention."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,8 +20,8 @@ from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, Verifie
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat
 from gnnrag.roles.verifier import verifier_chat
-from gnnrag.training.config import Count, Parts, TrainConfig, TrainingRunConfig, divide, draw
-from gnnrag.training.rows import ReaderRow, ThoughtsRow, Turn, VerifierRow, read_rows
+from gnnrag.training.config import CommonConfig, Count, Parts, divide
+from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
 
 
@@ -32,6 +32,7 @@ class RowsConfig:
     rows: list[str] = field(default_factory=list)  # files of gnnrag collect-traces
     prompt: str | None = None  # name or .yaml of another prompt than the role's: a trained model needs no long one
     divide: Literal["folds", "rows"] = "folds"  # questions: by folds, or as the rows' `part` says
+    validation: Annotated[int, Ge(0)] | None = None  # most validation rows, drawn by the seed; null: all
 
 
 @dataclass
@@ -42,37 +43,6 @@ class ModelConfig:
     # of the frozen weights; auto: bfloat16 on a GPU, else float32. What trains is float32
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     context: int | None = None  # most tokens of prompt and reply together; null: the model's own limit
-    checkpointing: bool = False  # of gradients: activations are computed again, which takes time and saves memory
-
-
-@dataclass
-class LoraSettings:
-    """Low-rank adapters (LoRA, arXiv 2106.09685): W + (alpha / rank) B A with W frozen."""
-
-    rank: Count = 16
-    alpha: float = 32.0
-    dropout: float = 0.0
-    targets: list[str] = field(default_factory=list)  # names of layers; empty: all linear ones but the output
-
-
-@dataclass
-class PreferenceConfig:
-    """Direct preference optimisation (DPO, arXiv 2305.18290), stage `dpo`."""
-
-    beta: Annotated[float, Gt(0)] = 0.1  # how far the model may move from the reference: larger is nearer
-    # weight of the chosen reply's mean -log p on top (arXiv 2404.19733): keeps replies in their form
-    sft: Annotated[float, Ge(0)] = 0.0
-    margin: Annotated[float, Gt(0)] = 0.1  # least difference of gains between the two of a pair
-    pairs: Count = 4  # of one row and one kind of thought, those of the largest difference first
-
-
-@dataclass
-class PolicyConfig:
-    """Group relative policy optimisation (GRPO, arXiv 2402.03300), stage `grpo`; formulas: `language/policy.py`."""
-
-    group: Annotated[int, Ge(2)] = 8  # replies drawn to a prompt; a micro-batch of n rows takes n times as many replies
-    malformed: float = -0.1  # reward of a reply that is cut off, unreadable, or states an answer instead of asking
-    beta: Annotated[float, Ge(0)] = 0.0  # weight of the distance to the model without its adapter; 0: none
 
 
 @dataclass
@@ -86,39 +56,30 @@ class CorpusConfig:
 
 
 @dataclass
-class ValidationConfig:
-    """How validation and report are measured: replies are generated, parsed, and put to use."""
-
-    rows: Annotated[int, Ge(0)] | None = None  # most validation rows, by a hash of their ids; 0: none; null: all
-    batch: Count = 16  # replies generated, or scored, together; of DPO, pairs of them
-    batch_tokens: Count = 32768  # limit of rows times (longest prompt + reply) of such a batch: its memory
-    tokens: Count = 160  # of a reply
-    metric: str | None = None  # that decides which weights are kept; null: f1; gain, or likelihood without corpora
-
-
-@dataclass
-class ExportRunConfig(TrainingRunConfig):
-    """The run directory, and what is left in it."""
-
-    export: Literal["adapter", "both"] = "adapter"  # both: the merged model, too, in folder merged
-
-
-@dataclass
-class TrainLanguageConfig(TrainConfig):
+class TrainLanguageConfig(CommonConfig):
     """Everything that training of a language model for a role reads."""
 
     kind: Literal["causal", "seq2seq"] = "causal"  # as the model is
-    # sft: on the teacher's replies; of thoughts also dpo: preferences, grpo: by what replies find
+    # sft: on the teacher's replies; of thoughts also dpo: preferences, grpo: by what replies find (arXiv 2402.03300)
     stage: Literal["sft", "dpo", "grpo"] = "sft"
-    start: str | None = None  # run or checkpoint to go on from: that of stage sft
+    start: str | None = None  # run or checkpoint to go on from, of the stage before
     data: RowsConfig = field(default_factory=RowsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
-    lora: LoraSettings = field(default_factory=LoraSettings)
-    preference: PreferenceConfig = field(default_factory=PreferenceConfig)
-    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    lora: dict[str, Any] = field(default_factory=dict)  # of peft.LoraConfig; default target_modules: all-linear
+    # of the trainer of the stage, by its own names: trl.SFTConfig, DPOConfig, GRPOConfig; of a seq2seq model
+    # transformers.Seq2SeqTrainingArguments
+    trainer: dict[str, Any] = field(default_factory=dict)
+    patience: Count | None = None  # evaluations without a better one after which training stops; null: never
     corpora: dict[str, CorpusConfig] = field(default_factory=dict)  # by set; thoughts: measures what they retrieve
-    judging: ValidationConfig = field(default_factory=ValidationConfig)
-    run: ExportRunConfig = field(default_factory=ExportRunConfig)
+    margin: Annotated[float, Gt(0)] = 0.1  # dpo: least difference of gains between the two replies of a pair
+    pairs: Count = 4  # dpo: most of one row and one kind of thought, those of the largest difference first
+    malformed: float = -0.1  # grpo: reward of a reply that is cut off, unreadable, or states an answer
+    reply_tokens: Count = 160  # limit of a reply
+    llm_settings: dict[str, Any] = field(default_factory=dict)  # of `hf` for the report: max_batch, batch_tokens, ...
+    export: Literal["adapter", "both"] = "adapter"  # both: the merged model, too, in folder merged
+
+
+OWN = {"output_dir": "run.root", "run_name": "run.name", "report_to": "run.tracking", "seed": "seed"}
 
 
 def check_language(config: TrainLanguageConfig, role: str) -> None:
@@ -128,32 +89,20 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
         raise ConfigError(f"data.rows: name at least one file {role}.jsonl of {made}")
     if not (config.model.base or config.start):
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")
-    if config.stage != "sft" and role != "thoughts":
-        raise ConfigError(f"stage={config.stage}: only thoughts have queries to rate, not the {role}")
+    if config.stage != "sft" and (role != "thoughts" or config.kind != "causal"):
+        raise ConfigError(f"stage={config.stage}: only causal models of thoughts have queries to rate, not {role}")
     if config.stage == "grpo" and not config.corpora:
         raise ConfigError("stage=grpo rewards what queries retrieve: name the rows' sets in corpora")
-    if config.stage == "grpo" and config.policy.beta and config.start:
-        raise ConfigError(
-            f"policy.beta={config.policy.beta}: the reference is the model without the adapter that trains; with start "
-            "there is none. Give model.base=RUN/merged of the first stage, or policy.beta=0"
-        )
     if config.cross and config.data.divide == "rows":
         raise ConfigError("data.divide=rows has one division; cross=true needs data.divide=folds")
+    for name in OWN.keys() & config.trainer.keys():
+        raise ConfigError(f"trainer.{name} follows from {OWN[name]}; set that")
 
 
 ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow, "reader": ReaderRow}
 PROMPTS = {"reader": PROMPT}  # of roles whose prompt has another name
 PARTS = ("train", "validation", "report")
 AnyRow = VerifierRow | ThoughtsRow | ReaderRow
-
-
-@dataclass(frozen=True)
-class Example:
-    """A row as tokens."""
-
-    row: AnyRow  # where it comes from
-    prompt: tuple[int, ...]  # tokens of the prompt
-    reply: tuple[int, ...]  # tokens that the model is to give, the end among them
 
 
 @dataclass
@@ -164,7 +113,6 @@ class RoleRows:
     prompt: Prompt  # of the role at inference
     prompt_name: str  # name or path of a prompt that is not the role's own, else an empty text
     rows: list[AnyRow]  # all of them, in the order of the files
-    dropped: Counter[str] = field(default_factory=Counter)  # how many rows were left out, by reason
     digests: dict[str, str] = field(default_factory=dict)  # of the files, by name
 
     @property
@@ -182,7 +130,7 @@ class RoleRows:
             if config.data.divide == "folds":
                 found[name] = divide(ids, config.folds, fold)
             else:
-                parts = [_of_part(rows, part) for part in PARTS]
+                parts = [dict.fromkeys(row.question_id for row in rows if row.part == part) for part in PARTS]
                 if both := [id_ for id_ in ids if sum(id_ in part for part in parts) > 1]:
                     raise ConfigError(f"question {both[0]!r} of {name} has rows in two parts; give data.divide=folds")
                 found[name] = Parts(*(tuple(part) for part in parts))
@@ -207,13 +155,14 @@ def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRow
         for number, row in enumerate(read_rows(path, ROWS[role]), start=1):
             if row.id in rows:
                 raise DataError(path, f"id {row.id!r} stands in another of the files, too", number)
-            if row.messages and not prompt_name and _turns(row.messages[:-1]) != asked(row):
+            turns = [(turn.role, turn.content) for turn in row.messages[:-1]]
+            if row.messages and not prompt_name and turns != [(m.role, m.content) for m in asked(row)]:
                 problem = f"row {row.id!r} does not show the prompt {prompt.name!r} of this version"
                 fix = f"collect the traces again, or set data.prompt={role} to have this version's instead"
                 raise DataError(path, f"{problem}; {fix}", number)
             rows[row.id] = row
         digests[path.name] = file_digest(path)
-    return RoleRows(role, prompt, prompt_name, list(rows.values()), Counter(), digests)
+    return RoleRows(role, prompt, prompt_name, list(rows.values()), digests)
 
 
 def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask | ReaderTask:
@@ -248,69 +197,76 @@ def shown(row: AnyRow) -> tuple[Passage, ...]:
 
 
 class Encoder:
-    """Turns conversations into tokens, with the model's own limits.
+    """Turns rows into what a trainer takes, as tokens: the prompt exactly as inference encodes it, then the reply.
+
+    Args:
+        network: the model, whose limit of length and whose end tokens count.
+        prompt: name of another prompt than the role's own, or an empty text.
+        dropped: counts the rows that are left out, by reason.
 
     Raises:
         ConfigError: the tokenizer's end of a turn would not end a reply.
     """
 
-    def __init__(
-        self, tokenizer: Any, context: int | None, is_seq2seq: bool, settings: Any, ends: Iterable[int]
-    ) -> None:
-        self.tokenizer, self.is_seq2seq = tokenizer, is_seq2seq
-        self.context = context or own_context(settings, tokenizer, is_seq2seq)
-        self.end = tokenizer.eos_token_id
-        if self.end is None or self.end not in set(ends):
+    def __init__(self, network: Any, tokenizer: Any, config: TrainLanguageConfig, prompt: str) -> None:
+        self.tokenizer, self.config, self.prompt_name = tokenizer, config, prompt
+        self.is_seq2seq = config.kind == "seq2seq"
+        self.context = config.model.context or own_context(network.config, tokenizer, self.is_seq2seq)
+        self.dropped: Counter[str] = Counter()
+        ends = network.generation_config.eos_token_id
+        self.ends = [ends] if isinstance(ends, int) else list(ends or ())
+        if tokenizer.eos_token_id is None or tokenizer.eos_token_id not in self.ends:
             raise ConfigError(
                 f"the end token of {tokenizer.name_or_path!r} is {tokenizer.eos_token!r}, and replies end with others "
                 "by its generation_config.json: a model trained so would never stop; mend eos_token_id there"
             )
 
-    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the tokens of a prompt, as inference makes them."""
-        return tuple(encode(self.tokenizer, messages, "auto", {}, is_seq2seq=self.is_seq2seq))
+    def prompt(self, row: AnyRow) -> list[int]:
+        """Return the tokens of a row's prompt."""
+        return encode(self.tokenizer, asked(row, self.prompt_name), is_seq2seq=self.is_seq2seq)
 
-    def reply(self, text: str) -> tuple[int, ...]:
+    def reply(self, text: str) -> list[int]:
         """Return the tokens of a reply and its end."""
-        return (*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end)
+        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.tokenizer.eos_token_id]
 
-    def fits(self, prompt: Sequence[int], *replies: Sequence[int]) -> bool:
-        """Whether a prompt with its longest reply is within the context; a seq2seq model has room of its own for it."""
-        longest = 0 if self.is_seq2seq else max(map(len, replies), default=0)
-        return self.context is None or len(prompt) + longest <= self.context
+    def fits(self, prompt: Sequence[int], *replies: int) -> bool:
+        """Tell whether a prompt with its longest reply is within the context; a seq2seq model's reply has its own."""
+        is_long = self.context is not None and len(prompt) + max((0, *replies)) * (not self.is_seq2seq) > self.context
+        if is_long:
+            self.dropped["too long"] += 1
+        return not is_long
 
-
-def encoded(
-    rows: Sequence[AnyRow], prompt: str, encoder: Encoder, note: Callable[[str], None] = lambda reason: None
-) -> list[Example]:
-    """Return the rows that hold a teacher's reply as tokens; `note` is told why one is left out.
-
-    `prompt` names another prompt than the role's own, or is an empty text.
-    """
-    examples = []
-    for row in rows:
+    def supervised(self, row: AnyRow) -> list[dict[str, Any]]:
+        """Return the teacher's reply to a row; of a causal model the prompt is no label: the loss is on the reply."""
         if not row.messages:
-            note("without a reply")
-            continue
-        tokens, reply = encoder.prompt(asked(row, prompt)), encoder.reply(row.messages[-1].content)
-        if encoder.fits(tokens, reply):
-            examples.append(Example(row, tokens, reply))
-        else:
-            note("too long")
-    return examples
+            self.dropped["without a reply"] += 1
+            return []
+        prompt, reply = self.prompt(row), self.reply(row.messages[-1].content)
+        if not self.fits(prompt, len(reply)):
+            return []
+        if self.is_seq2seq:
+            return [{"input_ids": prompt, "labels": reply}]
+        return [{"input_ids": prompt + reply, "labels": [-100] * len(prompt) + reply}]
 
+    def compared(self, row: ThoughtsRow, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Return pairs of replies to a row, the better one first."""
+        if not pairs:
+            self.dropped["without a pair of replies"] += 1
+            return []
+        prompt, found = self.prompt(row), []
+        for better, worse in pairs:
+            chosen, rejected = self.reply(better), self.reply(worse)
+            if self.fits(prompt, len(chosen), len(rejected)):
+                found.append({"prompt_ids": prompt, "chosen_ids": chosen, "rejected_ids": rejected})
+        return found
 
-def limited(rows: Sequence[AnyRow], count: int | None) -> list[AnyRow]:
-    """Return at most so many rows, those of the lowest hash, in their order."""
-    if count is None or len(rows) <= count:
-        return list(rows)
-    kept = {row.id for row in sorted(rows, key=lambda row: draw(row.id, "judging"))[:count]}
-    return [row for row in rows if row.id in kept]
-
-
-def _turns(turns: Sequence[Turn]) -> tuple[Message, ...]:
-    return tuple(Message(turn.role, turn.content) for turn in turns)  # type: ignore[arg-type]
-
-
-def _of_part(rows: Sequence[AnyRow], part: str) -> dict[str, None]:
-    return dict.fromkeys(row.question_id for row in rows if row.part == part)
+    def drawn(self, row: ThoughtsRow, corpora: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the prompt of a row whose replies can be rewarded: its set, its pool and missing gold are known."""
+        if row.set not in corpora:
+            self.dropped["of a set that corpora does not name"] += 1
+        elif "found" not in corpora[row.set](row, ()):
+            self.dropped["with nothing left to find"] += 1
+        elif self.fits(self.prompt(row), self.config.reply_tokens):
+            turns = asked(row, self.prompt_name)
+            return [{"prompt": [{"role": m.role, "content": m.content} for m in turns], "row": row.id}]
+        return []

@@ -1,67 +1,106 @@
-"""Training of a language model for a role: rows, model, losses, validation, and its checkpoints and exports."""
+"""Training of a language model for a role by TRL and peft: rows, model, trainer, report, and what is exported."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import random
 import shutil
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from transformers import (
+    DataCollatorForSeq2Seq,
+    EarlyStoppingCallback,
+    PrinterCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
 
 from gnnrag.config import to_plain
-from gnnrag.errors import DataError
-from gnnrag.io import file_digest, read_json, remove
-from gnnrag.llm.hf import load_model
-from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
+from gnnrag.errors import ArtefactError, ConfigError, DataError
+from gnnrag.io import file_digest, read_json
+from gnnrag.llm.base import Message
+from gnnrag.llm.hf import load_model, put_on
+from gnnrag.llm.local import ModelFiles, encode, find_model, kind_of
+from gnnrag.parts import build, from_settings
+from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.run.rundir import code_version, read_seen
+from gnnrag.run.tracking import Tracker
+from gnnrag.session import Session
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
+from gnnrag.training.hf_trainer import ASIDE, RunCallback, newest_checkpoint
 from gnnrag.training.language.data import (
     AnyRow,
+    Encoder,
     RoleRows,
     TrainLanguageConfig,
     check_language,
-    encoded,
-    limited,
     read_role,
+    task_of,
 )
-from gnnrag.training.language.losses import (
-    make_pairs,
-    open_language_model,
-    preference_losses,
-    preference_metrics,
-    supervised_losses,
-    with_reference,
-)
-from gnnrag.training.language.policy import drawn, policy_losses, rewarded
-from gnnrag.training.language.validation import (
-    CorpusGain,
-    TrainingBackend,
-    Validator,
-    default_metric,
-    limits_of,
-    open_gain,
-)
-from gnnrag.training.loop import Rows, Trainer
+from gnnrag.training.language.scoring import CorpusGain, open_gain, reply_pairs, reply_scores, reward
 from gnnrag.training.report import Card, Report
+from gnnrag.training.rundir import CHECKPOINTS, TrainingRun
 from gnnrag.types import OnProgress
 
+try:
+    from datasets import Dataset
+    from peft import LoraConfig, get_peft_model
+    from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
+except ImportError as missing:
+    raise ConfigError(f"language models are trained by TRL ({missing}): pip install 'gnnrag[language]'") from missing
+
+FITTED = "fitted.json"
 TITLES = {"verifier": "Verifier", "thoughts": "Thought generator", "reader": "Reader"}
 SUMMARY = (
     "A language model fine-tuned for one role of gnnrag: {role}. Use it with `roles.{role}=tuned "
     "roles.{role}.path=THIS_FOLDER`. It answers the prompt `{prompt}` of gnnrag, and no other."
 )
+METRICS = {"dpo": "rewards/accuracies", "grpo": "reward"}  # that decide which weights are kept; else the loss
+
+
+@dataclass
+class Fitted:
+    """What a trainer came to; its adapter is in folder `best`."""
+
+    kept_step: int
+    kept_metrics: dict[str, float]
+    parameters: int  # that were trained
+    dropped: dict[str, int]  # training rows that were left out, by reason
+
+
+class PairTrainer(DPOTrainer):
+    """DPO on pairs that are tokens already, as inference makes them."""
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        return dataset
+
+
+class RewardTrainer(GRPOTrainer):
+    """GRPO on prompts that are encoded as at inference."""
+
+    def _tokenize_prompts(self, prompts: Sequence[Any]) -> Any:
+        return [encode(self.processing_class, [Message(**turn) for turn in prompt]) for prompt in prompts], None, {}
+
+
+TRAINERS: dict[str, tuple[Any, Any]] = {
+    "sft": (SFTTrainer, SFTConfig),
+    "dpo": (PairTrainer, DPOConfig),
+    "grpo": (RewardTrainer, GRPOConfig),
+    "seq2seq": (Seq2SeqTrainer, Seq2SeqTrainingArguments),
+}
 
 
 class LanguageTraining(Training):
     """Training of a language model on a role's rows: supervised, by preferences (stage `dpo`) or rewards (`grpo`).
 
-    Its data are the rows, and what measures thoughts by set. Also the loop's task.
+    Its data are the rows, and what measures thoughts by set.
     """
 
     role: ClassVar[str]
@@ -69,18 +108,18 @@ class LanguageTraining(Training):
     config: TrainLanguageConfig
 
     def __init__(self, config: TrainLanguageConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.rows: RoleRows = replace(data[0], dropped=Counter())
+        self.rows: RoleRows = data[0]
         self.corpora: Mapping[str, CorpusGain] = data[1]
         super().__init__(config, data, fold, context)
-        self.metric = config.judging.metric or default_metric(self.role, config.corpora)
-        self.settings = {**to_plain(config), "role": self.role, "fold": fold}
+        self.settings = {**self.settings, "role": self.role}
+        self.start = tuned_folder(config.start) if config.start else None
+        self.record = read_tuned(self.start, self.role, (config.kind,)) if self.start else None
         inputs: dict[str, Any] = {"rows": self.rows.digests, "prompt": self.rows.prompt.digest}
         if self.corpora:
             inputs["corpora"] = {name: one.inputs for name, one in self.corpora.items()}
-        if config.start:
-            inputs["start"] = file_digest(tuned_folder(config.start) / RECORD)
+        if self.start:
+            inputs["start"] = file_digest(self.start / RECORD)
         self.inputs = inputs
-        self._step = 0
 
     @classmethod
     def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnProgress) -> Any:
@@ -97,195 +136,252 @@ class LanguageTraining(Training):
     @property
     def seen(self) -> frozenset[str]:
         """Those of the checkpoint that it starts from, too."""
-        start = read_seen(tuned_folder(self.config.start)) if self.config.start else None
-        return super().seen | (start or frozenset())
+        return super().seen | ((read_seen(self.start) if self.start else None) or frozenset())
 
-    def shares(self) -> dict[str, float]:
-        """All sets alike."""
-        return {}
+    # ------------------------------------------------------------------------------------------------ model and trainer
+    @cached_property
+    def _origin(self) -> tuple[ModelFiles, Path | None, dict[str, Any]]:
+        """The base on disk, the adapter of `start` if it is one, and what the record says of the base."""
+        config, record = self.config, self.record
+        adapter = self.start if self.start and (self.start / "adapter_config.json").is_file() else None
+        name = config.model.base or str(record.base.get("name")) if record and adapter else None
+        name = name or str(self.start or config.model.base)
+        files = find_model(name, None, "hf")
+        if (kind := kind_of(files)) != config.kind:
+            raise ConfigError(f"kind={config.kind!r}: {files.name} is a {kind} model; set kind={kind}")
+        weights = files.base_fingerprint
+        if record and adapter and record.base.get("weights") != weights:
+            raise ArtefactError(f"start={config.start!r} was trained on other weights than {str(files.base)!r} holds")
+        return files, adapter, {"name": str(files.base) if Path(name).is_dir() else name, "weights": weights}
 
-    # --------------------------------------------------------------------------------------------- model and batches
-    def build(self) -> tuple[LanguageTraining, nn.Module]:
-        """Load the model, and encode what training draws from. Raises DataError where there is nothing."""
-        config, rows = self.config, self.rows
-        self.model = open_language_model(config, self.role, self.context.accelerator.device)
-        self.validator = Validator(self.role, rows.prompt_name, self.model, config.judging, self.corpora)
-        rows.dropped.clear()
-        validation = limited(rows.of(self.parts, "validation"), config.judging.rows)
-        self.validation = [row for row in validation if self._is_measured(row)]
-        items = self._items()
-        if rows.dropped:
-            dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(rows.dropped.items()))
+    def fit(self, run: TrainingRun, tracker: Tracker | None) -> Fitted | None:
+        """Train from the newest whole checkpoint, and write `best`; a training that has ended is not gone on with."""
+        self.best = run.path / "best"
+        if (run.path / FITTED).is_file():
+            return Fitted(**read_json(run.path / FITTED))
+        callback = RunCallback(run, self.context)
+        trainer = self.trainer(run.path / CHECKPOINTS, callback, bool(tracker and tracker.is_on))
+        trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
+        if callback.is_stopped:
+            run.draw()
+            return None
+        state, model = trainer.state, self.context.accelerator.unwrap_model(trainer.model)
+        step = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
+        row: dict[str, float] = next(
+            (row for row in state.log_history if row["step"] == step and "eval_loss" in row), {}
+        )
+        metrics = {key[5:]: value for key, value in row.items() if key[:5] == "eval_" and not key.endswith(ASIDE)}
+        count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        fitted = Fitted(step, metrics, count, dict(self.encoder.dropped))
+
+        def save(folder: Path) -> None:
+            model.peft_config["default"].base_model_name_or_path = self._origin[2]["name"]
+            model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
+            self.encoder.tokenizer.save_pretrained(folder)
+            self._describe(folder, {"step": step, "validation": metrics}, "adapter", fitted)
+
+        run.save_folder("best", save)
+        run.write(FITTED, asdict(fitted))
+        run.draw()
+        self.context.accelerator.wait_for_everyone()
+        return fitted
+
+    def trainer(self, folder: Path, callback: RunCallback, is_tracked: bool) -> Any:
+        """Return the trainer of the stage. Raises DataError where there is nothing to train on."""
+        config, (files, adapter, _), device = self.config, self._origin, str(self.context.accelerator.device)
+        network, tokenizer = load_model(files.base, config.kind, None, device, config.model.dtype)
+        self.encoder = encoder = Encoder(network, tokenizer, config, self.rows.prompt_name)
+
+        def examples(rows: Sequence[Any]) -> list[dict[str, Any]]:
+            if config.stage == "dpo":
+                return [one for row in rows for one in encoder.compared(row, reply_pairs(row, config))]
+            if config.stage == "grpo":
+                return [one for row in rows for one in encoder.drawn(row, self.corpora)]
+            return [one for row in rows for one in encoder.supervised(row)]
+
+        rows = self.rows.of(self.parts, "validation")
+        most = len(rows) if config.data.validation is None else config.data.validation
+        validation = examples(random.Random(config.seed).sample(rows, min(most, len(rows))))
+        encoder.dropped.clear()
+        training = examples(self.rows.of(self.parts, "train"))
+        dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(encoder.dropped.items()))
+        if not training:
+            raise DataError(", ".join(config.data.rows), f"nothing to train on (rows left out: {dropped or 'none'})")
+        if dropped:
             self.context.on_note(f"training rows left out: {dropped}")
-        self.items: dict[str, list[Any]] = {name: [] for name in self.parts}
-        for item in items:
-            self.items[item.row.set].append(item)
-        self.places = self.draws(self.items)
-        self.pairs = self._pairs(self.validation) if config.stage == "dpo" else []
-        return self, self.model.network
+        kind = "seq2seq" if config.kind == "seq2seq" else config.stage
+        cls, settings = TRAINERS[kind]
+        low_rank = {"task_type": "SEQ_2_SEQ_LM" if kind == "seq2seq" else "CAUSAL_LM", "target_modules": "all-linear"}
+        lora: LoraConfig = from_settings(LoraConfig, low_rank | config.lora, "lora")
+        callbacks: list[Any] = [callback]
+        if config.patience and validation:
+            callbacks.append(EarlyStoppingCallback(config.patience))
+        more: dict[str, Any] = {"reward_funcs": self.reward} if kind == "grpo" else {}
+        try:
+            if adapter:
+                network = put_on(network, adapter, "default", is_trainable=True)
+            elif kind == "seq2seq":
+                network = get_peft_model(network, lora)  # TRL's trainers do so themselves
+            else:
+                more["peft_config"] = lora
+            if kind == "seq2seq":
+                network.enable_input_require_grads()  # else a checkpointed block of frozen weights has no gradient
+                more["data_collator"] = DataCollatorForSeq2Seq(tokenizer, network)
+            made = cls(
+                model=network,
+                args=from_settings(settings, self.arguments(kind, folder, bool(validation), is_tracked), "trainer"),
+                train_dataset=Dataset.from_list(training),
+                eval_dataset=Dataset.from_list(validation) if validation else None,
+                processing_class=tokenizer,
+                callbacks=callbacks,
+                **more,
+            )
+        except ValueError as error:
+            raise ConfigError(f"trainer, lora: {' '.join(str(error).split())[:300]}") from error
+        made.remove_callback(PrinterCallback)
+        return made
 
-    def _is_measured(self, row: AnyRow) -> bool:
-        """Whether something can be said of a reply: the teacher's is known, or what queries bring."""
-        return bool(row.messages) or row.set in self.corpora
+    def arguments(self, kind: str, folder: Path, has_validation: bool, is_tracked: bool) -> dict[str, Any]:
+        """Return the trainer's own settings: ours below, those of the user, and what follows from other sections."""
+        has_gpu = torch.cuda.is_available()
+        values: dict[str, Any] = {
+            "bf16": has_gpu,
+            "save_strategy": "steps",
+            "save_total_limit": 2,
+            "disable_tqdm": True,
+        }
+        if kind in ("sft", "dpo"):
+            values["max_length"] = None  # what is too long is left out, not cut
+        if kind == "grpo":
+            values["max_completion_length"] = self.config.reply_tokens
+        if has_validation:
+            values |= {"eval_strategy": "steps", "load_best_model_at_end": True}
+            values["metric_for_best_model"] = METRICS.get(kind, "loss")
+        values |= self.config.trainer
+        values |= {"output_dir": str(folder), "seed": self.config.seed, "use_cpu": not has_gpu}
+        values["restore_callback_states_from_checkpoint"] = True  # the patience that is left
+        return {**values, "report_to": "wandb" if is_tracked else "none"}
 
-    def _items(self) -> Sequence[Any]:
-        rows, dropped = self.rows.of(self.parts, "train"), self.rows.dropped
-        if self.config.stage == "dpo":
-            items: Sequence[Any] = self._pairs(rows, partial(_count, dropped))
-        elif self.config.stage == "grpo":
-            tokens, note = self.config.judging.tokens, partial(_count, dropped)
-            items = rewarded(rows, self.rows.prompt_name, self.model.encoder, self.corpora, tokens, note)
-        else:
-            items = encoded(rows, self.rows.prompt_name, self.model.encoder, partial(_count, dropped))
-        if not items:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
-            raise DataError(", ".join(self.config.data.rows), f"nothing to train on among {len(rows)} rows ({reasons})")
-        return items
+    def reward(
+        self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], row: Sequence[str], **_: Any
+    ) -> list[float]:
+        """Return the reward of each reply of a batch, for the trainer."""
+        rows: dict[str, Any] = {one.id: one for one in self.rows.rows}
+        worth = []
+        for turns, tokens, id_ in zip(completions, completion_ids, row, strict=True):
+            corpus, is_whole = self.corpora[rows[id_].set], tokens[-1] in self.encoder.ends
+            worth.append(reward(rows[id_], turns[0]["content"], is_whole, corpus, self.config.malformed))
+        return worth
 
-    def _pairs(self, rows: Sequence[AnyRow], note: Callable[[str], None] = lambda _: None) -> list[Any]:
-        """Return the pairs of rows with what the reference says of them."""
-        config, accelerator = self.config, self.context.accelerator
-        pairs = make_pairs(rows, self.rows.prompt_name, self.model.encoder, config.preference, note)
-        limits = replace(limits_of(config.judging), rows=config.fit.micro_batch or config.judging.batch)
-        return with_reference(pairs, self.model, accelerator, limits)
-
-    def batch(self, step: int) -> list[Any]:
-        """Return the items of a step."""
-        self._step = step
-        return [self.items[name][place] for name, place in self.places[step]]
-
-    def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
-        """Return one loss for each item. Shape (len(items),)."""
-        if self.config.stage == "grpo":
-            policy, backend = self.config.policy, TrainingBackend(self.model, self.config.judging)
-            place = [self.config.seed, self._step]
-            groups = drawn(items, self.rows.prompt_name, backend, self.corpora, policy, place)
-            return policy_losses(self.model, model, groups, policy, device)
-        if self.config.stage == "dpo":
-            return preference_losses(self.model, model, items, self.config.preference, device)
-        return supervised_losses(self.model, model, items, device)
-
-    # ------------------------------------------------------------------------------------------ validation and report
-    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
-        """Return the metrics of each validation row of `part`, by id; of preferences also how often they are right."""
-        rows = self.validation[part]
-        metrics = self.validator.measure(rows, device)
-        if self.config.stage == "dpo":
-            ids, limits = {row.id for row in rows}, limits_of(self.config.judging)
-            pairs = [pair for pair in self.pairs if pair.row.id in ids]
-            for id_, more in preference_metrics(self.model, pairs, self.config.preference, device, limits).items():
-                metrics[id_] |= more
-        return metrics
-
-    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
-        """Measure the rows of the fold, each process its share."""
-        rows = [row for row in self.rows.of(self.parts, "report") if self._is_measured(row)][self.context.share]
-        metrics = self.validator.measure(rows, self.context.accelerator.device)
+    # --------------------------------------------------------------------------------------------- report and exports
+    def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
+        """Ask the role that was trained, each process its share of the fold's rows, and measure what it says."""
+        gc.collect()
+        torch.cuda.empty_cache()  # of the trainer
+        rows = [row for row in self.rows.of(self.parts, "report") if row.messages or row.set in self.corpora]
+        rows = rows[self.context.share]
+        metrics = asyncio.run(self._measure(rows)) if rows else []
         report = [
-            {"set": row.set, "id": row.id, "question_id": row.question_id, "metrics": metrics[row.id]} for row in rows
+            {"set": row.set, "id": row.id, "question_id": row.question_id, "metrics": one}
+            for row, one in zip(rows, metrics, strict=True)
         ]
         return self.context.gather(report), {}
 
-    # ---------------------------------------------------------------------------------------- checkpoints and exports
-    def save(self, network: Any, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write adapter, tokenizer, record and card."""
-        self._adapter(network, folder)
-        self._describe(folder, record, "adapter")
+    async def _measure(self, rows: Sequence[AnyRow]) -> list[dict[str, float]]:
+        llm = {"device": str(self.context.accelerator.device), "dtype": self.config.model.dtype}
+        settings = {"path": str(self.best), "llm_settings": llm | self.config.llm_settings}
+        role = build("role", {"name": f"{self.role}.tuned", **settings})
 
-    def folders(self, fitted: Any, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
-        """Write the merged model, too, where both forms are asked for."""
-        merged = {"merged": partial(self.merge, fitted.bare, record=record)}
-        return {**(merged if self.config.run.export == "both" else {}), **super().folders(fitted, record)}
+        async def one(row: AnyRow) -> dict[str, float]:
+            session = Session(row.question_id)
+            scores = reply_scores(row, await role(task_of(row), session), self.corpora)
+            return {**scores, "parse_failure": float(session.by_role[self.role]["parse_failure"] > 0)}
 
-    def merge(self, network: Any, folder: Path, record: Mapping[str, Any]) -> None:
+        try:
+            return list(await asyncio.gather(*map(one, rows)))
+        finally:
+            await role.close()
+
+    def folders(self, fitted: Fitted, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
+        """Write the adapter anew with its figures, and the merged model where both forms are asked for."""
+        adapter = {"best": partial(self._copy, record=record, fitted=fitted)}
+        merged = {"merged": partial(self._merge, record=record, fitted=fitted)}
+        return {**(merged if self.config.export == "both" else {}), **adapter}
+
+    def _copy(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
+        shutil.copytree(self.best, folder, dirs_exist_ok=True)
+        self._describe(folder, record, "adapter", fitted)
+
+    def _merge(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
         """Write a model of its own: the base, loaded anew in its precision, with the adapter added to its weights."""
-        base = self.model.files.base
-        adapter = folder / "adapter"  # of no use once it is in the weights
-        adapter.mkdir()
-        self._adapter(network, adapter)
+        base = self._origin[0].base
         settings = read_json(base / "config.json")
         dtype = str(settings.get("dtype") or settings.get("torch_dtype") or "float32")
-        whole, _ = load_model(base, self.config.kind, adapter, "cpu", dtype)
-        remove(adapter)
+        whole, tokenizer = load_model(base, self.config.kind, self.best, "cpu", dtype)
         whole.save_pretrained(folder, safe_serialization=True)
-        self.model.tokenizer.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
         # What the base says of generation: in training, sampling settings are left out.
         if (base / "generation_config.json").is_file():
             shutil.copyfile(base / "generation_config.json", folder / "generation_config.json")
-        self._describe(folder, record, "merged")
+        self._describe(folder, record, "merged", fitted)
 
-    def _adapter(self, network: Any, folder: Path) -> None:
-        network.peft_config["default"].base_model_name_or_path = self.model.base["name"]
-        network.save_pretrained(folder, safe_serialization=True, save_embedding_layers=False)
-        self.model.tokenizer.save_pretrained(folder)
-
-    def _describe(self, folder: Path, record: Mapping[str, Any], form: str) -> None:
-        config, prompt = self.config, self.rows.prompt
-        prompted = {**self.rows.settings, "max_tokens": config.judging.tokens}
+    def _describe(self, folder: Path, record: Mapping[str, Any], form: str, fitted: Fitted) -> None:
+        """Write the record and the card of a folder."""
+        config, prompt, (files, _, base) = self.config, self.rows.prompt, self._origin
+        prompted = {**self.rows.settings, "max_tokens": config.reply_tokens}
         if config.data.prompt:  # a file of one's own comes along, so that the folder is complete
             own = Path(config.data.prompt)
             prompted["prompt"] = own.name
             if own.suffix in (".yaml", ".yml"):
                 shutil.copyfile(own, folder / own.name)
-        settings = {
-            "form": form,
-            # An encoder with relative positions reads more than its tokenizer says, and has been trained to.
-            "context": config.model.context if config.kind == "seq2seq" else None,
-            "prompted": prompted,
-        }
-        facts = {
-            **record,
-            "prompts": {prompt.name: prompt.digest},
-            "rows": self.rows.digests,
-            "dropped": dict(self.rows.dropped),
-            "stage": config.stage,
-            "training": to_plain(config),
-            "commit": code_version(),
-        }
-        self._card(folder, record, form)
-        write_tuned(folder, TunedRecord(self.role, config.kind, self.model.base, settings, facts))
-
-    def _card(self, folder: Path, record: Mapping[str, Any], form: str) -> None:
-        config, prompt = self.config, self.rows.prompt
         teachers = sorted({row.teacher for row in self.rows.rows if row.teacher})
-        facts = {
-            "base": Path(self.model.base["name"]).name if form == "adapter" else self.model.files.name,
+        shown = {
+            "base": Path(base["name"]).name if form == "adapter" else files.name,
             "form": form,
             "stage": config.stage,
             "teacher": ", ".join(teachers) or "not stated",
             "prompt": f"{prompt.name}, digest {prompt.digest[:12]}",
-            "trained parameters": sum(p.numel() for p in self.model.network.parameters() if p.requires_grad),
+            "trained parameters": fitted.parameters,
         }
         licences = {name: one.licence for name, one in config.corpora.items()}
         data = self.sizes(licence=lambda name: licences.get(name, ""))
-        dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(self.rows.dropped.items())]
+        dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(fitted.dropped.items())]
         summary = SUMMARY.format(role=self.role, prompt=prompt.name)
-        self.write_card(folder, Card(TITLES[self.role], summary, facts, data, notes=dropped), record)
-
-
-def _count(counter: Counter[str], reason: str) -> None:
-    counter[reason] += 1
+        self.write_card(folder, Card(TITLES[self.role], summary, shown, data, notes=dropped), record)
+        # An encoder with relative positions reads more than its tokenizer says, and has been trained to.
+        context = config.model.context if config.kind == "seq2seq" else None
+        facts = {
+            **record,
+            "prompts": {prompt.name: prompt.digest},
+            "rows": self.rows.digests,
+            "dropped": fitted.dropped,
+            "stage": config.stage,
+            "training": to_plain(config),
+            "commit": code_version(),
+        }
+        settings = {"form": form, "context": context, "prompted": prompted}
+        write_tuned(folder, TunedRecord(self.role, config.kind, base, settings, facts))
 
 
 class VerifierLanguageTraining(LanguageTraining):
     """A language model that reads the listwise prompt of the verifier."""
 
     role, prefix = "verifier", "verifier-causal"
-    columns = ("precision", "recall", "f1", "parse_failure", "likelihood")
+    columns = ("precision", "recall", "f1", "parse_failure")
 
 
 class ReaderLanguageTraining(LanguageTraining):
     """A causal language model that answers briefly, with the passages that it rests on."""
 
     role, prefix = "reader", "reader-causal"
-    columns = ("em", "f1", "cited", "abstained", "parse_failure", "likelihood")
+    columns = ("em", "f1", "cited", "abstained", "parse_failure")
 
 
 class ThoughtsCausalTraining(LanguageTraining):
     """A causal language model that writes the next queries."""
 
     role, prefix = "thoughts", "thoughts-causal"
-    columns = ("gain", "found", "complete", "agrees", "parse_failure", "likelihood")
+    columns = ("gain", "found", "complete", "agrees", "parse_failure")
 
 
 class ThoughtsSeq2SeqTraining(ThoughtsCausalTraining):

@@ -1,0 +1,150 @@
+"""What replies are worth: what thoughts retrieve, pairs of them for DPO, rewards for GRPO, metrics of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gnnrag.config import to_plain
+from gnnrag.datasets.base import load_dataset
+from gnnrag.errors import ConfigError
+from gnnrag.index.index import open_or_build
+from gnnrag.metrics.answer import exact_match, f1
+from gnnrag.parts import build, part_from_settings
+from gnnrag.retrievers.base import Retriever
+from gnnrag.roles.base import Answer, Thoughts, ThoughtsTask, Verdict
+from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.thoughts import parse_thoughts, thoughts_chat
+from gnnrag.session import normalised
+from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, task_of
+from gnnrag.training.rows import DEPTH, ReaderRow, ThoughtsRow, VerifierRow, gain_of, gold_ranks
+from gnnrag.types import OnProgress, Query
+
+SLOTS = ("fast", "slow")
+
+
+@dataclass
+class CorpusGain:
+    """A set's retriever."""
+
+    retriever: Retriever  # of its corpus
+    inputs: Mapping[str, Any]  # fingerprints of what it depends on
+
+    def __call__(self, row: ThoughtsRow, queries: Sequence[str]) -> dict[str, float]:
+        """Return what a decision's queries bring together; nothing for a row that does not know its pool or gold.
+
+        `gain` is `gain_of` each gold passage's best rank in any ranking, `found` the share of the gold passages missing
+        in the pool that are in one.
+        """
+        if not (row.pool and row.gold):
+            return {}
+        rankings = self.retriever.retrieve([Query(text, top_k=DEPTH) for text in queries]) if queries else []
+        best: dict[str, int] = {}
+        for ranking in rankings:
+            for id_, rank in gold_ranks(ranking.ids, row.gold).items():
+                best[id_] = min(rank, best.get(id_, rank))
+        gain = gain_of(best, row.pool)
+        missing = set(row.gold) - set(row.pool[:DEPTH])
+        return {"gain": gain.value} | ({"found": len(gain.new) / len(missing)} if missing else {})
+
+
+def open_gain(name: str, config: CorpusConfig, progress: OnProgress) -> CorpusGain:
+    """Load a set, bring its index up to date, and open its retriever. Raises ConfigError for one that asks roles."""
+    settings = part_from_settings("retriever", config.retriever, {}, f"corpora.{name}.retriever")
+    if settings.role_names:
+        raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
+    d = config.data
+    data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
+    stages = sorted(set(settings.reads))
+    index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
+    prints = {stage: index.artefact_key(stage) for stage in stages}
+    retriever = build("retriever", settings, index=index, roles=None)
+    return CorpusGain(retriever, {"index": prints, "retriever": [config.retriever, to_plain(settings)]})
+
+
+def reply_pairs(row: ThoughtsRow, config: TrainLanguageConfig) -> list[tuple[str, str]]:
+    """Return pairs of replies, of which the first gains more, the largest differences of a kind first.
+
+    One thought is exchanged at a time and the other one stays, so that a difference of gains is due to that thought. A
+    candidate competes with the teacher's thought of its own kind; one that no kind is known of, with both.
+    """
+    pairs, task = [], task_of(row)
+    assert isinstance(task, ThoughtsTask)
+    for slot in SLOTS:
+        thoughts = {name: getattr(row, name) for name in SLOTS}
+        own = thoughts[slot]
+        if not own:
+            continue
+        gains = {normalised(own): (own, row.gains.get(slot, 0.0))}
+        other = normalised(str(thoughts["slow" if slot == "fast" else "fast"] or ""))
+        for candidate in row.candidates:
+            if candidate.kind in (slot, *({candidate.kind} - set(SLOTS))) and normalised(candidate.text) != other:
+                gains.setdefault(normalised(candidate.text), (candidate.text, candidate.gain))
+        best = max(gains.values(), key=lambda query: query[1])
+        worse = [query for query in gains.values() if best[1] - query[1] >= config.margin - 1e-9]
+        for less in sorted(worse, key=lambda query: query[1])[: config.pairs]:
+            replies = [
+                thoughts_chat(task, Thoughts(**thoughts | {slot: text}, chain=row.source.get("chain")))[-1].content
+                for text, _ in (best, less)
+            ]
+            pairs.append((replies[0], replies[1]))
+    return pairs
+
+
+def reward(row: ThoughtsRow, reply: str, is_whole: bool, corpus: CorpusGain, malformed: float) -> float:
+    """Return the share of the missing evidence that a reply's queries find.
+
+    `malformed` where it is cut off (not `is_whole`), unreadable or states an answer.
+    """
+    task = task_of(row)
+    assert isinstance(task, ThoughtsTask)
+    try:
+        thoughts = parse_thoughts(reply, task.may_stop, task.with_chain)
+    except MalformedError:
+        return malformed
+    if not is_whole or thoughts.flags:
+        return malformed
+    return corpus(row, [text for text in (thoughts.fast, thoughts.slow) if text])["found"]
+
+
+def reply_scores(row: AnyRow, result: Any, corpora: Mapping[str, CorpusGain]) -> dict[str, float]:
+    """Return the metrics of what a role made of a row."""
+    if isinstance(row, ReaderRow):
+        return answer_scores(row, result)
+    return verdict_scores(row, result) if isinstance(row, VerifierRow) else thoughts_scores(row, result, corpora)
+
+
+def verdict_scores(row: VerifierRow, verdict: Verdict) -> dict[str, float]:
+    """Compare a selection with the gold among the passages shown; where none is known, with the teacher's."""
+    ids = {passage.id for passage in task_of(row).passages}
+    truth, selected = (set(row.gold) or set(row.selected)) & ids, set(verdict.selected)
+    hits = len(selected & truth)
+    precision, recall = hits / max(len(selected), 1), hits / max(len(truth), 1)
+    scores = {"precision": precision, "recall": recall, "f1": 2 * hits / max(len(selected) + len(truth), 1)}
+    if not selected and not truth:  # selecting nothing where there is nothing is right
+        scores = dict.fromkeys(scores, 1.0)
+    return {**scores, "agrees": float(selected == set(row.selected) & ids)}
+
+
+def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpora: Mapping[str, CorpusGain]) -> dict[str, float]:
+    """Compare two thoughts with the teacher's, and measure what they bring."""
+    queries = [text for text in (thoughts.fast, thoughts.slow) if text]
+    scores = {"complete": float(len(queries) == 2)}
+    if row.messages:
+        pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
+        scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
+    return scores | (corpora[row.set](row, queries) if row.set in corpora else {})
+
+
+def answer_scores(row: ReaderRow, answer: Answer) -> dict[str, float]:
+    """Return EM, F1, whether exactly the passages of the row are cited, and whether the answer abstains.
+
+    Where the passages hold no answer, abstaining is right; a reader that failed has not abstained, and is wrong.
+    """
+    abstained = float("abstained" in answer.flags)
+    cited = float(set(answer.support) == set(row.cited) and "reader_failed" not in answer.flags)
+    if not row.answers:
+        return {"em": abstained, "f1": abstained, "cited": cited, "abstained": abstained}
+    scores = {"em": exact_match(answer.text, row.answers), "f1": f1(answer.text, row.answers)}
+    return {**scores, "cited": cited, "abstained": abstained}

@@ -1,0 +1,299 @@
+"""What language models are trained on: prompts and masks as tokens, pairs of replies, rewards, settings."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from gnnrag.config import load_config, read_yaml
+from gnnrag.errors import ArtefactError, ConfigError, DataError
+from gnnrag.llm.base import Backend, Message
+from gnnrag.llm.local import encode
+from gnnrag.parts import from_settings, set_up
+from gnnrag.roles.base import Verdict
+from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
+from gnnrag.roles.verifier import PromptedVerifier, parse_selection
+from gnnrag.session import Session
+from gnnrag.training import TRAININGS
+from gnnrag.training.base import RunContext, chosen_training
+from gnnrag.training.hf_trainer import RunCallback
+from gnnrag.training.language.data import Encoder, TrainLanguageConfig, asked, check_language, read_role, task_of
+from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
+from gnnrag.training.language.train import TRAINERS, ThoughtsCausalTraining
+from gnnrag.training.rows import Candidate, Turn
+from gnnrag.training.rundir import TrainingRun
+from tests.helpers.language_rows import Letters, settings, thoughts_row, verifier_row, write_prompt, write_rows
+from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
+
+CONFIG = TrainLanguageConfig()
+CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs" / "train").glob("*.yaml"))
+LANGUAGE = [path for path in CONFIGS if "\ntrainer:" in path.read_text("utf-8")]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("base"), lively=True)
+
+
+def opened(folder: Path, model: Path, *more: str) -> Encoder:
+    config = load_config(TrainLanguageConfig, None, settings(folder, "thoughts", model, *more))
+    network = AutoModelForCausalLM.from_pretrained(model)
+    return Encoder(network, AutoTokenizer.from_pretrained(model), config, config.data.prompt or "")
+
+
+class Recorder(Backend):
+    """A backend that keeps what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Message, ...]] = []
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {}
+
+    async def generate(self, request: Any) -> Any:
+        self.asked.append(request.messages)
+        raise ConfigError("stop here")
+
+
+@pytest.mark.parametrize(
+    "row, role, cls", [(thoughts_row(1), "thoughts", PromptedThoughts), (verifier_row(1), "verifier", PromptedVerifier)]
+)
+def test_training_shows_what_the_role_asks(row: Any, role: str, cls: Callable[..., Any]) -> None:
+    backend = Recorder()
+    with pytest.raises(ConfigError, match="stop here"):
+        asyncio.run(set_up(cls(), backend=backend, index=None, roles={})(task_of(row), Session("q")))
+    assert backend.asked == [asked(row)]
+
+
+def test_a_reply_is_parsed_into_what_the_teacher_said() -> None:
+    row, choice = thoughts_row(3), verifier_row(3)
+    thoughts = parse_thoughts(row.messages[-1].content)
+    assert (thoughts.fast, thoughts.slow) == (row.fast, row.slow)
+    numbers = parse_selection(choice.messages[-1].content)
+    assert tuple(choice.passages[n - 1].id for n in sorted(numbers)) == choice.selected
+
+
+def test_the_prompt_is_that_of_inference_and_only_the_reply_is_a_label(base: Path, tmp_path: Path) -> None:
+    encoder, row = opened(tmp_path, base), thoughts_row(2)
+    (example,) = encoder.supervised(row)
+    prompt = encode(encoder.tokenizer, asked(row, encoder.prompt_name))
+    reply = [token for token in example["labels"] if token != -100]
+    assert example["input_ids"] == prompt + reply and example["labels"] == [-100] * len(prompt) + reply
+    assert encoder.tokenizer.decode(reply) == row.messages[-1].content + "<|im_end|>"
+
+
+def test_a_seq2seq_models_reply_has_room_of_its_own(base: Path, tmp_path: Path) -> None:
+    encoder = opened(tmp_path, base, "kind=seq2seq")
+    (example,) = encoder.supervised(thoughts_row(2))
+    encoder.context = len(example["input_ids"])
+    assert encoder.supervised(thoughts_row(2)) == [example] and -100 not in example["labels"]
+
+
+def trainer_of(folder: Path, model: Path, stage: str = "sft", *more: str) -> Any:
+    dots = settings(folder, "thoughts", model, f"stage={stage}", "corpora.toy.data.path=x", "folds.report=null", *more)
+    config = load_config(TrainLanguageConfig, None, dots)
+    rows = read_role("thoughts", config.data.rows, config.data.prompt or "")
+    training = ThoughtsCausalTraining(config, (rows, {"toy": Letters()}), 0, RunContext(Accelerator(cpu=True)))
+    run = TrainingRun(folder / "run", {}, {})
+    return training.trainer(folder / "checkpoints", RunCallback(run, training.context), False), training.encoder
+
+
+def test_the_loss_of_a_batch_is_the_mean_over_the_tokens_of_its_replies(base: Path, tmp_path: Path) -> None:
+    trainer, encoder = trainer_of(tmp_path, base)
+    examples = [encoder.supervised(thoughts_row(n))[0] for n in range(5)]
+    assert len({len(e["input_ids"]) for e in examples}) > 1, "the batch is padded"
+    model = AutoModelForCausalLM.from_pretrained(base)  # LoRA starts as nothing
+    losses = []
+    for e in examples:
+        with torch.inference_mode():
+            chances = model(input_ids=torch.tensor([e["input_ids"]])).logits[0].log_softmax(-1)
+        losses += [-float(chances[at - 1, token]) for at, token in enumerate(e["labels"]) if token != -100]
+    trainer.model.eval()
+    with torch.inference_mode():
+        loss = trainer.compute_loss(trainer.model, trainer.data_collator(examples))
+    assert float(loss) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+
+
+def test_the_adapter_alone_trains(base: Path, tmp_path: Path) -> None:
+    trainer, _ = trainer_of(tmp_path, base, "sft", "lora.target_modules=[q_proj]")
+    names = [name for name, p in trainer.model.named_parameters() if p.requires_grad]
+    assert names and all("lora_" in name and "q_proj" in name for name in names)
+
+
+def test_what_is_too_long_is_dropped_and_counted(base: Path, tmp_path: Path) -> None:
+    encoder, rows = opened(tmp_path, base), [thoughts_row(n) for n in range(24)]
+    write_prompt("thoughts", tmp_path)
+    lengths = sorted(len(e["input_ids"]) for row in rows for e in encoder.supervised(row))
+    encoder.context = lengths[9]
+    kept = [e for row in rows for e in encoder.supervised(row)]
+    assert all(len(e["input_ids"]) <= lengths[9] for e in kept) and 10 <= len(kept) < len(rows)
+    assert encoder.dropped == {"too long": len(rows) - len(kept)}
+
+
+def test_rows_asked_with_another_prompt_are_refused(tmp_path: Path) -> None:
+    path = write_rows(tmp_path, "thoughts", 3)
+    with pytest.raises(DataError, match="line 1: row 't0' does not show the prompt 'thoughts' of this version"):
+        read_role("thoughts", [str(path)])
+    row = thoughts_row(0)
+    turns = [Turn(role=m.role, content=m.content) for m in asked(row)]
+    path = write_rows(tmp_path, "thoughts", 1, messages=(*turns, row.messages[-1]))
+    assert len(read_role("thoughts", [str(path)]).rows) == 1
+    with pytest.raises(DataError, match="id 't0' stands in another of the files"):
+        read_role("thoughts", [str(path), str(path)])
+
+
+def test_pairs_differ_in_one_thought_and_are_limited_by_margin_and_number() -> None:
+    row = thoughts_row(0)
+    pairs = reply_pairs(row, TrainLanguageConfig(margin=0.05))
+    assert len(pairs) > 2
+    for chosen, rejected in pairs:
+        one, other = chosen.splitlines(), rejected.splitlines()
+        assert sum(a != b for a, b in zip(one, other, strict=True)) == 1
+    assert len(reply_pairs(row, TrainLanguageConfig(margin=0.05, pairs=1))) <= 2
+    assert reply_pairs(row, TrainLanguageConfig(margin=0.6)) == []
+
+
+def test_the_best_query_is_preferred_whoever_made_it() -> None:
+    better = Candidate(text="Who is the director?", kind="fast", gain=0.9)
+    row = thoughts_row(0, candidates=(better,), slow=None)
+    assert reply_pairs(row, CONFIG) == [("Fast Thought: Who is the director?", f"Fast Thought: {row.fast}")]
+
+
+def test_the_other_thought_is_no_competitor() -> None:
+    row = thoughts_row(0, candidates=(Candidate(text=thoughts_row(0).slow or "", gain=0.0),))
+    assert reply_pairs(row, CONFIG) == []
+
+
+def test_both_replies_of_a_pair_follow_the_prompt_of_inference(base: Path, tmp_path: Path) -> None:
+    trainer, encoder = trainer_of(tmp_path, base, "dpo", "margin=0.05")
+    row = thoughts_row(0)
+    pairs = reply_pairs(row, encoder.config)
+    examples = encoder.compared(row, pairs)
+    assert [e["prompt_ids"] for e in examples] == [encoder.prompt(row)] * len(pairs)
+    texts = [[encoder.tokenizer.decode(e[f"{kind}_ids"]) for kind in ("chosen", "rejected")] for e in examples]
+    assert texts == [[f"{reply}<|im_end|>" for reply in pair] for pair in pairs]
+    assert set(examples[0]) == set(trainer.train_dataset.column_names), "TRL tokenises nothing anew"
+
+
+@pytest.mark.parametrize(
+    "reply, is_whole, worth",
+    [
+        ("Fast Thought: aeb\nSlow Thought: ebb", True, 0.5),
+        ("Fast Thought: aeb\nSlow Thought: ebb", False, -0.1),
+        ("So the answer is Ada\nWho?", True, -0.1),
+        ("{}", True, -0.1),
+    ],
+)
+def test_a_reply_is_worth_what_it_finds(reply: str, is_whole: bool, worth: float) -> None:
+    assert reward(thoughts_row(0), reply, is_whole, Letters(), -0.1) == pytest.approx(worth)  # type: ignore[arg-type]
+
+
+def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
+    class Whole(Letters):
+        def __call__(self, row: Any, queries: Any) -> dict[str, float]:
+            return {"gain": 0.0}
+
+    trainer, encoder = trainer_of(tmp_path, base, "grpo", "trainer.num_generations=2", "data.validation=0")
+    rows = [thoughts_row(0), thoughts_row(1, set="other"), thoughts_row(2, set="whole")]
+    found = [e for row in rows for e in encoder.drawn(row, {"toy": Letters(), "whole": Whole()})]
+    assert [e["row"] for e in found] == ["t0"]
+    assert encoder.dropped == {"of a set that corpora does not name": 1, "with nothing left to find": 1}
+    assert trainer._tokenize_prompts([found[0]["prompt"]])[0] == [encoder.prompt(rows[0])]
+
+
+@pytest.mark.parametrize(
+    "more, error, message",
+    [
+        ("kind=seq2seq", ConfigError, "is a causal model; set kind=causal"),
+        ("lora.target_modules=[nothing]", ConfigError, "Target modules {'nothing'} not found"),
+        ("lora.rank=8", ConfigError, r"unknown setting 'lora\.rank'"),
+        ("trainer.learning_rat=1", ConfigError, r"unknown setting 'trainer\.learning_rat'.*learning_rate"),
+        ("trainer.max_steps=many", ConfigError, r"trainer\.max_steps='many'"),
+        ("trainer.save_steps=3", ConfigError, "load_best_model_at_end requires the saving steps"),
+        ("start=/nowhere", ArtefactError, "roles.thoughts.path must name a folder that a training of thoughts wrote"),
+        ("model.base=/nowhere", ConfigError, "model folder '/nowhere' does not exist"),
+    ],
+)
+def test_what_cannot_be_opened_is_named(
+    more: str, error: type[Exception], message: str, base: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        trainer_of(tmp_path, base, "sft", more)
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ("stage=rlhf", "stage='rlhf': must be 'sft', 'dpo' or 'grpo'"),
+        ("data.rows=[]", "data.rows: name at least one file"),
+        ("model.base=''", "model.base: name the folder"),
+        ("cross=true data.divide=rows", "cross=true needs data.divide=folds"),
+        ("trainer.seed=1", r"trainer\.seed follows from seed"),
+        ("stage=grpo", "name the rows' sets in corpora"),
+        ("stage=dpo kind=seq2seq", "only causal models of thoughts"),
+    ],
+)
+def test_bad_settings_are_named(more: str, message: str, tmp_path: Path) -> None:
+    dots = settings(tmp_path, "thoughts", tmp_path, *more.split())
+    with pytest.raises(ConfigError, match=message):
+        check_language(load_config(TrainLanguageConfig, None, dots), "thoughts")
+
+
+def test_only_thoughts_have_preferences(tmp_path: Path) -> None:
+    config = load_config(TrainLanguageConfig, None, settings(tmp_path, "verifier", tmp_path, "stage=dpo"))
+    with pytest.raises(ConfigError, match="only causal models of thoughts have queries to rate"):
+        check_language(config, "verifier")
+
+
+def test_a_model_that_would_never_stop_is_refused(base: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(base, tmp_path / "odd")
+    (folder / "generation_config.json").write_text('{"eos_token_id": 5}')
+    with pytest.raises(ConfigError, match="would never stop"):
+        opened(tmp_path, folder)
+
+
+@pytest.mark.parametrize(
+    "gold, selected, expected",
+    [
+        ("bcd", "ab", (0.5, 1 / 3, 0.4)),
+        ("", "", (1.0, 1.0, 1.0)),
+        ("", "a", (0.0, 0.0, 0.0)),
+        ("a", "", (0.0, 0.0, 0.0)),
+        ("b", "a", (0.0, 0.0, 0.0)),
+    ],
+)
+def test_selections_are_scored(gold: str, selected: str, expected: tuple[float, ...]) -> None:
+    row = verifier_row(0)
+    ids = {letter: passage.id for letter, passage in zip("abcd", row.passages, strict=False)}
+    row = row.model_copy(update={"gold": tuple(ids[x] for x in gold), "selected": ()})
+    scores = verdict_scores(row, Verdict(tuple(ids[x] for x in selected)))
+    assert tuple(scores[name] for name in ("precision", "recall", "f1")) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("path", LANGUAGE, ids=lambda path: path.stem)
+def test_the_settings_of_a_config_are_those_of_its_trainer(path: Path) -> None:
+    script, kind = TRAININGS[f"train_{path.stem.partition('_')[0]}.py"], read_yaml(path, "")["kind"]
+    cls: Any = chosen_training({kind: script[kind]}, str(path), [])
+    training = object.__new__(cls)
+    training.config = cls.load(path)
+    check_language(training.config, cls.role)
+    kind = "seq2seq" if kind == "seq2seq" else training.config.stage
+    made = from_settings(
+        TRAINERS[kind][1], training.arguments(kind, Path("runs"), has_validation=True, is_tracked=False)
+    )
+    assert made.max_steps > 0 and from_settings(LoraConfig, training.config.lora).target_modules is None
+
+
+def test_t5_is_no_causal_model(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a seq2seq model; set kind=seq2seq"):
+        trainer_of(tmp_path, make_tiny_seq2seq(base, tmp_path / "t5"))
