@@ -91,8 +91,7 @@ def part(kind: str, name: str) -> Callable[[type[T]], type[T]]:
     """Make a class the part `name` of a kind. A role is called `ROLE.FORM`, as in `verifier.prompted`."""
 
     def add(cls: type[T]) -> type[T]:
-        cls = dataclasses.dataclass(cls)
-        # Equal settings compare equal; a part is hashed by identity, so each is its own key.
+        cls = dataclasses.dataclass(cls)  # equal settings compare equal; hashed by identity, so each is its own key
         cls.kind, cls.name, cls.__hash__ = kind, name, object.__hash__  # type: ignore[attr-defined, method-assign]
         _PARTS[kind, name] = cls
         return cls

@@ -38,8 +38,7 @@ class BDTR(Method):
     window: Annotated[int, Ge(1)] = 50  # passages that mean and deviation are taken over
     floor: Annotated[int, Ge(1)] = 5  # fewest passages for the reader
     max_final: Annotated[int, Ge(1)] | None = 10  # most passages for the reader; null: no limit, as in the paper
-    # how scores of different queries are made comparable; auto: by rank where thoughts come from rules, else min-max
-    # (`scale_of`)
+    # makes scores of different queries comparable; auto: by rank if thoughts come from rules, else min-max (`scale_of`)
     score_norm: AutoNorm = "auto"
     # weights of question, fast and slow thought; null: 1 each, but .95 for thoughts from rules
     query_weights: Annotated[list[float], Len(3, 3)] | None = None

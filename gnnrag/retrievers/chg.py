@@ -74,10 +74,7 @@ class CHGRetriever(Retriever):
         return [rank_passages(s, self.index.ids, q.top_k, "ppr") for q, s in zip(queries, scores.T, strict=True)]
 
     def _prior(self, dense: np.ndarray, lexical: np.ndarray) -> np.ndarray:
-        """Mix dense and lexical scores, each scaled to [0, 1] and raised to `prior_power`, then apply `section_gain`.
-
-        Shape (num_passages,).
-        """
+        """Scale scores to [0, 1], raise them to `prior_power`, mix, and apply `section_gain`. Shape (num_passages,)."""
         prior = (1 - self.lexical_share) * _scaled(dense) ** self.prior_power
         prior = prior + self.lexical_share * _scaled(lexical) ** self.prior_power
         if not prior.any():

@@ -193,10 +193,7 @@ def _unanswered(
 
 
 def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, done: int) -> Iterator[str]:
-    """Yield what a user should know before a run goes on.
-
-    If a part was trained on questions asked here, the run records that.
-    """
+    """Yield what a user should know before a run goes on; record parts that were trained on questions asked here."""
     yield from idle_settings(config)
     if trained := trained_on(config, asked):
         run.note(trained_on=trained)

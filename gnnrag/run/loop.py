@@ -108,10 +108,7 @@ class Loop:
         return Prediction(question.id, answer, ranking, context, rounds, usage, seconds, error, nodes), session
 
     async def _gather(self, question: Question, session: Session) -> tuple[Evidence, int]:
-        """Propose, retrieve, absorb until nothing is left to ask; then select.
-
-        Returns the evidence, and the number of rounds after the first retrieval.
-        """
+        """Propose, retrieve, absorb; then select. Returns the evidence, and how many rounds followed the first."""
         state = await self.method.start(question, session)
         while not state.done:
             if state.round >= self.max_rounds:
@@ -168,12 +165,11 @@ class Loop:
         return [rankings[key] for key in keys]
 
     def _cache_key(self, query: Query, session: Session) -> Hashable:
-        """Return what decides a ranking (`origin` does not).
+        """Return what decides a ranking (`origin` does not), so that equal queries of all questions share it.
 
-        Queries of one question that differ only in case and spaces share a ranking (`Session.spelling`).
-
-        A retriever that asks roles counts their calls in the session, so its rankings are cached for one question
-        only. If they were shared, the counts would depend on which question comes first.
+        Those of one question that differ only in case and spaces are equal (`Session.spelling`). A retriever that asks
+        roles counts their calls in the session, so its rankings are cached for one question only. If they were shared,
+        the counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
         return (query.text, query.vector, query.channel, query.top_k, query.scope, query.retriever, owner)
@@ -194,9 +190,7 @@ class Loop:
         passages = self.lookup(evidence.context)
         task = ReaderTask(question, passages, evidence.notes, self.style, self.words)
         answer = await self.reader(task, session)
-        row = asdict(answer)
-        if not answer.citations:
-            del row["citations"]
+        row = {k: v for k, v in asdict(answer).items() if k != "citations" or v}  # none: left out
         session.record("answer", **row)
         silent = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
@@ -204,10 +198,7 @@ class Loop:
 
 
 def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Retriever]) -> None:
-    """Refuse queries that their retriever cannot answer.
-
-    Raises ValueError for a mistake of the method, ConfigError for a vector that the retriever cannot search by.
-    """
+    """Raise ValueError for a mistake of the method, ConfigError for a vector that its retriever cannot search by."""
     for query in queries:
         if not query.text.strip():
             raise ValueError("a method proposed an empty query")
