@@ -22,8 +22,8 @@ import torch
 from running import run
 from scipy.optimize import minimize
 
-from gnnrag.gnn.entity import QuestionGraphs
 from gnnrag.gnn.features import Seeds
+from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.subgraph import Subgraph, join
 from gnnrag.graphs.messages import REFERS
 from gnnrag.index.index import Index

@@ -104,8 +104,8 @@ class KnowledgeConfig:
 class TreeConfig:
     """How passages become a tree of summaries."""
 
-    cluster: Literal["anchors", "gmm", "kmeans"] = "anchors"  # anchors: local, changes stay small; gmm: as released
-    cluster_size: Annotated[float, Ge(2)] = 6.7  # anchors, kmeans: nodes of a cluster, on average
+    cluster: Literal["anchors", "gmm"] = "anchors"  # anchors: local, changes stay small; gmm: as released
+    cluster_size: Annotated[float, Ge(2)] = 6.7  # anchors: nodes of a cluster, on average
     margin: Annotated[float, Ge(0)] = 0.02  # anchors: how much less similar a second cluster may be
     max_parents: Annotated[int, Ge(1)] = 2  # anchors: how many clusters a node may join
     threshold: Annotated[float, Ge(0), Lt(1)] = 0.1  # gmm: least posterior of a cluster that a node joins
@@ -139,8 +139,8 @@ class MessageConfig:
     """The graph that a graph network passes messages on."""
 
     structure: bool = True  # passages, sentences and the names in them take part; false: facts alone, as GFM-RAG
-    # triples: of `extract`; sentences: those that join two names; auto: triples or none
-    facts: Literal["auto", "triples", "sentences", "none"] = "auto"
+    # triples: of `extract`, unless rules made them; auto: triples where there are any, else none
+    facts: Literal["auto", "triples", "none"] = "auto"
     synonyms: bool = False  # names whose vectors are near are joined; needs the entity graph
 
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,15 @@ def test_adding_and_removing_is_asked_at_once(index: Index, folder: Path) -> Non
     assert index.inspect()["stages"]
     with pytest.raises(DataError, match="stalker"):
         index.remove("stalker.txt")
+
+
+def test_a_name_with_its_accents_apart_is_the_name_of_the_document(index: Index, folder: Path) -> None:
+    composed, apart = (unicodedata.normalize(form, "résumé.txt") for form in ("NFC", "NFD"))
+    (folder / apart).write_text("Stalker is a film of 1979.")
+    index.add(folder / apart)
+    assert f"{composed}#1" in {passage.id for passage in index.passages}
+    index.remove(apart)
+    assert len(index.passages) == len(DOCUMENTS)
 
 
 def test_async_streaming_and_sync_give_the_same(index: Index) -> None:

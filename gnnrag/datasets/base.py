@@ -20,7 +20,7 @@ from gnnrag.config import shipped
 from gnnrag.datasets import folder, hipporag, jsonl, kb
 from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.datasets.documents import READERS
+from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.folder import FileReport
 from gnnrag.datasets.hipporag import MissingGold, PopqaAliases
@@ -279,11 +279,11 @@ def find_source(path: Path) -> Source:
         return source
     if not path.is_file():
         raise DataError(path, _missing(path))
-    if path.suffix.lower() in READERS:
+    if path.suffix.lower() in SUFFIXES:
         return Source("folder", path, path.name)
     if path.suffix == ".json":
         raise DataError(path, f"has no corpus beside it; expected {corpus.name}, as in HippoRAG's release")
-    raise DataError(path, f"is of an unsupported type; documents may be {', '.join(sorted(READERS))}")
+    raise DataError(path, f"is of an unsupported type; documents may be {', '.join(sorted(SUFFIXES))}")
 
 
 def _of_folder(path: Path) -> Source:

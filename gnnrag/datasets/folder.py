@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+from unicodedata import normalize
 
-from gnnrag.datasets.chunk import Chunking, count_words
-from gnnrag.datasets.documents import READERS, read_document
-from gnnrag.datasets.documents.blocks import Document
-from gnnrag.datasets.documents.passages import cut_document, normalised
+from gnnrag.datasets.chunk import Chunking
+from gnnrag.datasets.documents import SUFFIXES
+from gnnrag.datasets.documents.child import Reader
 from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import DataError, GnnragError
@@ -24,7 +24,6 @@ from gnnrag.io import read_object, write_json
 from gnnrag.types import OnProgress, Passage, no_progress
 
 REPORT = "documents.json"  # in an index folder
-LEAST = 20  # words of a passage from which on its repetition in a file is left out
 SHOWN = 20  # files with remarks that a terminal is told
 
 
@@ -88,79 +87,65 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: OnPro
     """Return the passages of all documents below `path`, or of the one file `path`.
 
     Hidden files and folders (`.git`) and `questions.<split>.jsonl` directly in the folder are not documents. Left out
-    and recorded in `skips`: unreadable files and those of a library that is not installed, other types, links that lead
-    out of the folder, documents without text, and all but the first pages of a long PDF.
+    and recorded in `skips`: files that cannot be read within the limits of `child.Reader`, other types, links that lead
+    out of the folder, documents without text.
 
     Raises DataError where not one document could be read.
     """
+    chunking.check()
     root = path if path.is_dir() else path.parent
     files = sorted(_files(root, skips)) if path.is_dir() else [path.name]
     reports: list[FileReport] = []
     documents: dict[str, list[Passage]] = {}
-    for relative in files:
-        report = FileReport(os.fsencode(relative).decode("utf-8", "backslashreplace"))
-        reports.append(report)
-        parts = _read(root / relative, report, progress)
-        if parts or report.state == "empty":
-            passages = list(_cut(root / relative, report, parts, chunking))
-            documents[report.file], report.passages = passages, len(passages)
-        for reason in report.why if report.state != "read" else ():
-            skips.add(reason, report.file)
-        progress("files", 1, len(files))
+    with Reader(chunking) as reader:
+        for relative in files:
+            # A Mac writes e and an accent where others write é: names are compared in one form.
+            name = normalize("NFC", os.fsencode(relative).decode("utf-8", "backslashreplace"))
+            report = FileReport(name)
+            reports.append(report)
+            if problem := _unusable(relative, name, documents):
+                report.state, report.why = "skipped", [problem]
+            else:
+                passages = _read(reader, root / relative, report)
+                if report.state != "skipped":
+                    documents[name], report.passages = passages, len(passages)
+            for reason in report.why if report.state != "read" else ():
+                skips.add(reason, name)
+            progress("files", 1, len(files))
     if not any(documents.values()):
         seen = f" What is there: {skips.summary()}" if skips.by_reason else " It is empty."
         where = f" {known}" if (known := advice(path)) else ""
-        raise DataError(path, f"holds no documents with text ({', '.join(sorted(READERS))}).{seen}{where}")
+        raise DataError(path, f"holds no documents with text ({', '.join(sorted(SUFFIXES))}).{seen}{where}")
     return Folder(documents, tuple(reports))
 
 
-def _read(path: Path, report: FileReport, progress: OnProgress) -> list[Document]:
-    """Return what a file holds; nothing, with the reason in `report`, where it cannot be used."""
-    problem = "" if path.suffix.lower() in READERS else "unsupported file type"
-    documents: list[Document] = []
-    try:
-        path.name.encode()
-        documents = [] if problem else read_document(path, progress)
-    except UnicodeEncodeError:
-        problem = "file name is not UTF-8"
-    except DataError as error:
-        problem = str(error).removeprefix(str(path)).lstrip(":, ")
-    if problem:
-        report.state, report.why = "skipped", [problem]
-        return []
-    if cuts := [f"{document.cut}; split it to have all" for document in documents if document.cut]:
-        report.state, report.why = "partly", cuts
-    if not all(document.is_blank for document in documents):
-        return documents
-    has_headings = any(d.blocks or (d.title not in ("", path.stem) and not d.cut) for d in documents)
-    reason = "headings only" if has_headings else "empty file"
-    if path.suffix.lower() == ".pdf":
-        reason = "PDF without text (scanned? recognise its text first)"
-    report.state = "empty"
-    report.why += [reason, *dict.fromkeys(note for document in documents for note in document.notes)]
-    return []
+def _unusable(relative: str, name: str, documents: Collection[str]) -> str:
+    """Return why a file is not even opened, empty where it is."""
+    if Path(relative).suffix.lower() not in SUFFIXES:
+        return "unsupported file type"
+    if any("\udc80" <= character <= "\udcff" for character in relative):
+        return "file name is not UTF-8"
+    return "another file has the same name, its accents written otherwise" if name in documents else ""
 
 
-def _cut(path: Path, report: FileReport, documents: list[Document], chunking: Chunking) -> Iterator[Passage]:
-    numbers: Counter[str] = Counter()
-    seen: set[str] = set()
-    notes: dict[str, None] = {}
-    for document in documents:
-        name = f"{report.file}:{document.key}" if document.key else report.file
-        cuts = cut_document(document, chunking, path.stem)
-        if document.key and not cuts:  # a heading without text is normal, a record without text is not
-            report.state = "partly"
-            report.why.append(f"empty record {document.key}")
-        notes |= dict.fromkeys(document.notes)
-        for cut in cuts:
-            numbers[name] += 1
-            words = normalised(cut.text)
-            if not document.key and words in seen:
-                continue  # the others keep their numbers
-            if count_words(cut.text) >= LEAST:
-                seen.add(words)
-            yield Passage(f"{name}#{numbers[name]}", cut.title, cut.text, cut.place)
-    report.why += notes
+def _read(reader: Reader, path: Path, report: FileReport) -> list[Passage]:
+    """Return a file's passages with their ids, and say in `report` what became of it."""
+    reading = reader.read(path)
+    report.why += reading.notes
+    if reading.problem:
+        report.state, report.why = "skipped", [reading.problem]
+    elif not any(passages for _, passages in reading.records):
+        is_pdf = path.suffix.lower() == ".pdf"
+        report.state = "empty"
+        report.why.insert(0, "PDF without text (scanned? recognise its text first)" if is_pdf else "empty file")
+    elif empty := [key for key, passages in reading.records if key and not passages]:
+        report.state = "partly"
+        report.why += [f"empty record {key}" for key in empty]
+    return [
+        replace(passage, id=f"{report.file}{f':{key}' if key else ''}#{number}")
+        for key, passages in reading.records
+        for number, passage in enumerate(passages, start=1)
+    ]
 
 
 def _files(root: Path, skips: Skips) -> Iterator[str]:

@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,9 +26,9 @@ import numpy as np
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from gnnrag.datasets.chunk import Chunking, cut, document_of
-from gnnrag.datasets.documents.text import markdown_sections
+from gnnrag.datasets.documents.readers import MAX_TEXT, decoded, front_matter, markdown_tokens
 from gnnrag.datasets.hipporag import MissingGold
-from gnnrag.datasets.jsonl import Filled, Id, Skips, parse_row, read_json, read_jsonl, read_objects
+from gnnrag.datasets.jsonl import Filled, Id, Skips, parse_row, read_json, read_jsonl, read_objects, read_whole
 from gnnrag.errors import DataError
 from gnnrag.types import Passage, Question
 
@@ -202,6 +203,25 @@ class _Exam(_Row):
     Question: Filled
     Answer: Texts
     Choices: dict[str, str] | None = None
+
+
+def markdown_sections(path: Path) -> list[tuple[str, str]]:
+    """Return the sections of a Markdown file as they stand: the path of headings, and the text; some may be blank."""
+    title, body = front_matter(decoded(path, read_whole(path, MAX_TEXT))[0])
+    lines, tokens = body.split("\n"), markdown_tokens(body)
+    trail: list[tuple[int, str]] = []
+    sections: list[tuple[str, str]] = []
+    start, names = 0, [title or path.stem]
+    for token, inline in pairwise(tokens):
+        if token.type == "heading_open" and token.level == 0 and token.map and inline.content:
+            sections.append((" > ".join(names), "\n".join(lines[start : token.map[0]])))
+            level, heading = int(token.tag[1]), " ".join(inline.content.split())
+            if not title:
+                title = heading  # the first heading names the file; the others are sections of it
+            else:
+                trail = [item for item in trail if item[0] < level] + ([(level, heading)] if heading != title else [])
+            start, names = token.map[1], [title, *(name for _, name in trail)]
+    return [*sections, (" > ".join(names), "\n".join(lines[start:]))]
 
 
 def textbook_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:

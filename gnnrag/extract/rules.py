@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from math import log
 from typing import Any
 
@@ -66,7 +65,7 @@ class OfflineExtractor(Extractor):
 
     @property
     def identity(self) -> Any:
-        return ["offline terms", 2] if self._by_terms else ["offline", 4]
+        return ["offline terms", 3] if self._by_terms else ["offline", 4]
 
     def read_corpus(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
         if self._by_terms:
@@ -106,10 +105,6 @@ def _extract(passage: Passage, text: PassageText) -> Extraction:
 _SHARED = 2  # passages that one title may name
 _NAMED = 0.5  # share of passages with a title of their own from which on a corpus is one of titled passages
 _SMALL = re.compile(r"[^\W\d_]+")
-_DEFINES = re.compile(
-    r"(?:\s*\([^()]*\),?)?\s+(?:(?:is|are|was|were)(?: (?:also|often|usually|sometimes))? "
-    r"(?:an?|the|one|any|called|made|when|used|types?)|means|refers? to)\b"
-)
 
 
 def is_titled(passages: Sequence[Passage]) -> bool:
@@ -119,18 +114,11 @@ def is_titled(passages: Sequence[Passage]) -> bool:
     return len(own) >= _NAMED * len(passages)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sentence:
-    text: str
-    names: tuple[str, ...]  # what it names: distinct, in reading order
-    defined: str = ""  # the name that it begins with, and may define
-
-
 class TermReader:
     """Joins the terms and names of each sentence that belong together over the whole corpus.
 
-    The sentence is the relation, the strength of the association its weight; a term is joined to the one that it ends
-    with too. What a passage holds thus depends on the others: the passages given are all there are.
+    The sentence is the relation, the strength of the association its weight. What a passage holds thus depends on the
+    others: the passages given are all there are.
     """
 
     def __init__(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
@@ -142,77 +130,42 @@ class TermReader:
         self._terms = find_terms(sentence for p, text in both for sentence in plain[p.title, text])
         self._small = {w for row in plain.values() for s in row for w in _SMALL.findall(s) if w.islower()}
         self._read = {
-            key: [self._named(s, phrases) for s, phrases in zip(row, (*key[1].phrases, ()), strict=False)]
+            key: [(s, self._named(s, phrases)) for s, phrases in zip(row, (*key[1].phrases, ()), strict=False)]
             for key, row in plain.items()
         }
-        self._kinds = {term.text: kind for term in self._terms.terms if (kind := self._kind(term.text))}
-        rows = [s.names for p, text in both for s in self._read[p.title, text]]
-        self._strength = damped(self._kind_strengths(rows) | associate(rows))
+        self._strength = damped(associate([names for p, text in both for _, names in self._read[p.title, text]]))
 
     def read(self, passage: Passage, text: PassageText) -> Extraction:
         """Return what one of the passages names and joins."""
         sentences = self._read[passage.title, text]
         weights: dict[Triple, float] = {}
-        for sentence in sentences:
-            relation = " ".join(sentence.text.split())
-            for head, tail in self._joined(sentence.names):
-                if weight := self._strength.get((min(head, tail), max(head, tail))):
+        for sentence, named in sentences:
+            relation = " ".join(sentence.split())
+            place = {name: at for at, name in enumerate(named)}
+            for pair in sorted(pairs_of(named), key=lambda pair: sorted(map(place.__getitem__, pair))):
+                if weight := self._strength.get(pair):
+                    head, tail = sorted(pair, key=place.__getitem__)  # the one that the sentence names first
                     weights[head, relation, tail] = weight
-        ends = (name for head, _, tail in weights for name in (head, tail))
-        names = tuple(dict.fromkeys([*(name for s in sentences for name in s.names), *ends]))
-        types = {record.name: record.type for record in type_names(names, "", "", weights)}
-        definitions = {s.defined: " ".join(s.text.split()) for s in reversed(sentences) if s.defined}
+        names = tuple(dict.fromkeys(name for _, named in sentences for name in named))
         terms = ((name, self._terms.get(name)) for name in names)
         return Extraction(
             names,
             tuple(weights),
-            details=tuple(
-                EntityRecord(name, types.get(name, ""), definitions.get(name, ""))
-                for name in names
-                if name in types or name in definitions
-            ),
+            details=tuple(type_names(names, "", "", weights)),
             is_sentences=True,
             weights=tuple(weights.values()),
             aliases=tuple((name, alias) for name, term in terms if term for alias in term.aliases),
         )
 
-    def _kind_strengths(self, rows: Sequence[Sequence[str]]) -> dict[Pair, float]:
-        """Return the association of each term with the one that it ends with, and which is thus always named with it.
-
-        Of a kind of which there are many, as `cancer`, it says little.
-        """
-        named = Counter(name for row in rows for name in row)
-        whole = named + Counter({kind: 0 for kind in self._kinds.values()})
-        for term, kind in self._kinds.items():
-            whole[kind] += named[term]
-        total = len(rows) + 1
-        return {
-            (min(term, kind), max(term, kind)): max(0.01, round(log(total / whole[kind]) / log(total / named[term]), 2))
-            for term, kind in self._kinds.items()
-            if 0 < named[term] <= whole[kind] < total
-        }
-
-    def _joined(self, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield head and tail of what a sentence may join, the one that it names first before the other."""
-        place = {name: at for at, name in enumerate(names)}
-        for pair in sorted(pairs_of(names), key=lambda pair: sorted(map(place.__getitem__, pair))):
-            head, tail = sorted(pair, key=place.__getitem__)
-            yield head, tail
-        for name in names:
-            if (kind := self._kinds.get(name)) and kind not in place:
-                yield name, kind
-
-    def _named(self, sentence: str, phrases: Sequence[str]) -> _Sentence:
+    def _named(self, sentence: str, phrases: Sequence[str]) -> tuple[str, ...]:
+        """Return the terms and names in a sentence: distinct, in reading order."""
         spans = [(start, end, term.text) for start, end, term in self._terms.in_text(sentence)]
         for phrase in phrases:
             at = sentence.find(phrase)
             is_apart = at >= 0 and all(end <= at or at + len(phrase) <= start for start, end, _ in spans)
             if is_apart and self._is_name(phrase):
                 spans.append((at, at + len(phrase), phrase))
-        spans.sort()
-        is_first = spans and not re.sub(r"^(?:The|An?) ", "", sentence[: spans[0][0]])
-        defined = spans[0][2] if is_first and _DEFINES.match(sentence, spans[0][1]) else ""
-        return _Sentence(sentence, tuple(dict.fromkeys(name for _, _, name in spans)), defined)
+        return tuple(dict.fromkeys(name for _, _, name in sorted(spans)))
 
     def _is_name(self, phrase: str) -> bool:
         """Tell whether a phrase is a date, or a name: not words that are capital where a heading or a list begins."""
@@ -223,12 +176,6 @@ class TermReader:
         if "\n" in phrase or not words[0][:1].isalpha() or not ends.isdisjoint(GENERAL_WORDS):
             return False
         return any(word.lower() not in self._small for word in _SMALL.findall(phrase) if len(word) > 1)
-
-    def _kind(self, term: str) -> str:
-        """Return the longest term that a term ends with, or nothing."""
-        words = term.split()
-        rest = (self._terms.get(" ".join(words[i:])) for i in range(1, len(words)))
-        return next((kind.text for kind in rest if kind and kind.text != term), "")
 
 
 # ---------------------------------------------------------------------------------------------------- associations

@@ -24,8 +24,6 @@ class GNNConfig:
     layers: Annotated[int, Ge(0)] = 4
     message: Literal["distmult", "transe", "rotate"] = "distmult"
     aggregate: Literal["sum", "mean", "max", "min", "pna"] = "sum"
-    # vectors of inverse relations; text: of `inverse_` + name; negative: minus those of the base
-    inverse: Literal["text", "negative"] = "text"
     norm: bool = True  # LayerNorm in each layer
     shortcut: bool = True  # residual connections
     concat_hidden: bool = False  # the head reads the states of all layers

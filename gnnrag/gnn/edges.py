@@ -100,7 +100,7 @@ class GraphBatch:
     owner: Tensor | None = None  # (N,) int64 question of each node in the blocks layout
     edges: SortedEdges | None = None  # where batches share them; see `sorted`
 
-    def spread(self, rows: Tensor) -> Tensor:
+    def to_nodes(self, rows: Tensor) -> Tensor:
         """Give every node its question's row: (Q, d) to (1, B, d), which broadcasts, or to (N, 1, d) in blocks."""
         return rows[None] if self.owner is None else rows.index_select(0, self.owner)[:, None]
 

@@ -15,8 +15,9 @@ from torch import nn
 
 from gnnrag.errors import ArtefactError
 from gnnrag.gnn import RankerConfig
-from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods, QuestionGraphs
+from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
+from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.subgraph import Subgraph, join
 from gnnrag.io import digest, write_atomic
 from gnnrag.metrics.retrieval import mrr, node_scores, recall_at
@@ -28,19 +29,22 @@ KS = (1, 2, 5, 10)
 def rank_examples(
     model: nn.Module, examples: Iterable[Example], device: torch.device, keep: int = 10
 ) -> list[dict[str, Any]]:
-    """Rank candidates, one question at a time: `id`, `ranking` (`keep` corpus positions), `scores`, and `metrics`."""
+    """Rank candidates, one question at a time; a `ranking_row` of corpus positions each."""
     rows = []
     for example in examples:
         logits, order = ranked(model, example, device)
-        rows.append(
-            {
-                "id": example.id,
-                "ranking": example.subgraph.passages[order[:keep]].tolist(),
-                "scores": [round(float(x), 5) for x in logits[order[:keep]]],
-                "metrics": ranking_metrics(example.targets[order], example.lost),
-            }
-        )
+        rows.append(ranking_row(example, example.subgraph.passages, logits, order, keep))
     return rows
+
+
+def ranking_row(example: Example, ids: np.ndarray, logits: np.ndarray, order: np.ndarray, keep: int) -> dict[str, Any]:
+    """Return `id`, `ranking` (`keep` of the nodes' ids), `scores`, and `metrics`; `order` is of the candidates."""
+    return {
+        "id": example.id,
+        "ranking": ids[order[:keep]].tolist(),
+        "scores": [round(float(x), 5) for x in logits[order[:keep]]],
+        "metrics": ranking_metrics(example.targets[order], example.lost),
+    }
 
 
 def ranked(model: nn.Module, example: Example, device: torch.device) -> tuple[np.ndarray, np.ndarray]:
@@ -59,9 +63,7 @@ def ranking_metrics(is_right: np.ndarray, lost: int) -> dict[str, float]:
     return {**found, "hits@1": float(reciprocal == 1.0), "mrr": reciprocal}
 
 
-VERSION = 2  # of the files
-_SMALL = {"source": np.int32, "relation": np.int32, "target": np.int32, "nodes": np.int32, "passages": np.int32}
-_HALF = ("features", "edge_features")
+VERSION = 3  # of the files
 _LEFT_OUT = ("node_vectors", "prior")  # gathered again from the index's tables; not needed to train
 
 
@@ -106,7 +108,7 @@ class ExampleSet:
             self.questions[i].id, subgraph, subgraph.candidates, targets, len(set(gold)) - int(targets.sum())
         )
 
-    def teaches(self, i: int) -> bool:
+    def can_train(self, i: int) -> bool:
         """Tell whether a question can train; each has a subgraph of its own."""
         return True
 
@@ -131,10 +133,6 @@ class ExampleSet:
 def write_subgraph(path: Path, subgraph: Subgraph) -> None:
     """Write a subgraph without what the index's tables hold, so that a kill leaves a whole file or none."""
     arrays = {f.name: np.asarray(getattr(subgraph, f.name)) for f in fields(subgraph) if f.name not in _LEFT_OUT}
-    for name, kind in _SMALL.items():
-        arrays[name] = arrays[name].astype(kind)
-    for name in _HALF:
-        arrays[name] = arrays[name].astype(np.float16)
     write_atomic(path, lambda out: np.savez(out, **arrays))  # type: ignore[arg-type]
 
 
@@ -145,10 +143,6 @@ def read_subgraph(path: Path) -> Subgraph:
             arrays: dict[str, Any] = dict(stored)
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise ArtefactError(f"{path} is damaged ({error}); delete it, and it is made again") from error
-    for name in _SMALL:
-        arrays[name] = arrays[name].astype(np.int64)
-    for name in _HALF:
-        arrays[name] = arrays[name].astype(np.float32)
     arrays["branch"] = str(arrays["branch"])
     empty = np.zeros((0, arrays["question"].shape[0]), np.float16)
     return Subgraph(**arrays, node_vectors=empty)
@@ -178,7 +172,7 @@ class EntitySet:
         targets = np.isin(subgraph.nodes, gold) & ~is_seed
         return Example(self.questions[i].id, subgraph, ~is_seed, targets, len(gold) + unknown - int(targets.sum()))
 
-    def teaches(self, i: int) -> bool:
+    def can_train(self, i: int) -> bool:
         """Tell whether a question has a start: without one, every score is the same whatever is asked."""
         return bool(self._found(i).seeds)
 
@@ -209,14 +203,11 @@ class EntitySet:
 
     def _row(self, model: nn.Module, i: int, device: torch.device, keep: int) -> dict[str, Any]:
         example = self[i]
-        logits, order = ranked(model, example, device) if self.teaches(i) else (np.zeros(0), np.zeros(0, np.int64))
+        logits, order = ranked(model, example, device) if self.can_train(i) else (np.zeros(0), np.zeros(0, np.int64))
         is_right, chances = example.targets[order], 1.0 / (1.0 + np.exp(-logits[order]))
         shown = max(keep, int((chances > LEAST).sum()))
         return {
-            "id": example.id,
-            "ranking": example.subgraph.nodes[order[:keep]].tolist(),
-            "scores": [round(float(x), 5) for x in logits[order[:keep]]],
-            "metrics": ranking_metrics(is_right, example.lost),
+            **ranking_row(example, example.subgraph.nodes, logits, order, keep),
             "chances": [round(float(x), 5) for x in chances[:shown]],
             "is_right": is_right[:shown].astype(int).tolist(),
             "gold": int(is_right.sum()) + example.lost,
@@ -265,7 +256,7 @@ class SupportSet(EntitySet):
         return np.union1d(stated, np.array(self._gold(i)[0], dtype=np.int64))
 
     def _row(self, model: Any, i: int, device: torch.device, keep: int) -> dict[str, Any]:
-        example, has_start = self[i], self.teaches(i)
+        example, has_start = self[i], self.can_train(i)
         if has_start:
             nodes, count = example.subgraph.nodes, self.source.graph.num_entities
             with torch.inference_mode():

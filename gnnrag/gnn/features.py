@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.subgraph import TextGraph
 from gnnrag.graphs.linking import LinkedName, LinkedQuestion, stems
 from gnnrag.graphs.messages import CONTAINS, MENTIONS, STRUCTURE, MessageGraph, gather
-from gnnrag.index.embedder import Embedder
 from gnnrag.text.normalise import words
 
 if TYPE_CHECKING:
@@ -152,20 +150,6 @@ def nearest_entities(graphs: TextGraph | EntityQuestions, vector: np.ndarray) ->
 
 
 # ----------------------------------------------------------------------------------------------------------- features
-def encoder_record(embedder: Embedder) -> dict[str, Any]:
-    """Return the record of an embedder: its weights, whatever runs them, or its name where it has none, and its texts.
-
-    `revision` is that of a model that came from a hub, null where `weights` is a digest; no document has a prefix.
-    """
-    return {
-        "weights": embedder.weights or embedder.identity,
-        "revision": embedder.revision,
-        "normalised": True,
-        "query_prefix": embedder.query_prefix,
-        "document_prefix": "",
-    }
-
-
 # In [0, 1], all of them; a checkpoint names those that it was trained with.
 NODE_FEATURES = (
     "is_entity", "is_passage", "is_sentence",
@@ -239,15 +223,6 @@ def as_feature(walk: np.ndarray, leads: np.ndarray) -> np.ndarray:
     return 1.0 + np.log10(np.maximum(shares, _FLOOR)) / 3.0
 
 
-def pick(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
-    """Return the columns of features, of the default ones where `names` is empty; ConfigError for an unknown one."""
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"{setting}: {name!r} is unknown. {nearest(name, known)}")
-    chosen = list(names) or [name for name in known if name not in GIVEN]
-    return [known.index(name) for name in chosen]
-
-
 def node_features(graphs: TextGraph, view: QuestionView, nodes: np.ndarray) -> np.ndarray:
     """Return all features of some nodes, ascending. Shape (len(nodes), len(NODE_FEATURES)), float32."""
     graph = graphs.graph
@@ -271,11 +246,11 @@ def node_features(graphs: TextGraph, view: QuestionView, nodes: np.ndarray) -> n
         at = int(np.searchsorted(nodes, node))
         if at < len(nodes) and nodes[at] == node:
             col["title"][at], col["rarity"][at] = sure, rare
-    _add_text(graphs, view, (passages, sentences), (one, two), col)
+    _add_sentence_features(graphs, view, (passages, sentences), (one, two), col)
     return np.clip(out, 0.0, 1.0).astype(np.float32)
 
 
-def _add_text(
+def _add_sentence_features(
     graphs: TextGraph,
     view: QuestionView,
     parts: tuple[np.ndarray, np.ndarray],

@@ -45,7 +45,7 @@ class Incidence:
         """Return the incidence on a device."""
         return Incidence(self.entities.to(device), self.starts.to(device), self.frequency.to(device))
 
-    def spread(self, values: Tensor) -> Tensor:
+    def sum_by_passage(self, values: Tensor) -> Tensor:
         """Sum (N, B) values of entities over each passage. Shape (D, B)."""
         return functional.embedding_bag(self.entities, values, self.starts, mode="sum")
 
@@ -62,13 +62,13 @@ def rank_passages(config: RankerConfig, logits: Tensor, incidence: Incidence) ->
     frequency = incidence.frequency.to(logits.dtype)[:, None]
     rarity = torch.where(frequency > 0, 1 / frequency.clamp(min=1), 0.0)
     if config.name in ("simple", "idf"):
-        return incidence.spread(logits if config.name == "simple" else logits * rarity)
+        return incidence.sum_by_passage(logits if config.name == "simple" else logits * rarity)
     best = torch.sort(logits, dim=0, descending=True, stable=True).indices[: config.top_k]
     chosen = torch.zeros_like(logits).scatter(0, best, 1.0)
     values = chosen if config.name == "topk" else chosen * rarity
     if config.tie_break:
         values = values + config.tie_break * chosen * rarity * logits.sigmoid()
-    return incidence.spread(values)
+    return incidence.sum_by_passage(values)
 
 
 OUTSIDE = -10.0  # logit, at most, of an entity outside of the neighbourhood
@@ -185,8 +185,8 @@ class QueryGNN(nn.Module):
     def _boundary(self, batch: GraphBatch, q: Tensor, texts: Tensor | None) -> Tensor:
         seeds = batch.seeds[..., None].to(q.dtype)
         if not self.has_early:
-            return seeds * batch.spread(q)
-        out = seeds * batch.spread(self.early_in.part(0, q)) + self.early_in.bias
+            return seeds * batch.to_nodes(q)
+        out = seeds * batch.to_nodes(self.early_in.part(0, q)) + self.early_in.bias
         for extra in self._extras(batch, self.early_in, 1, texts):
             out = out + extra
         return self.early_out(functional.relu(out))
@@ -216,7 +216,7 @@ class QueryGNN(nn.Module):
 
     def _score(self, batch: GraphBatch, hidden: list[Tensor], q: Tensor, texts: Tensor | None) -> Tensor:
         d, weight = self.config.dim, self.head_in.weight
-        out = batch.spread(self.head_in.part(1, q) + self.head_in.bias)
+        out = batch.to_nodes(self.head_in.part(1, q) + self.head_in.bias)
         for i, x in enumerate(hidden):
             out = out + functional.linear(x, weight[:, i * d : (i + 1) * d])
         for extra in self._extras(batch, self.head_in, 2, texts) if self.has_late else []:

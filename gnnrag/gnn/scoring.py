@@ -6,7 +6,7 @@ has, and a result must not depend on which questions share a batch. On a CPU a j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,8 +17,9 @@ from gnnrag.errors import ConfigError
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.edges import GraphBatch
-from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods, QuestionGraphs
+from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, QueryGNN, rank_passages, whole_logits
+from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
 from gnnrag.index.index import Index
 
@@ -92,17 +93,27 @@ PathText = tuple[tuple[str, ...], float]  # names of nodes and relations by turn
 
 
 def path_texts(
-    paths: Iterable[RelationalPath], node_name: Callable[[int], str], relations: Sequence[int], texts: Sequence[str]
+    model: QueryGNN,
+    part: Subgraph,
+    is_target: np.ndarray,
+    node_name: Callable[[int], str],
+    texts: Sequence[str],
+    k: int,
 ) -> list[PathText]:
-    """Write down the paths of a positive score; `relations` are ids of `texts`, those of inverses come after them."""
-    names = [texts[r] if r < len(texts) else f"<- {texts[r - len(texts)]}" for r in relations]
+    """Write down the `k` best paths to the node of `is_target`, (n,) bool, if there is one: those of a positive score.
+
+    `node_name` names nodes of the whole graph; `texts` are its relations, without the inverses, which get an arrow.
+    """
+    if not is_target.any():
+        return []
+    names = [texts[r] if r < len(texts) else f"<- {texts[r - len(texts)]}" for r in part.relations.tolist()]
+    batch = join([part]).to(next(model.parameters()).device)
     written = []
-    for path in paths:
+    for path in explain(model, batch, int(is_target.argmax()), top_k=k):
         if path.score > 0:
-            steps = [node_name(path.nodes[0])]
-            for node, relation in zip(path.nodes[1:], path.relations, strict=True):
-                steps += [names[relation], node_name(node)]
-            written.append((tuple(steps), path.score))
+            nodes = [node_name(int(part.nodes[node])) for node in path.nodes]
+            steps = [step for r, node in zip(path.relations, nodes[1:], strict=True) for step in (names[r], node)]
+            written.append(((nodes[0], *steps), path.score))
     return written
 
 
@@ -124,18 +135,13 @@ class PassageScorer:
             with torch.no_grad():
                 logits = self.model(join(parts).to(self.device))[:, 0].double().cpu().numpy()
             blocks = np.split(logits, np.cumsum([len(part.nodes) for part in parts])[:-1])
-            out += [(_spread(part, block), part.branch) for part, block in zip(parts, blocks, strict=True)]
+            out += [(_passage_scores(part, block), part.branch) for part, block in zip(parts, blocks, strict=True)]
         return out
 
     def paths(self, text: str, passage: int, top_k: int = 3) -> list[PathText]:
         """Return the paths that the score of a passage leans on, best first; none where it is not in the subgraph."""
         (part,) = self.graphs.prepare([text])
-        where = np.flatnonzero(part.passages == passage)
-        if not len(where):
-            return []
-        found = explain(self.model, join([part]).to(self.device), int(where[0]), top_k=top_k)
-        relations = part.relations.tolist()
-        return path_texts(found, lambda i: self._name(int(part.nodes[i])), relations, self.graphs.graph.relations)
+        return path_texts(self.model, part, part.passages == passage, self._name, self.graphs.graph.relations, top_k)
 
     def _name(self, node: int) -> str:
         graph = self.graphs.graph
@@ -148,14 +154,14 @@ class PassageScorer:
 
 
 @dataclass(frozen=True)
-class Links:
+class EntityLinking:
     """Settings of where the questions of mode `entity` start."""
 
     by_vector: bool = False  # names that are not spelt as in the graph are linked by vectors
     fallback: str = "none"  # what ranks passages without a start: dense, none
 
 
-def _spread(part: Subgraph, logits: np.ndarray) -> np.ndarray:
+def _passage_scores(part: Subgraph, logits: np.ndarray) -> np.ndarray:
     """Return scores of all passages: those of the subgraph by their logits, then the others by what search says."""
     inside = part.passages[part.candidates]
     known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
@@ -167,9 +173,13 @@ def _spread(part: Subgraph, logits: np.ndarray) -> np.ndarray:
 class EntityScorer:
     """Mode `entity`: every entity of the graph of facts is scored, and a ranker maps them to passages."""
 
-    def __init__(self, index: Index, checkpoint: Checkpoint, links: Links | None = None, device: str = "cpu") -> None:
+    def __init__(
+        self, index: Index, checkpoint: Checkpoint, links: EntityLinking | None = None, device: str = "cpu"
+    ) -> None:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
-        self.links = links or Links(checkpoint.model.config.link_vectors, checkpoint.facts.get("fallback", "none"))
+        self.links = links or EntityLinking(
+            checkpoint.model.config.link_vectors, checkpoint.facts.get("fallback", "none")
+        )
         self.questions = EntityQuestions(index, replace(checkpoint.model.config, link_vectors=self.links.by_vector))
         self.ranker = checkpoint.ranker or RankerConfig()
         threshold = checkpoint.facts.get("threshold")
@@ -251,11 +261,7 @@ class EntityScorer:
     def paths(self, text: str, entity: int, top_k: int = 3) -> list[PathText]:
         """Return the paths that the score of an entity leans on, best first."""
         part, graph = self._cut(self.questions.find(text)), self.questions.graph
-        where = np.flatnonzero(part.nodes == entity)
-        if not len(where):
-            return []
-        found = explain(self.model, join([part]).to(self.device), int(where[0]), top_k=top_k)
-        return path_texts(found, lambda i: graph.entities[part.nodes[i]], part.relations.tolist(), graph.relations)
+        return path_texts(self.model, part, part.nodes == entity, graph.entities.__getitem__, graph.relations, top_k)
 
 
 def _chances(logits: torch.Tensor) -> np.ndarray:
@@ -263,7 +269,7 @@ def _chances(logits: torch.Tensor) -> np.ndarray:
 
 
 def make_scorer(
-    index: Index, checkpoint: Checkpoint, passages: int | None, links: Links, device: str
+    index: Index, checkpoint: Checkpoint, passages: int | None, links: EntityLinking, device: str
 ) -> PassageScorer | EntityScorer:
     """Return the scorer that a network's mode asks for. Raises ConfigError where the index does not suit it."""
     if checkpoint.model.config.mode == "entity":

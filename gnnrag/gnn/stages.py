@@ -187,7 +187,7 @@ class TripleTable:
 
 
 @dataclass(frozen=True)
-class Item:
+class CompletionItem:
     """One query of a batch, with the edges that are hidden from the whole batch: positions in `graph.edges`."""
 
     graph: str
@@ -216,14 +216,14 @@ class CompletionTask:
         self.tables = {name: TripleTable(graph) for name, graph in graphs.items()}
         self.bases, self.config, self.draws, self.save, self.seed = dict(bases), config, draws, save, seed
 
-    def batch(self, step: int) -> list[Item]:
+    def batch(self, step: int) -> list[CompletionItem]:
         """Return the queries of a step: the first half has lost its tails, the second half its heads."""
         rng = np.random.default_rng([self.seed, step])
         places = self.draws[step]
         name = places[0][0]
         queries = [self._query(name, i, 2 * n >= len(places), rng) for n, (_, i) in enumerate(places)]
         hidden = self.tables[name].hidden(queries)
-        return [Item(name, query, hidden) for query in queries]
+        return [CompletionItem(name, query, hidden) for query in queries]
 
     def _query(self, name: str, triple: int, lost_head: bool, rng: np.random.Generator) -> TripleQuery:
         """Make the query of a triple, or of the next one that has negatives."""
@@ -234,7 +234,7 @@ class CompletionTask:
                 return query
         raise ConfigError(f"graph {name!r}: every node answers every triple; there is nothing to learn from it")
 
-    def loss(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
+    def loss(self, model: nn.Module, items: Sequence[CompletionItem], device: torch.device) -> Tensor:
         """Return one loss for each query."""
         logits = self._logits(model, items, device)
         rows = np.stack([np.concatenate([[item.query.tail], item.query.negatives]) for item in items])
@@ -243,7 +243,7 @@ class CompletionTask:
         targets[0] = 1
         return weighted_bce(Candidates.of(scores.T, targets), self.config.temperature)
 
-    def _logits(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
+    def _logits(self, model: nn.Module, items: Sequence[CompletionItem], device: torch.device) -> Tensor:
         """Return the scores of all nodes. Shape (N, len(items))."""
         base = self.bases[items[0].graph].to(device)
         seeds = torch.zeros(base.num_nodes, len(items), device=device)
@@ -273,7 +273,7 @@ class CompletionTask:
                 rows[name] = {"mrr": 1.0 / place, "mr": float(place), **hits}
         return rows
 
-    def _evaluated(self, size: int = 8) -> list[list[Item]]:
+    def _evaluated(self, size: int = 8) -> list[list[CompletionItem]]:
         """Return the queries that are evaluated, in batches that do not depend on the number of processes."""
         batches = []
         for name, table in self.tables.items():
@@ -285,7 +285,7 @@ class CompletionTask:
             for start in range(0, len(queries), size):
                 mine = queries[start : start + size]
                 hidden = table.hidden(mine)
-                batches.append([Item(name, query, hidden) for query in mine])
+                batches.append([CompletionItem(name, query, hidden) for query in mine])
         return batches
 
 

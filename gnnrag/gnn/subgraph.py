@@ -12,7 +12,9 @@ import torch
 from gnnrag.arrays import Lists
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import GraphBatch
-from gnnrag.graphs.messages import STRUCTURE, MessageGraph
+from gnnrag.graphs.hierarchy import HierarchyGraph
+from gnnrag.graphs.messages import STRUCTURE
+from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge
 
@@ -96,11 +98,19 @@ class TextGraph:
         assert knowledge.grounding is not None, "a graph of facts alone has no passages"
         self.graph, self.grounding = knowledge.graph, knowledge.grounding
         self.entity_vectors = as_rows(index.read("entity_vectors"), index)
-        self.relation_vectors = with_inverses(index.read("relation_vectors"), self.graph, self.config)
+        self.relation_vectors = index.read("relation_vectors")
         self.sentence_vectors = as_rows(index.read("sentence_vectors"), index)
-        self.hierarchy, self.titles = index.hierarchy, index.titles
         ends = self.graph.triples[:, [0, 2]].ravel()
         self.degrees = np.bincount(ends, minlength=self.graph.num_nodes)
+
+    # Only subgraphs that are made need these two; those that were made before are read.
+    @property
+    def hierarchy(self) -> HierarchyGraph:
+        return self.index.hierarchy
+
+    @property
+    def titles(self) -> TitleMatcher:
+        return self.index.titles
 
     @cached_property
     def fact_rows(self) -> np.ndarray:
@@ -116,11 +126,3 @@ class TextGraph:
 def as_rows(vectors: np.ndarray, index: Index) -> np.ndarray:
     """Return vectors as they are, or (0, F) where there are none: an empty artefact knows no F."""
     return vectors if len(vectors) else np.zeros((0, index.passage_vectors.shape[1]), np.float32)
-
-
-def with_inverses(vectors: np.ndarray, graph: MessageGraph, config: GNNConfig) -> np.ndarray:
-    """Return (2 * num_relations, F): relations, then inverses by `config.inverse`; those of sentences are negative."""
-    if len(vectors) == graph.num_relations or config.inverse == "negative":
-        base = vectors[: graph.num_relations]
-        return np.concatenate([base, -base])
-    return vectors

@@ -28,7 +28,7 @@ def hubs_of_everything(degrees: np.ndarray) -> np.ndarray:
 class Adjacency:
     """An undirected multigraph in compressed rows: slots sorted by node, then neighbour, then relation.
 
-    Parallel relations are slots of their own; `distinct_indptr` and `distinct_neighbours` hold each neighbour once.
+    Parallel relations are slots of their own; `distinct` holds each neighbour once.
     `ends` (num_relations, 2) is kept as stated, int32; self-loops have no slots.
 
     Attributes:
@@ -46,16 +46,15 @@ class Adjacency:
         relations = np.concatenate([rows, rows])
         order = np.lexsort((relations, others, owners))
         owners, self.neighbours, self.relations = owners[order], others[order], relations[order]
-        self.indptr = _indptr(owners, num_nodes)
-        first = np.ones(len(owners), dtype=bool)
-        first[1:] = (owners[1:] != owners[:-1]) | (self.neighbours[1:] != self.neighbours[:-1])
-        self.distinct_indptr = _indptr(owners[first], num_nodes)
-        self.distinct_neighbours = self.neighbours[first]
-        self.degree = np.diff(self.distinct_indptr).astype(np.int32)
+        self.indptr = np.searchsorted(owners, np.arange(num_nodes + 1))
+        is_first = np.ones(len(owners), dtype=bool)
+        is_first[1:] = (owners[1:] != owners[:-1]) | (self.neighbours[1:] != self.neighbours[:-1])
+        self.distinct = Lists.grouped(owners[is_first], self.neighbours[is_first], num_nodes)
+        self.degree = self.distinct.sizes.astype(np.int32)
 
     def neighbours_of(self, node: int) -> np.ndarray:
         """Return the distinct neighbours of a node, by id. Shape (degree,), int32; a view."""
-        return self.distinct_neighbours[self.distinct_indptr[node] : self.distinct_indptr[node + 1]]
+        return self.distinct[node]
 
     def relations_between(self, node: int, other: int) -> np.ndarray:
         """Return the rows of all relations that join two nodes, either way round, by row. Shape (n,), int32."""
@@ -65,16 +64,7 @@ class Adjacency:
 
     def reach(self, nodes: np.ndarray) -> np.ndarray:
         """Return the neighbours of some nodes, row after row: one may come more than once. Shape (n,), int32."""
-        starts = self.distinct_indptr[nodes]
-        counts = self.distinct_indptr[nodes + 1] - starts
-        offsets = np.cumsum(counts) - counts
-        slots = np.repeat(starts - offsets, counts) + np.arange(int(counts.sum()))
-        return self.distinct_neighbours[slots]
-
-
-def _indptr(owners: np.ndarray, num_nodes: int) -> np.ndarray:
-    counts = np.bincount(owners, minlength=num_nodes) if len(owners) else np.zeros(num_nodes, dtype=np.int64)
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+        return self.distinct.values[self.distinct.places(nodes)]
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def _partition(layer: Layer, config: TreeConfig, salt: str) -> list[Cluster]:
             layer.vectors, layer.names, config.cluster_size, config.margin, config.max_parents, salt
         )
         return [Cluster(members, layer.names[centre]) for centre, members in groups]
-    rows = _kmeans(layer, config) if config.cluster == "kmeans" else _global_then_local(layer, config)
+    rows = _global_then_local(layer, config)
     return [Cluster(members, min(layer.names[i] for i in members.tolist())) for members in rows]
 
 
@@ -170,17 +170,6 @@ def _cut(layer: Layer, config: TreeConfig, name: str) -> list[Cluster]:
         parts[-1].append(row)
         room -= int(layer.tokens[row])
     return [Cluster(np.sort(np.array(part)), f"{name}/{i}") for i, part in enumerate(parts)]
-
-
-def _kmeans(layer: Layer, config: TreeConfig) -> list[np.ndarray]:
-    """Hard clusters of `cluster_size` nodes on average, on the unit vectors themselves."""
-    from sklearn.cluster import KMeans
-
-    count = max(1, round(len(layer.contents) / config.cluster_size))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fewer distinct vectors than clusters: some stay empty
-        labels = KMeans(count, n_init=1, max_iter=25, random_state=_FIT_SEED).fit(layer.vectors).labels_
-    return [rows for label in range(count) if len(rows := np.flatnonzero(labels == label))]
 
 
 def _global_then_local(layer: Layer, config: TreeConfig) -> list[np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from unicodedata import normalize
 
 from gnnrag.config import IndexConfig
 from gnnrag.datasets.base import Dataset
@@ -54,11 +55,12 @@ def remove_documents(
 
 def _known_as(name: str, ids: Collection[str], root: Path) -> str:
     """Return the name that an index has for a file: its path within the folder that was read; else the name given."""
+    name = name if name in ids else normalize("NFC", name)
     folder = read_object(root / MANIFEST).get("source", {}).get("path")
     if name in ids or not isinstance(folder, str) or any(is_cut_from(id_, {name}) for id_ in ids):
         return name
     try:
-        own = Path(name).resolve().relative_to(Path(folder).resolve()).as_posix()
+        own = normalize("NFC", Path(name).resolve().relative_to(Path(folder).resolve()).as_posix())
     except (OSError, RuntimeError, ValueError):  # elsewhere, or a link that leads back to itself
         return name
     return own if any(is_cut_from(id_, {own}) for id_ in ids) else name

@@ -107,6 +107,20 @@ class StaticEmbedder(Embedder):
             return self._sums.encode(texts)
 
 
+def encoder_record(embedder: Embedder) -> dict[str, Any]:
+    """Return the record of an embedder: its weights, whatever runs them, or its name where it has none, and its texts.
+
+    `revision` is that of a model that came from a hub, null where `weights` is a digest; no document has a prefix.
+    """
+    return {
+        "weights": embedder.weights or embedder.identity,
+        "revision": embedder.revision,
+        "normalised": True,
+        "query_prefix": embedder.query_prefix,
+        "document_prefix": "",
+    }
+
+
 def is_folder(model: str) -> bool:
     """Tell whether a model is given as a folder, and not by a name."""
     looks_so = model.startswith((".", "/", "~")) or model.count("/") > 1

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag import arrays
-from gnnrag.arrays import get_json, put_json
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import Extraction
@@ -36,7 +35,6 @@ class MessageKnowledge:
 
     graph: MessageGraph
     grounding: Grounding | None  # mentions behind edges; None for a graph of facts alone
-    is_sentences: bool = False  # relations after the structural ones are sentences, not predicates
 
 
 class MessageGraphStage(Stage):
@@ -59,7 +57,7 @@ class MessageGraphStage(Stage):
         return [wanted_facts(config), has_structure(config), config.gnn.synonyms, titles]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
-        facts, is_sentences = _facts(context)
+        facts = _facts(context)
         similar = _similar(context) if context.config.gnn.synonyms else []
         grounding: Grounding | None = None
         if has_structure(context.config):
@@ -76,7 +74,6 @@ class MessageGraphStage(Stage):
         if grounding is not None:
             arrays.save(folder, "grounding", grounding)
             arrays.save(folder, "mentions", grounding.mentions)
-        put_json(folder / "is_sentences.json", is_sentences)
         counts = {"entities": graph.num_entities, "passages": graph.num_passages, "sentences": graph.num_sentences}
         return {**counts, "relations": graph.num_relations, "triples": len(graph.triples)}
 
@@ -86,7 +83,7 @@ class MessageGraphStage(Stage):
         if (folder / "mentions.npz").is_file():
             mentions = arrays.load(folder, "mentions", MentionTable)
             grounding = arrays.load(folder, "grounding", Grounding, mentions=mentions)
-        return MessageKnowledge(graph, grounding, get_json(folder / "is_sentences.json"))
+        return MessageKnowledge(graph, grounding)
 
 
 class EntityVectorStage(StringVectors):
@@ -99,28 +96,25 @@ class EntityVectorStage(StringVectors):
 
 
 class RelationVectorStage(StringVectors):
-    """A vector per relation of the message graph, and per inverse: of `inverse_` + text, or minus a sentence's."""
+    """A vector per relation of the message graph, and per inverse: of `inverse_` + text."""
 
     name, needs, what = "relation_vectors", ("message_graph",), "relations"
 
     def strings(self, context: Context) -> Sequence[str]:
-        """See `StringVectors`; sentences have no inverses of their own."""
-        knowledge: MessageKnowledge = context.read("message_graph")
-        texts = knowledge.graph.relations
-        return texts if knowledge.is_sentences else [*texts, *(f"inverse_{text}" for text in texts)]
+        texts = context.read("message_graph").graph.relations
+        return [*texts, *(f"inverse_{text}" for text in texts)]
 
 
 def wanted_facts(config: IndexConfig) -> str:
     """Return which facts the graph has: `index.gnn.facts`, or where that is `auto`, what the index's triples are.
 
-    Raises ConfigError for an unknown value, or sentences where triples come from a file or a model.
+    Raises ConfigError for triples that rules made: their relations are sentences, of which no two are alike.
     """
     facts, method = config.gnn.facts, config.extract.method
     if facts == "auto":
         return "none" if method == "offline" else "triples"
-    if (facts == "sentences") != (method == "offline") and facts != "none":
-        fix = "auto" if method != "offline" else "sentences"
-        raise ConfigError(f"index.gnn.facts={facts} does not go with index.extract.method={method}: give {fix} or none")
+    if facts == "triples" and method == "offline":
+        raise ConfigError(f"index.gnn.facts={facts} does not go with index.extract.method={method}: give none or auto")
     return facts
 
 
@@ -129,17 +123,17 @@ def has_structure(config: IndexConfig) -> bool:
     return config.gnn.structure and config.extract.method != "kb"
 
 
-def _facts(context: Context) -> tuple[list[tuple[Fact, ...]], bool]:
+def _facts(context: Context) -> list[tuple[Fact, ...]]:
     wanted = wanted_facts(context.config)
     if wanted == "none":
         if not has_structure(context.config):
             raise ConfigError("index.gnn.structure=false index.gnn.facts=none: nothing would be in the graph")
-        return [], False
+        return []
     extractions: list[Extraction] = context.read("extraction")
     facts = [passage.as_triples() for passage in extractions]
     if not any(facts):
         raise DataError(context.root, f"no passage has triples; index.gnn.facts={wanted} needs some")
-    return facts, any(passage.is_sentences for passage in extractions)
+    return facts
 
 
 def _similar(context: Context) -> list[tuple[str, str]]:

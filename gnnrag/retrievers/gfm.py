@@ -95,12 +95,12 @@ class GFMRetriever(Retriever):
     def setup(self) -> None:
         """Open the network."""
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
-        from gnnrag.gnn.features import encoder_record
-        from gnnrag.gnn.scoring import Links, make_scorer
+        from gnnrag.gnn.scoring import EntityLinking, make_scorer
+        from gnnrag.index.embedder import encoder_record
 
         checkpoint = load_checkpoint(self.folder, {"encoder": encoder_record(self.index.embedder)})
         device = str(device_named(self.device, "retriever.device"))
-        self.scorer: Any = make_scorer(self.index, checkpoint, self.passages, Links(*self._links), device)
+        self.scorer: Any = make_scorer(self.index, checkpoint, self.passages, EntityLinking(*self._links), device)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`; queries are embedded together, and scored one by one or `batch` at a time."""

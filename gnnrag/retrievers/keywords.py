@@ -67,15 +67,15 @@ class OfflineKeywords(Role[KeywordsTask, Keywords]):
         linked = link_question(query, self.index.hierarchy, self.index.titles)
         raw = query.split()
         places = _Places(raw)
-        found = {name.key: place for name in linked.names if (place := places.of(name.key.split()))}
-        used = {i for start, stop in found.values() for i in range(start, stop)}
+        spans_by_key = {name.key: place for name in linked.names if (place := places.of(name.key.split()))}
+        used = {i for start, stop in spans_by_key.values() for i in range(start, stop)}
         for phrase in rule_phrases(query):
             key = phrase_key(phrase)
             place = places.of(words(phrase))
             if key and place and not used & set(range(*place)):
-                found.setdefault(key, place)
+                spans_by_key.setdefault(key, place)
                 used |= set(range(*place))
-        spans = sorted(found.values())
+        spans = sorted(spans_by_key.values())
         low = [_POSSESSIVE_END.sub("", " ".join(raw[start:stop]).strip(_EDGE)) for start, stop in spans]
         named = {word for start, stop in spans for token in raw[start:stop] for word in words(token)}
         high = [word for word in linked.rest if word not in named]

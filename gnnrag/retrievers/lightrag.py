@@ -83,18 +83,18 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         self, query: Query, reply: Keywords | None, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None
     ) -> Ranking:
         cosines = self.index.passage_vectors @ vector
-        found = merge(self._local(low, vector), self._global(high))
-        found = cut(self.shown, found, self.entity_tokens, self.relation_tokens)
-        branch = self.mode if self.mode == "naive" or found.entities else "naive_fallback"
+        hits = merge(self._local(low, vector), self._global(high))
+        hits = cut(self.shown, hits, self.entity_tokens, self.relation_tokens)
+        branch = self.mode if self.mode == "naive" or hits.entities else "naive_fallback"
         if query.channel == "graph":
-            entities = [self.shown.entity_hit(e) for e in found.entities]
-            relations = [hit for edge in found.edges for hit in self.shown.relation_hits(edge)]
+            entities = [self.shown.entity_hit(e) for e in hits.entities]
+            relations = [hit for edge in hits.edges for hit in self.shown.relation_hits(edge)]
             return rank_hits_in_order(round_robin(entities, relations), query.top_k, branch)
         is_near = self.mode in ("naive", "mix") or branch == "naive_fallback"
         near = above(cosines, self.chunk_top_k, self.cosine_floor) if is_near else []
         chosen_by = None if self.is_fixed else cosines
-        own = current_passages(self.shown, found, near, chosen_by, self.per_item, shared=self.is_fixed)
-        used = self.shown.tokens(found.entities, found.edges) + self.shown.counter.count(query.text) + _RESERVE
+        own = current_passages(self.shown, hits, near, chosen_by, self.per_item, shared=self.is_fixed)
+        used = self.shown.tokens(hits.entities, hits.edges) + self.shown.counter.count(query.text) + _RESERVE
         own = self.shown.fit_passages(own[: self.chunk_top_k], self.total_tokens - used)
         return self.with_tail(own, query, branch, cosines)
 

@@ -53,7 +53,7 @@ def edge_flow(paths: Sequence[Path], decay: float = 0.8, gate: float = 0.3) -> l
     if not paths:
         return []
     source, target = paths[0][0], paths[0][-1]
-    after = {node: sorted(found) for node, found in _successors(paths).items()}
+    after = {node: sorted(followers) for node, followers in _successors(paths).items()}
     weight: dict[tuple[int, int], float] = {}
     for y in after[source]:
         first = weight[source, y] = weight.get((source, y), 0.0) + 1.0 / len(after[source])
@@ -114,9 +114,9 @@ def pool_paths(pairs: PairPaths, score: Callable[[Sequence[Path]], list[float]],
     Paths of equal score keep the order of the pairs; the better direction of a path wins. With `by_node_set`, as
     released, paths over the same nodes in any order are one; else only a path and its reverse are.
     """
-    found = [FlowPath(p, s) for paths in pairs.values() for p, s in zip(paths, score(paths), strict=True)]
+    scored = [FlowPath(p, s) for paths in pairs.values() for p, s in zip(paths, score(paths), strict=True)]
     kept: dict[Path, FlowPath] = {}
-    for path in sorted(found, key=lambda path: -path.score):
+    for path in sorted(scored, key=lambda path: -path.score):
         key = tuple(sorted(path.nodes)) if by_node_set else min(path.nodes, path.nodes[::-1])
         kept.setdefault(key, path)
     return list(kept.values())
@@ -210,15 +210,13 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         return low, f"{query} {high}" if high else query
 
     def rank_one(self, query: Query, reply: Keywords, vector: np.ndarray, low: np.ndarray, high: np.ndarray) -> Ranking:
-        found = self.find(low, high)
-        if not found.seeds and not found.themes.edges:
-            branch = "naive_fallback"
-        else:
-            branch = "paths" if found.paths else "no_paths"
+        hits = self.find(low, high)
+        is_empty = not hits.seeds and not hits.themes.edges
+        branch = "paths" if hits.paths else "naive_fallback" if is_empty else "no_paths"
         if query.channel == "graph":
-            return self._graph_ranking(found, query.top_k, branch)
+            return self._graph_ranking(hits, query.top_k, branch)
         cosines = self.index.passage_vectors @ vector
-        own = self._passages(found)
+        own = self._passages(hits)
         if branch == "naive_fallback":
             own = above(cosines, _FALLBACK, self.cosine_floor)
         return self.with_tail(own, query, branch, cosines)
@@ -239,15 +237,15 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=False)
         return best[: self.shown.fit_paths([path.nodes for path in best], self.entity_tokens)]
 
-    def _passages(self, found: PathRAGHits) -> list[int]:
+    def _passages(self, hits: PathRAGHits) -> list[int]:
         shown, edges = self.shown, self.edges
-        stated = shown.fit_passages(passages_in_order(found.themes.edges, edges.passages), self.passage_tokens)
-        ranked = classic_passages(found.seeds, self.graph.entity_passages, edges.neighbours)
+        stated = shown.fit_passages(passages_in_order(hits.themes.edges, edges.passages), self.passage_tokens)
+        ranked = classic_passages(hits.seeds, self.graph.entity_passages, edges.neighbours)
         own = round_robin(stated, shown.fit_passages(ranked, self.passage_tokens))
-        return distinct(chain(own, *(shown.path_passages(path.nodes) for path in found.paths)))
+        return distinct(chain(own, *(shown.path_passages(path.nodes) for path in hits.paths)))
 
-    def _graph_ranking(self, found: PathRAGHits, top_k: int, branch: str) -> Ranking:
-        paths = [self.shown.path_hit(path.nodes) for path in found.paths]
-        entities = [self.shown.entity_hit(e) for e in distinct([*found.seeds, *found.themes.entities])]
-        relations = [hit for edge in found.themes.edges for hit in self.shown.relation_hits(edge)]
+    def _graph_ranking(self, hits: PathRAGHits, top_k: int, branch: str) -> Ranking:
+        paths = [self.shown.path_hit(path.nodes) for path in hits.paths]
+        entities = [self.shown.entity_hit(e) for e in distinct([*hits.seeds, *hits.themes.entities])]
+        relations = [hit for edge in hits.themes.edges for hit in self.shown.relation_hits(edge)]
         return rank_hits_in_order([*paths, *round_robin(entities, relations)], top_k, branch)

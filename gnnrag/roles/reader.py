@@ -87,14 +87,14 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
         outcome = await self._cited.ask(
             session, {**values, "context": _context(task), "length": length}, read, shown=count
         )
-        found, flags = outcome.value, tuple[str, ...]()
-        if found is None:
+        sentences, flags = outcome.value, tuple[str, ...]()
+        if sentences is None:
             try:
-                found, flags = read(outcome.reply, is_strict=False), (OUT_OF_RANGE,)
+                sentences, flags = read(outcome.reply, is_strict=False), (OUT_OF_RANGE,)
             except MalformedError:
                 return Answer("", flags=("reader_failed",))
-        answer = cited_answer(found, task.passages)
-        return replace(answer, flags=(*flags, *answer.flags, *(() if found else ("abstained",))))
+        answer = cited_answer(sentences, task.passages)
+        return replace(answer, flags=(*flags, *answer.flags, *(() if sentences else ("abstained",))))
 
 
 def _context(task: ReaderTask) -> Shown:

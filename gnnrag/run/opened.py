@@ -46,16 +46,6 @@ class Opened:
             self._pipelines[tuple(dots)] = Pipeline(configure(dots), self.index)
         return self._pipelines[tuple(dots)]
 
-    def open_as(self, before: Opened, configure: Callable[[Sequence[str]], EvaluateConfig]) -> None:
-        """Open the parts that another state has been asked by; for a thread that has this one to itself."""
-        for dots in list(before._pipelines):
-            self.pipeline(dots, configure)
-
-    @property
-    def is_asked(self) -> bool:
-        """Tell whether a question is under way."""
-        return self._asked > 0
-
     async def __aenter__(self) -> Opened:
         self._asked += 1
         return self

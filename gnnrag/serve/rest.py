@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Receive, Scope, Send
 
 from gnnrag.datasets.chunk import document_of
-from gnnrag.datasets.documents import READERS
+from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.folder import read_report
 from gnnrag.index.index import Index
 from gnnrag.run.answers import Answer, where
@@ -343,8 +343,8 @@ def _check_name(name: str) -> None:
         raise Problem(400, "the name of a document is that of a file, without folders, of at most 200 bytes")
     if not name.isprintable() or "\\" in name or "#" in name:
         raise Problem(400, "the name of a document has no control characters, no backslash and no #")
-    if suffix not in READERS:
-        known = ", ".join(READERS)
+    if suffix not in SUFFIXES:
+        known = ", ".join(sorted(SUFFIXES))
         raise Problem(415, f"documents of type {suffix[:20] or 'none'} are not read; those that are: {known}")
 
 

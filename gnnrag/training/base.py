@@ -116,7 +116,6 @@ class Training(ABC):
         self.run = config.run
         self.settings = {**to_plain(config), "fold": fold}
         self.parts = self.divide()  # questions that train, validate and report, by set
-        self.prepared: list[dict[str, float]] = []  # rows of metrics from before the first step
 
     # ------------------------------------------------------------------------------------------ settings and data
     @classmethod
@@ -177,8 +176,6 @@ class Training(ABC):
         run.on_row = lambda row: context.on_note(f"{run.path}, {progress_line(row, fit.steps)}")
         task, model = self.build()
         trainer = Trainer(task, model, fit, run, context.accelerator, tracker, context.stop, self.summarise)
-        for row in self.prepared if trainer.state.step == 0 else ():
-            run.log(row)
         return trainer if trainer.fit().is_done else None
 
     def summarise(self, rows: Rows) -> dict[str, float]:
@@ -235,7 +232,8 @@ def train(path: Path, training: Training) -> Report | None:
     run.write("folds.json", {name: parts.plain() for name, parts in training.parts.items()})
     shown = {**training.settings, "commit": code_version(), "inputs": training.inputs}
     whole = path.parent if path.name.startswith("fold") else None
-    tracker = Tracker(training.run, path, "train", shown, whole) if accelerator.is_main_process else None
+    is_tracked = accelerator.is_main_process and training.run.tracking != "off"
+    tracker = Tracker(training.run, path, "train", shown, whole) if is_tracked else None
     try:
         fitted = training.fit(run, tracker)
         if fitted is None:

@@ -19,13 +19,12 @@ from gnnrag.roles.tuned.chain_verifier import ChainConfig, ChainScorer, expansio
 from gnnrag.roles.tuned.checkpoint import round_weights
 from gnnrag.roles.tuned.encoder import encoder_folder
 from gnnrag.run.rundir import code_version, read_seen
-from gnnrag.training.base import RunContext, Training
-from gnnrag.training.config import Count, Parts, TrainConfig, check_sets, divide, draw
+from gnnrag.training.base import RunContext
+from gnnrag.training.config import Count, TrainConfig, draw
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.report import Card, Report, promotion_metrics
 from gnnrag.training.rows import VerifierRow
-from gnnrag.training.verifier_rows import RowsConfig, RowSet, read_set, seen_of, shown_of
-from gnnrag.types import OnProgress
+from gnnrag.training.verifier_rows import RowsConfig, RowsTraining, seen_of, shown_of
 
 TOP = 5  # passages that recall is taken of
 SUMMARY = (
@@ -88,33 +87,21 @@ class DrawnChain:
         return expansion_features(self.example.reading, self.chain)
 
 
-class ChainTraining(Training):
-    """Training of a chain verifier; its data are the sets by name. Also the loop's task."""
+class ChainTraining(RowsTraining):
+    """Training of a chain verifier; also the loop's task."""
 
     schema, prefix = TrainChainConfig, "chain"
     columns = ("recall@5", "pool_recall@5", "all@5", "precision")
     config: TrainChainConfig
 
     def __init__(self, config: TrainChainConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, RowSet[ChainExample]] = data
         super().__init__(config, data, fold, context)
         self.metric = config.metric
-        self.inputs = {name: one.fingerprint for name, one in self.sets.items()}
 
     @classmethod
-    def open(cls, config: TrainChainConfig, context: RunContext, on_index: OnProgress) -> Any:
-        """Read all rows."""
-        check_sets(config.sets, config.cross, config.folds)
-        sets = {}
-        for name, given in config.sets.items():
-            rows, questions, fingerprint = read_set(name, given)
-            examples = tuple(chain_example(name, row, given.untitled) for row in rows)
-            sets[name] = RowSet(given, examples, questions, fingerprint)
-        return sets
-
-    def divide(self) -> dict[str, Parts]:
-        """Divide all questions of the sets."""
-        return {name: divide(one.questions, self.config.folds, self.fold) for name, one in self.sets.items()}
+    def example(cls, name: str, row: VerifierRow, config: ChainRowsConfig) -> ChainExample:
+        """Return a row as an example."""
+        return chain_example(name, row, config.untitled)
 
     @property
     def seen(self) -> frozenset[str]:
@@ -123,11 +110,7 @@ class ChainTraining(Training):
 
     def examples(self, part: str) -> dict[str, list[ChainExample]]:
         """Return the examples of a part that have gold passages, by set, in the order of the files."""
-        ids = {name: set(getattr(parts, part)) for name, parts in self.parts.items()}
-        return {
-            name: [e for e in one.examples if e.question_id in ids[name] and e.labels.any()]
-            for name, one in self.sets.items()
-        }
+        return {name: [e for e in rows if e.labels.any()] for name, rows in super().examples(part).items()}
 
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[ChainTraining, ChainScorer]:
@@ -201,10 +184,7 @@ class ChainTraining(Training):
         save_chain(folder, model, {**record, "inputs": self.inputs, "commit": code_version(), "seed": self.config.seed})
         number = sum(p.numel() for p in model.parameters() if p.requires_grad)
         known = {"encoder": "none", "trained parameters": number, **vars(self.config.network)}
-        data = self.sizes(
-            decisions=lambda name: len(self.sets[name].examples), licence=lambda name: self.sets[name].config.licence
-        )
-        self.write_card(folder, Card("Verifier of chains", SUMMARY, known, data), record)
+        self.write_card(folder, Card("Verifier of chains", SUMMARY, known, self.sizes()), record)
 
 
 def chain_example(name: str, row: VerifierRow, untitled: float) -> ChainExample:

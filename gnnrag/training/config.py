@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Lt
 
-from gnnrag.config import TrackingConfig
+from gnnrag.config import DataConfig, IndexConfig, TrackingConfig
 from gnnrag.errors import ConfigError
 from gnnrag.session import normalised
 
@@ -76,6 +76,18 @@ class TrainConfig(CommonConfig):
     """The settings of a training in the loop of `gnnrag/training/loop.py`."""
 
     fit: FitConfig = field(default_factory=FitConfig)
+
+
+@dataclass
+class SetConfig:
+    """A corpus with questions that takes part in a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
+    use: Use = "folds"
+    share: SetShare = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
+    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
+    licence: str = ""  # for the model card
 
 
 def check_sets(sets: Mapping[str, Any], cross: bool, folds: FoldConfig) -> None:

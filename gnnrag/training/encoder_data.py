@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Gt
 
-from gnnrag.config import DataConfig, IndexConfig, Share
+from gnnrag.config import Share
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index, open_or_build
 from gnnrag.retrievers.base import best_positions
 from gnnrag.roles.tuned.encoder import NextHopConfig
 from gnnrag.training.composing import ComposeConfig, bare_title, compose, facts_of
-from gnnrag.training.config import Count, SetShare, TrainConfig, Use, check_sets
+from gnnrag.training.config import Count, SetConfig, TrainConfig, check_sets
 from gnnrag.types import OnProgress, Question
 
 STAGES = ("embeddings",)
@@ -26,16 +26,10 @@ _WRONG = 8  # high-ranked passages that are not gold, of which a wrong one is dr
 
 
 @dataclass
-class EncoderSetConfig:
+class EncoderSetConfig(SetConfig):
     """A corpus with questions that takes part in a training."""
 
-    data: DataConfig = field(default_factory=DataConfig)
-    index: IndexConfig = field(default_factory=IndexConfig)
-    use: Use = "folds"
-    share: SetShare = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
     first_of: str | None = None  # its questions and triples are first hops of composed questions about this set's names
-    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
-    licence: str = ""  # for the model card
 
 
 @dataclass
@@ -71,17 +65,13 @@ class TrainEncoderConfig(TrainConfig):
 
 
 def check_encoder(config: TrainEncoderConfig) -> None:
-    """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
-    if not config.sets or all(one.use == "report" for one in config.sets.values()):
+    """Raise ConfigError where there is nothing to train on, or a set of first hops has no second ones."""
+    if all(one.use == "report" for one in config.sets.values()):
         raise ConfigError("sets: name at least one that trains, as configs/train/encoder.yaml does")
-    if COMPOSED in config.sets:
-        raise ConfigError(f"sets.{COMPOSED}: the name is that of the questions made; give another one")
     for name, one in config.sets.items():
         other = config.sets.get(one.first_of or name)
         if other is None or (one.first_of and "report" in (one.use, other.use)):
             raise ConfigError(f"sets.{name}.first_of={one.first_of!r}: name one of the sets that train")
-    if config.chains.none + config.chains.wrong > 1:
-        raise ConfigError(f"chains.none={config.chains.none}, chains.wrong={config.chains.wrong}: together at most 1")
     check_sets(config.sets, config.cross, config.folds)
 
 

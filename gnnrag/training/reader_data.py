@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge
 
-from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig, Share, load_config
+from gnnrag.config import EvaluateConfig, Share, load_config
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.index import Index
@@ -25,9 +25,8 @@ from gnnrag.training.config import (
     Count,
     FoldConfig,
     Parts,
-    SetShare,
+    SetConfig,
     TrainConfig,
-    Use,
     check_sets,
     divide,
     draw,
@@ -36,18 +35,12 @@ from gnnrag.types import OnProgress, Passage, Query, Question
 
 
 @dataclass
-class ReaderSetConfig:
+class ReaderSetConfig(SetConfig):
     """A corpus with questions and answers."""
 
-    data: DataConfig = field(default_factory=DataConfig)
-    index: IndexConfig = field(default_factory=IndexConfig)
-    use: Use = "folds"
-    share: SetShare = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
-    parts: Annotated[float, Ge(0)] = 1.0  # the same for sub-questions and evidence triples of its questions; 0: none
+    parts: Annotated[float, Ge(0)] = 1.0  # as `share`, of sub-questions and evidence triples of its questions; 0: none
     # articles (titles) all of whose questions report, with `use: train`; drawn by a hash
     held_out: Annotated[int, Ge(0)] = 0
-    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
-    licence: str = ""  # for the model card
 
 
 @dataclass

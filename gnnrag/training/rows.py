@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gnnrag.datasets.jsonl import parse_row
 from gnnrag.errors import DataError
 from gnnrag.types import Passage
 
@@ -116,29 +117,23 @@ RowT = TypeVar("RowT", bound=_Row)
 
 def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
     """Read a file of rows. Raises DataError: no file, or a bad row, naming its line and field."""
-    path, rows, lines = Path(path), list[RowT](), dict[str, int]()
+    path, rows = Path(path), dict[str, RowT]()
     try:
-        text = path.read_text(encoding="utf-8")
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(path, f"cannot be read ({error}); gnnrag collect-traces writes it") from error
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = kind.model_validate(json.loads(line))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the row"
-            raise DataError(path, f"{where}: {first['msg']} (rows of {kind.__name__} are needed)", number) from error
-        except ValueError as error:
-            raise DataError(path, f"is no JSON: {error}", number) from error
-        if row.id in lines:
-            raise DataError(path, f"id {row.id!r} stands in line {lines[row.id]}, too", number)
-        lines[row.id] = number
-        rows.append(row)
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                row = parse_row(kind, path, json.loads(line), f"a row of {kind.__name__}", number)
+            except json.JSONDecodeError as error:
+                raise DataError(path, f"is no JSON: {error}", number) from error
+            if row.id in rows:
+                raise DataError(path, f"id {row.id!r} stands in an earlier line, too", number)
+            rows[row.id] = row
     if not rows:
         raise DataError(path, "holds no rows")
-    return rows
+    return list(rows.values())
 
 
 def plain_rows(rows: Iterable[_Row]) -> Iterator[dict[str, Any]]:

@@ -33,7 +33,6 @@ STATE, BEFORE = "state.pt", "state.before.pt"
 CHECKPOINTS = "checkpoints"  # of a trainer of transformers, which keeps its own states
 # Of each panel of the curves: its metrics, what the rows are counted by, and its label.
 PANELS = (
-    ("features/loss", "features/fitted", "loss of the features' head", "step, before the training"),
     ("train/loss", "step", "training loss", "step"),
     ("validation/", "step", "validation", "step"),
 )

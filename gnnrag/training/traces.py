@@ -23,7 +23,7 @@ from gnnrag.index.index import Index
 from gnnrag.io import digest, file_digest, read_json, read_lines, remove, write_json, write_jsonl
 from gnnrag.metrics.answer import gives_away
 from gnnrag.metrics.replies import remarks
-from gnnrag.parts import find_class, names, part_from_settings, set_up
+from gnnrag.parts import part_from_settings, set_up
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.thoughts import thoughts_chat
@@ -48,8 +48,6 @@ from gnnrag.training.rows import (
     Turn,
     VerifierRow,
     gain,
-    gain_of,
-    gold_ranks,
     plain_rows,
 )
 from gnnrag.types import Query, Question, Ranking
@@ -132,8 +130,8 @@ class Recorder(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.pipeline.roles)
 
-    async def candidates(self, task: ThoughtsTask, session: Session) -> list[dict[str, Any]]:
-        """Return each further query of a task with the ranks of the gold passages that it finds."""
+    async def candidates(self, task: ThoughtsTask, pool: Sequence[str], session: Session) -> list[dict[str, Any]]:
+        """Return each further query of a task with what the pool would gain by it."""
         last = next((e for e in reversed(session.events) if e["event"] == "query"), None)
         if self.builder is None or last is None:
             return []
@@ -151,8 +149,9 @@ class Recorder(Mapping[str, Any]):
             if isinstance(ranking, GnnragError):  # damage and wrong settings; other failures leave the query out
                 raise ranking
             if isinstance(ranking, Ranking):
-                ranks = gold_ranks(ranking.ids, task.question.gold)
-                rows.append({"text": query.text, "kind": query.origin, "ranks": ranks})
+                gained = gain(ranking.ids, pool, task.question.gold)
+                value = round(gained.value, 6)
+                rows.append({"text": query.text, "kind": query.origin, "gain": value, "new": list(gained.new)})
         return rows
 
 
@@ -175,7 +174,7 @@ class RecordedRole:
         if self._name == "thoughts":
             merged = next((e for e in reversed(session.events) if e["event"] == "merge"), None)
             event["pool"] = list(merged["top"][:DEPTH]) if merged else event["passages"]
-            event["candidates"] = await self._recorder.candidates(task, session)
+            event["candidates"] = await self._recorder.candidates(task, event["pool"], session)
             event |= {"round": task.round, "earlier": list(task.earlier)}
             event |= {"may_stop": task.may_stop, "with_chain": task.with_chain}
         else:
@@ -201,15 +200,6 @@ class Decision:
     def gain(self, kind: str) -> Gain | None:
         """Return what the fast or the slow query gained; None where it was not sent."""
         return self.gains.get(normalised(self.event[kind] or ""))
-
-    @property
-    def candidates(self) -> list[Candidate]:
-        """Further queries with their gains."""
-        pool, rows = self.event["pool"], []
-        for c in self.event["candidates"]:
-            gained = gain_of(c["ranks"], pool)
-            rows.append(Candidate(text=c["text"], kind=c["kind"], gain=round(gained.value, 6), new=gained.new))
-        return rows
 
 
 def decisions_of(question: Question, events: Sequence[Mapping[str, Any]]) -> list[Decision]:
@@ -337,7 +327,7 @@ class RowMaker:
             sufficient=helped and not kinds,
             pool=tuple(event["pool"]),
             gold=decision.question.gold,
-            candidates=tuple(decision.candidates),
+            candidates=tuple(Candidate(**candidate) for candidate in event["candidates"]),
         )
 
     def _shared(self, decision: Decision, ids: Sequence[str], **more: Any) -> dict[str, Any]:
@@ -477,11 +467,9 @@ def recorded_roles(config: EvaluateConfig) -> tuple[str, ...]:
     """Return which recorded roles a run may ask. Raises ConfigError where there are none."""
     roles = tuple(role for role in RECORDED if role in asked_roles(config))
     if not roles:
-        known = {name: find_class("method", name)().role_names or () for name in names("method")}
-        asking = [name for name, asked in known.items() if set(asked) & set(RECORDED)]
         raise ConfigError(
             f"method={config.method.name} asks neither {' nor '.join(RECORDED)}, so that there is nothing to record; "
-            f"those that do: {', '.join(asking)}, and routed with such a route"
+            "give one that does, such as bdtr"
         )
     return roles
 

@@ -25,15 +25,13 @@ from gnnrag.roles.tuned.checkpoint import base_folder, base_record
 from gnnrag.roles.tuned.verifier import Selection, pairs_of, save_cross_encoder, scores_of
 from gnnrag.run.rundir import code_version
 from gnnrag.run.tracking import Tracker
-from gnnrag.training.base import RunContext, Training
-from gnnrag.training.config import Count, FitConfig, Parts, TrainConfig, check_sets, divide
+from gnnrag.training.config import Count, FitConfig, TrainConfig
 from gnnrag.training.hf_trainer import RunCallback, newest_checkpoint
 from gnnrag.training.loop import means
 from gnnrag.training.report import Card, Report, auc, promotion_metrics
 from gnnrag.training.rows import VerifierRow
 from gnnrag.training.rundir import CHECKPOINTS, TrainingRun
-from gnnrag.training.verifier_rows import RowsConfig, RowSet, read_set, seen_of
-from gnnrag.types import OnProgress
+from gnnrag.training.verifier_rows import RowsConfig, RowsTraining, seen_of
 
 TOP = 5  # passages that recall, NDCG and MRR are taken of
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
@@ -85,36 +83,12 @@ class TrainVerifierConfig(TrainConfig):
     metric: Literal["ndcg@5", "mrr@5", "map"] = "ndcg@5"  # of validation, that decides which weights are kept
 
 
-class VerifierTraining(Training):
-    """Training of a cross-encoder; its data are the sets by name."""
+class VerifierTraining(RowsTraining):
+    """Training of a cross-encoder."""
 
     schema, prefix = TrainVerifierConfig, "verifier"
     columns = ("auc", "recall@5", "pool_recall@5", "precision", "recall", "selected")
     config: TrainVerifierConfig
-
-    def __init__(self, config: TrainVerifierConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.sets: Mapping[str, RowSet[VerifierRow]] = data
-        super().__init__(config, data, fold, context)
-        self.inputs = {name: one.fingerprint for name, one in self.sets.items()}
-
-    @classmethod
-    def open(cls, config: TrainVerifierConfig, context: RunContext, on_index: OnProgress) -> Any:
-        """Read all rows."""
-        check_sets(config.sets, config.cross, config.folds)
-        sets = {}
-        for name, given in config.sets.items():
-            rows, questions, fingerprint = read_set(name, given)
-            sets[name] = RowSet(given, tuple(rows), questions, fingerprint)
-        return sets
-
-    def divide(self) -> dict[str, Parts]:
-        """Divide all questions of the sets."""
-        return {name: divide(one.questions, self.config.folds, self.fold) for name, one in self.sets.items()}
-
-    def rows(self, part: str) -> dict[str, list[VerifierRow]]:
-        """Return the rows of a part, by set, in the order of the files."""
-        ids = {name: set(getattr(parts, part)) for name, parts in self.parts.items()}
-        return {name: [r for r in one.examples if r.question_id in ids[name]] for name, one in self.sets.items()}
 
     def fit(self, run: TrainingRun, tracker: Tracker | None) -> Fitted | None:
         """Train, from the newest whole checkpoint where there is one; None where it was stopped."""
@@ -137,7 +111,7 @@ class VerifierTraining(Training):
         config = self.config
         torch.manual_seed(config.seed)
         model, sets, weights = open_base(config.network), [], []
-        for name, rows in self.rows("train").items():
+        for name, rows in self.examples("train").items():
             if lists := [one for row in rows if (one := list_of(row, config.ranking))]:
                 sets.append(Dataset.from_list(lists))
                 weights.append(config.sets[name].share * math.sqrt(len(lists)))
@@ -145,7 +119,7 @@ class VerifierTraining(Training):
             raise DataError("training data", f"no list of {', '.join(self.sets)} has both a positive and a negative")
         chances = [weight / sum(weights) for weight in weights]
         data = interleave_datasets(sets, chances, seed=config.seed, stopping_strategy="all_exhausted")
-        samples = [s for rows in self.rows("validation").values() for row in rows if (s := self._sample(row))]
+        samples = [s for rows in self.examples("validation").values() for row in rows if (s := self._sample(row))]
         is_best_kept = bool(samples) and config.fit.keep == "best"
         callbacks: list[Any] = [callback]
         if is_best_kept and config.fit.patience is not None:
@@ -184,7 +158,7 @@ class VerifierTraining(Training):
 
     def _scored(self, model: CrossEncoder, part: str) -> list[dict[str, Any]]:
         """Score the rows of a part, each process its share; every process gets all."""
-        every = [(name, row) for name, rows in self.rows(part).items() for row in rows]
+        every = [(name, row) for name, rows in self.examples(part).items() for row in rows]
         scored = []
         for name, row in every[self.context.share]:
             pairs = pairs_of(row.question, row.chain, [p.passage for p in seen_of(row)])
@@ -220,10 +194,7 @@ class VerifierTraining(Training):
         save_cross_encoder(folder, model, config.network, base_record(config.network.base), facts)
         known = {"encoder": config.network.base, "parameters": sum(p.numel() for p in model.parameters())}
         known |= {"loss": config.ranking.loss, "threshold": round(record["threshold"], 4)}
-        data = self.sizes(
-            decisions=lambda name: len(self.sets[name].examples), licence=lambda name: self.sets[name].config.licence
-        )
-        self.write_card(folder, Card("Verifier", SUMMARY, known, data), facts)
+        self.write_card(folder, Card("Verifier", SUMMARY, known, self.sizes()), facts)
 
 
 @dataclass

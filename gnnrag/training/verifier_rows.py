@@ -1,19 +1,20 @@
-"""What trainings of verifiers read: files of recorded decisions, by set."""
+"""What trainings of verifiers share: files of recorded decisions by set, and how their questions are divided."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.io import digest, file_digest
 from gnnrag.roles.tuned.pair_features import Shown
-from gnnrag.training.config import SetShare
+from gnnrag.training.base import RunContext, Training
+from gnnrag.training.config import Parts, SetShare, check_sets, divide
 from gnnrag.training.rows import ShownPassage, VerifierRow, read_rows
-from gnnrag.types import Passage
+from gnnrag.types import OnProgress, Passage
 
 ExampleT = TypeVar("ExampleT")
 
@@ -69,3 +70,42 @@ def shown_of(row: VerifierRow, passages: Sequence[Passage]) -> Shown:
         cosines if len(cosines) == len(seen) else (),
         frozenset(row.support),
     )
+
+
+class RowsTraining(Training):
+    """Training on recorded decisions; its data are the sets by name."""
+
+    def __init__(self, config: Any, data: Any, fold: int | None, context: RunContext) -> None:
+        self.sets: Mapping[str, RowSet[Any]] = data
+        super().__init__(config, data, fold, context)
+        self.inputs = {name: one.fingerprint for name, one in self.sets.items()}
+
+    @classmethod
+    def example(cls, name: str, row: VerifierRow, config: Any) -> Any:
+        """Return what is learned from a row of a set."""
+        return row
+
+    @classmethod
+    def open(cls, config: Any, context: RunContext, on_index: OnProgress) -> Any:
+        """Read all rows."""
+        check_sets(config.sets, config.cross, config.folds)
+        sets = {}
+        for name, given in config.sets.items():
+            rows, questions, fingerprint = read_set(name, given)
+            sets[name] = RowSet(given, tuple(cls.example(name, row, given) for row in rows), questions, fingerprint)
+        return sets
+
+    def divide(self) -> dict[str, Parts]:
+        """Divide all questions of the sets."""
+        return {name: divide(one.questions, self.config.folds, self.fold) for name, one in self.sets.items()}
+
+    def examples(self, part: str) -> dict[str, list[Any]]:
+        """Return the examples of a part, by set, in the order of the files."""
+        ids = {name: set(getattr(parts, part)) for name, parts in self.parts.items()}
+        return {name: [e for e in one.examples if e.question_id in ids[name]] for name, one in self.sets.items()}
+
+    def sizes(self, **more: Callable[[str], Any]) -> list[dict[str, Any]]:
+        """Return how many questions and decisions of each set there are, and its licence, for the card."""
+        sets = self.sets
+        own = {"decisions": lambda name: len(sets[name].examples), "licence": lambda name: sets[name].config.licence}
+        return super().sizes(**own, **more)

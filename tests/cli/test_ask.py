@@ -9,9 +9,8 @@ import torch
 from gnnrag.cli.app import run
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
-from gnnrag.gnn.features import encoder_record
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.embedder import HashEmbedder, encoder_record
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = f"data.path={ROOT / 'data' / 'sample'}"

@@ -80,7 +80,7 @@ def test_settings_out_of_range(canonical, given, setting):
         ("toy/kb.txt", "toy", "kb.txt, line 1"),
         ("toy/x.txt", "tyo", "did you mean 'toy'"),
         ("toy/x.txt", "no/where", "does not exist"),
-        ("x.odt", "x.odt", ".csv, .docx, .epub"),
+        ("x.png", "x.png", ".csv, .docx, .eml, .epub"),
         ("q.json", "q.json", "q_corpus.json"),
         ("toy/x.txt", "musique", "gnnrag fetch get musique"),
     ],

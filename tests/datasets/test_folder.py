@@ -1,17 +1,14 @@
 """A person's own documents: titles, stable ids, and files that cannot be read."""
 
-import io
 import json
 import os
-import sys
-import zlib
+import unicodedata
 
-import pypdf
 import pytest
 
 from gnnrag.datasets.base import load_dataset, load_passages
-from gnnrag.datasets.documents import pdf as reader
-from gnnrag.datasets.documents import text as documents
+from gnnrag.datasets.documents import readers
+from gnnrag.datasets.folder import summary
 from gnnrag.errors import DataError
 from tests.helpers.office import pdf
 
@@ -20,41 +17,12 @@ def rows(dataset):
     return [(p.id, p.title, p.text) for p in dataset.passages]
 
 
-MARKDOWN = """Preface.
-
-# Handbook
-
-Hello.
-
-## Setup ##
-
-Run it.
-
-```sh
-# not a heading
-make
-```
-
-### C#
-
-Sharp.
-
-Usage
------
-
-Use it.
-
-| a |
----
-"""
-
-
 def test_formats_titles_and_ids(folder):
     records = [{"id": "r9", "title": "Row", "text": "From a record."}, {"text": "No id here."}]
     root = folder(
         {
             "b.txt": "Plain text.\r\nSecond line.",
-            "a/guide.md": MARKDOWN,
+            "a/guide.md": "Preface.\n\n# Handbook\n\nHello.\n\nUsage\n-----\n\nUse it.\n",
             "faq.jsonl": "\n".join(map(json.dumps, records)),
             "c.PDF": pdf([["Portable text", "on two lines."]], "The Paper"),
         }
@@ -62,10 +30,8 @@ def test_formats_titles_and_ids(folder):
     dataset = load_passages(root)
     assert rows(dataset) == [
         ("a/guide.md#1", "Handbook", "Preface.\n\nHello."),
-        ("a/guide.md#2", "Handbook > Setup", "Run it.\n\n```sh\n# not a heading\nmake\n```"),
-        ("a/guide.md#3", "Handbook > Setup > C#", "Sharp."),
-        ("a/guide.md#4", "Handbook > Usage", "Use it.\n\n| a |\n---"),
-        ("b.txt#1", "b", "Plain text.\nSecond line."),
+        ("a/guide.md#2", "Handbook > Usage", "Use it."),
+        ("b.txt#1", "b", "Plain text.\n\nSecond line."),
         ("c.PDF#1", "The Paper", "Portable text on two lines."),
         ("faq.jsonl:r9#1", "Row", "From a record."),
         ("faq.jsonl:2#1", "faq", "No id here."),
@@ -77,42 +43,11 @@ def test_formats_titles_and_ids(folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "titles"),
-    [
-        ("---\ntitle: 'Front: page'\ntags: [x]\n---\nBody.\n# Part\nMore.", ["Front: page", "Front: page > Part"]),
-        ("---\ntitle: Same\n---\n# Same\nBody.", ["Same"]),
-        ("---\nBody between rules.\n\n---\n# A\nMore.", ["A"]),
-        ("Main\n====\nBody.\n\n## Sub\nMore.", ["Main", "Main > Sub"]),
-        ("# T\n## A\nx\n### B\ny\n## C\nz\n# U\nw", ["T > A", "T > A > B", "T > C", "T > U"]),
-        ("#hashtag is no heading", ["m"]),
-        ("# T\n~~~\n# code\n```\n# code\n~~~\n## A\nx", ["T", "T > A"]),
-        ("# T\n##\nx", ["T"]),
-    ],
-)
-def test_markdown_titles(folder, text, titles):
-    assert [p.title for p in load_passages(folder({"m.md": text})).passages] == titles
-
-
-def locked():
-    writer = pypdf.PdfWriter(io.BytesIO(pdf(["x"])))
-    writer.encrypt("secret", algorithm="RC4-128")
-    writer.write(out := io.BytesIO())
-    return out.getvalue()
-
-
-@pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("noise.txt", bytes(range(1, 32)) * 9, "it is binary"),
-        ("binary.txt", b"\x7fELF\x00\x01", "it is binary"),
-        ("torn.txt", b"\xff\xfea", "broken UTF-16"),
-        ("broken.pdf", pdf(["x"])[:300], "damaged or unsupported PDF"),
-        ("none.pdf", b"", "EmptyFileError"),
-        ("locked.pdf", locked, "encrypted"),
-        ("scan.pdf", pdf([[]]), "PDF without text"),
         ("cut.jsonl", '{"text": "a"}\n{"te', "line 2"),
-        ("odd.jsonl", '{"text": "a"}\n{"body": "b"}', "line 2"),
         ("twice.jsonl", '{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}', "line 2"),
+        ("blank.jsonl", '{"id": "x", "text": " "}', "empty file"),
         ("empty.md", "\n", "empty file"),
         ("image.png", b"\x89PNG", "unsupported file type"),
         ("pipe.txt", None, ""),
@@ -125,7 +60,7 @@ def test_files_that_cannot_be_read_are_named_with_the_reason(folder, name, conte
     if content is None:
         os.mkfifo(root / name)
     else:
-        folder({name: content() if callable(content) else content})
+        folder({name: content})
     dataset = load_passages(root)
     assert [p.text for p in dataset.passages] == ["café au lait", "Fine."]
     why = {row.file: "; ".join(row.why) for row in dataset.report}
@@ -167,35 +102,20 @@ def test_own_documents_can_have_questions(folder):
     assert dataset.questions[0].gold == ("a.txt#1",)
 
 
-def test_without_pypdf_the_error_says_what_to_install(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pypdf", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install pypdf"):
-        load_passages(folder({"a.pdf": pdf(["x"])}))
+def test_names_are_in_one_form(folder):
+    composed, apart = (unicodedata.normalize(form, "Résumé.txt") for form in ("NFC", "NFD"))
+    assert [p.id for p in load_passages(folder({apart: "One."})).passages] == [f"{composed}#1"]
+    data = load_passages(folder({composed: "Two."}))
+    assert [(p.id, p.text) for p in data.passages] == [(f"{composed}#1", "One.")], "a name is that of one file"
+    assert "accents" in next(row for row in data.report if row.state == "skipped").why[0]
 
 
-def test_of_a_long_pdf_the_first_pages_are_read_and_that_is_told(folder, monkeypatch):
-    monkeypatch.setattr(reader, "PAGES", 3)
-    steps = []
-    root = folder({"long.pdf": pdf([f"Page {n}." for n in range(8)])})
-    dataset = load_passages(root, None, lambda what, done, total: steps.append((what, done, total)))
-    assert dataset.passages[0].text.split() == ["Page", "0.", "Page", "1.", "Page", "2."]
-    assert dataset.report[0].state == "partly" and "read 3 of 8 pages" in dataset.report[0].why[0]
-    assert steps == [*[("pages of long.pdf", 1, 3)] * 3, ("files", 1, 1)]
-
-
-def test_what_takes_too_long_is_too_large_or_unpacks_without_end_is_left_out(folder, monkeypatch):
-    def why(name):
-        return {row.file: "; ".join(row.why) for row in load_passages(root).report}[name]
-
-    packed = zlib.compress(b"(x) Tj " * 6_000_000)  # 42 MB from 60 kB
-    files = {"a.txt": "One.", "slow.pdf": pdf(["Page."] * 8), "bomb.pdf": pdf(["x"], stream=packed)}
-    root = folder(files | {"huge.md": "x" * 11})
-    assert "LimitReachedError" in why("bomb.pdf")
-    monkeypatch.setattr(documents, "MAX_TEXT", 10)
-    assert "limit is 10" in why("huge.md")
-    monkeypatch.setattr(reader, "CHARACTERS", 12)
-    assert "more than 12 characters" in why("slow.pdf")
-    (root / "bomb.pdf").unlink()
-    clock = iter(range(0, 1000, 50))
-    monkeypatch.setattr(reader, "monotonic", lambda: next(clock))
-    assert "more than 120 s" in why("slow.pdf")
+def test_an_empty_record_and_a_file_that_is_too_large_are_told(folder):
+    rows = [{"id": "a", "text": "One."}, {"id": "b", "text": ""}]
+    big = b"x" * (readers.MAX_TEXT + 1)
+    data = load_passages(folder({"r.jsonl": "\n".join(map(json.dumps, rows)), "big.txt": big}))
+    assert {row.file: (row.state, row.why[0]) for row in data.report} == {
+        "big.txt": ("skipped", "has 30,000,001 bytes, the limit is 30,000,000; split it"),
+        "r.jsonl": ("partly", "empty record b"),
+    }
+    assert summary(data.report)[0] == "2 files: 1 skipped, 1 partly; 1 passage"

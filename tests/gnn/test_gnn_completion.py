@@ -10,7 +10,7 @@ import torch
 from gnnrag.arrays import Lists
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Item, TripleQuery, rank_of, whole_graph
+from gnnrag.gnn.stages import CompletionConfig, CompletionItem, CompletionTask, TripleQuery, rank_of, whole_graph
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.training.base import Draws
 from gnnrag.training.loop import means
@@ -28,10 +28,10 @@ def make_task(**settings: Any) -> CompletionTask:
     return CompletionTask({"g": GRAPH}, {"g": base}, config, draws, lambda *_: None)
 
 
-def golden_items(task: CompletionTask, hide: bool = True) -> list[Item]:
+def golden_items(task: CompletionTask, hide: bool = True) -> list[CompletionItem]:
     queries = [TripleQuery(0, 0, 0, 1, np.array([2, 4])), TripleQuery(0, 1, 2, 0, np.array([3, 4]))]
     hidden = task.tables["g"].hidden(queries) if hide else np.zeros(0, dtype=np.int64)
-    return [Item("g", query, hidden) for query in queries]
+    return [CompletionItem("g", query, hidden) for query in queries]
 
 
 class Double(torch.nn.Module):

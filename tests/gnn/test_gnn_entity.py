@@ -147,4 +147,4 @@ def test_answers_that_the_graph_or_a_start_does_not_reach_are_missed(index: Inde
     lost = Question("q", "who directed it", extra={"nodes": ["Ridley"], "hops": 1})
     examples = EntitySet([lost], EntityQuestions(index, SETTINGS))
     (row,) = examples.rank(QueryGNN(SETTINGS, index.embedder.dim).eval(), [0], torch.device("cpu"))
-    assert not examples.teaches(0) and row["gold"] == 1 and set(row["metrics"].values()) == {0.0}, "no start"
+    assert not examples.can_train(0) and row["gold"] == 1 and set(row["metrics"].values()) == {0.0}, "no start"

@@ -11,9 +11,9 @@ import torch
 
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import NODE_STAGES, GNNConfig
-from gnnrag.gnn.entity import QuestionGraphs
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, LEADS, NODE_FEATURES, Seeds
 from gnnrag.gnn.model import QueryGNN
+from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
 from gnnrag.graphs.messages import MENTIONS
 from gnnrag.index.index import Index

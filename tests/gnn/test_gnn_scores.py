@@ -109,7 +109,7 @@ def test_passages_sum_their_entities() -> None:
     for passage, (start, end) in enumerate(zip(members.starts.tolist(), ends, strict=True)):
         own = members.entities[start:end]
         assert own.tolist() == sorted(own.tolist())
-        torch.testing.assert_close(members.spread(values)[passage], values[own].sum(0))
+        torch.testing.assert_close(members.sum_by_passage(values)[passage], values[own].sum(0))
     assert len(members.entities) == members.frequency.sum()
 
 

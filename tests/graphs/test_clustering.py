@@ -12,7 +12,7 @@ from gnnrag.graphs.tree import Layer, anchor_clusters, cluster_layer, reduce_vec
 from gnnrag.index_config import TreeConfig
 from gnnrag.io import digest
 
-METHODS = ("anchors", "gmm", "kmeans")
+METHODS = ("anchors", "gmm")
 
 
 def layer(n: int, seed: int = 0, groups: int = 5, tokens: int = 10, dim: int = 16) -> Layer:
@@ -63,9 +63,7 @@ def test_a_long_cluster_that_cannot_be_split_is_cut(method):
 def test_a_node_longer_than_the_budget_is_alone():
     nodes = layer(9)
     tokens = np.where(np.arange(9) == 4, 1000, 10)
-    clusters = found(
-        Layer(nodes.vectors, nodes.contents, nodes.names, tokens), cluster="kmeans", cluster_tokens=50, cluster_size=100
-    )
+    clusters = found(Layer(nodes.vectors, nodes.contents, nodes.names, tokens), cluster="gmm", cluster_tokens=50)
     assert [4] in clusters and all(len(c) <= 5 for c in clusters)
 
 

@@ -1,4 +1,4 @@
-"""Documents of other programs, made in a test: .docx, .epub and .pdf by hand, .pptx and .xlsx with their libraries."""
+"""Documents of other programs, made in a test: .pptx and .xlsx with their libraries, the others by hand."""
 
 from __future__ import annotations
 
@@ -85,6 +85,27 @@ def pptx(slides: Sequence[tuple[str, Sequence[str], str]]) -> bytes:
     out = io.BytesIO()
     presentation.save(out)
     return out.getvalue()
+
+
+def open_document(body: str, kind: str = "text") -> bytes:
+    """`body` is what the root's `office:text` or `office:spreadsheet` holds, with the usual prefixes."""
+    names = {"office": "office", "text": "text", "table": "table"}
+    spaces = " ".join(f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{n}:1.0"' for name, n in names.items())
+    listed = '<manifest:manifest xmlns:manifest="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"/>'
+    content = f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"
+    return zipped(
+        {
+            "mimetype": f"application/vnd.oasis.opendocument.{kind}",
+            "META-INF/manifest.xml": listed,
+            "content.xml": f"<office:document-content {spaces}>{content}</office:document-content>",
+        }
+    )
+
+
+def open_table(rows: Sequence[Sequence[str]], name: str = "Table") -> str:
+    cell = "<table:table-cell office:value-type='string'><text:p>{}</text:p></table:table-cell>"
+    lines = (f"<table:table-row>{''.join(map(cell.format, row))}</table:table-row>" for row in rows)
+    return f"<table:table table:name='{name}'>{''.join(lines)}</table:table>"
 
 
 def epub(title: str, chapters: Mapping[str, str]) -> bytes:

@@ -15,9 +15,8 @@ from gnnrag.config import EvaluateConfig, RolesConfig
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import NODE_STAGES, GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
-from gnnrag.gnn.features import encoder_record
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.embedder import HashEmbedder, encoder_record
 from gnnrag.index.index import Index
 from gnnrag.roles.registry import Roles
 from gnnrag.session import Session

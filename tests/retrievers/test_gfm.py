@@ -15,9 +15,9 @@ from gnnrag.datasets.kb import load_passages
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
-from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
+from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.embedder import HashEmbedder, encoder_record
 from gnnrag.index.index import Index
 from gnnrag.index_config import EmbedderConfig, ExtractConfig, MessageConfig, TextConfig
 from gnnrag.parts import set_up
@@ -190,8 +190,7 @@ def test_stages_by_mode(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("method", "gnn", "problem"),
-    [("offline", {"facts": "triples"}, "give sentences or none"),
-     ("kb", {"facts": "sentences"}, "give auto or none"), ("offline", {"structure": False}, "nothing would be")],
+    [("offline", {"facts": "triples"}, "give none or auto"), ("offline", {"structure": False}, "nothing would be")],
 )  # fmt: skip
 def test_contradicting_settings_of_the_graph(tmp_path: Path, method: str, gnn: dict, problem: str) -> None:
     path = tmp_path / "kb.txt"
@@ -200,14 +199,3 @@ def test_contradicting_settings_of_the_graph(tmp_path: Path, method: str, gnn: d
                          extract=ExtractConfig(method=method, path=str(path) if method == "kb" else None))  # fmt: skip
     with pytest.raises(ConfigError, match=problem):
         build(tmp_path / "index", CORPUS, config, names=["message_graph"])
-
-
-def test_sentences_as_relations(tmp_path: Path) -> None:
-    config = IndexConfig(embedder=HASH.embedder, text=HASH.text, gnn=MessageConfig(facts="sentences", synonyms=True))
-    build(tmp_path / "index", CORPUS, config, names=NODE_STAGES)
-    index = Index(tmp_path / "index")
-    knowledge = index.read("message_graph")
-    assert knowledge.is_sentences and len(index.read("relation_vectors")) == knowledge.graph.num_relations
-    assert "Her father was Lord Byron." in knowledge.graph.relations
-    folder = checkpoint(tmp_path / "ck")
-    assert len(set_up(GFMRetriever(folder), index=index).retrieve(QUERIES[:1])[0]) == len(CORPUS)

@@ -58,9 +58,9 @@ def test_another_prompt_is_refused(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "thoughts.yaml"
     other.write_text("system: Be brief.\nuser: '{passages} {earlier} {question}'\n")
     changed = {"prompt": str(other), "max_tokens": 4}
-    with pytest.raises(ArtefactError, match=r"'thoughts' has digest .*, and the model was trained on"):
+    with pytest.raises(ArtefactError, match=r"trained on another prompt than 'thoughts' as"):
         opened(folder, prompted=changed)
-    with pytest.raises(ArtefactError, match=r"'thoughts_fast' has digest .* was trained on thoughts"):
+    with pytest.raises(ArtefactError, match=r"trained on another prompt than 'thoughts_fast'"):
         opened(folder, prompted={"mode": "separate"})
 
 
@@ -68,7 +68,7 @@ def test_a_base_that_moved_is_given_by_hand(base: Path, tmp_path: Path) -> None:
     first = Path(shutil.copytree(base, tmp_path / "first"))
     folder = make_language(tmp_path / "adapter", "thoughts", first)
     moved = first.rename(tmp_path / "second")
-    with pytest.raises(ArtefactError, match=r"base model .*first' is not there; give roles.thoughts"):
+    with pytest.raises(ConfigError, match=r"first' does not exist|first', which is not there.* is roles\.thoughts"):
         opened(folder)
     assert len(ask(opened(folder, base=str(moved), prompted={"max_tokens": 4}), thoughts_row(0))) == 1
     other = make_tiny_model(tmp_path / "other", seed=3, lively=True)

@@ -14,7 +14,7 @@ from gnnrag.errors import DataError
 from gnnrag.index.index import Index
 from gnnrag.run.rundir import read_seen, seen_hash
 from gnnrag.training.config import FoldConfig, divide
-from gnnrag.training.gnn_data import joined
+from gnnrag.training.gnn import joined
 from tests.helpers.trainings import read
 
 PASSAGES = (

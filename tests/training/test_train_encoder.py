@@ -59,7 +59,6 @@ def test_a_training_reports_beside_the_untrained_base_on_unseen_questions(
     "setting, message",
     [
         ("temperature=0", "temperature=0"),
-        ("chains.none=0.9", "together at most 1"),
         ("search.beam=0", "search.beam=0"),
         ("sets.sample.first_of=other", "sets.sample.first_of='other': name one of the sets that train"),
         ("sets.sample.use=report", "sets: name at least one that trains"),

@@ -112,7 +112,7 @@ def test_targets_are_the_entities_of_the_gold_passages(folder: Path) -> None:
     example = examples[0]
     names = {source.graph.entities[node] for node in example.subgraph.nodes[example.targets]}
     assert names == {"film03", "person3", "town3"} and example.candidates.all() and example.lost == 0
-    assert examples.teaches(0) and not examples.teaches(1)
+    assert examples.can_train(0) and not examples.can_train(1)
 
 
 def test_presets_fill_what_is_not_given(tmp_path: Path) -> None:

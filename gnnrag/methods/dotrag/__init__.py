@@ -188,16 +188,16 @@ class DotRAG(Method):
             cosines = self.meaning.nodes(*dot.queries)
             return dot.find_paths(cosines, self.meaning.relations(*dot.queries)), cosines
 
-        found, cosines = await self.worker(find)
-        if not found.paths:
+        round_paths, cosines = await self.worker(find)
+        if not round_paths.paths:
             dot.done = self.early_stop
             return
         history = tuple(text for text, _ in dot.issued)
-        paths = path_texts(self.index.knowledge, found.paths, cosines)
+        paths = path_texts(self.index.knowledge, round_paths.paths, cosines)
         judged = await self.judge(JudgeTask(state.question, self.schema, dot.rules, history, paths), session)
         session.flag("path_judge", *judged.flags)
-        kept = await self.worker(lambda: dot.accept(found, judged.items))
-        session.record("judged", dot=dot.number, round=state.round, paths=len(found.paths), kept=kept,
+        kept = await self.worker(lambda: dot.accept(round_paths, judged.items))
+        session.record("judged", dot=dot.number, round=state.round, paths=len(round_paths.paths), kept=kept,
                        labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
         if self.type_filter == "soft" and dot.idle == 2 == dot.round and dot.region.filter.allowed:
             text, anchors = state.question.text, dot.region.near.anchors

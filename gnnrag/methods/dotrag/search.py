@@ -214,20 +214,20 @@ class Dot:
         seen = {pattern_of(self.graph, path) for path in shown}
         return RoundPaths(tuple(shown), tuple((p, tuple(group)) for p, group in groups.items() if p in seen))
 
-    def accept(self, found: RoundPaths, verdicts: Sequence[PathVerdict]) -> int:
+    def accept(self, round_paths: RoundPaths, verdicts: Sequence[PathVerdict]) -> int:
         """Keep what was accepted; returns how many paths. Queries of partial ones wait if their ends are new."""
         fresh: list[AcceptedPath] = []
-        self.judged.update(found.paths)
+        self.judged.update(round_paths.paths)
         least = 0.0 if self.settings.literal else MIN_CONFIDENCE
-        for path, verdict in zip(found.paths, verdicts, strict=True):
+        for path, verdict in zip(round_paths.paths, verdicts, strict=True):
             if verdict.label == "irrelevant" or (verdict.confidence < least and not verdict.guessed):
                 continue
             is_complete = verdict.label == "complete"
             fresh.append(AcceptedPath(path, is_complete, verdict.confidence, verdict.why, self.number, self.round))
             if not is_complete and verdict.next_question and self._leads_on(path[-1]):
                 self.pending.append((verdict.confidence, verdict.next_question))
-        for pattern, members in found.groups:
-            fresh += self._extended(pattern, members, set(found.paths).intersection(members), fresh)
+        for pattern, members in round_paths.groups:
+            fresh += self._extended(pattern, members, set(round_paths.paths).intersection(members), fresh)
         known = {path.nodes for path in self.accepted}
         new = [path for path in best_of_each(fresh) if path.nodes not in known]
         self.visited.update(path.nodes[-1] for path in new)

@@ -145,14 +145,14 @@ class MGranRAG(Method):
         chosen = memory["read"] = chosen[: self.candidates]
         nodes = [(p, s) for p in chosen for s in graph.sentences_of(p).tolist()]
         shown = tuple(ShownSentence(graph.sentences[s], self.index.ids[p]) for p, s in nodes)
-        found = ExtractedEvidence()
+        extracted = ExtractedEvidence()
         if shown:
             facts = tuple(unit.text for unit in evidence.ranked())
             task = EvidenceTask(state.question, memory["parts"], shown, facts)
-            found = await self.roles["evidence_extractor"](task, state.session)
-        state.session.flag("evidence_extractor", *found.flags)
+            extracted = await self.roles["evidence_extractor"](task, state.session)
+        state.session.flag("evidence_extractor", *extracted.flags)
         units = []
-        for item in found.items:
+        for item in extracted.items:
             labels = dict(item.labels)
             psi = confidence(labels, len(memory["parts"]), self.psi_norm)
             node = graph.first_sentence + nodes[item.sentence][1]

@@ -113,15 +113,15 @@ def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[Evi
     Left out are numbers of sentences that were not `shown` or of unknown questions, and all records of a sentence but
     the first.
     """
-    found: dict[int, EvidenceSentence] = {}
+    evidence: dict[int, EvidenceSentence] = {}
     for record in read_as(EvidenceReply, text).evidence:
         numbers = {number - FIRST_QUESTION: label for number, label in record.labels.items()}
         labels = tuple(sorted((n, label) for n, label in numbers.items() if 0 <= n <= num_parts))
         if labels and 0 <= record.id < len(shown):
             phrases = tuple(dict.fromkeys(name for phrase in record.phrases if (name := phrase.strip())))
             sentence = record.text.strip() or shown[record.id]
-            found.setdefault(record.id, EvidenceSentence(record.id, sentence, phrases, labels))
-    return tuple(found.values())
+            evidence.setdefault(record.id, EvidenceSentence(record.id, sentence, phrases, labels))
+    return tuple(evidence.values())
 
 
 @part("role", "evidence_extractor.offline")
@@ -143,13 +143,13 @@ class OfflineEvidenceExtractor(BridgingRole[EvidenceTask, ExtractedEvidence]):
             shown.setdefault(self.index.position[sentence.passage], []).append(i)
         anchors = [a.passage for a in question.anchors]
         bridges = self.finder.bridges(question, anchors or list(shown)[: self.frontier])[: self.max_bridges]
-        found: dict[int, EvidenceSentence] = {}
+        evidence: dict[int, EvidenceSentence] = {}
         for bridge in bridges:
             for i in shown.get(bridge.source, ()):
                 if _names(task.sentences[i].text, bridge.name):
                     number = anchors.index(bridge.source) + 1 if bridge.source in anchors else 0
                     labels = ((0, "P"), (number, "T")) if 0 < number <= len(task.parts) else ((0, "T"),)
-                    found[i] = _evidence(self.index, task, i, labels, bridge.name)
+                    evidence[i] = _evidence(self.index, task, i, labels, bridge.name)
                     break
         for passage in dict.fromkeys([*anchors, *(b.passage for b in bridges)]):
             best = max(
@@ -157,9 +157,9 @@ class OfflineEvidenceExtractor(BridgingRole[EvidenceTask, ExtractedEvidence]):
                 key=lambda i: (len(question.wanted & set(stems(words(task.sentences[i].text)))), -i),
                 default=None,
             )
-            if best is not None and best not in found:
-                found[best] = _evidence(self.index, task, best, ((0, "T"),))
-        return ExtractedEvidence(tuple(found[i] for i in sorted(found)))
+            if best is not None and best not in evidence:
+                evidence[best] = _evidence(self.index, task, best, ((0, "T"),))
+        return ExtractedEvidence(tuple(evidence[i] for i in sorted(evidence)))
 
 
 def _evidence(index: Any, task: EvidenceTask, i: int, labels: Labels, name: str = "") -> EvidenceSentence:
@@ -183,12 +183,12 @@ class OracleEvidenceExtractor(Role[EvidenceTask, ExtractedEvidence]):
 
     async def __call__(self, task: EvidenceTask, session: Session) -> ExtractedEvidence:
         hops = gold_hops(task.question, self.index)
-        found = {}
+        evidence = {}
         for number, hop in enumerate(hops, start=1):
             shown = [i for i, s in enumerate(task.sentences) if s.passage == hop.gold]
             telling = [i for i in shown if words(hop.answer) and _names(task.sentences[i].text, hop.answer)]
             label = (0, "T" if number == len(hops) else "P")
             labels = (label, (number, "T")) if number <= len(task.parts) else ((0, "T"),)
             for i in (telling or shown)[:2]:
-                found[i] = _evidence(self.index, task, i, labels, hop.answer)
-        return ExtractedEvidence(tuple(found[i] for i in sorted(found)))
+                evidence[i] = _evidence(self.index, task, i, labels, hop.answer)
+        return ExtractedEvidence(tuple(evidence[i] for i in sorted(evidence)))

@@ -256,15 +256,15 @@ class PhraseAligner:
         rows = []
         for unit in units:
             around = self._around(unit.sentence)
-            found: list[int] = []
+            named_nodes: list[int] = []
             for phrase in unit.phrases:
                 nodes = list(self.nodes(phrase))
                 if not nodes and expand == "both":
                     nodes = [overlay.node(phrase)]
                 for node in nodes if expand != "off" else ():
                     overlay.join(unit.sentence, node, around)
-                found += nodes
-            rows.append(list(dict.fromkeys(found)))
+                named_nodes += nodes
+            rows.append(list(dict.fromkeys(named_nodes)))
         return rows
 
     def entities_of(self, sentence: int, named: Sequence[int]) -> list[int]:

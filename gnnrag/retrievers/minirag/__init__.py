@@ -154,7 +154,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
     def setup(self) -> None:
         super().setup()
         self.is_fixed = self.profile == "fixed"
-        self.candidates = 5 if self.is_fixed else self.top_k
+        self.num_candidates = 5 if self.is_fixed else self.top_k
         self.walks = WalkGraph(self.edges, 200 if self.is_fixed else None)
         self.types = TypePool(self.graph, self.index.embedder.encode)
 
@@ -184,12 +184,12 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
 
     def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> LinkedQuery:
         """Find each mention's candidates, and the nodes and edges that speak for walks."""
-        found: list[list[int]] = []
+        candidates: list[list[int]] = []
         scores: dict[int, float] = {}
         for name in names:
             cosines = self.vectors.scores("names", name)
-            found.append(above(cosines, self.candidates, self.cosine_floor))
-            for entity in found[-1]:
+            candidates.append(above(cosines, self.num_candidates, self.cosine_floor))
+            for entity in candidates[-1]:
                 score = float(cosines[entity])
                 scores[entity] = max(score, scores.get(entity, 0.0)) if self.is_fixed else score
         kinds = self.types.nearest(answer_types) if self.is_fixed else self.types.equal(answer_types)
@@ -203,7 +203,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         short = sorted((e for e in scores if not self.edges.degrees[e]), key=lambda e: -scores[e])
         dropped = set(short[max(1, int(len(short) * self.short_share)) :])
         kept = {entity: score for entity, score in scores.items() if entity not in dropped}
-        return LinkedQuery([[e for e in row if e not in dropped] for row in found], kept, votes)
+        return LinkedQuery([[e for e in row if e not in dropped] for row in candidates], kept, votes)
 
     def _passage_scores(self, query: str, linked: LinkedQuery, cosines: np.ndarray) -> dict[int, float]:
         """Score passages by the walks of the candidates, in order of first mention."""

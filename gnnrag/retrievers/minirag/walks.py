@@ -170,12 +170,12 @@ class WalkGraph:
         is done where it has as many descriptions as passages: to those whose description is nearest to the query, by
         the edit similarity of their words. Counts are in order of first mention.
         """
-        met, found = np.zeros(self.graph.num_entities, dtype=bool), []
+        met, counters = np.zeros(self.graph.num_entities, dtype=bool), []
         passages = self.graph.entity_passages
         for start in starts:
             walks = self.walks(start)
             if not len(walks):
-                found.append(Counter(passages[start].tolist()))
+                counters.append(Counter(passages[start].tolist()))
                 continue
             met[walks.middle[:-1]] = True
             met[walks.end[:-1][walks.end[:-1] >= 0]] = True
@@ -186,8 +186,8 @@ class WalkGraph:
                 narrowed = self._narrowed(node, query)
                 units += passages[node].tolist() if narrowed is None and not met[node] else narrowed or []
                 met[node] = True
-            found.append(Counter({passage: n * int(counts) for passage, n in Counter(units).items()}))
-        return found
+            counters.append(Counter({passage: n * int(counts) for passage, n in Counter(units).items()}))
+        return counters
 
     def best_walks(self, start: int, votes: Votes, most: int) -> list[tuple[list[int], int]]:
         """Return the nodes and the weight of the walks that count most, ties by their nodes."""

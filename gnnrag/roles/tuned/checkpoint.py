@@ -70,13 +70,13 @@ def read_tuned(folder: str | Path, role: str, kinds: Sequence[str]) -> TunedReco
     ArtefactError: no record, or another role or kind.
     """
     folder = tuned_folder(folder)
-    fields = {"role": str, "kind": str, "base": dict, "settings": dict, "facts": dict, "files": dict}
+    types = {"role": str, "kind": str, "base": dict, "settings": dict, "facts": dict, "files": dict}
     missing = folds_advice(folder, role) or f"roles.{role}.path must name a folder that a training of {role} wrote"
-    data = read_record(folder / RECORD, fields, missing)
-    if data["role"] != role or data["kind"] not in kinds:
+    record = TunedRecord(**read_record(folder / RECORD, types, missing))
+    if record.role != role or record.kind not in kinds:
         wanted = f"a model for the role {role!r}, of kind {' or '.join(kinds)}, is expected"
-        raise ArtefactError(f"{folder / RECORD}: this is a {data['kind']} for the role {data['role']!r}; {wanted}")
-    return TunedRecord(**{name: data[name] for name in fields})
+        raise ArtefactError(f"{folder / RECORD}: this is a {record.kind} for the role {record.role!r}; {wanted}")
+    return record
 
 
 def tuned_folder(folder: str | Path) -> Path:
@@ -122,22 +122,21 @@ def load_encoder(base: str, train_layers: int | None) -> tuple[nn.Module, int]:
     """Return an encoder without dropout and the width of its layers.
 
     `base` is `embedded`, a folder, or a name on the Hugging Face hub. The top `train_layers` are trained, the rest is
-    frozen; None: all, the embeddings too. ConfigError: it is not there, cannot be loaded, or has fewer layers.
+    frozen; None: all, the embeddings too. ConfigError: it is not there, is no safetensors file, or has fewer layers.
     """
     import torch
     from torch import nn
     from transformers import AutoConfig, AutoModel
 
     folder, _ = base_folder(base)
+    settings = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    for name, value in vars(settings).items():  # every family has its own names for dropout
+        if "dropout" in name and isinstance(value, float):
+            setattr(settings, name, 0.0)
+    safe = {"trust_remote_code": False, "use_safetensors": True}
     try:
-        settings = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        for name, value in vars(settings).items():  # every family has its own names for dropout
-            if "dropout" in name and isinstance(value, float):
-                setattr(settings, name, 0.0)
         with quiet_loading():
-            encoder: Any = AutoModel.from_pretrained(
-                folder, config=settings, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
-            )
+            encoder: Any = AutoModel.from_pretrained(folder, config=settings, dtype=torch.float32, **safe)
     except (OSError, ValueError) as error:
         raise ConfigError(f"network.base={base!r} cannot be loaded: {error}") from error
     if getattr(encoder, "pooler", None) is not None:
@@ -154,15 +153,12 @@ def load_encoder(base: str, train_layers: int | None) -> tuple[nn.Module, int]:
 
 
 def load_tokenizer(base: str) -> Any:
-    """Return the tokenizer of an encoder. Raises ConfigError where it has none that can be loaded."""
+    """Return the tokenizer of an encoder."""
     from transformers import AutoTokenizer
 
     folder, _ = base_folder(base)
     check_tokenizer(Path(folder))
-    try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"network.base={base!r} has no tokenizer that can be loaded: {error}") from error
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def trained(model: nn.Module) -> dict[str, Tensor]:
@@ -192,24 +188,17 @@ def load_trained(
 ) -> ModelT:
     """Return the network of a checkpoint that `save_trained` wrote, for inference; `base` None: that of the record.
 
-    ArtefactError: damaged, of another architecture or version, or made from another base than is there.
+    ArtefactError: damaged, of another architecture, or made from another base than is there.
     """
     if expected := record.base.get("weights"):
         settings: Any = config
         settings.base = base or settings.base
-        try:
-            weights = base_folder(settings.base)[1]
-        except ConfigError as error:
-            raise ArtefactError(f"{folder}: {error}; it was trained on {record.base.get('name')!r}") from error
-        if weights != expected:
+        if base_folder(settings.base)[1] != expected:
             raise ArtefactError(
-                f"{folder}: it was trained on the base {record.base.get('name')!r} with weights {expected[:12]}, and "
-                f"those of {settings.base!r} are {weights[:12]}; give the base of the training"
+                f"{folder}: it was trained on the base {record.base.get('name')!r}, and the weights of "
+                f"{settings.base!r} are others; give the base of the training"
             )
-    try:
-        model = build_network(config)
-    except ConfigError as error:
-        raise ArtefactError(f"{folder}: {error}; train again with this version") from error
+    model = build_network(config)
     fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return model.eval()
 
@@ -257,46 +246,34 @@ class TunedRole(Role[Any, Any]):
         await self.does.close()
 
     def _language(self, folder: Path, record: TunedRecord) -> Role[Any, Any]:
-        """Return the prompted role that a tuned language model does."""
+        """Return the prompted role that a tuned language model does, asked as in its training."""
         where = f"roles.{self.role}.options"
         backend = self._backend(folder, record, where)
-        cls = prompted_class(self.role)
         own = dict(record.settings.get("prompted", {}))
         if str(own.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
             own["prompt"] = str(folder / own["prompt"])
-        role = set_up(from_settings(cls, {**own, **self.prompted}, f"{where}.prompted"), backend=backend)
+        role = from_settings(prompted_class(self.role), {**own, **self.prompted}, f"{where}.prompted")
+        role = set_up(role, backend=backend)
         known: Mapping[str, str] = record.facts.get("prompts", {})
-        for prompter in role.prompters:
-            name, found = prompter.prompt.name, prompter.prompt.digest
-            if known.get(name) != found:
+        for prompt in (prompter.prompt for prompter in role.prompters):
+            if known.get(prompt.name) != prompt.digest:
                 raise ArtefactError(
-                    f"{folder}: prompt {name!r} has digest {found[:8]}, and the model was trained on "
-                    f"{known.get(name, ', '.join(known) or 'no prompt')[:8]}; train again with this version's prompt"
+                    f"{folder}: the model was trained on another prompt than {prompt.name!r} as it is here; train "
+                    "again with this version's prompt"
                 )
         return LanguageRole(role, backend)
 
     def _backend(self, folder: Path, record: TunedRecord, where: str) -> Any:
         """Return the backend with the model: the folder itself, or its base with the folder as adapter."""
-        kept = ("chat", "template_options")
-        known: dict[str, Any] = {name: record.settings[name] for name in kept if name in record.settings}
-        given: dict[str, Any] = {
-            "prompts": "full",
-            **known,
-            **self.llm_settings,
-        }  # whatever the size: those of the training
+        known: dict[str, Any] = {n: record.settings[n] for n in ("chat", "template_options") if n in record.settings}
         is_adapter = (folder / "adapter_config.json").is_file()
-        if self.base and is_adapter:
-            given |= {"model": self.base, "adapter": str(folder)}
-        else:
-            given |= {"model": str(folder)}
+        place = {"model": self.base, "adapter": str(folder)} if self.base and is_adapter else {"model": str(folder)}
+        # Whatever the size of the model, prompts are those of the training.
+        given = {"prompts": "full", **known, **self.llm_settings, **place}
         try:
             backend: Any = build("llm", part_from_settings("llm", self.llm, given, f"{where}.llm_settings"))
         except ConfigError as error:
-            if is_adapter and "is not there" in str(error):
-                name = record.base.get("name")
-                problem = f"its base model {name!r} is not there; give {where}.base=FOLDER"
-                raise ArtefactError(f"{folder}: {problem}") from error
-            raise
+            raise ConfigError(f"{folder}: {error}; a base that lies elsewhere now is {where}.base=FOLDER") from error
         expected = record.base.get("weights")
         if is_adapter and expected and backend.files.base_fingerprint != expected:
             raise ArtefactError(

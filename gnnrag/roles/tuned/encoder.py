@@ -6,7 +6,7 @@ questions alone, so that the vectors of an index serve as they are, and any sear
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,14 +26,12 @@ from gnnrag.roles.tuned.checkpoint import (
     load_tokenizer,
     load_trained,
     read_tuned,
+    role_folder,
     save_trained,
-    shipped_folder,
-    tuned_folder,
 )
 
 KIND = "encoder"
-ROWS = 4, 64  # sequences of a forward pass at inference, on a CPU and on a GPU; with fewer, the rest is filled up
-BUCKET = 16  # token lengths are padded to multiples of this
+ROWS = 16, 64  # most sequences of a forward pass, on a CPU and on a GPU
 
 
 @dataclass
@@ -114,7 +112,7 @@ class NextHopEncoder(nn.Module):
         """Return unit vectors (n, dim) of sequences (n, length), int64, with their masks."""
         hidden = self.encoder(input_ids=tokens, attention_mask=mask).last_hidden_state
         weight = mask.unsqueeze(-1).to(hidden.dtype)
-        return nn.functional.normalize(((hidden * weight).sum(1) / weight.sum(1)).float(), dim=1)
+        return nn.functional.normalize(((hidden * weight).sum(1) / weight.sum(1).clamp(min=1)).float(), dim=1)
 
     def join(self, read: Tensor, questions: Tensor, chains: Tensor) -> Tensor:
         """Return the queries (n, dim) for what was read, base vectors of questions, and mean vectors of their chains.
@@ -127,31 +125,15 @@ class NextHopEncoder(nn.Module):
 
     def forward(self, rows: Sequence[Sequence[int]], questions: Tensor, chains: Tensor) -> Tensor:
         """Return the queries (n, dim) of token rows; those of like length share a pass."""
-        places, parts = [], []
-        for group, tokens, mask in batches(rows, size=16, bucket=1, is_full=False):
-            parts.append(self.embed(tokens.to(questions.device), mask.to(questions.device)))
-            places += group
-        read = torch.cat(parts)[torch.tensor(np.argsort(places), device=questions.device)]
+        order, size = sorted(range(len(rows)), key=lambda i: len(rows[i])), pass_rows(questions.device, *ROWS)
+        parts = []
+        for start in range(0, len(order), size):
+            tokens = [torch.tensor(rows[i], dtype=torch.int64) for i in order[start : start + size]]
+            padded = nn.utils.rnn.pad_sequence(tokens, batch_first=True)
+            mask = nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in tokens], batch_first=True)
+            parts.append(self.embed(padded.to(questions.device), mask.to(questions.device)))
+        read = torch.cat(parts)[torch.tensor(np.argsort(order), device=questions.device)]
         return self.join(read, questions, chains)
-
-
-def batches(
-    rows: Sequence[Sequence[int]], size: int, bucket: int, is_full: bool
-) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Yield places, tokens and mask of rows of like length; `is_full`: all of `size` rows, so that shapes are few."""
-    lengths = [max(-(-len(row) // bucket), 1) * bucket for row in rows]
-    order = sorted(range(len(rows)), key=lambda i: (lengths[i], i))
-    while order:
-        # One length for those of a full batch: what a row is computed with must not depend on its neighbours.
-        longest = lengths[order[0]] if is_full else 0
-        group = [i for i in order[:size] if not longest or lengths[i] == longest]
-        order = order[len(group) :]
-        count, length = size if is_full else len(group), max(lengths[i] for i in group)
-        tokens, mask = torch.zeros(count, length, dtype=torch.int64), torch.zeros(count, length, dtype=torch.int64)
-        mask[:, 0] = 1  # filler must not divide by zero
-        for row, i in enumerate(group):
-            tokens[row, : len(rows[i])], mask[row, : len(rows[i])] = torch.tensor(rows[i]), 1
-        yield group, tokens, mask
 
 
 def save_next_hop(folder: Path, model: NextHopEncoder, facts: dict[str, Any]) -> None:
@@ -165,7 +147,6 @@ class NextHop:
     def __init__(self, index: Index, model: NextHopEncoder, rows: RowMaker, fingerprint: str = "") -> None:
         self.index, self.model, self.rows, self.fingerprint = index, model, rows, fingerprint
         self.device = model.keep.device
-        self.size = pass_rows(self.device, *ROWS)
 
     @classmethod
     def open(
@@ -194,34 +175,25 @@ class NextHop:
     def vectors(self, asked: Sequence[tuple[str, tuple[int, ...]]]) -> np.ndarray:
         """Return the queries of questions after chains (positions in the index, oldest first).
 
-        Shape (len(asked), dim), float32; no row depends on the others.
+        Shape (len(asked), dim), float32.
         """
         questions = list(dict.fromkeys(question for question, _ in asked))
         bases = dict(zip(questions, self.index.embedder.encode(questions, is_query=True), strict=True))
-        passages = self.index.passage_vectors
-        out = np.array([bases[question] for question, _ in asked], dtype=np.float32)
+        passages, dim = self.index.passage_vectors, self.index.passage_vectors.shape[1]
+        given = np.array([bases[question] for question, _ in asked], dtype=np.float32)
+        means = [passages[list(chain)].mean(axis=0) if chain else np.zeros(dim) for _, chain in asked]
         contents = [[self.index.passages[p].content for p in chain] for _, chain in asked]
         rows = [self.rows.row(question, texts) for (question, _), texts in zip(asked, contents, strict=True)]
-        for group, tokens, mask in batches(rows, self.size, BUCKET, is_full=True):
-            read = self.model.embed(tokens.to(self.device), mask.to(self.device))
-            for row, i in enumerate(group):
-                question, chain = out[i], asked[i][1]
-                mean = passages[list(chain)].mean(axis=0) if chain else np.zeros_like(question)
-                given = (torch.from_numpy(np.array(one)[None]).to(self.device) for one in (question, mean))
-                query = self.model.join(read[row : row + 1], *given)[0].cpu().numpy()
-                out[i] = query if chain else (query + question) / np.linalg.norm(query + question)
-        return out
+        arrays = (torch.from_numpy(a).to(self.device) for a in (given, np.array(means, dtype=np.float32)))
+        queries = self.model(rows, *arrays).cpu().numpy()
+        is_first = np.array([not chain for _, chain in asked])
+        queries[is_first] += given[is_first]
+        return queries / np.linalg.norm(queries, axis=1, keepdims=True)
 
 
 def encoder_folder(path: str | None) -> Path:
-    """Return the folder of a checkpoint, at `path` or the one that ships. Raises ConfigError where nothing is there."""
-    folder = tuned_folder(path) if path else shipped_folder(KIND)
-    if not folder.is_dir():
-        raise ConfigError(
-            f"{path or 'no next-hop encoder ships, and no checkpoint is named'}: give the folder that "
-            "training/train_encoder.py wrote (retriever.checkpoint, roles.thoughts.path)"
-        )
-    return folder
+    """Return the folder of a checkpoint, at `path` or the one that ships."""
+    return role_folder("thoughts", path)
 
 
 def fits(path: str | None, index: Index) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -190,7 +190,7 @@ def bridges(question: str, reading: Reading) -> list[str]:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass
 class ItemMaker:
     """Makes items; no text is read where `windows` is None, and the last `keep` items are kept."""
 
@@ -198,19 +198,13 @@ class ItemMaker:
     features: Sequence[str]
     rules: OfflineReader
     keep: int = 0
-    _kept: OrderedDict[tuple[str, tuple[Passage, ...]], SpanItem] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self._kept = lru_cache(self.keep)(self._make)
 
     def make(self, question: str, passages: Sequence[Passage]) -> SpanItem:
         """Return the item of a question."""
-        key = (question, tuple(passages))
-        if key in self._kept:
-            return self._kept[key]
-        item = self._make(*key)
-        if self.keep:
-            self._kept[key] = item
-            if len(self._kept) > self.keep:
-                self._kept.popitem(last=False)
-        return item
+        return self._kept(question, tuple(passages))
 
     def _make(self, question: str, passages: Sequence[Passage]) -> SpanItem:
         question, passages = beginning(question), readable(passages)

@@ -1,0 +1,152 @@
+"""The child process that reads documents: a bomb, a quadratic parser or a crash costs one file, with the reason.
+
+The parent (`Reader`) sends a path a line and gets a JSON object a line. A child that takes too long or yields too much
+is killed, one that has grown is replaced, and the next file gets a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gnnrag.datasets.chunk import Chunking
+from gnnrag.errors import DataError
+from gnnrag.types import Passage
+
+CPU_SECONDS, WALL_SECONDS = 60, 120  # of a file
+MEMORY = 2_000_000_000  # bytes of the child's address space
+GROWN = 600_000_000  # bytes in memory from which on a child is replaced after its file
+MAX_YIELD = 60_000_000  # bytes that the passages of a file may take
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What became of a file: its passages, still without ids, by the key of the record (else ""), or a problem."""
+
+    records: tuple[tuple[str, tuple[Passage, ...]], ...] = ()
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+
+
+class Reader:
+    """Reads documents in a child process, one after the other; a context manager, which ends it."""
+
+    def __init__(self, chunking: Chunking) -> None:
+        self.chunking = chunking
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+    def read(self, path: Path) -> Reading:
+        """Read a file and cut it into passages. Raises nothing: whatever is wrong is the reading's `problem`."""
+        if self._child is None or self._child.poll() is not None:
+            self._child = self._start()
+        request = json.dumps([os.fspath(path.absolute()), asdict(self.chunking)]).encode() + b"\n"
+        try:
+            self._child.stdin.write(request)  # type: ignore[union-attr]
+            self._child.stdin.flush()  # type: ignore[union-attr]
+        except BrokenPipeError:
+            pass  # its end is found out below
+        reply = self._reply()
+        if isinstance(reply, str):
+            return Reading(problem=reply)
+        records = tuple((key, tuple(Passage("", *cut) for cut in cuts)) for key, cuts in reply["records"])
+        if reply["is_last"]:
+            self._end()
+        return Reading(records, tuple(reply["notes"]), reply["problem"])
+
+    def _reply(self) -> dict[str, Any] | str:
+        """Return what the child says of a file, or how it ended."""
+        child, parts, size = self._child, list[bytes](), 0
+        assert child is not None and child.stdout is not None
+        deadline = time.monotonic() + WALL_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.stdout, selectors.EVENT_READ)
+            while size <= MAX_YIELD:
+                if not selector.select(deadline - time.monotonic()):
+                    self._end()
+                    return f"takes more than {WALL_SECONDS} s to read; split it"
+                data = os.read(child.stdout.fileno(), 1 << 20)
+                if not data:
+                    return _ended(child.wait())
+                parts.append(data)
+                size += len(data)
+                if data.endswith(b"\n"):
+                    return json.loads(b"".join(parts))  # type: ignore[no-any-return]
+        self._end()
+        return f"yields more than {MAX_YIELD:,} bytes of passages; split it"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # What this process can import its child can, too. One thread and arena: each takes address space.
+        path = os.pathsep.join(filter(None, sys.path))
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        command = [sys.executable, "-P", "-c", "from gnnrag.datasets.documents.child import main; main()"]
+        return subprocess.Popen(
+            command,
+            env={**environment, "MALLOC_ARENA_MAX": "2"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.communicate()
+            self._child = None
+
+
+def _ended(code: int) -> str:
+    if code == -signal.SIGXCPU:
+        return f"takes more than {CPU_SECONDS} s of processor time to read; split it"
+    cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return f"cannot be read within {MEMORY / 1e9:g} GB, or crashes its reader ({cause}); split it, or save it again"
+
+
+def main() -> None:
+    """Be the child: read the files that standard input names until it ends."""
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no reply
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    for line in sys.stdin.buffer:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + CPU_SECONDS, hard))
+        path, chunking = json.loads(line)
+        reply = _answer(Path(path), Chunking(**chunking))
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        reply["is_last"] = resident > GROWN
+        output.write(json.dumps(reply).encode() + b"\n")
+        output.flush()
+
+
+def _answer(path: Path, chunking: Chunking) -> dict[str, Any]:
+    from gnnrag.datasets.documents.passages import cut_document
+    from gnnrag.datasets.documents.readers import read_document
+
+    records, notes, problem = [], dict[str, None](), ""
+    try:
+        for document in read_document(path):
+            passages = cut_document(document, chunking, path.stem)
+            records.append((document.key, [(p.title, p.text, p.place) for p in passages]))
+            notes |= dict.fromkeys(document.notes)
+    except DataError as error:
+        problem = str(error).removeprefix(str(path)).lstrip(":, ")
+    except BaseException as error:  # noqa: BLE001 - parsers of strangers' bytes raise anything, Rust's panics too
+        name = type(error).__name__
+        why = f"{name}: {str(error).removeprefix(f'{name}: ')[:200]}"
+        problem = f"is a damaged or unsupported {path.suffix.lower()} ({why})"
+    return {"records": [] if problem else records, "notes": list(notes), "problem": problem}

@@ -1,0 +1,185 @@
+"""The subgraph of a question in a graph of passages, sentences and names: where it starts, its nodes and features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from gnnrag.arrays import Lists
+from gnnrag.errors import ConfigError, nearest
+from gnnrag.gnn import GNNConfig
+from gnnrag.gnn.features import (
+    EDGE_FEATURES,
+    GIVEN,
+    NODE_FEATURES,
+    QuestionView,
+    Seeds,
+    as_feature,
+    edge_features,
+    find_seeds,
+    leads_of,
+    node_features,
+    passage_prior,
+)
+from gnnrag.gnn.subgraph import PruneConfig, Subgraph, TextGraph
+from gnnrag.graphs.linking import link_question
+from gnnrag.graphs.messages import REFERS
+from gnnrag.index.index import Index
+
+
+class QuestionGraphs(TextGraph):
+    """Cuts the subgraph of each question, with features, out of an index that has the stages `NODE_STAGES`."""
+
+    def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
+        super().__init__(index, config, prune)
+        self.node_columns = feature_columns(self.config.features, NODE_FEATURES, "features")
+        self.edge_columns = feature_columns(self.config.edge_features, EDGE_FEATURES, "edge_features")
+        heads = self.graph.triples[:, 0]
+        first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
+        self._triples_of = Lists(first, np.arange(len(heads)))  # the triples that each node is the head of
+
+    @cached_property
+    def passage_entities(self) -> Lists:
+        """Entities of each passage, ascending."""
+        turned = self._incidence.T.tocsr()
+        turned.sort_indices()
+        return Lists(turned.indptr.astype(np.int64), turned.indices)
+
+    @cached_property
+    def _incidence(self) -> sparse.csr_array:
+        """1 where a passage has an entity. Shape (num_entities, num_passages), float64."""
+        rows = self.graph.entity_passages
+        shape = (self.graph.num_entities, self.graph.num_passages)
+        return sparse.csr_array((np.ones(len(rows.values)), rows.values, rows.indptr), shape=shape)
+
+    @cached_property
+    def _transitions(self) -> tuple[sparse.csr_array, sparse.csr_array, sparse.csr_array, sparse.csr_array]:
+        """Ways between passages: along references, against them, to the names they share, and back."""
+        graph, count = self.graph, self.graph.num_passages
+        rows = np.flatnonzero(graph.triples[:, 1] == REFERS)
+        source, target = (graph.triples[rows][:, [0, 2]] - graph.first_passage).T
+        weights = (self.grounding.confidence * self.grounding.rarity)[rows].astype(np.float64)
+        refers = sparse.csr_array((weights, (source, target)), shape=(count, count))
+        frequency = graph.document_frequency
+        worth = np.where((frequency > 1) & (frequency <= self.sizes.hub), 1 / np.log2(2.0 + frequency), 0.0)
+        names = sparse.csr_array(sparse.diags_array(worth) @ self._incidence)
+        back = sparse.csr_array(sparse.diags_array(1.0 / np.maximum(frequency, 1)) @ self._incidence)
+        # What flows out of a passage is at most what it has; a lone weak way does not get all of it.
+        along, against = (_row_shares(m) for m in (refers, sparse.csr_array(refers.T)))
+        return along.T.tocsr(), against.T.tocsr(), _row_shares(sparse.csr_array(names.T)).T.tocsr(), back.T.tocsr()
+
+    def prepare(self, queries: Sequence[str]) -> list[Subgraph]:
+        """Return one subgraph for each query; none depends on the others."""
+        if not queries:
+            return []
+        vectors = self.index.embedder.encode(list(queries), is_query=True)
+        lexical = self.index.bm25_scores(queries)
+        return [self._prepare(*row) for row in zip(queries, vectors, lexical, strict=True)]
+
+    def _prepare(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> Subgraph:
+        dense = self.index.passage_vectors @ vector
+        prior = passage_prior(dense, lexical)
+        linked = link_question(text, self.hierarchy, self.titles)
+        seeds = find_seeds(self, text, linked, vector, prior)
+        walk = self._walk(seeds)
+        passages = self._passages(walk)
+        leads, follow = self._follow(walk, dense, passages)
+        view = QuestionView(text, vector, linked, seeds, dense, lexical, prior, walk, leads, follow)
+        nodes = self._nodes(passages, seeds)
+        local = np.full(self.graph.num_nodes, -1, dtype=np.int64)
+        local[nodes] = np.arange(len(nodes))
+        triples = self._triples(nodes, local)
+        head, relation, tail = self.graph.triples[triples].T.astype(np.int64)
+        node_values = node_features(self, view, nodes)
+        edge_values = edge_features(self, view, triples, nodes, node_values)
+        relations = np.unique(np.concatenate([relation, relation + self.graph.num_relations]))
+        edges = np.concatenate([relation, relation + self.graph.num_relations])
+        return Subgraph(
+            nodes=nodes,
+            passages=np.where(self._is_passage(nodes), nodes - self.graph.first_passage, -1),
+            source=np.concatenate([local[head], local[tail]]),
+            relation=np.searchsorted(relations, edges),
+            target=np.concatenate([local[tail], local[head]]),
+            relations=relations,
+            relation_vectors=self.relation_vectors[relations],
+            question=vector.astype(np.float32),
+            seeds=seeds.weights(nodes),
+            features=node_values[:, self.node_columns],
+            edge_features=np.concatenate([edge_values, edge_values])[:, self.edge_columns],
+            node_vectors=self.node_vectors(nodes),
+            prior=prior.astype(np.float32),
+            branch=seeds.branch,
+        )
+
+    def _walk(self, seeds: Seeds) -> np.ndarray:
+        """Return how much of the seeds' mass a short walk leaves at each passage. Shape (num_passages,), float64."""
+        along, against, names, back = self._transitions
+        graph = self.graph
+        flow = seeds.weights(np.arange(graph.first_passage, graph.first_sentence)).astype(np.float64)
+        flow += back @ seeds.weights(np.arange(graph.num_entities)).astype(np.float64)
+        total = flow.copy()
+        for _ in range(self.sizes.steps):
+            flow = 0.6 * (along @ flow) + 0.3 * (against @ flow) + 0.3 * (back @ (names @ flow))
+            total += flow
+        return total
+
+    def _follow(self, walk: np.ndarray, dense: np.ndarray, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where a second walk starts, best first, and what it leaves at each passage (`as_feature`)."""
+        leads, weights = leads_of(walk, dense, passages)
+        order = np.argsort(leads)
+        starts = Seeds(self.graph.first_passage + leads[order], weights[order].astype(np.float32), {}, "search")
+        return leads, as_feature(self._walk(starts), leads)
+
+    def _passages(self, walk: np.ndarray) -> np.ndarray:
+        """Return the passages to look at, ascending."""
+        order = np.argsort(-walk, kind="stable")[: self.sizes.passages]
+        sentences = np.cumsum(np.diff(self.hierarchy.passage_indptr)[order])
+        return np.sort(order[: max(int(np.searchsorted(sentences, self.sizes.sentences, side="right")), 1)])
+
+    def _nodes(self, passages: np.ndarray, seeds: Seeds) -> np.ndarray:
+        graph = self.graph
+        owned = np.concatenate([self.passage_entities[p] for p in passages.tolist()])
+        shared = np.bincount(owned, minlength=graph.num_entities)
+        keep = np.flatnonzero((shared > 1) & (graph.document_frequency <= self.sizes.hub))
+        rarest = keep[np.argsort(graph.document_frequency[keep], kind="stable")][: self.sizes.entities]
+        named = seeds.nodes[seeds.nodes < graph.num_entities]
+        sentences = np.concatenate([self.hierarchy.sentences_of(p) for p in passages.tolist()])
+        parts = (rarest, named, graph.first_passage + passages, graph.first_sentence + sentences)
+        return np.unique(np.concatenate(parts).astype(np.int64))
+
+    def _triples(self, nodes: np.ndarray, local: np.ndarray) -> np.ndarray:
+        """Return the rows of the triples between some nodes, ascending."""
+        rows = self._triples_of.places(nodes)
+        return rows[local[self.graph.triples[rows, 2]] >= 0]
+
+    def _is_passage(self, nodes: np.ndarray) -> np.ndarray:
+        return (nodes >= self.graph.first_passage) & (nodes < self.graph.first_sentence)
+
+    def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the text vectors of nodes, ascending. Shape (len(nodes), F), float16."""
+        graph = self.graph
+        one, two = np.searchsorted(nodes, [graph.first_passage, graph.first_sentence])
+        rows = (
+            self.entity_vectors[nodes[:one]],
+            self.index.passage_vectors[nodes[one:two] - graph.first_passage],
+            self.sentence_vectors[nodes[two:] - graph.first_sentence],
+        )
+        return np.concatenate(rows).astype(np.float16)
+
+
+def _row_shares(ways: sparse.csr_array) -> sparse.csr_array:
+    """Return the weights of each row as shares of their sum and a doubt of 1/4."""
+    totals = np.asarray(ways.sum(axis=1)).ravel() + 0.25
+    return sparse.csr_array(sparse.diags_array(1.0 / totals) @ ways)
+
+
+def feature_columns(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
+    """Return the columns of features, of the default ones where `names` is empty; ConfigError for an unknown one."""
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{setting}: {name!r} is unknown. {nearest(name, known)}")
+    chosen = list(names) or [name for name in known if name not in GIVEN]
+    return [known.index(name) for name in chosen]
