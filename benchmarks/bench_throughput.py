@@ -28,7 +28,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, open_index
+from gnnrag.run.evaluate import Observer, evaluate, load_data_for, open_index
 from gnnrag.types import Prediction
 from tests.helpers.clock import virtual_clock
 from tests.helpers.replies import good, prompt_of, user
@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> None:
     real, dots = "--real" in arguments, [*DOTS, *(a for a in arguments if a != "--real")]
     ScriptedBackend._choose = Asks._choose  # type: ignore[method-assign]
     config = load_config(EvaluateConfig, None, dots)
-    data = load_questions_for(config)
+    data = load_data_for(config)
     index = open_index([config], data.name, data.passages)
     few = replace(data, questions=data.questions[:SERIAL])
     measure(index, few, [*dots, "method=bdtr"], WIDE)  # what is loaded once

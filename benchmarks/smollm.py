@@ -36,6 +36,7 @@ if not (folder / "model.safetensors").is_file():
     loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=NAME, dtype=torch.float32, trust_remote_code=False)
     tokenizer.model_max_length = loaded.config.max_position_embeddings
     tokenizer.save_pretrained(folder)
+    del loaded.config.quantization_config  # of the file: what is written here are plain numbers, which may be trained
     model = LlamaForCausalLM(loaded.config)  # the loaded one refuses to be saved
     model.load_state_dict(loaded.state_dict())
     model.generation_config = loaded.generation_config

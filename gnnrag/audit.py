@@ -27,7 +27,7 @@ from gnnrag.metrics.statistics import wilson_interval
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.router import class_of
-from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, open_index
+from gnnrag.run.evaluate import Observer, evaluate, load_data_for, open_index
 from gnnrag.run.rundir import deciding_settings, read_predictions
 from gnnrag.session import Session
 from gnnrag.types import OnProgress, Question, no_progress
@@ -139,7 +139,7 @@ def audit(
         raise ConfigError(f"audit.routes.{FLAT}: name routes otherwise, each as a folder can be named")
     routes = {FLAT: read_route(c.flat, "audit.flat")}
     routes |= {name: read_route(route, f"audit.routes.{name}") for name, route in c.routes.items()}
-    data = load_questions_for(config)
+    data = load_data_for(config)
     plain = {k: v for k, v in to_plain(config).items() if k != "method"}
     identity = digest([deciding_settings(plain), data.fingerprints])[:8]
     path = Path(config.run.root) / (config.run.name or f"audit-{data.name}-{identity}")

@@ -91,7 +91,7 @@ def part(kind: str, name: str) -> Callable[[type[T]], type[T]]:
     """Make a class the part `name` of a kind. A role is called `ROLE.FORM`, as in `verifier.prompted`."""
 
     def add(cls: type[T]) -> type[T]:
-        cls = dataclasses.dataclass(cls)  # equal settings make equal parts
+        cls = dataclasses.dataclass(cls)  # equal settings compare equal; hashed by identity, so each is its own key
         cls.kind, cls.name, cls.__hash__ = kind, name, object.__hash__  # type: ignore[attr-defined, method-assign]
         _PARTS[kind, name] = cls
         return cls
@@ -107,11 +107,11 @@ def is_part(cls: Any) -> bool:
 def find_class(kind: str, name: str, where: str = "") -> type:
     """Return the class of a part. Raises ConfigError if the name is unknown, or your own class cannot be imported."""
     if ":" in name:
-        return _at(kind, name)
+        return _imported(kind, name)
     if has_class(kind, name):
         return _PARTS[kind, name]
     if point := next(iter(entry_points(group=f"gnnrag.{kind}", name=name)), None):
-        return _at(kind, point.value)
+        return _imported(kind, point.value)
     known = names(kind)  # imports all modules: one module of language models holds several parts
     if name not in known:
         job, dot, form = name.rpartition(".")
@@ -121,7 +121,7 @@ def find_class(kind: str, name: str, where: str = "") -> type:
 
 
 def has_class(kind: str, name: str) -> bool:
-    """Tell whether a part of this name exists. The module where it is expected is imported if need be."""
+    """Import the module where a part of this name is expected, if need be; tell whether the part exists."""
     if (kind, name) not in _PARTS:
         stem = name.split(".")[0]
         place = HOMES.get((kind, name)) or HOMES.get((kind, stem)) or f"{PACKAGES[kind]}.{stem}"
@@ -131,15 +131,17 @@ def has_class(kind: str, name: str) -> bool:
     return (kind, name) in _PARTS
 
 
-def _at(kind: str, place: str) -> type:
-    module, _, attribute = place.partition(":")
+def _imported(kind: str, import_path: str) -> type:
+    module, _, attribute = import_path.partition(":")
     try:
         cls = getattr(import_module(module), attribute)
         if not issubclass(cls, Part):
             raise AttributeError(f"{attribute} is no {kind}; derive it from the base class of these")
     except (ImportError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{kind}={place!r}: {error}; write package.module:Class, importable from here") from error
-    return cls if is_part(cls) else part(kind, place)(cls)
+        raise ConfigError(
+            f"{kind}={import_path!r}: {error}; write package.module:Class, importable from here"
+        ) from error
+    return cls if is_part(cls) else part(kind, import_path)(cls)
 
 
 def _modules(place: str) -> list[str]:
@@ -150,17 +152,17 @@ def _modules(place: str) -> list[str]:
 
 def names(kind: str) -> list[str]:
     """Return the names of all parts of a kind."""
-    modules = {place for (of, _), place in HOMES.items() if of == kind}
-    for place in sorted({*modules, PACKAGES[kind]}):
+    places = {place for (kind_, _), place in HOMES.items() if kind_ == kind}
+    for place in sorted({*places, PACKAGES[kind]}):
         for module in _modules(place):
             import_module(module)
-    return sorted(name for of, name in _PARTS if of == kind)
+    return sorted(name for kind_, name in _PARTS if kind_ == kind)
 
 
 def from_settings(cls: Callable[..., T], values: Mapping[str, Any], where: str = "") -> T:
     """Return an instance of `cls` with these settings.
 
-    `preset` in `values` names a group of settings that the others override.
+    `preset` in `values` names a group of settings that further keys in `values` override.
 
     Raises ConfigError, naming the setting (`where.field`), if it is unknown or has a wrong type or value.
     """
@@ -182,8 +184,8 @@ def from_settings(cls: Callable[..., T], values: Mapping[str, Any], where: str =
 
 def _default_section(cls: Any, key: str) -> Mapping[str, Any]:
     """Return the default of a field as plain settings, empty if the field is not a section."""
-    made = next(f for f in dataclasses.fields(cls) if f.name == key)
-    default = made.default_factory() if callable(made.default_factory) else made.default
+    field_ = next(f for f in dataclasses.fields(cls) if f.name == key)
+    default = field_.default_factory() if callable(field_.default_factory) else field_.default
     return dataclasses.asdict(default) if dataclasses.is_dataclass(default) else {}  # type: ignore[arg-type]
 
 

@@ -180,7 +180,7 @@ class Prediction:
     answer: str
     ranking: tuple[str, ...]
     context: tuple[str, ...]
-    rounds: int
+    rounds: int  # after the first retrieval
     usage: Mapping[str, Any]
     seconds: float
     error: str | None = None

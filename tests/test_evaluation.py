@@ -19,7 +19,7 @@ from gnnrag.io import read_journal, write_jsonl
 from gnnrag.roles.base import Answer
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.run import evaluate as evaluate_module
-from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, write_metrics
+from gnnrag.run.evaluate import Observer, evaluate, load_data_for, write_metrics
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
 
@@ -247,7 +247,7 @@ def test_budgets_of_a_config(config: Any) -> None:
 
 
 def test_titles_can_be_left_out(config: Any) -> None:
-    titled, bare = (load_questions_for(config(*more)) for more in ((), ("data.titles=false",)))
+    titled, bare = (load_data_for(config(*more)) for more in ((), ("data.titles=false",)))
     assert any(passage.title for passage in titled.passages)
     assert [(p.id, p.title, p.text) for p in bare.passages] == [(p.id, "", p.text) for p in titled.passages]
     assert bare.questions == titled.questions
@@ -257,7 +257,7 @@ def test_titles_can_be_left_out(config: Any) -> None:
 def test_no_questions(config: Any, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("A lone note about a lighthouse.")
     with pytest.raises(DataError, match=r"there are no questions; give data\.questions=FILE"):
-        load_questions_for(config(f"data.path={tmp_path}"))
+        load_data_for(config(f"data.path={tmp_path}"))
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ LEVELS: list[str] = [
     "extract",
     "graphs",
     "index",
-    "roles.parsing roles.hollow",
+    "roles.parsing",
     "roles.prompting",
     "roles",
     "gnn",

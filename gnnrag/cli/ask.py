@@ -23,7 +23,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.answers import Answer, make_answer, where
-from gnnrag.run.evaluate import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
+from gnnrag.run.evaluate import Pipeline, chunking, idle_settings, index_settings, open_index, require_index_or_data
 from gnnrag.session import Session
 from gnnrag.text.sentences import excerpt
 from gnnrag.types import Prediction, Query, Question
@@ -52,7 +52,7 @@ def ask(
         raise GnnragError('give the question first, in quotes: gnnrag ask "Who ...?"')
     source, overrides = split(settings[1:] if question else settings)
     config = load_config(EvaluateConfig, source, overrides)
-    refuse_sample(config.index, is_given("data.path", source, overrides))
+    require_index_or_data(config.index, is_given("data.path", source, overrides))
     index = _open(config, is_alone=source is None and not is_given("data", None, overrides))
     pipeline = Pipeline(config, index)
     for remark in idle_settings(config, () if question else ("rewriter",)):

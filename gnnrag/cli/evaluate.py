@@ -33,7 +33,7 @@ from gnnrag.judge.tasks import LLM_ERROR
 from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.reports import cross
-from gnnrag.run.evaluate import Observer, load_questions_for, open_index, refuse_sample
+from gnnrag.run.evaluate import Observer, load_data_for, open_index, require_index_or_data
 from gnnrag.run.evaluate import evaluate as run_evaluation
 from gnnrag.run.rundir import read_predictions, read_shard, run_label
 from gnnrag.types import Prediction
@@ -54,7 +54,7 @@ def evaluate(settings: Settings = []) -> int:  # noqa: B006 - typer's default
     if source is None and not is_given("data.path", None, overrides):
         source = SAMPLE  # it has its own way of scoring
     config = load_config(EvaluateConfig, source, overrides)
-    refuse_sample(config.index, source == SAMPLE or is_given("data.path", source, overrides))
+    require_index_or_data(config.index, source == SAMPLE or is_given("data.path", source, overrides))
     label, shard = run_label(config), read_shard(config.shard)
     with progress_bar() as advance:
         counts = [0]
@@ -84,7 +84,7 @@ def demo(settings: Settings = []) -> None:  # noqa: B006
     started = time.perf_counter()
     parts = product(("single", "multihop", "bdtr"), ("bm25", "dense", "hybrid", "chg", "gfm"))
     configs = [load_config(EvaluateConfig, SAMPLE, [*settings, f"method={m}", f"retriever={r}"]) for m, r in parts]
-    data = load_questions_for(configs[0])
+    data = load_data_for(configs[0])
     rows = []
     with progress_bar() as advance:
         index = open_index(configs, data.name, data.passages, advance)
@@ -111,7 +111,7 @@ def cross_validate(settings: Settings) -> int:
     if not trained:
         raise ConfigError("name a trained part and its run: gnn=RUN, verifier=RUN, thoughts=RUN or reader=RUN")
     config = load_config(EvaluateConfig, *split(rest))
-    data = load_questions_for(config)
+    data = load_data_for(config)
     parts = [cross.read_part(name, run, data) for name, run in trained.items()]
     for part in parts:
         note(f"{len(data.questions)} questions, {part.name}: {len(set(part.checkpoints.values()))} checkpoints")

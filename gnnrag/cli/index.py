@@ -29,7 +29,7 @@ from gnnrag.index.update import collect_garbage
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
 from gnnrag.pages.inspection import inspect_index
-from gnnrag.run.evaluate import chunking, index_settings, needed_stages, refuse_sample
+from gnnrag.run.evaluate import chunking, index_settings, needed_stages, require_index_or_data
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build, change and look at an index.")
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX")]
@@ -49,7 +49,7 @@ def build(
     """
     source, overrides = split(settings)
     config = load_config(EvaluateConfig, source, overrides)
-    refuse_sample(config.index, is_given("data.path", source, overrides))
+    require_index_or_data(config.index, is_given("data.path", source, overrides))
     data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     path = index_path(config.index, data.name)
     stage_names = stages.split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}

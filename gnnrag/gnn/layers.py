@@ -1,6 +1,7 @@
-"""GNN layers on `torch_geometric.nn.MessagePassing`: messages of knowledge-graph models, their aggregation, PNA.
+"""GNN layers on `torch_geometric.nn.MessagePassing`: messages of knowledge-graph embeddings, and their aggregation.
 
-States are (N, B, d), relation vectors, inverses included, (R2, d).
+Shapes: N nodes, B questions, d dimensions, E edges, R2 relations with their inverses. States of nodes are (N, B, d),
+relation vectors (R2, d).
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from torch_geometric.utils import degree, scatter
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import SortedEdges
 
-_PNA_WIDTH = 12  # mean, max, min and deviation, each under three scalers
+_PNA_WIDTH = 12  # PNA: mean, max, min and deviation, each under three scalers
 
 
 class RelationalConv(MessagePassing):
-    """Aggregates messages of DistMult (`h_u * r`), TransE (`h_u + r`) or RotatE (`h_u` turned by `r`).
+    """Sends each edge's message and aggregates those that a node receives; its boundary state counts as one more.
 
-    The boundary state of a node counts as one more message. Sums of DistMult's messages are made by `FusedSum`.
+    Messages from u over r: DistMult (Yang et al., ICLR 2015) `h_u * r`, TransE (Bordes et al., NeurIPS 2013) `h_u + r`,
+    RotatE (Sun et al., ICLR 2019) `h_u` turned by `r` in the complex plane. Aggregation: sum, mean, max, min, or pna
+    (principal neighbourhood aggregation, Corso et al., NeurIPS 2020). `FusedSum` makes sums of DistMult's messages.
     """
 
     def __init__(self, message: str, aggregate: str) -> None:
         super().__init__(aggr=None, node_dim=0)
-        self.kind, self.name = message, aggregate
+        self.message_kind, self.aggregation = message, aggregate
 
     def forward(
         self,
@@ -48,9 +51,9 @@ class RelationalConv(MessagePassing):
         weights = None if weights is None else weights.to(x.dtype)
         degrees = degree(edges.target, edges.num_nodes, x.dtype)[:, None, None] + 1
         with torch.autocast(x.device.type, enabled=False):
-            if self.kind == "distmult" and self.name in ("sum", "mean"):
+            if self.message_kind == "distmult" and self.aggregation in ("sum", "mean"):
                 total: Tensor = FusedSum.apply(x, rel, weights, edges) + boundary
-                return total if self.name == "sum" else total / degrees
+                return total if self.aggregation == "sum" else total / degrees
             out: Tensor = self.propagate(
                 torch.stack([edges.source, edges.target]),
                 x=x,
@@ -65,9 +68,9 @@ class RelationalConv(MessagePassing):
     def message(self, x_j: Tensor, rel: Tensor, weights: Tensor | None) -> Tensor:
         """Return the message of each edge, (E, B, d), from the state of its source and its relation, (E, d)."""
         rel = rel[:, None]
-        if self.kind == "distmult":
+        if self.message_kind == "distmult":
             sent = x_j * rel
-        elif self.kind == "transe":
+        elif self.message_kind == "transe":
             sent = x_j + rel
         else:
             (real, imaginary), (x_real, x_imaginary) = rel.chunk(2, dim=-1), x_j.chunk(2, dim=-1)
@@ -85,8 +88,8 @@ class RelationalConv(MessagePassing):
         """
         received = torch.cat([inputs, boundary])
         node = torch.cat([index, torch.arange(dim_size, device=index.device)])
-        if self.name != "pna":
-            return scatter(received, node, 0, dim_size, self.name)
+        if self.aggregation != "pna":
+            return scatter(received, node, 0, dim_size, self.aggregation)
         mean, square = (scatter(part, node, 0, dim_size, "mean") for part in (received, received * received))
         largest, least = (scatter(received, node, 0, dim_size, name) for name in ("max", "min"))
         pieces = torch.stack([mean, largest, least, (square - mean * mean).clamp(min=1e-6).sqrt()], dim=-1)

@@ -1,4 +1,4 @@
-"""Neighbourhoods and paths of a knowledge graph, bounded in hops and nodes (DotRAG's specification, section 11).
+"""Neighbourhoods and paths of a knowledge graph, bounded in hops and nodes (for DotRAG and PathRAG).
 
 Nothing copies the graph: a neighbourhood is one distance per node, and a depth-first search from the target steps only
 on nodes that can still reach the anchor in time.
@@ -19,7 +19,7 @@ FAR = 127  # the distance of a node that is not reached
 
 
 @dataclass(frozen=True, eq=False)
-class Rules:
+class GrowthLimits:
     """What a neighbourhood may contain and what it may be grown through. Anchors are exempt from all of it."""
 
     allowed: np.ndarray | None = None  # (num_nodes,) bool; None is all
@@ -54,7 +54,7 @@ class Rules:
         return np.sort(near[best])
 
 
-NO_RULES = Rules()
+NO_LIMITS = GrowthLimits()
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +68,12 @@ class Labels:
     mask: np.ndarray | None = None  # (num_nodes,) bool, where a path may end; None is all
 
 
-def label_anchor(adjacency: Adjacency, anchor: int, hops: int, rules: Rules = NO_RULES) -> Labels:
+def label_anchor(adjacency: Adjacency, anchor: int, hops: int, limits: GrowthLimits = NO_LIMITS) -> Labels:
     """Label nodes for paths of up to `hops` edges, 1 to 126."""
     # The last layer, by far the largest, is not labelled: a path's end is looked up from its neighbours.
-    mask = rules.admitted([anchor])
-    first = {int(anchor): rules.first_step(adjacency, anchor, mask)}
-    return _label(adjacency, hops, rules.closed(adjacency), mask, first)
+    mask = limits.admitted([anchor])
+    first = {int(anchor): limits.first_step(adjacency, anchor, mask)}
+    return _label(adjacency, hops, limits.closed(adjacency), mask, first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +134,10 @@ class Neighbourhood:
         return Neighbourhood(self.adjacency, self.hops, self.closed, self.first, distance)
 
 
-def grow(adjacency: Adjacency, anchors: Sequence[int], hops: int, rules: Rules = NO_RULES) -> Neighbourhood:
+def grow(adjacency: Adjacency, anchors: Sequence[int], hops: int, limits: GrowthLimits = NO_LIMITS) -> Neighbourhood:
     """Grow a neighbourhood breadth first, 1 to 126 hops."""
-    mask, closed = rules.admitted(anchors), rules.closed(adjacency)
-    first = {int(anchor): rules.first_step(adjacency, anchor, mask) for anchor in anchors}
+    mask, closed = limits.admitted(anchors), limits.closed(adjacency)
+    first = {int(anchor): limits.first_step(adjacency, anchor, mask) for anchor in anchors}
     distance = _distances(adjacency, hops, closed, mask, first)
     return Neighbourhood(adjacency, hops, closed, first, distance)
 
@@ -220,10 +220,10 @@ def paths_between_seeds(
     each pair; None keeps all, as released: in MetaQA that can be millions. No path passes through a node with more
     neighbours than `hub_degree`; seeds at its ends may be hubs.
     """
-    rules = Rules(hub_degree=hub_degree)
+    limits = GrowthLimits(hub_degree=hub_degree)
     of_pairs: dict[tuple[int, int], list[Path]] = {}
     for i, source in enumerate(seeds):
-        labels = label_anchor(adjacency, source, hops, rules)
+        labels = label_anchor(adjacency, source, hops, limits)
         for target in seeds[i + 1 :]:
             if paths := all_simple_paths(adjacency, labels, target, cap=cap):
                 of_pairs[source, target] = paths

@@ -16,7 +16,9 @@ from gnnrag.types import Evidence, Query, Ranking
 
 @part("method", "bdtr")
 class BDTR(Method):
-    """Two thoughts per round extend the pool (DTR); an evidence chain and a verifier re-rank it (BGEC).
+    """Two thoughts per round extend the pool; an evidence chain and a verifier then re-rank it.
+
+    The paper calls these halves dual-thought retrieval (DTR) and bridge-guided evidence calibration (BGEC).
 
     `preset=paper` follows equations 1 to 6 literally. It sets no upper limit on the passages that the reader sees: if
     all scores are equal, the reader sees the whole pool.
@@ -36,7 +38,8 @@ class BDTR(Method):
     window: Annotated[int, Ge(1)] = 50  # passages that mean and deviation are taken over
     floor: Annotated[int, Ge(1)] = 5  # fewest passages for the reader
     max_final: Annotated[int, Ge(1)] | None = 10  # most passages for the reader; null: no limit, as in the paper
-    score_norm: AutoNorm = "auto"  # how scores of different queries are made comparable
+    # makes scores of different queries comparable; auto: by rank if thoughts come from rules, else min-max (`scale_of`)
+    score_norm: AutoNorm = "auto"
     # weights of question, fast and slow thought; null: 1 each, but .95 for thoughts from rules
     query_weights: Annotated[list[float], Len(3, 3)] | None = None
 
@@ -54,7 +57,8 @@ class BDTR(Method):
         if state.round == 0:
             return [Query(state.question.text, top_k=top_k)]
         for round_ in range(max(state.round, state.memory.get("round", 0)), self.max_rounds + 1):
-            state.memory["round"] = round_ + 1  # a round without thoughts also counts
+            # a round in which no thought came counts as spent, so the next try starts one later
+            state.memory["round"] = round_ + 1
             ids, is_last = state.pool.top(self.thought_passages), round_ == self.max_rounds
             task = ThoughtsTask(
                 state.question,
@@ -94,7 +98,7 @@ class BDTR(Method):
         if not self.use_bgec or not ranked:
             return Evidence(ranked, ranked[: self.floor])
         chain = Chain(state.memory.get("chain") or "")
-        if not chain.text:  # by Algorithm 1 (line 7) from the final pool
+        if not chain.text:  # by Algorithm 1 (line 7) from the final pool; also if the last thoughts brought no chain
             shown = self.index.lookup(ranked[: self.chain_passages])
             chain = await self.roles["chain"](ChainTask(state.question, shown, tuple(state.queries[1:])), state.session)
             state.session.record("chain", text=chain.text)
@@ -104,11 +108,12 @@ class BDTR(Method):
         verdict = await self.roles["verifier"](task, state.session)
         state.session.flag("verifier", *verdict.flags)
         selected = [i for i in ranked if i in set(verdict.selected)]
-        if len(selected) > len(selected[: self.max_promoted]):
+        promoted = selected[: self.max_promoted]
+        if len(selected) > len(promoted):
             state.session.flag("verifier", "capped")
-        order = promote(ranked, selected[: self.max_promoted])
+        order = promote(ranked, promoted)
         cut = mean_deviation_cut(
-            order, state.pool.scores, selected[: self.max_promoted],
+            order, state.pool.scores, promoted,
             promotion=self.promotion, window=self.window, floor=self.floor, max_final=self.max_final,
         )  # fmt: skip
         state.session.record(

@@ -41,8 +41,8 @@ def precision(context: Collection[str], gold: Collection[str]) -> float:
     return len(distinct.intersection(gold)) / len(distinct) if distinct else 0.0
 
 
-# Retrieved graph nodes, for questions whose answers are entities (DotRAG, specification 8.4). Means are over questions:
-# the mean of F1 is not the F1 of the mean recall and precision.
+# Retrieved graph nodes, for questions whose answers are entities (DotRAG). Means are over questions: the mean of F1 is
+# not the F1 of the mean recall and precision.
 
 _NODE, _RESOLVED, _COUNT = "retrieval/node_", "retrieval/resolved_", "context/nodes"
 

@@ -25,7 +25,7 @@ from gnnrag.metrics.comparison import Run, differences
 from gnnrag.metrics.replies import described
 from gnnrag.pages import fill, inert
 from gnnrag.pages.story import SHOWN, Passages, Story, clipped
-from gnnrag.run.evaluate import load_questions_for
+from gnnrag.run.evaluate import load_data_for
 from gnnrag.run.rundir import read_predictions, roles_label
 from gnnrag.types import Prediction, Question
 
@@ -137,7 +137,7 @@ def _corpus(path: Path, section: Mapping[str, Any], given: str | None) -> tuple[
         return None, [f"The runs do not say where their data were. {lacking}"]
     try:
         settings = {**section, "path": given or section["path"]}
-        corpus = load_questions_for(load_config(EvaluateConfig, {"data": settings}))
+        corpus = load_data_for(load_config(EvaluateConfig, {"data": settings}))
     except (DataError, ConfigError) as error:
         if given:
             raise

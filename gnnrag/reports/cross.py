@@ -19,7 +19,7 @@ from gnnrag.run.evaluate import (
     Observer,
     asked_roles,
     evaluate,
-    load_questions_for,
+    load_data_for,
     open_index,
     open_tracker,
     write_metrics,
@@ -130,7 +130,7 @@ def cross_evaluate(
         return evaluate(config, observer, data=data)
     if config.shard:
         raise ConfigError(f"shard={config.shard}: a run over folds is not divided; leave it out")
-    data = data or load_questions_for(config)
+    data = data or load_data_for(config)
     groups: dict[tuple[Path, ...], list[Question]] = {}
     for question in data.questions:
         groups.setdefault(tuple(part.checkpoints[question.id] for part in parts), []).append(question)

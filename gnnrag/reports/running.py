@@ -22,7 +22,7 @@ from gnnrag.metrics.replies import remarks
 from gnnrag.reports.cross import cross_evaluate, read_part, with_training_runs
 from gnnrag.reports.retrievers import time_retriever
 from gnnrag.reports.tables import Result, Row, Table, averages, row_config
-from gnnrag.run.evaluate import Observer, check_fit, index_settings, load_questions_for, needed_stages
+from gnnrag.run.evaluate import Observer, check_fit, index_settings, load_data_for, needed_stages
 from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
 from gnnrag.text.analyse import resolve_language
 from gnnrag.types import OnProgress, Prediction, no_progress
@@ -68,7 +68,7 @@ def run_table(
                 result = Result(replace(row, missing=missing), error=f"cannot be run: {missing}")
             else:
                 check_fit(config)
-                data = load_questions_for(config)
+                data = load_data_for(config)
                 parts = [read_part(name, path, data) for name, path in (trained or {}).items()]
                 observer = Observer(on_index, on_question, on_start=partial(on_start, row))
                 path, metrics = cross_evaluate(config, parts, data, observer)
@@ -89,7 +89,7 @@ def measured(table: Table, row: Row, config: EvaluateConfig, run: Path, metrics:
     if "index" in sections:
         figures |= index_figures(config)
     if "timing" in sections:
-        data = load_questions_for(config)
+        data = load_data_for(config)
         texts = [question.text for question in data.questions]
         figures["timing/query_ms"] = time_retriever(config, index_path(config.index, data.name), texts)
 

@@ -21,7 +21,7 @@ _FEW = 8  # a name or term found in more than this many other passages links non
 
 @part("retriever", "chg")
 class CHGRetriever(Retriever):
-    """Personalised PageRank over passages, sentences and phrases, seeded by linking, search scores and title links.
+    """Personalised PageRank over passages, sentences and phrases, seeded by names, search scores and bridges.
 
     The graph and the ranking by PageRank are MGranRAG's (AAAI 2026), the seeds are not. The reset of a query holds
     1. the passages that dense and lexical search score highest (the prior);
@@ -29,9 +29,9 @@ class CHGRetriever(Retriever):
     3. the bridges: each of the best-seeded passages passes mass to the passages whose titles its text mentions. A
        mention counts more the nearer it stands to the query's other words (`director`, `born`), the rarer its phrase
        is, and the surer its link is. This is the second hop.
-    An untitled passage also passes mass to the passages that share a rare name or term with it. Each part of a document
-    passes mass to the next part. A passage's prior grows with the share of the prior that its section holds.
-    Mass 1 is that of a title which the query names with certainty and whose words are of the greatest rarity.
+    An untitled passage also passes mass to the passages that share a rare name or term with it. Each passage of a
+    document passes mass to the next passage of its document. A passage's prior grows with the share of the prior that
+    its section holds. A title that the query names with certainty, and whose words are the rarest, gets mass 1.
     """
 
     damping: float = 0.5  # probability of following an edge
@@ -40,13 +40,13 @@ class CHGRetriever(Retriever):
     prior_power: float = 4.0  # exponent on scores in [0, 1]: the larger, the more the top few get
     lexical_share: float = 0.5  # weight of BM25 in the prior; the embedder has the rest
     phrase_mass: float = 0.5  # seed mass of a linked phrase
-    bridge_mass: float = 1.0  # share of a passage's seed mass that it passes along its links, at most
+    bridge_share: float = 1.0  # share of a passage's seed mass that it passes along its links, at most
     bridge_passages: int = 8  # how many passages pass mass on
     bridge_floor: float = 0.02  # seed mass that a passage needs to pass mass on
-    bridge_doubt: float = 1.0  # added to the sum of link weights, so that a lone weak link does not get all the mass
+    bridge_doubt: float = 1.0  # added to the sum of link weights that mass is divided by: a lone weak link gets little
     name_share: float = 0.25  # weight of a link by a shared name or term, relative to a link by title
     section_gain: float = 1.0  # gain in prior of a passage whose section holds the whole prior
-    follow_mass: float = 0.3  # share of a passage's seed mass that it passes to the next part of its document
+    follow_share: float = 0.3  # share of a passage's seed mass that it passes to the next one of its document
     context_weight: float = 2.0  # gain of a link whose mention stands near the question's other words
     context_reach: float = 4.0  # distance in words at which that nearness has fallen to 1/e
     # exact: PageRank of the whole graph; fast: near the seeds; auto: fast for large graphs
@@ -74,9 +74,9 @@ class CHGRetriever(Retriever):
         return [rank_passages(s, self.index.ids, q.top_k, "ppr") for q, s in zip(queries, scores.T, strict=True)]
 
     def _prior(self, dense: np.ndarray, lexical: np.ndarray) -> np.ndarray:
-        """Mix dense and lexical scores, each scaled to [0, 1], then apply `section_gain`. Shape (num_passages,)."""
-        prior = (1 - self.lexical_share) * _unit(dense) ** self.prior_power
-        prior = prior + self.lexical_share * _unit(lexical) ** self.prior_power
+        """Scale scores to [0, 1], raise them to `prior_power`, mix, and apply `section_gain`. Shape (num_passages,)."""
+        prior = (1 - self.lexical_share) * _scaled(dense) ** self.prior_power
+        prior = prior + self.lexical_share * _scaled(lexical) ** self.prior_power
         if not prior.any():
             return np.ones_like(prior)
         sections = self.layout.sections  # 0: the passage is in no section
@@ -98,7 +98,7 @@ class CHGRetriever(Retriever):
         flow = self._bridges(seeded, question, prior)
         for passage, mass in seeded.items():
             if (after := int(self.layout.following[passage])) >= 0:
-                flow[after] = flow.get(after, 0.0) + self.follow_mass * mass
+                flow[after] = flow.get(after, 0.0) + self.follow_share * mass
         for passage, mass in flow.items():
             reset[passage] = reset.get(passage, 0.0) + mass
         return reset
@@ -130,7 +130,7 @@ class CHGRetriever(Retriever):
             links = [(weight, self._titled(form)) for form, weight in self.links.weights(passage, wanted).items()]
             shared = self._shared_names(passage, wanted, asked)
             total = sum(weight for weight, _ in links) + sum(weight for weight, _ in shared)
-            scale = self.bridge_mass * mass / (total + self.bridge_doubt)
+            scale = self.bridge_share * mass / (total + self.bridge_doubt)
             for weight, passages in (*links, *shared):
                 _share(flow, passages, scale * weight, prior)
         return flow
@@ -178,7 +178,7 @@ def _share(reset: dict[int, float], passages: list[int], mass: float, prior: np.
     _add(reset, passages, mass * shares / shares.sum())
 
 
-def _unit(scores: Any) -> np.ndarray:
+def _scaled(scores: Any) -> np.ndarray:
     """Scale scores to [0, 1]; equal scores all become 0. float64."""
     scores = np.asarray(scores, dtype=np.float64)
     span = scores.max() - scores.min()

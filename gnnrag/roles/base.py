@@ -20,7 +20,7 @@ class Role(Part, Generic[TaskT, ResultT]):
 
     prompters: Sequence[Any] = ()  # its calls to a language model; a run records their prompts and model
     fingerprint: str = ""  # of the weights of a tuned role
-    is_guess: bool = False  # methods normalise its queries' results by rank, and weigh them below the question's
+    is_guess: bool = False  # made by rules: methods normalise its queries' results by rank, and weigh them lower
     keeps_all: bool = False  # of a filter: it never drops anything, so it need not be asked
     uses_embedder: bool = False  # of a writer: its results depend on the embedder of the index
     index: Any  # set by `build`

@@ -1,4 +1,4 @@
-"""Verifiers choose the passages that support a chain (BDTR, equations 5 and 6): by a model or rules."""
+"""Verifiers choose the passages that support a chain (BDTR, equation 5): by a model or rules."""
 
 from __future__ import annotations
 

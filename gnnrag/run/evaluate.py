@@ -82,23 +82,23 @@ def evaluate(
     signal stopped the run early.
     """
     shard, observer = read_shard(config.shard), observer or Observer()
-    data = data or load_questions_for(config, observer.on_note)
+    data = data or load_data_for(config, observer.on_note)
     asked = questions_of(shard, data.questions)
     if index is None:
         settings, stages = index_settings(config), needed_stages(config)
         index = open_or_build(settings, config.data, data.name, data.passages, stages, observer.on_index)
     pipeline = Pipeline(config, index, wrap)  # before the run is opened: a part that fails leaves no folder
     with closing(open_run(config, data, pipeline)) as run, _tracked(config, run) as tracker:
-        todo = _left(config, run, asked, observer.on_note)
+        todo = _unanswered(config, run, asked, observer.on_note)
         observer.on_start(len(todo))
-        counts = Counter(questions=len(asked) - len(todo))
+        counts = Counter(answered=len(asked) - len(todo))
 
         def record(prediction: Prediction, session: Session) -> None:
             run.add(prediction, session)
-            counts.update(questions=1, failed=prediction.error is not None)
+            counts.update(answered=1, failed=prediction.error is not None)
             if tracker:
                 usage = {name: n for name, n in prediction.usage.items() if isinstance(n, int | float)}
-                tracker.log({**counts, **usage}, counts["questions"])
+                tracker.log({**counts, **usage}, counts["answered"])
             observer.on_question(prediction)
 
         if todo:
@@ -110,7 +110,7 @@ def evaluate(
             finally:
                 seconds = round(time.perf_counter() - started, 3)
                 run.log("predicted", seconds=seconds, roles=pipeline.roles.record)
-            if left := len(asked) - counts["questions"]:
+            if left := len(asked) - counts["answered"]:
                 raise StoppedError(f"stopped with {left} questions left; the same command goes on")
         predictions = run.finish([q.id for q in asked])
         if shard:
@@ -124,7 +124,7 @@ def evaluate(
     return run.path, metrics
 
 
-def load_questions_for(config: EvaluateConfig, on_note: Callable[[str], None] = lambda note: None) -> Dataset:
+def load_data_for(config: EvaluateConfig, on_note: Callable[[str], None] = lambda note: None) -> Dataset:
     """Load the corpus and the questions. Raises DataError when there are no questions."""
     d = config.data
     data = load_dataset(
@@ -143,7 +143,7 @@ def load_data_of(run: Path) -> Dataset:
     path = run / "config.yaml"
     with interpreting(path, "give a run that gnnrag evaluate made"):
         data = from_settings(DataConfig, yaml.safe_load(path.read_text("utf-8"))["data"], "data")
-    return load_questions_for(EvaluateConfig(data=data))
+    return load_data_for(EvaluateConfig(data=data))
 
 
 def open_run(config: EvaluateConfig, data: Dataset, pipeline: Pipeline) -> RunDir:
@@ -178,7 +178,7 @@ def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) 
     return Tracker(config.run, path, "evaluate", shown, path.parents[1] if path.parent.name == SHARDS else None)
 
 
-def _left(
+def _unanswered(
     config: EvaluateConfig, run: RunDir, asked: Sequence[Question], on_note: Callable[[str], None]
 ) -> list[Question]:
     """Return the questions that have no row in the run or its shards, or that are to be retried."""
@@ -186,14 +186,14 @@ def _left(
     merges = config.shard == MERGE
     if merges or (config.shard is None and (run.path / SHARDS).is_dir()):
         run.take_shards([q.id for q in asked], must_be_whole=merges)
-    done = run.done(config.run.retry_failed and not merges)
+    done = run.done(retry_failed=config.run.retry_failed and not merges)
     for note in _remarks(config, asked, run, len(done)):
         on_note(note)
     return [q for q in asked if q.id not in done]
 
 
 def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, done: int) -> Iterator[str]:
-    """Yield what a user should know before a run goes on. Training on its own questions is also recorded."""
+    """Yield what a user should know before a run goes on; record parts that were trained on questions asked here."""
     yield from idle_settings(config)
     if trained := trained_on(config, asked):
         run.note(trained_on=trained)
@@ -229,7 +229,7 @@ def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
 
 
 def trained_on(config: EvaluateConfig, questions: Sequence[Question]) -> dict[str, str]:
-    """Return how many of the questions ("3 of 50") had shaped each trained part of a run, if any had."""
+    """Return how many of these questions each trained part was trained on, as `3 of 50`, if it saw any."""
     counts = {}
     for name, folders in checkpoints(config).items():
         seen = frozenset[str]().union(*(read_seen(folder) or () for folder in folders))
@@ -266,7 +266,7 @@ def write_metrics(
         metrics["texts"] = {"version": TEXT_VERSION, "long": long, "embedder": material.embedder}
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/", TEXT))]
     write_jsonl(path / "scores.jsonl", [
-        {"question_id": q.id, "type": q.type, "has_gold": bool(q.gold)} | {k: _value(columns[k][i]) for k in quality}
+        {"question_id": q.id, "type": q.type, "has_gold": bool(q.gold)} | {k: _or_null(columns[k][i]) for k in quality}
         for i, q in enumerate(questions)
     ])  # fmt: skip
     write_json(path / "metrics.json", metrics)
@@ -274,19 +274,20 @@ def write_metrics(
 
 
 def _material(data: Dataset, index: Index | None, on_note: Callable[[str], None]) -> Material:
+    """Return what long answers are compared with."""
     passages = {passage.id: passage for passage in data.passages}
     if index is None or not any(map(is_long, data.questions)):
         return Material(passages)
     try:
         name = f"{index.config.embedder.model} ({index.embedder.identity[:16]})"
         return Material(passages, index.embedder.encode, name)
-    except GnnragError as error:  # the run may not need an embedder, so this is no error
+    except GnnragError as error:  # a run without an embedder is fine
         on_note(f"answers are not compared by embedding: {error}")
         return Material(passages)
 
 
-def _value(of: float) -> float | None:
-    return None if math.isnan(of) else float(of)
+def _or_null(figure: float) -> float | None:
+    return None if math.isnan(figure) else float(figure)
 
 
 # --------------------------------------------------------------------------------------------------- parts of a run
@@ -306,22 +307,22 @@ class Pipeline:
         for name in self.reads:
             index.folder(name)  # made now, not while a question waits
         retriever = build("retriever", config.retriever.part, index=index, roles=self.roles)
-        further = {r.name: r.retriever for r in config.method.part.routes.values() if r.name and r.retriever}
-        others = {
+        route_retrievers = {r.name: r.retriever for r in config.method.part.routes.values() if r.name and r.retriever}
+        built = {
             name: retriever
             if choice == config.retriever
             else build("retriever", choice.part, index=index, roles=self.roles)
-            for name, choice in further.items()
+            for name, choice in route_retrievers.items()
         }
         roles = wrap(self) if wrap else self.roles
         method = build("method", config.method.part, index=index, roles=roles)
-        for chosen, _ in pairs(config):  # built now, so that a run records all prompts
-            for role in chosen.part.role_names or ():
-                self.roles[role]
+        for chosen, _ in pairs(config):
+            for name in chosen.part.role_names or ():
+                self.roles[name]  # looking a role up builds it, so that the run records its prompts
         b, answer = config.budget, config.answer
         self.loop = Loop(
             method, retriever, self.roles["reader"], index.lookup,
-            Budget(b.max_calls, b.max_tokens, b.max_seconds), config.concurrency, b.max_rounds, others,
+            Budget(b.max_calls, b.max_tokens, b.max_seconds), config.concurrency, b.max_rounds, built,
             answer.style, answer.words or WORDS,
         )  # fmt: skip
 
@@ -331,7 +332,7 @@ class Pipeline:
         Args:
             question: as a person typed it.
             history: earlier questions with their answers, oldest first; an empty answer means that none was found.
-            session: of the question. Its budget includes this call, but an exhausted budget is not raised here.
+            session: of the question. This call counts in its budget; a budget used up returns the question unchanged.
         """
         if not history:
             return question
@@ -414,7 +415,7 @@ def asked_roles(config: EvaluateConfig) -> list[str]:
 
 
 def idle_settings(config: EvaluateConfig, further: Sequence[str] = ()) -> list[str]:
-    """Return notes on role settings without effect: of a role that is not asked, or of a model for one without."""
+    """Return notes on settings without effect: of a role that is not asked, or a model given to one that uses none."""
     asked, notes = [*asked_roles(config), *further], []
     for name in ROLES:
         role: RoleConfig = getattr(config.roles, name)
@@ -440,15 +441,15 @@ def open_index(
 ) -> Index:
     """Open the index that runs read; what is missing or out of date is built once for all of them.
 
-    With a build per run, one that does not read the triples of an existing index would leave them as they are,
-    whatever the settings say (`build_index`). Data and index settings must be the same in all `configs`. `roles` are
+    Building run by run would go wrong: a run that does not read an existing index's triples keeps the old ones, even if
+    the settings changed (`build_index`). Data and index settings must be the same in all `configs`. `roles` are
     asked besides those of the runs; `further` are stages to build besides. Errors are those of `open_or_build`.
     """
     stages = {stage for config in configs for stage in needed_stages(config, roles)} | set(further)
     return open_or_build(index_settings(configs[0]), configs[0].data, name, passages, stages, progress)
 
 
-def refuse_sample(config: IndexConfig, has_data: bool) -> None:
+def require_index_or_data(config: IndexConfig, has_data: bool) -> None:
     """Raise ConfigError if the named index does not exist and no data is given: the sample data is not meant."""
     if config.path and not has_data and not Path(config.path, MANIFEST).is_file():
         raise ConfigError(

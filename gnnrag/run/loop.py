@@ -31,7 +31,7 @@ class Loop:
     """Runs questions through a method; `others` are retrievers that queries may name instead of `retriever`.
 
     `concurrency` has no influence on any result. `max_rounds` is a limit for all methods, besides their own.
-    A question that reaches it gets the flag `round_limit`. `style` and `words` are of the answers, see `ReaderTask`.
+    A question that reaches it gets the flag `round_limit`. `style` and `words` of the answers: see `ReaderTask`.
     """
 
     def __init__(
@@ -108,9 +108,8 @@ class Loop:
         return Prediction(question.id, answer, ranking, context, rounds, usage, seconds, error, nodes), session
 
     async def _gather(self, question: Question, session: Session) -> tuple[Evidence, int]:
-        """Propose, retrieve, absorb until nothing is left to ask; then select."""
+        """Propose, retrieve, absorb; then select. Returns the evidence, and how many rounds followed the first."""
         state = await self.method.start(question, session)
-        retrieved = 0
         while not state.done:
             if state.round >= self.max_rounds:
                 session.counts["round_limit"] += 1  # stopped by the loop's limit, not the method's
@@ -123,10 +122,9 @@ class Loop:
             state.queries += [query.text for query in queries]
             await self.method.absorb(state, queries, rankings)
             state.round += 1
-            retrieved += 1
         evidence = await self.method.select(state)
         session.record("evidence", **{k: v for k, v in to_dict(evidence).items() if k != "ranking"})
-        return evidence, max(0, retrieved - 1)
+        return evidence, max(0, state.round - 1)
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
         """Rank each query. One whose retrieval fails is counted and gets an empty ranking, and the round goes on."""
@@ -135,8 +133,8 @@ class Loop:
         rankings = []
         # A failed retrieval in the first round fails the question, unless the method allows it (`may_miss`) and another
         # query of that round succeeded.
-        may_miss = self.method.may_miss and not all(isinstance(r, Exception) for r in found)
-        must_succeed = round_ == 0 and not may_miss
+        is_tolerated = self.method.may_miss and not all(isinstance(r, Exception) for r in found)
+        must_succeed = round_ == 0 and not is_tolerated
         for result, query in zip(found, queries, strict=True):
             # A GnnragError (damaged files, wrong settings) fails the question in any round.
             if isinstance(result, GnnragError) or (isinstance(result, Exception) and must_succeed):
@@ -146,14 +144,15 @@ class Loop:
                 session.record("retriever_failed", query=query.text, message=str(result))
                 result = Ranking((), np.zeros(0))
             # If a retriever fell back to another one, the counts must show it.
-            session.counts[result.branch] += int(result.branch.endswith("_fallback"))
+            if result.branch.endswith("_fallback"):
+                session.counts[result.branch] += 1
             event = to_dict(query) | {"vector": query.vector is not None, "ranking": _excerpt(result)}
             session.record("query", round=round_, **event)
             rankings.append(result)
         return rankings
 
     async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
-        """Rank queries without counting or tracing them here. A query that fails gives its exception."""
+        """Rank queries without counting or tracing them (`_retrieve` does that). A failed query gives its exception."""
         _check_queries(queries, self.retrievers)
         queries = [replace(query, text=session.spelling(query)) for query in queries]
         keys = [self._cache_key(query, session) for query in queries]
@@ -166,10 +165,11 @@ class Loop:
         return [rankings[key] for key in keys]
 
     def _cache_key(self, query: Query, session: Session) -> Hashable:
-        """Return what decides a ranking (`kind` does not). Questions that spell a query alike share its ranking.
+        """Return what decides a ranking (`origin` does not), so that equal queries of all questions share it.
 
-        A retriever that asks roles counts their calls in the session, so its rankings are cached for one question
-        only. If they were shared, the counts would depend on which question comes first.
+        Those of one question that differ only in case and spaces are equal (`Session.spelling`). A retriever that asks
+        roles counts their calls in the session, so its rankings are cached for one question only. If they were shared,
+        the counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
         return (query.text, query.vector, query.channel, query.top_k, query.scope, query.retriever, owner)
@@ -190,14 +190,15 @@ class Loop:
         passages = self.lookup(evidence.context)
         task = ReaderTask(question, passages, evidence.notes, self.style, self.words)
         answer = await self.reader(task, session)
-        session.record("answer", **{k: v for k, v in asdict(answer).items() if v or k != "citations"})
+        row = {k: v for k, v in asdict(answer).items() if k != "citations" or v}  # none: left out
+        session.record("answer", **row)
         silent = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
         return answer.text
 
 
 def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Retriever]) -> None:
-    """Refuse queries that their retriever cannot answer. Raises ValueError: it is a mistake of the method."""
+    """Raise ValueError for a mistake of the method, ConfigError for a vector that its retriever cannot search by."""
     for query in queries:
         if not query.text.strip():
             raise ValueError("a method proposed an empty query")

@@ -33,7 +33,7 @@ from gnnrag.run.evaluate import (
     Pipeline,
     asked_roles,
     evaluate,
-    load_questions_for,
+    load_data_for,
     open_index,
 )
 from gnnrag.run.rundir import code_version, read_predictions, refuse_shard
@@ -399,7 +399,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     # Other candidates make another recording: the settings of the run do not tell them.
     name = f"run-{own.candidates}" if own.candidates else "run"
     config = replace(config, run=replace(config.run, root=own.out, name=name))
-    data = load_questions_for(config, observer.on_note)
+    data = load_data_for(config, observer.on_note)
     readers = [config, *(replace(config, retriever=miner) for miner in mining_retrievers(own, config))]
     index = open_index(readers, data.name, data.passages, observer.on_index, further=build.stages if build else ())
     run, metrics = evaluate(config, observer, index, data, partial(Recorder, build=build))

@@ -116,7 +116,7 @@ def test_the_bonus_of_a_question_phrase_that_is_evidence_of_the_other_kind_is_le
         state = state_of(case, method)
         row = {"sentence": case["evidence_sentence"], **case}
         state.memory["evidence"].merge([unit(row)], "replace")
-        weights, _ = method.seed_weights(state, {})
+        weights, _ = method.reset_and_walk(state, {})
         expected = {int(node): value for node, value in case["phrase_seeds"].items() if value}
         assert phrase_seeds(method, weights) == pytest.approx(expected, abs=1e-6), case["keywords"]
 
@@ -129,13 +129,13 @@ def test_two_rounds(number: int, method: MGranRAG) -> None:
     evidence = state.memory["evidence"]
     for round_ in case["rounds"]:
         evidence.merge([unit(row) for row in round_["evidence_found"]], "replace")
-        evidence.read.update(round_["read_passages"])
-        held = {u.sentence: (sorted(u.phrases), u.psi, u.is_full) for u in evidence.units.values()}
+        evidence.read_so_far.update(round_["read_passages"])
+        held = {u.node: (sorted(u.phrases), u.psi, u.is_full) for u in evidence.units.values()}
         after = {
             row["sentence"]: (sorted(row["keywords"]), row["score"], row["full"]) for row in round_["memory_after"]
         }
         assert held == after
-        weights, walk = method.seed_weights(state, similarity)
+        weights, walk = method.reset_and_walk(state, similarity)
         seeds = dict(zip(round_["seeds"]["node"], round_["seeds"]["value"], strict=True))
         assert {n: v for n, v in enumerate(weights.tolist()) if v} == pytest.approx(seeds, abs=1e-6)
         rank = walk.solve(weights, 1e-12)

@@ -13,7 +13,7 @@ from gnnrag.graphs.paths import grow
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.methods.base import Pool
 from gnnrag.methods.dotrag import DotRAG, search
-from gnnrag.methods.dotrag.anchors import AnchorFinder, top_nodes
+from gnnrag.methods.dotrag.anchors import AnchorFinder, nearest_nodes
 from gnnrag.methods.dotrag.evidence import aggregate, num_fitting, rank_passages, unite
 from gnnrag.methods.dotrag.paths import (
     AcceptedPath,
@@ -86,7 +86,7 @@ def test_homonyms_are_all_anchors_and_meaning_gives_the_best_above_the_floor() -
     finder = AnchorFinder(GRAPH, DotRAG())
     assert finder.find("x", "", lambda: cosines(n1=0.4, n2=0.39)).nodes == at(GRAPH, "n1")
     assert finder.find("x", "", lambda: cosines(n1=0.34)).nodes == ()
-    assert top_nodes("x", cosines(n1=0.4, n2=0.5)).nodes[:2] == at(GRAPH, "n2", "n1")
+    assert nearest_nodes("x", cosines(n1=0.4, n2=0.5)).nodes[:2] == at(GRAPH, "n2", "n1")
 
 
 def test_a_hub_beside_another_concept_is_a_condition() -> None:

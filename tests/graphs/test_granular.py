@@ -17,7 +17,7 @@ from gnnrag.methods.mgranrag.graph import (
     Seeds,
     confidence,
     is_kept,
-    personalisation,
+    reset_of,
     same_nodes,
 )
 from gnnrag.parts import from_settings
@@ -58,7 +58,7 @@ def run(preset, expand=False, previous=None, **constants):
     graph, overlay = shared(), Overlay(14)
     named, unnamed = [], []
     for unit in units:
-        around = graph.indices[graph.indptr[unit.sentence] : graph.indptr[unit.sentence + 1]]
+        around = graph.indices[graph.indptr[unit.node] : graph.indptr[unit.node + 1]]
         nodes = []
         for phrase in unit.phrases:
             found = aligned(phrase)
@@ -66,14 +66,14 @@ def run(preset, expand=False, previous=None, **constants):
                 found = [overlay.node(phrase)]
             nodes += found
             for node in found if expand else ():
-                overlay.join(unit.sentence, node, around)
+                overlay.join(unit.node, node, around)
         named.append(nodes)
         unnamed.append([n for n in around.tolist() if n >= 8 and n not in nodes])
     asked = aligned("Beta City") + aligned("founder")
     best = max(unit.psi for unit in units)
     seeds = Seeds(COSINES, units, named, unnamed, asked, best, previous, unused=(4, 6))
     degrees = overlay.degrees(np.diff(graph.indptr))
-    reset = personalisation(seeds, degrees, 3, settings.weights)
+    reset = reset_of(seeds, degrees, 3, settings.weights)
     rank = PageRankOperator(overlay.adjacency(graph)).solve(reset, 1e-12)
     return reset, rank, sorted(range(3), key=lambda p: -rank[p])
 
@@ -196,6 +196,6 @@ def test_the_augmented_query_states_the_best_full_units_then_this_rounds():
     units = [EvidenceUnit(i, str(i), (), {0: label}, psi) for i, label, psi in rows]
     memory.merge(units)
     memory.merge(units[1:2])
-    assert [u.sentence for u in memory.chosen(1)] == [3, 2]
-    assert [u.sentence for u in memory.chosen(0)] == [2]
+    assert [u.node for u in memory.chosen(1)] == [3, 2]
+    assert [u.node for u in memory.chosen(0)] == [2]
     assert memory.augment("Who?", 1) == "- 1. () 3\n- 2. () 2\nWho?"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import (
     FAR,
-    Rules,
+    GrowthLimits,
     all_simple_paths,
     grow,
     k_shortest_paths,
@@ -45,11 +45,11 @@ def test_growth_stops_at_the_hops_the_filter_and_terminal_nodes():
     assert near.relations.tolist() == [0, 1, 3, 4, 6]  # the self-loop lies inside as well
     assert grow(adjacency, [0], 2).distance.tolist() == [0, 1, 2, FAR, 2, FAR]
     assert grow(adjacency, [0, 3], 1).distance.tolist() == [0, 1, 1, 0, 1, FAR]
-    only = Rules(allowed=mask(6, 1, 2, 3))  # the anchor is exempt
+    only = GrowthLimits(allowed=mask(6, 1, 2, 3))  # the anchor is exempt
     assert grow(adjacency, [0], 3, only).nodes.tolist() == [0, 1, 2, 3]
-    terminal = Rules(terminal_only=mask(6, 0, 2))  # reached and not passed, except by the anchor
+    terminal = GrowthLimits(terminal_only=mask(6, 0, 2))  # reached and not passed, except by the anchor
     assert grow(adjacency, [0], 3, terminal).distance.tolist() == [0, 1, 2, 3, 2, FAR]
-    both = Rules(terminal_only=mask(6, 2, 4))
+    both = GrowthLimits(terminal_only=mask(6, 2, 4))
     assert grow(adjacency, [0], 3, both).nodes.tolist() == [0, 1, 2, 4]
 
 
@@ -61,19 +61,19 @@ def star(leaves):
 
 def test_a_hub_is_reached_but_not_passed_unless_it_is_the_anchor():
     adjacency = star(5)
-    rules = Rules(hub_degree=4)
-    assert grow(adjacency, [1], 3, rules).nodes.tolist() == [0, 1, 6]
-    assert grow(adjacency, [0], 3, rules).nodes.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    limits = GrowthLimits(hub_degree=4)
+    assert grow(adjacency, [1], 3, limits).nodes.tolist() == [0, 1, 6]
+    assert grow(adjacency, [0], 3, limits).nodes.tolist() == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_a_hub_anchor_is_expanded_to_its_best_neighbours_only():
     adjacency = star(5)
     scores = np.array([0, 0.1, 0.9, 0.2, 0.9, 0.3, 1, 1])
-    near = grow(adjacency, [0], 3, Rules(hub_degree=4, hub_keep=2, scores=scores))
+    near = grow(adjacency, [0], 3, GrowthLimits(hub_degree=4, hub_keep=2, scores=scores))
     assert near.nodes.tolist() == [0, 2, 4, 6]
     assert near.labels(0).distance.tolist()[:7] == [0, FAR, 1, FAR, 1, FAR, 2]
     # Another anchor's way to a leaf does not open the hub's edge to it.
-    near = grow(adjacency, [0, 3], 3, Rules(hub_degree=4, hub_keep=2, scores=scores))
+    near = grow(adjacency, [0, 3], 3, GrowthLimits(hub_degree=4, hub_keep=2, scores=scores))
     assert near.distance[3] == 0
     assert near.labels(0).distance[3] == FAR
 
@@ -94,10 +94,10 @@ def test_a_cut_keeps_the_best_of_each_layer_and_the_way_to_them():
 def test_a_cut_changes_no_distance(seed, hops, per_layer):
     adjacency = random_adjacency(seed)
     rng = np.random.default_rng(seed)
-    rules = Rules(terminal_only=rng.random(60) < 0.3, hub_degree=6)
-    near = grow(adjacency, rng.integers(0, 60, 2).tolist(), hops, rules)
+    limits = GrowthLimits(terminal_only=rng.random(60) < 0.3, hub_degree=6)
+    near = grow(adjacency, rng.integers(0, 60, 2).tolist(), hops, limits)
     small = near.cut(rng.random(60), per_layer)
-    again = grow(adjacency, small.anchors, hops, Rules(small.mask, rules.terminal_only, 6))
+    again = grow(adjacency, small.anchors, hops, GrowthLimits(small.mask, limits.terminal_only, 6))
     assert np.array_equal(again.distance, small.distance)
     assert np.array_equal(small.distance[small.mask], near.distance[small.mask])
 
@@ -115,7 +115,7 @@ def test_distances_equal_networkx(seed, hops, num_anchors):
     for anchor in anchors:
         for node, steps in nx.single_source_shortest_path_length(inside, anchor, hops).items():
             expected[node] = min(expected[node], steps)
-    near = grow(adjacency, anchors, hops, Rules(allowed=allowed))
+    near = grow(adjacency, anchors, hops, GrowthLimits(allowed=allowed))
     assert near.distance.tolist() == expected
     for anchor in anchors:
         known = near.labels(anchor).distance
@@ -148,7 +148,7 @@ def test_equals_brute_force(seed, n, density, hops):
     anchor, target = rng.choice(n, 2, replace=False).tolist()
     allowed, closed = rng.random(n) < 0.9, rng.random(n) < 0.1
     allowed[anchor] = True
-    labels = label_anchor(adjacency, anchor, hops, Rules(allowed=allowed, terminal_only=closed))
+    labels = label_anchor(adjacency, anchor, hops, GrowthLimits(allowed=allowed, terminal_only=closed))
     expected = brute_force(adjacency, allowed, closed, anchor, target, hops) if allowed[target] else []
     assert all_simple_paths(adjacency, labels, target) == expected
     for k in (1, 3):
@@ -175,7 +175,7 @@ def test_parallel_relations_count_by_the_best_of_them():
 
 
 def test_no_path_to_the_anchor_itself_nor_outside_the_mask_nor_too_far():
-    near = grow(DIAMOND, [0], 3, Rules(allowed=np.array([1, 1, 0, 1, 1, 0], dtype=bool)))
+    near = grow(DIAMOND, [0], 3, GrowthLimits(allowed=np.array([1, 1, 0, 1, 1, 0], dtype=bool)))
     labels = near.labels(0)
     assert k_shortest_paths(DIAMOND, labels, 0, 3) == []
     assert k_shortest_paths(DIAMOND, labels, 5, 3) == []
@@ -205,7 +205,7 @@ TYPES = ["person", "company", "ship", "ship", "port", "port", "year", "region", 
 def test_worked_trace_of_dotrag():
     assert len(grow(TRACE, [0], 3)) == 9  # n8 is four hops away
     allowed = np.isin(TYPES, ["person", "company", "ship", "port"])
-    near = grow(TRACE, [0], 3, Rules(allowed, terminal_only=np.isin(TYPES, ["port"])))
+    near = grow(TRACE, [0], 3, GrowthLimits(allowed, terminal_only=np.isin(TYPES, ["port"])))
     assert near.nodes.tolist() == [0, 1, 2, 3, 4, 5, 8]
     assert len(near.relations) == 6
     found = {t: k_shortest_paths(TRACE, near.labels(0), t, 2) for t in near.nodes.tolist()}

@@ -13,7 +13,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.reports.cross import cross_evaluate, read_part, with_training_runs
-from gnnrag.run.evaluate import Observer, evaluate, load_questions_for, trained_on
+from gnnrag.run.evaluate import Observer, evaluate, load_data_for, trained_on
 from gnnrag.run.rundir import read_predictions, trained_note
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.toy_tuned import register_toys, toy_checkpoint, toy_training
@@ -44,7 +44,7 @@ def make(dots: list[str]) -> Make:
 
 @pytest.fixture
 def data(make: Make) -> Dataset:
-    return load_questions_for(make())
+    return load_data_for(make())
 
 
 def ids(data: Dataset) -> list[str]:

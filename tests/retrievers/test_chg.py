@@ -87,7 +87,7 @@ def test_the_first_passages(text: str, index: BagIndex, best: list[str]) -> None
 
 
 def test_bridges_lead_to_the_second_hop() -> None:
-    with_bridges, without = list(scores(DIRECTOR)), list(scores(DIRECTOR, bridge_mass=0.0))
+    with_bridges, without = list(scores(DIRECTOR)), list(scores(DIRECTOR, bridge_share=0.0))
     assert with_bridges.index("holm") < with_bridges.index("lind") and without.index("holm") > 1
 
 
@@ -116,11 +116,11 @@ PARTS = BagIndex([
 ])  # fmt: skip
 
 
-@pytest.mark.parametrize("setting", ["follow_mass", "section_gain"])
+@pytest.mark.parametrize("setting", ["follow_share", "section_gain"])
 def test_what_follows_a_good_part_or_shares_its_section_is_lifted(setting: str) -> None:
     leads = []
     for value in (0.0, 0.3, 4.0):
-        settings = {"follow_mass": 0.0, "section_gain": 0.0} | {setting: value}
+        settings = {"follow_share": 0.0, "section_gain": 0.0} | {setting: value}
         found = scores("what forms where lava meets the sea and cools", PARTS, **settings)
         leads.append(found["a.txt#1"] - found["b.txt#1"])  # above a passage that answers as well
     assert leads[0] < leads[1] < leads[2]

@@ -54,11 +54,11 @@ class DotRAG(Method):
     # below tau); weak verdicts count, queries that mean the same and more than five a round and DOT are sent; a
     # complete path goes if a longer accepted one contains it
     literal: bool = False
-    # Step 1, concepts and their anchors
+    # S1, concepts and their anchors
     by_name: bool = True  # anchors by name before meaning; false: by cosine alone
     tau: float = 0.6  # least cosine of an anchor that is found by meaning
     topics_only: bool = False  # a broad question starts from its topics alone, as the paper's prompt has it
-    # Step 2, rules and the region of a DOT
+    # S2, rules and the region of a DOT
     hops: Count = 3
     max_nodes: Count | None = 5000  # a larger DOT keeps at most so many nodes of each layer
     hub_degree: Count | None = 500  # nodes with more neighbours are hubs, which are not passed
@@ -66,7 +66,7 @@ class DotRAG(Method):
     # neighbour of the anchors, needs; and a search that accepts nothing in two rounds goes on without a filter
     type_filter: Literal["soft", "strict", "off"] = "soft"
     terminal_only: bool = True  # types of the answer end paths; false: they are expanded like any other
-    # Step 3, the search
+    # S3, the search
     rounds: Count = 3
     top_nodes: Count | None = None  # destinations a round; null: 20, or 50 where the question asks for a set
     node_score: Literal["relations", "node"] = "relations"  # cosine of the node, or 0.9 of a relation's at it if more
@@ -75,7 +75,7 @@ class DotRAG(Method):
     spread_paths: bool = True  # one of each destination before any second; false: all of the best ones
     pattern_judge: Literal["auto", "always", "never"] = "auto"  # verdicts for patterns: where a set is asked for (auto)
     early_stop: bool = True  # false: all rounds, and destinations of any cosine
-    # Step 4, the evidence
+    # S4, the evidence
     nodes: Literal["terminal", "path", "resolved"] = "terminal"  # ends of complete paths; all on paths; and of passages
     passages: Count = 20  # for the reader
     tokens: Count = 6000  # of the passages together, and of the paths

@@ -59,7 +59,7 @@ class ConceptAnchors:
     rule: str = "none"
 
 
-def top_nodes(text: str, cosines: np.ndarray) -> ConceptAnchors:
+def nearest_nodes(text: str, cosines: np.ndarray) -> ConceptAnchors:
     """Return the start of a broad topic: the best nodes by cosine, ties by position."""
     return ConceptAnchors(text, tuple(np.argsort(-cosines, kind="stable")[:TOPIC_NODES].tolist()), "top")
 
@@ -96,13 +96,13 @@ class AnchorFinder:
             flags["concept_unresolved"] += not start.nodes
             starts.append(start)
         if not use_anchors or not any(start.nodes for start in starts):
-            starts += [top_nodes(topic, meaning.nodes(topic)) for topic in concepts.topics[:MAX_TOPICS]]
+            starts += [nearest_nodes(topic, meaning.nodes(topic)) for topic in concepts.topics[:MAX_TOPICS]]
         starts = [start for start in starts if start.nodes]
         if not starts and self.graph.num_entities:
             cosines = meaning.nodes(question)
             flags["anchorless"] += 1
             if float(np.max(cosines)) >= NAIVE_BELOW:
-                starts = [top_nodes(question, cosines)]
+                starts = [nearest_nodes(question, cosines)]
         flags["fallback_naive"] += not starts
         distinct: dict[tuple[int, ...], ConceptAnchors] = {}
         for start in starts:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.paths import Neighbourhood, Path, Rules, grow, mean_relation_score
+from gnnrag.graphs.paths import GrowthLimits, Neighbourhood, Path, grow, mean_relation_score
 from gnnrag.methods.dotrag.paths import (
     AcceptedPath,
     PathVerdict,
@@ -112,13 +112,13 @@ class TypedGraph:
         shut = np.zeros(len(degree), dtype=bool) if hub_degree is None else (degree > hub_degree) & ~named
         if wanted.passable is not None:
             shut |= self.of_types(wanted.terminal) & ~self.of_types(wanted.passable)
-        rules = Rules(self.of_types(wanted.allowed) if wanted.allowed else None, shut)
+        limits = GrowthLimits(self.of_types(wanted.allowed) if wanted.allowed else None, shut)
         if not degree[list(anchors)].any():
             notes.append("isolated")
         if hub_degree is not None and any(degree[a] > hub_degree for a in anchors):
-            rules = replace(rules, hub_degree=hub_degree, hub_keep=hub_degree, scores=scores)
+            limits = replace(limits, hub_degree=hub_degree, hub_keep=hub_degree, scores=scores)
             notes.append("hub_cut")
-        near = grow(self.adjacency, list(anchors), settings.hops, rules)
+        near = grow(self.adjacency, list(anchors), settings.hops, limits)
         if settings.max_nodes is not None and len(near) > settings.max_nodes:
             near = near.cut(scores, settings.max_nodes)
             notes.append("size_cut")

@@ -18,11 +18,11 @@ from gnnrag.methods.mgranrag.graph import (
     EvidenceUnit,
     Overlay,
     PhraseAligner,
+    SeedConstants,
     Seeds,
-    SeedWeights,
     confidence,
     is_kept,
-    personalisation,
+    reset_of,
 )
 from gnnrag.parts import part
 from gnnrag.roles.base import DecomposeTask
@@ -35,32 +35,33 @@ SIMILAR = 400  # passages whose similarity to the augmented query counts
 
 @part("method", "mgranrag")
 class MGranRAG(Method):
-    """Reads the best passages for evidence, and ranks all passages by PageRank from that evidence; T times.
+    """Reads the best passages for evidence, and ranks all passages by PageRank from that evidence.
 
     The settings are the released code's with its defects repaired. `preset=official` is the released code, defects
     included, `preset=paper` equations 1 to 5 as printed.
     """
 
-    iterations: Annotated[int, Ge(0)] = 1  # T: evidence is read and ranked so often; 0 is dense retrieval
+    iterations: Annotated[int, Ge(0)] = 1  # T: how many times evidence is read and ranked; 0 is dense retrieval
     candidates: Annotated[int, Ge(1)] = 10  # M: passages read in an iteration
     # what is read next: the best by PageRank, or by the augmented query
     next_candidates: Literal["ppr", "dense_aug"] = "ppr"
-    # of the candidates: all; only unread ones, which takes fewer tokens; or unread ones and others in their place
+    # none: all candidates are read; skip: those read before are dropped, which takes fewer tokens; refill: they are
+    # dropped, and the next in rank are taken
     skip_read: Literal["none", "skip", "refill"] = "skip"
     # phrases that are named: off, edges to nodes there are, both: also new nodes
     expand_graph: Literal["off", "edges", "both"] = "both"
-    psi_norm: Literal["supported", "all"] = "supported"  # see `graph.confidence`
+    psi_norm: Literal["supported", "all"] = "supported"  # sub-questions of the mean in eq. 1: supported ones, or all
     keep_rule: bool = True  # drop weak evidence
     sentence_scope: Literal["memory", "new"] = "memory"  # weigh all evidence, or only the round's
     merge_keywords: Literal["union", "replace"] = "union"  # phrases of a sentence found again
-    # sub-questions in alphabetical order, that code's labels in the augmented query, and phrases in another case told
-    # apart by all but their vectors
+    # true, as the released code: (1) sub-questions are sorted; (2) the augmented query has its labels; (3) phrases that
+    # differ in case are different unless their vectors agree
     released: bool = False
     # named phrases are aligned with graph nodes by vector and text, or by text alone
     phrase_match: Literal["embedding", "exact"] = "embedding"
     phrase_same: float = 0.9  # least cosine of two spellings of one phrase; depends on the embedder
     ablate: list[Literal["decomposition", "augmentation", "ppr"]] = field(default_factory=list)  # Table 4
-    weights: SeedWeights = field(default_factory=SeedWeights)
+    weights: SeedConstants = field(default_factory=SeedConstants)
 
     role_names = ("decomposer", "evidence_extractor")
     reads = ("hierarchy", "phrase_vectors", "embeddings")
@@ -93,9 +94,9 @@ class MGranRAG(Method):
         if state.round > self.iterations:
             return []
         evidence: EvidenceMemory = state.memory["evidence"]
-        before = (state.memory.get("read"), dict(evidence.units))
+        before = (state.memory.get("read_now"), dict(evidence.units))
         await self._read(state)
-        if before == (state.memory["read"], evidence.units):
+        if before == (state.memory["read_now"], evidence.units):
             return []  # the same passages gave the same evidence: the round would repeat itself
         text = state.question.text
         if "augmentation" not in self.ablate:
@@ -108,21 +109,21 @@ class MGranRAG(Method):
         memory["ranked"] = memory["next"] = list(ranking.ids)
         if state.round == 0 or not memory["evidence"].units:
             return
-        scores = ranking.scores if ranking.branch == "cosine" else ranking.normalised()
-        similarity = {self.index.position[i]: float(s) for i, s in zip(ranking.ids, scores, strict=True)}
+        cosines = ranking.scores if ranking.branch == "cosine" else ranking.normalised()
+        similarity = {self.index.position[i]: float(s) for i, s in zip(ranking.ids, cosines, strict=True)}
 
-        def ranked() -> np.ndarray:  # a score for each node; none where nothing is weighed
-            weights, walk = self.seed_weights(state, similarity)
+        def score_nodes() -> np.ndarray:  # shape (num_nodes,), or (0,) where nothing is weighed
+            reset, walk = self.reset_and_walk(state, similarity)
             if "ppr" in self.ablate:
-                return weights
-            return walk.solve(weights, 1e-8) if weights.sum() > 0 else np.zeros(0)
+                return reset
+            return walk.solve(reset, 1e-8) if reset.sum() > 0 else np.zeros(0)
 
-        rank, overlay = await self.worker(ranked), memory["overlay"]
+        scores, overlay = await self.worker(score_nodes), memory["overlay"]
         state.session.record("expansion", nodes=len(overlay.phrases), edges=len(overlay.edges))
         if "ppr" not in self.ablate:
-            memory["previous"] = rank[: self.graph.num_nodes] if len(rank) else None
-        if len(rank):
-            order = np.argsort(-rank[: self.graph.num_passages], kind="stable")[:TOP_K]
+            memory["previous"] = scores[: self.graph.num_nodes] if len(scores) else None
+        if len(scores):
+            order = np.argsort(-scores[: self.graph.num_passages], kind="stable")[:TOP_K]
             memory["ranked"] = [self.index.ids[p] for p in order.tolist()]
         if self.next_candidates == "ppr":
             memory["next"] = memory["ranked"]
@@ -141,8 +142,8 @@ class MGranRAG(Method):
         if self.skip_read == "skip":
             chosen = chosen[: self.candidates]
         if self.skip_read != "none":
-            chosen = [p for p in chosen if p not in evidence.read]
-        chosen = memory["read"] = chosen[: self.candidates]
+            chosen = [p for p in chosen if p not in evidence.read_so_far]
+        chosen = memory["read_now"] = chosen[: self.candidates]
         nodes = [(p, s) for p in chosen for s in graph.sentences_of(p).tolist()]
         shown = tuple(ShownSentence(graph.sentences[s], self.index.ids[p]) for p, s in nodes)
         extracted = ExtractedEvidence()
@@ -159,9 +160,9 @@ class MGranRAG(Method):
             if not self.keep_rule or is_kept(labels):
                 units.append(EvidenceUnit(node, item.text, item.phrases, labels, psi))
         evidence.merge(units, self.merge_keywords)
-        evidence.read.update(chosen)
+        evidence.read_so_far.update(chosen)
 
-    def seed_weights(self, state: State, similarity: dict[int, float]) -> tuple[np.ndarray, PageRankOperator]:
+    def reset_and_walk(self, state: State, similarity: dict[int, float]) -> tuple[np.ndarray, PageRankOperator]:
         """Return the reset (eqs. 2 to 4), shape (num_nodes,), and the walk on the graph with this question's additions.
 
         `similarity` maps passage positions to their cosine with the augmented query.
@@ -169,15 +170,15 @@ class MGranRAG(Method):
         memory, graph = state.memory, self.graph
         evidence: EvidenceMemory = memory["evidence"]
         overlay: Overlay = memory["overlay"]
-        units = [u for u in evidence.units.values() if self.sentence_scope == "memory" or u.sentence in evidence.new]
+        units = [u for u in evidence.units.values() if self.sentence_scope == "memory" or u.node in evidence.new]
         named = self.aligner.named(units, overlay, self.expand_graph)
-        unnamed = [self.aligner.entities_of(u.sentence, nodes) for u, nodes in zip(units, named, strict=True)]
-        read = {graph.first_sentence + s for p in evidence.read for s in graph.sentences_of(p).tolist()}
+        unnamed = [self.aligner.entities_of(u.node, nodes) for u, nodes in zip(units, named, strict=True)]
+        read = {graph.first_sentence + s for p in evidence.read_so_far for s in graph.sentences_of(p).tolist()}
         is_released = self.weights.form == "released"
         asked = self.aligner.asked(memory["phrases"], units if is_released else None)
         best = max((unit.psi for unit in evidence.units.values()), default=0.0)
         unused = sorted(read - evidence.units.keys())
         seeds = Seeds(similarity, units, named, unnamed, asked, best, memory.get("previous"), unused)
-        weights = personalisation(seeds, overlay.degrees(graph.degrees), graph.num_passages, self.weights)
+        reset = reset_of(seeds, overlay.degrees(graph.degrees), graph.num_passages, self.weights)
         walk = PageRankOperator(overlay.adjacency(graph.adjacency), DAMPING) if overlay.edges else self.walk
-        return weights, walk
+        return reset, walk

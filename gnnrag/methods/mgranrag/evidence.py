@@ -49,7 +49,7 @@ class EvidenceSentence:
     sentence: int  # position in `EvidenceTask.sentences`
     text: str  # with its pronouns resolved
     phrases: tuple[str, ...] = ()  # its key phrases
-    labels: Labels = ()  # (question number, label), see `EvidenceUnit`
+    labels: Labels = ()  # (question number, `T` or `P`): 0 is the question; `T` answers it, `P` is a clue to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +130,11 @@ class OfflineEvidenceExtractor(BridgingRole[EvidenceTask, ExtractedEvidence]):
 
     1. Of a passage that the question names: those that name a bridge (`P` for the question, `T` for the sub-question
     about that thing), with the bridge as key phrase. 2. Of that passage and of a bridge's passage: the one that shares
-    most words with the open part (`T`).
+    most words with the words of the question that name nothing (`T`). Sub-question k is taken to be about anchor k.
     """
 
     max_bridges: int = 3  # bridges out of the things that the question names
-    frontier: int = 2  # passages that bridges are looked for in when the question names nothing
+    frontier: int = 2  # passages searched for bridges when the question names nothing
 
     async def __call__(self, task: EvidenceTask, session: Session) -> ExtractedEvidence:
         question = self.finder.read(task.question.text)
@@ -149,7 +149,7 @@ class OfflineEvidenceExtractor(BridgingRole[EvidenceTask, ExtractedEvidence]):
                 if _names(task.sentences[i].text, bridge.name):
                     number = anchors.index(bridge.source) + 1 if bridge.source in anchors else 0
                     labels = ((0, "P"), (number, "T")) if 0 < number <= len(task.parts) else ((0, "T"),)
-                    evidence[i] = _evidence(self.index, task, i, labels, bridge.name)
+                    evidence[i] = _as_evidence(self.index, task, i, labels, bridge.name)
                     break
         for passage in dict.fromkeys([*anchors, *(b.passage for b in bridges)]):
             best = max(
@@ -158,11 +158,11 @@ class OfflineEvidenceExtractor(BridgingRole[EvidenceTask, ExtractedEvidence]):
                 default=None,
             )
             if best is not None and best not in evidence:
-                evidence[best] = _evidence(self.index, task, best, ((0, "T"),))
+                evidence[best] = _as_evidence(self.index, task, best, ((0, "T"),))
         return ExtractedEvidence(tuple(evidence[i] for i in sorted(evidence)))
 
 
-def _evidence(index: Any, task: EvidenceTask, i: int, labels: Labels, name: str = "") -> EvidenceSentence:
+def _as_evidence(index: Any, task: EvidenceTask, i: int, labels: Labels, name: str = "") -> EvidenceSentence:
     """Return a sentence as evidence; its key phrases are the title of its passage, and a name."""
     sentence = task.sentences[i]
     title = drop_qualifier(index.passages[index.position[sentence.passage]].title)
@@ -190,5 +190,5 @@ class OracleEvidenceExtractor(Role[EvidenceTask, ExtractedEvidence]):
             label = (0, "T" if number == len(hops) else "P")
             labels = (label, (number, "T")) if number <= len(task.parts) else ((0, "T"),)
             for i in (telling or shown)[:2]:
-                evidence[i] = _evidence(self.index, task, i, labels, hop.answer)
+                evidence[i] = _as_evidence(self.index, task, i, labels, hop.answer)
         return ExtractedEvidence(tuple(evidence[i] for i in sorted(evidence)))

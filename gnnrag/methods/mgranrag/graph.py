@@ -18,7 +18,8 @@ from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.text.normalise import phrase_key
 
 GAIN = {"T": 1.0, "P": 0.5}  # g: how much a label supports a question; a label that is absent counts 0
-NAMED, UNNAMED, ASKED = 3.0, 1.5 / 610, 1.5  # f of a phrase: named as evidence, only there, in the question
+# f of a phrase: named as evidence, only there, in the question (constants of the released code)
+NAMED, UNNAMED, ASKED = 3.0, 1.5 / 610, 1.5
 _DIGITS = re.compile(r"\d+")
 
 
@@ -26,11 +27,12 @@ _DIGITS = re.compile(r"\d+")
 class EvidenceUnit:
     """A sentence that supports the question."""
 
-    sentence: int  # node id
+    node: int  # of the sentence in the graph
     text: str  # with its pronouns resolved
     phrases: tuple[str, ...] = ()  # named as its key phrases, in order
-    labels: Mapping[int, str] = field(default_factory=dict)  # number (0: question) to `T` answers, `P` clue
-    psi: float = 0.0  # its `confidence`; found again, the highest so far
+    # question number (0 is the question) to `T`, answers it, or `P`, is a clue to it
+    labels: Mapping[int, str] = field(default_factory=dict)
+    psi: float = 0.0  # highest `confidence` so far
 
     @property
     def is_full(self) -> bool:
@@ -39,14 +41,17 @@ class EvidenceUnit:
 
 
 def confidence(labels: Mapping[int, str], num_subquestions: int, norm: str = "supported") -> float:
-    """Return psi, eq. 1; the mean is over `all` sub-questions (as printed), or those `supported` (as released)."""
+    """Return psi = g(question) + mean over sub-questions of g (eq. 1), where g is the `GAIN` of a label.
+
+    The mean is over `all` sub-questions (as printed), or those `supported` (as released).
+    """
     gains = [GAIN[label] for number, label in labels.items() if number]
     share = num_subquestions if norm == "all" else len(gains)
     return GAIN.get(labels.get(0, ""), 0.0) + (sum(gains) / share if share else 0.0)
 
 
 def is_kept(labels: Mapping[int, str]) -> bool:
-    """Return the released keep rule: full support of the question, or at least half of some sub-question."""
+    """Return the released keep rule: `T` on the question, or `T` or `P` on any sub-question."""
     gains = [GAIN[label] for number, label in labels.items() if number]
     return labels.get(0) == "T" or sum(gains) >= 0.5
 
@@ -55,20 +60,21 @@ def is_kept(labels: Mapping[int, str]) -> bool:
 class EvidenceMemory:
     """The evidence of a question so far; it only grows."""
 
-    units: dict[int, EvidenceUnit] = field(default_factory=dict)  # by sentence node, in order of arrival
+    units: dict[int, EvidenceUnit] = field(default_factory=dict)  # by node, in order of arrival
     new: set[int] = field(default_factory=set)  # nodes found, or found again, in the current round
-    read: set[int] = field(default_factory=set)  # positions of the passages read so far
+    read_so_far: set[int] = field(default_factory=set)  # positions of passages
 
     def merge(self, units: Iterable[EvidenceUnit], keywords: str = "union") -> None:
         """Take in a round: newest text, highest psi, all labels (stronger stays), `union` of phrases or `replace`."""
         self.new = set()
         for unit in units:
-            self.new.add(unit.sentence)
-            if old := self.units.get(unit.sentence):
+            self.new.add(unit.node)
+            if old := self.units.get(unit.node):
                 phrases = tuple(dict.fromkeys([*old.phrases, *unit.phrases])) if keywords == "union" else unit.phrases
+                # the stronger label is the larger text: "T" > "P" > ""
                 labels = {n: max(old.labels.get(n, ""), unit.labels.get(n, "")) for n in {**old.labels, **unit.labels}}
                 unit = replace(unit, phrases=phrases, labels=labels, psi=max(old.psi, unit.psi))
-            self.units[unit.sentence] = unit
+            self.units[unit.node] = unit
 
     def ranked(self) -> list[EvidenceUnit]:
         """Return the units by falling confidence, ties by arrival."""
@@ -77,12 +83,12 @@ class EvidenceMemory:
     def chosen(self, num_subquestions: int) -> list[EvidenceUnit]:
         """Return what the augmented query states: the best K full units, then the others found this round."""
         ranked = [unit for unit in self.ranked() if unit.is_full]
-        return ranked[:num_subquestions] + [u for u in ranked[num_subquestions:] if u.sentence in self.new]
+        return ranked[:num_subquestions] + [u for u in ranked[num_subquestions:] if u.node in self.new]
 
     def augment(self, question: str, num_subquestions: int, released: bool = False) -> str:
         """Return the augmented query: the chosen evidence, a line each, then the question.
 
-        As `released` it has other labels, and an empty line first where there is evidence and none of it is full.
+        As `released` it has other labels, and its first line is empty where there is evidence but none of it is full.
         """
         chosen = self.chosen(num_subquestions)
         if not released:
@@ -95,7 +101,10 @@ class EvidenceMemory:
 
 
 def same_nodes(phrase: str, hits: Sequence[tuple[int, str, float]], exact: int | None, same: float = 0.9) -> list[int]:
-    """Return `exact` and the `hits` (node, text, cosine) that are `phrase` in another spelling, cosine >= `same`."""
+    """Return `exact` and the `hits` (node, text, cosine) that are `phrase` in another spelling, cosine >= `same`.
+
+    A hit with numbers, all of them others than the phrase has, is left out: `1950` is not `1951`.
+    """
     nodes = [] if exact is None else [exact]
     numbers = set(_DIGITS.findall(phrase))
     for node, text, cosine in hits:
@@ -119,6 +128,7 @@ class Overlay:
         return self.num_nodes + self.phrases.index(phrase)
 
     def join(self, sentence: int, phrase: int, neighbours: np.ndarray) -> None:
+        """Add the edge of two nodes, unless the shared graph has it (`neighbours` of the sentence, node ids)."""
         if phrase not in neighbours:
             self.edges[sentence, phrase] = None
 
@@ -142,13 +152,15 @@ class Overlay:
 
 
 @dataclass
-class SeedWeights:
-    """Constants of the seeds.
+class SeedConstants:
+    """Constants of the reset, and its `form`.
 
-    `form` says how they are made up. `printed` is equations 2 to 4: cosine and 1 / degree, momentum on passages, no
-    other phrases than the named ones. `released` is that code: 1 + 1 / (degree + 1) in both places, momentum on all
-    nodes (halved on sentences that were read and are no evidence), phrases of the question, and phrases of evidence
-    that it does not name, even in place of a named one. `repaired` is that without displacing any named phrase.
+    - `printed`: equations 2 to 4. Named phrases are divided by their degree, passages by nothing; there are no other
+      phrases, and momentum is on passages alone.
+    - `released`: that code. Phrases and passages are multiplied by 1 + 1 / (degree + 1); momentum is on all nodes, and
+      halved on sentences that were read and are no evidence. Phrases of the question count too, and those that
+      evidence contains but does not name, even in place of a named one.
+    - `repaired`: as `released`, but no named phrase is displaced.
     """
 
     passage: float = 4.0  # w of passages, sentences and phrases
@@ -160,7 +172,7 @@ class SeedWeights:
 
 @dataclass(frozen=True)
 class Seeds:
-    """What the seeds of one round are made from; see `personalisation`."""
+    """What the reset of one round is made from; see `reset_of`."""
 
     similarity: Mapping[int, float]  # passage node to cosine with the augmented query
     units: Sequence[EvidenceUnit]  # evidence to weigh
@@ -172,8 +184,8 @@ class Seeds:
     unused: Sequence[int] = ()  # sentence nodes of read passages that are no evidence
 
 
-def personalisation(seeds: Seeds, degrees: np.ndarray, num_passages: int, c: SeedWeights) -> np.ndarray:
-    """Return the reset of PageRank, eqs. 2-4, not normalised. Shape (num_nodes,), float64.
+def reset_of(seeds: Seeds, degrees: np.ndarray, num_passages: int, c: SeedConstants) -> np.ndarray:
+    """Return the reset (personalisation) of PageRank, eqs. 2-4, not normalised. Shape (num_nodes,), float64.
 
     `degrees` (num_nodes,) are those of the graph with its overlay; nodes below `num_passages` are passages.
     """
@@ -185,12 +197,12 @@ def personalisation(seeds: Seeds, degrees: np.ndarray, num_passages: int, c: See
             out[list(seeds.unused)] *= 0.5
     idf = 1.0 + 1.0 / (degrees + 1.0)
     for node, cosine in seeds.similarity.items():
-        out[node] += c.passage * cosine * (1.0 if printed else idf[node])
+        out[node] += c.passage * cosine * (1.0 if printed else idf[node])  # eq. 2, with the momentum above
     for unit in seeds.units:
-        out[unit.sentence] += c.sentence * unit.psi
+        out[unit.node] += c.sentence * unit.psi  # eq. 3
     scale = 1.0 / np.maximum(degrees, 1) if printed else idf
     for node, weight in _phrase_features(seeds, c.form).items():
-        out[node] += c.phrase * weight * scale[node]
+        out[node] += c.phrase * weight * scale[node]  # eq. 4
     return np.where(np.isfinite(out) & (out > 0), out, 0.0)
 
 
@@ -198,9 +210,9 @@ def _phrase_features(seeds: Seeds, form: str) -> dict[int, float]:
     """Return f(w) psi(w) of each phrase node w (eq. 4)."""
     named: dict[int, float] = {}
     unnamed: dict[int, float] = {}
-    for unit, nodes, others in zip(seeds.units, seeds.named, seeds.unnamed, strict=True):
-        for confidences, where in ((named, nodes), (unnamed, others)):
-            for node in where:
+    for unit, of_named, of_unnamed in zip(seeds.units, seeds.named, seeds.unnamed, strict=True):
+        for confidences, nodes in ((named, of_named), (unnamed, of_unnamed)):
+            for node in nodes:
                 confidences[node] = max(confidences.get(node, 0.0), unit.psi)
     features = {node: NAMED * psi for node, psi in named.items()}
     if form == "printed":
@@ -217,11 +229,11 @@ def _phrase_features(seeds: Seeds, form: str) -> dict[int, float]:
 
 
 _NEAREST = 10  # hits looked at
-_FLOOR = 0.4  # least cosine of a hit
+_FLOOR = 0.4  # least cosine of a hit; it decides only for a `phrase_same` below 0.4
 
 
 class PhraseAligner:
-    """Finds the nodes that are a phrase under this or another spelling.
+    """Finds the nodes that are a phrase under this or another spelling (`same_nodes`).
 
     `vectors` are (num_phrases, dim) unit rows, or None to align by text alone; `same` is the least cosine of two
     spellings of one phrase; with `folds` (not as released) phrases that differ in case or signs are the same.
@@ -255,22 +267,22 @@ class PhraseAligner:
         """Return the nodes each unit names; `expand` adds to the overlay: `off`, `edges`, or `both` (new nodes too)."""
         rows = []
         for unit in units:
-            around = self._around(unit.sentence)
+            around = self._around(unit.node)
             named_nodes: list[int] = []
             for phrase in unit.phrases:
                 nodes = list(self.nodes(phrase))
                 if not nodes and expand == "both":
                     nodes = [overlay.node(phrase)]
                 for node in nodes if expand != "off" else ():
-                    overlay.join(unit.sentence, node, around)
+                    overlay.join(unit.node, node, around)
                 named_nodes += nodes
             rows.append(list(dict.fromkeys(named_nodes)))
         return rows
 
-    def entities_of(self, sentence: int, named: Sequence[int]) -> list[int]:
-        """Return the entity-like phrases (with a capital A-Z or a digit) of a sentence that are not named."""
+    def entities_of(self, node: int, named: Sequence[int]) -> list[int]:
+        """Return the entity-like phrases (with a capital A-Z or a digit) of a sentence's node that are not named."""
         known, first = set(named), self.graph.first_phrase
-        around = self._around(sentence)
+        around = self._around(node)
         return [
             n for n in around[around >= first].tolist() if n not in known and is_entity(self.graph.phrases[n - first])
         ]
@@ -278,20 +290,20 @@ class PhraseAligner:
     def asked(self, phrases: Sequence[str], units: Sequence[EvidenceUnit] | None = None) -> list[int]:
         """Return the phrase nodes of a question.
 
-        With `units`, by the released rule: of the nodes of entity-like phrases those count that no evidence names
-        without a capital or digit only, of the others those that none names with one.
+        With `units`, by the released rule. Entity-like phrases: drop nodes that evidence names only by other phrases.
+        Other phrases: drop nodes that evidence names by an entity-like phrase.
         """
         if units is None:
             return list(dict.fromkeys(n for phrase in phrases for n in self.nodes(phrase)))
-        upper, every = (
-            {n for u in units for p in u.phrases if like(p) for n in self.nodes(p)} for like in (is_entity, bool)
-        )
-        barred = {True: every - upper, False: upper}
-        return list(dict.fromkeys(n for p in phrases for n in self.nodes(p) if n not in barred[is_entity(p)]))
+        spellings = [phrase for unit in units for phrase in unit.phrases]
+        named = {n for phrase in spellings for n in self.nodes(phrase)}
+        named_by_entities = {n for phrase in spellings if is_entity(phrase) for n in self.nodes(phrase)}
+        dropped = {True: named - named_by_entities, False: named_by_entities}
+        return list(dict.fromkeys(n for p in phrases for n in self.nodes(p) if n not in dropped[is_entity(p)]))
 
-    def _around(self, sentence: int) -> np.ndarray:
+    def _around(self, node: int) -> np.ndarray:
         graph = self.graph.adjacency
-        return graph.indices[graph.indptr[sentence] : graph.indptr[sentence + 1]]
+        return graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
 
 
 def is_entity(text: str) -> bool:
