@@ -35,7 +35,7 @@ class GoldHop:
     """One hop of a gold decomposition; `#1` in `question` stands for the answer of hop 1."""
 
     question: str
-    answer: str
+    answer: str  # "" where the data state none (StrategyQA)
     gold: str | None = None
 
 

@@ -94,7 +94,7 @@ def test_a_broken_corpus_is_named_with_file_and_line(write, content, line, field
         ('{"id": "q", "question": "?", "answers": [null]}', "'answers.0'"),
         ('{"id": "q", "question": " ", "answers": []}', "'question'"),
         ('{"id": "q", "question": "?", "answers": [], "gold": "p1"}', "'gold'"),
-        ('{"id": "q", "question": "?", "answers": [], "decomposition": [{"question": "a"}]}', "answer'"),
+        ('{"id": "q", "question": "?", "answers": [], "decomposition": [{"answer": "a"}]}', "question'"),
         (Q1, "'q1' is already used on line 1"),
         ('{"id": "q", "question": "?", "answers": [], "gold": ["p1", "wiki-12O"]}', "'wiki-12O'"),
         (

@@ -96,7 +96,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 @pytest.fixture(scope="module")
 def thoughts(lab: Lab) -> Path:
-    return lab.train("thoughts", "thoughts", "trainer.max_steps=200", "export=both")
+    return lab.train("thoughts", "thoughts", "trainer.max_steps=360", "export=both")
 
 
 @pytest.fixture(scope="module")
