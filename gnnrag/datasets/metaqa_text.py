@@ -1,4 +1,4 @@
-"""MetaQA's knowledge base as a text corpus with questions (DotRAG, specification 8.2), by templates, without a model.
+"""MetaQA's knowledge base as a text corpus with questions (as DotRAG has it), by templates, without a model.
 
     python -m gnnrag.datasets.metaqa_text data/metaqa runs/metaqa-text [--questions 300] [--seed 0]
 

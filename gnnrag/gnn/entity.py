@@ -134,7 +134,7 @@ class EntityQuestions:
         return np.arange(len(self.graph.triples))
 
     def find(self, text: str) -> EntityQuestion:
-        """Return where a question starts (specification 3.4) and the text to embed."""
+        """Return where a question starts and the text to embed."""
         found = self.names.find_all(text)[: 1 if self.is_kb else None]
         if found:
             shown = text

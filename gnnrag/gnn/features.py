@@ -1,6 +1,6 @@
 """What a GNN reads: the nodes where it starts, features of nodes and questions, and the encoder behind them.
 
-The cascade of specification 3.4: a mention is linked by its spelling, else to the nearest name; a question without
+The cascade: a mention is linked by its spelling, else to the nearest name; a question without
 mentions starts at the ends of the nearest facts, else at the nearest names. The branch says which it was.
 """
 

@@ -128,7 +128,7 @@ def follows(pattern: Sequence[Sequence[str]], wanted: Sequence[str]) -> bool:
 
 
 def path_patterns(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str, Any]:
-    """Return path-pattern accuracy: whether paths went the way their question asks for (DotRAG, specification 8.4).
+    """Return path-pattern accuracy: whether paths went the way their question asks for (DotRAG).
 
     The gold pattern is `extra["relations"]`, from the question's start to its answers, "~" before reversed ones.
     `accuracy` is the mean over questions of the share of complete paths that follow it (0 without any), `found` the

@@ -1,4 +1,4 @@
-"""The worked example of MGranRAG's specification: 14 nodes, three presets, every digit."""
+"""A worked example of MGranRAG: 14 nodes, three presets, every digit."""
 
 from __future__ import annotations
 
