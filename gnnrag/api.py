@@ -21,7 +21,7 @@ from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.documents import add_documents, cut_as, remove_documents
 from gnnrag.index.index import build_index, data_source, index_path
-from gnnrag.index.update import stored_passages
+from gnnrag.index.update import is_empty
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.evaluate import chunking, index_settings, needed_stages
@@ -167,7 +167,7 @@ class Index:
         emptied index is as one that was never built: it cannot be asked.
         """
         remove_documents(self.path, names, on_progress, index_settings(self._config(())), may_empty)
-        if not may_empty or stored_passages(self.path):
+        if not is_empty(self.path):
             self.refresh()
 
     def refresh(self) -> None:
@@ -300,7 +300,7 @@ class Index:
                 session.events = Events(tell)
             text = await parts.standalone(text, turns, session)
             prediction, _ = await parts.loop.answer(Question(session.question_id, text), session)
-            return make_answer(text, prediction, session.events, opened.index, opened.generation)
+            return make_answer(text, prediction, session.events, opened.index)
 
     async def _search(self, query: str, k: int, dots: Sequence[str]) -> list[SearchHit]:
         if k < 1:
