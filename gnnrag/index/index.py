@@ -415,7 +415,8 @@ def data_source(config: DataConfig) -> dict[str, Any]:
     """Return what an index records about where its passages came from."""
     where, chunking = place(config.path), {"target_words": config.chunk_words, "overlap_words": config.chunk_overlap}
     chunks = {"chunking": chunking} if chunking != asdict(Chunking()) else {}
-    return {"path": config.path, **chunks, **({"place": where} if where else {})}
+    bare = {} if config.titles else {"titles": False}
+    return {"path": config.path, **chunks, **bare, **({"place": where} if where else {})}
 
 
 def open_or_build(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,22 @@ import torch
 
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import NODE_STAGES, GNNConfig
-from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, LEADS, NODE_FEATURES, Seeds
+from gnnrag.gnn.features import (
+    DEFAULT_NODE,
+    EDGE_FEATURES,
+    LEADS,
+    NODE_FEATURES,
+    Seeds,
+    as_feature,
+    leads_of,
+    link_by_vector,
+)  # fmt: skip
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.question_graphs import QuestionGraphs
 from gnnrag.gnn.subgraph import PruneConfig, Subgraph, join
 from gnnrag.graphs.messages import MENTIONS
 from gnnrag.index.index import Index
+from gnnrag.text.normalise import words
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, build
 
@@ -81,6 +92,66 @@ def test_features_tell_what_is_asked_of_whom(index: Index) -> None:
     is_mention = (part.relations[part.relation] == MENTIONS) & (part.nodes[part.target] == at)
     assert near[is_mention].max() > 0.5, "`father` stands near Lord Byron"
     assert part.targets([index.position["p1"]]).sum() == 1 and part.targets([]).sum() == 0
+
+
+def test_each_feature_is_what_its_name_says(index: Index) -> None:
+    """Sentence by sentence, in plain loops: places, words of the question, searches, degrees."""
+    graphs = QuestionGraphs(index, GNNConfig(features=list(NODE_FEATURES)))
+    text = QUESTIONS[0]
+    part = graphs.prepare([text])[0]
+    value = dict(zip(NODE_FEATURES, part.features.T, strict=True))
+    at = {int(node): i for i, node in enumerate(part.nodes)}
+    graph, wanted = graphs.graph, {"father", "born"}
+    query = index.embedder.encode([text], is_query=True)[0]
+    dense, lexical = index.passage_vectors @ query, index.bm25_scores([text])[0]
+    walk = {passage: value["walk"][at[graph.first_passage + passage]] for passage in range(len(index.ids))}
+    assert max(walk.values()) == 1.0
+    bounds = list(pairwise(graphs.passage_sentences.indptr.tolist()))
+    for passage, (start, stop) in enumerate(bounds):
+        row = at[graph.first_passage + passage]
+        sentences = graphs.passage_sentences.values[start:stop].tolist()
+        said = [wanted & set(words(index.hierarchy.sentences[sentence])) for sentence in sentences]
+        for place, (sentence, have) in enumerate(zip(sentences, said, strict=True)):
+            node = at[graph.first_sentence + sentence]
+            everywhere = [graphs.passage_sentences.values[b:e].tolist() for b, e in bounds]  # passages may share it
+            places = [others.index(sentence) for others in everywhere if sentence in others]
+            assert value["first"][node] == pytest.approx(1 / (1 + min(places))) and place in places
+            assert value["overlap"][node] == value["best_overlap"][node] == len(have) / 2
+        assert value["overlap"][row] == len(set().union(*said)) / 2
+        assert value["best_overlap"][row] == max((len(have) for have in said), default=0) / 2
+        assert value["dense"][row] == pytest.approx(max(dense[passage], 0), abs=1e-6)
+        assert value["dense_rank"][row] == pytest.approx(1 / np.log2(1 + rank_of(dense, passage)))
+        assert value["lexical"][row] == pytest.approx(lexical[passage] / lexical.max())
+        assert value["lexical_rank"][row] == pytest.approx(1 / np.log2(1 + rank_of(lexical, passage)))
+    edges = np.bincount(graph.triples[:, [0, 2]].ravel(), minlength=graph.num_nodes)
+    assert value["degree"] == pytest.approx(np.log1p(edges[part.nodes]) / np.log1p(edges.max()), abs=1e-6)
+
+
+def rank_of(scores: np.ndarray, i: int) -> int:
+    """Count from 1; of equals the first is better."""
+    return 1 + int((scores > scores[i]).sum()) + int((scores[:i] == scores[i]).sum())
+
+
+def test_leads_weigh_walk_and_cosine() -> None:
+    """score = ln(share of the walk + .001) + 2 cosine, and weights are exp of its distance to the best."""
+    walk, dense = np.array([1.0, 0.0, 0.5, 0.25]), np.array([0.0, 0.9, 0.5, 0.1])
+    passages, weights = leads_of(walk, dense, np.array([0, 1, 3]))
+    scores = np.log([1.001, 0.001, 0.251]) + np.array([0.0, 1.8, 0.2])
+    assert passages.tolist() == [0, 3, 1]
+    assert weights == pytest.approx(np.exp(scores - scores[0])[[0, 2, 1]])
+
+
+def test_walks_as_a_feature_are_logarithms_of_shares_of_the_largest_elsewhere() -> None:
+    feature = as_feature(np.array([8.0, 4.0, 0.4, 0.0]), np.array([0]))
+    assert feature == pytest.approx([1.0, 1.0, 2 / 3, 0.0])
+
+
+def test_names_are_linked_by_vector_where_they_lie_in_the_rest(index: Index) -> None:
+    graphs = QuestionGraphs(index)
+    byron = graphs.graph.position["lord byron"]
+    for rest in (None, frozenset({"lord", "byron"})):
+        assert link_by_vector(graphs, "Who was Lord Byron?", rest) == {byron: pytest.approx(1.0, abs=1e-3)}
+    assert link_by_vector(graphs, "Who was Lord Byron?", frozenset({"lord"})) == {}
 
 
 def test_a_second_walk_leads_to_what_the_best_passages_name(index: Index) -> None:

@@ -101,7 +101,7 @@ def thoughts(lab: Lab) -> Path:
 
 @pytest.fixture(scope="module")
 def verifier(lab: Lab) -> Path:
-    return lab.train("verifier", "verifier", "trainer.max_steps=100", "export=both")
+    return lab.train("verifier", "verifier", "trainer.max_steps=200", "export=both")
 
 
 def losses(run: Path) -> list[float]:
