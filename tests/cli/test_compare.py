@@ -6,10 +6,12 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gnnrag.cli.app import run
 from gnnrag.errors import GnnragError
+from gnnrag.metrics.comparison import Run, load_runs, main_metrics
 
 METRIC = "answer/em"
 
@@ -106,3 +108,39 @@ def test_groups_and_rounds(runs: list[str], by: str, shown: str, capsys: pytest.
     assert shown in capsys.readouterr().out
     with pytest.raises(GnnragError, match="no figures by hops"):
         main([*runs, "--by", "hops"])
+
+
+def test_settings_that_change_no_score_may_differ(runs: list[str]) -> None:
+    paths = [Path(path) for path in runs]
+
+    def record(**more: object) -> None:
+        for path, skip in zip(paths, (True, False), strict=True):
+            held = json.loads((path / "metrics.json").read_text())
+            held |= {"settings": {"skip_no_gold": skip, "k": [5]}, **more}
+            (path / "metrics.json").write_text(json.dumps(held))
+
+    record(no_gold=0)
+    assert [run.name for run in load_runs(paths)] == ["one", "two"]
+    record(no_gold=1)
+    with pytest.raises(GnnragError, match="was scored with"):
+        load_runs(paths)
+
+
+def test_rows_are_put_in_the_order_of_the_first_run(runs: list[str]) -> None:
+    paths, file = [Path(path) for path in runs], Path(runs[1]) / "scores.jsonl"
+    file.write_text("".join(reversed(file.read_text().splitlines(keepends=True))))
+    _, second = load_runs(paths)
+    assert second.ids == ("q0", "q1", "q2", "q3") and second.scores[METRIC].tolist() == [1, 0, 1, 1]
+    file.write_text(file.read_text().replace("q3", "q9"))
+    with pytest.raises(GnnragError, match="3 in common of 4 and 4"):
+        load_runs(paths)
+
+
+def test_main_metrics_are_those_that_every_run_defines() -> None:
+    def run_of(*undefined: str) -> Run:
+        names = ("text/words", "text/rouge", "answer/f1", METRIC, "retrieval/recall@5", "retrieval/mrr")
+        scores = {name: np.array([np.nan, np.nan if name in undefined else 0.0]) for name in names}
+        return Run("r", {}, ("a", "b"), np.array(["t", "t"]), scores)
+
+    assert main_metrics([run_of()]) == ["retrieval/recall@5", METRIC, "answer/f1", "text/rouge"]
+    assert main_metrics([run_of(), run_of("retrieval/recall@5")]) == [METRIC, "answer/f1", "text/rouge"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,14 +12,16 @@ import torch
 from gnnrag.config import EmbedderConfig, ExtractConfig, IndexConfig, TextConfig
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
-from gnnrag.gnn import GNNConfig
+from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.entity import EntityQuestions, NameFinder, NeighbourhoodConfig, Neighbourhoods
-from gnnrag.gnn.examples import EntitySet
+from gnnrag.gnn.examples import EntitySet, SupportSet
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.scoring import EntityScorer
+from gnnrag.gnn.scoring import EntityLinking, EntityScorer
+from gnnrag.gnn.subgraph import join
 from gnnrag.index.index import Index, build_index
-from gnnrag.types import Question
+from gnnrag.io import write_jsonl
+from gnnrag.types import Passage, Question
 
 TITLES = ("Her", "directors", "The D.I.", "Face/Off", "Be Cool", "Be", "Joy Smith's")
 FILMS = NameFinder(TITLES)
@@ -42,6 +47,8 @@ def test_the_name_a_question_is_about(text: str, name: str) -> None:
 def test_several_names_do_not_overlap() -> None:
     found = TEXT.find_all("Was Joy Smith's film Be Cool shot in Malta?")
     assert [name for name, _ in found] == ["joy smith", "be cool", "malta"]
+    found = NameFinder(["Be Cool", "Her"]).find_all("was Her in BE COOL")
+    assert [name for name, _ in found] == ["Her", "Be Cool"], "one spelt as in the graph goes before a longer one"
     assert TEXT.find_all("of what?") == [] and FILMS.find_all("") == []
 
 
@@ -86,6 +93,15 @@ def test_hubs_lead_to_a_sample_that_stays(index: Index) -> None:
     some = [names(Neighbourhoods(source, NeighbourhoodConfig(hops=2, fan=5)), "Alien") for _ in range(2)]
     assert some[0] == some[1]
     assert 4 <= sum(name.startswith("Film") for name in some[0]) <= 5 and "Blade" in some[0]
+
+
+def test_a_sample_has_all_neighbours_of_a_node_or_as_many_as_the_fan(index: Index) -> None:
+    near = Neighbourhoods(EntityQuestions(index, SETTINGS), NeighbourhoodConfig(fan=5))
+    heads, _, tails = (part.tolist() for part in near.source.graph.edges)
+    for node in range(near.source.graph.num_nodes):
+        ends = sorted(tail for head, tail in zip(heads, tails, strict=True) if head == node)
+        kept = near._sampled[node].tolist()
+        assert len(kept) == min(len(ends), 5) and set(kept) <= set(ends) and (len(ends) > 5 or sorted(kept) == ends)
 
 
 def test_the_cut_has_every_edge_among_its_nodes(index: Index) -> None:
@@ -148,3 +164,81 @@ def test_answers_that_the_graph_or_a_start_does_not_reach_are_missed(index: Inde
     examples = EntitySet([lost], EntityQuestions(index, SETTINGS))
     (row,) = examples.rank(QueryGNN(SETTINGS, index.embedder.dim).eval(), [0], torch.device("cpu"))
     assert not examples.can_train(0) and row["gold"] == 1 and set(row["metrics"].values()) == {0.0}, "no start"
+
+
+def test_articles_score_as_their_entities_and_further_parts_after_them(index: Index) -> None:
+    torch.manual_seed(0)
+    scorer = EntityScorer(index, Checkpoint(QueryGNN(SETTINGS, index.embedder.dim)))
+    chances, found = scorer.score(QUESTION.text)
+    (scores, branch), (none, no_branch) = scorer.score_all([QUESTION.text, "who is it"], batch=2)
+    position, seen, want, rest = scorer.questions.graph.position, set(), [], []
+    for passage in index.passages:
+        entity = position.get(passage.title)
+        is_first = entity is not None and entity not in seen
+        seen.add(entity)
+        chance = 0.0 if entity is None or entity in found.seeds else chances[entity]
+        want.append(chance if is_first else chance - 1.0)
+        rest.append(0.0 if is_first else -1.0)
+    assert scores == pytest.approx(want) and branch == "exact" and len(set(scores.tolist())) > 3
+    assert none.tolist() == rest and no_branch == "none"
+
+
+FACTS = {
+    "f": ("Alien", "directed by", "Ridley"),
+    "b": ("Blade", "directed by", "Ridley"),
+    "r": ("Ridley", "lives in", "Varn"),
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    folder: Path = tmp_path_factory.mktemp("facts")
+    write_jsonl(folder / "triples.jsonl", [{"id": i, "triples": [t], "entities": []} for i, t in FACTS.items()])
+    passages = [Passage(id_, head, f"{head} {link} {tail}.") for id_, (head, link, tail) in FACTS.items()]
+    settings = IndexConfig(
+        embedder=EmbedderConfig(model="hash"),
+        text=TextConfig(language="blank:en"),
+        extract=ExtractConfig(method="precomputed", path=str(folder / "triples.jsonl")),
+    )
+    stages = ("message_graph", "relation_vectors", "embeddings")
+    build_index(folder / "index", [*passages, Passage("n", "", "the director was born, a note")], settings, stages)
+    return Index(folder / "index")
+
+
+@pytest.mark.parametrize("hops", [None, 1])
+def test_passages_of_a_corpus_sum_the_logits_of_their_entities(corpus: Index, hops: int | None) -> None:
+    config = replace(SETTINGS, delexicalise=False)
+    torch.manual_seed(0)
+    model, ranker = QueryGNN(config, corpus.embedder.dim).eval(), RankerConfig(name="simple")
+    known = Question("k", "Where was the director of Alien born?", gold=("f", "r"), extra={"nodes": ["blade"]})
+    lost = Question("l", "Who wrote this note?", gold=("n",))
+    near = NeighbourhoodConfig(hops=hops)
+    examples = SupportSet([known, lost], EntityQuestions(corpus, config), near, ranker)
+    graph, example = examples.source.graph, examples[0]
+    support = {"alien", "ridley", "varn", "blade"}  # of both gold passages, and the answer
+    inside = [graph.entities[i] for i in example.subgraph.nodes.tolist()]
+    assert sorted(inside) == sorted(support if hops is None else {"alien", "ridley"})
+    assert example.targets.all() and example.candidates.all() and example.lost == len(support) - len(inside)
+
+    with torch.inference_mode():
+        logits = dict(zip(inside, model(join([example.subgraph]))[:, 0].tolist(), strict=True))
+    below = min(min(logits.values()) - 1, -10.0)
+    want = [sum(logits.get(t[end].casefold(), below) for end in (0, 2)) for t in FACTS.values()] + [0.0]
+    cosines = [float(row @ corpus.embedder.encode([lost.text], is_query=True)[0]) for row in corpus.passage_vectors]
+    facts = {"neighbourhood": {"hops": hops}}
+    scorer = EntityScorer(corpus, Checkpoint(model, ranker, facts=facts), EntityLinking(fallback="dense"))
+    (first, branch), (second, other) = scorer.score_all([known.text, lost.text])
+    assert (branch, other) == ("exact", "dense_fallback")
+    assert first == pytest.approx(want, abs=1e-5) and second == pytest.approx(cosines, abs=1e-6)
+    silent = EntityScorer(corpus, Checkpoint(model, ranker, facts=facts)).score_all([lost.text])[0]
+    assert silent[0].tolist() == [0.0] * 4 and silent[1] == "none"
+
+    rows = examples.rank(model, [0, 1], torch.device("cpu"))
+    for row, scores, gold in zip(rows, (want, cosines), ({0, 2}, {3}), strict=True):
+        order = sorted(range(4), key=lambda i: -scores[i])
+        assert row["ranking"] == order and row["scores"] == pytest.approx([scores[i] for i in order], abs=1e-5)
+        assert row["metrics"]["recall@2"] == len(gold & set(order[:2])) / len(gold)
+        assert row["metrics"]["mrr"] == 1 / min(order.index(i) + 1 for i in gold)
+    assert [row["has_start"] for row in rows] == [True, False]
+    best = max(("alien", "ridley"), key=lambda name: logits[name])
+    assert graph.entities[scorer.best_entity(known.text, 0)] == best and scorer.best_entity(known.text, 3) == -1

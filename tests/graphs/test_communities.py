@@ -6,6 +6,7 @@ from gnnrag.extract.base import Extraction
 from gnnrag.graphs.communities import BUCKET, Communities, find_communities, occurrence_weights
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.io import digest
 
 
 def graph(*pairs: str) -> KnowledgeGraph:
@@ -55,6 +56,8 @@ def test_the_hierarchy_nests() -> None:
             assert c.parents[child] == i and c.levels[child] == c.levels[i] + 1
             assert set(c.members[child].tolist()) < own
             assert set(c.relations[child].tolist()) <= set(c.relations[i].tolist())
+        names = [g.names[j] for j in sorted(own)]
+        assert c.keys[i] == f"c-{digest([int(c.levels[i]), names])}"[:18], "the key is of level and names alone"
     leaves = [set(c.members[i].tolist()) for i in range(len(c)) if not len(c.children[i])]
     assert len(leaves) == 4 and sum(map(len, leaves)) == 24
 

@@ -9,10 +9,10 @@ import pytest
 
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.linking import LinkWeigher, link_question, stems
-from gnnrag.graphs.titles import TitleMatch, TitleMatcher, build_titles
+from gnnrag.graphs.titles import TitleMatch, TitleMatcher, build_titles, layout_of
 from gnnrag.text.analyse import analyse
 from gnnrag.text.normalise import FUNCTION_WORDS
-from gnnrag.text.subjects import subjects_of
+from gnnrag.text.subjects import PATH, Subject, subjects_of
 from gnnrag.types import Passage
 
 PASSAGES = [
@@ -86,6 +86,49 @@ def test_prefix_filter_finds_what_a_full_scan_finds(two_wiki_passages):
     titles._close.cache_clear()
     assert {key: titles.match(key) for key in keys} == found
     assert sum(match is not None for match in found.values()) > 200
+
+
+@pytest.mark.parametrize("min_overlap, min_jaccard", [(0.8, 0.4), (0.5, 0.5), (0.3, 0.2)])
+def test_the_title_of_a_name_is_that_of_a_full_scan(min_overlap: float, min_jaccard: float) -> None:
+    rng = np.random.default_rng(0)
+    pool = ["Alder", "Birch", "Cedar", "Doum", "Elder", "Fir", "Gum", "Hazel", "Ivy", "Juniper"]
+    drawn = [" ".join(rng.choice(pool, rng.integers(2, 5), replace=False)) for _ in range(120)]
+    forms, keys = list(dict.fromkeys(drawn[:90])), [*(name.casefold() for name in drawn[90:]), "alder zebra"]
+    passages = [Passage(str(i), form, f"{form} grows near {pool[i % 3]}.") for i, form in enumerate(forms)]
+    graph, named = build_hierarchy(analyse(passages)), len(forms) // 2  # the others are known by their subjects
+    titles = [form if i < named else "" for i, form in enumerate(forms)]
+    subjects = [[] if i < named else [Subject(form, 0.7)] for i, form in enumerate(forms)]
+    matcher = TitleMatcher(graph, build_titles(graph, titles, subjects), min_overlap, min_jaccard)
+
+    def weight(words: set[str] | list[str]) -> float:
+        return sum(math.log1p(len(graph.sentences) / (1 + graph.word_counts.get(word, 0))) for word in words)
+
+    matched = 0
+    for key in {*keys} - {form.casefold() for form in forms}:
+        words, best = key.split(), None
+        for i, form in enumerate(form.casefold() for form in forms):
+            own = form.split()
+            shared = weight([word for word in own if word in words])
+            alike = shared / (weight(words) + weight(own) - shared)
+            if alike >= min_jaccard and shared >= min_overlap * min(weight(words), weight(own)):
+                rank = (-alike, form)
+                best = min(best or (rank, i), (rank, i))
+        match = matcher.match(key)
+        if best is None:
+            assert match is None
+        else:
+            sure = 1.0 if best[1] < named else 0.7
+            assert match and match.form == best[0][1] and match.confidence == pytest.approx(-best[0][0] * sure)
+            matched += 1
+    assert matched > 10
+
+
+def test_parts_follow_by_number_and_sections_by_heading() -> None:
+    rows = [("a#1", "A"), ("a#2", "A"), ("a#4", "A"), ("b#2", f"X{PATH}1"), ("b#1", f"X{PATH}2"), ("b#3", f"Y{PATH}1"),
+            ("c", ""), ("c#x", f"X{PATH}1")]  # fmt: skip
+    layout = layout_of([Passage(id_, title, "text") for id_, title in rows])
+    assert layout.following.tolist() == [1, -1, -1, 5, 3, -1, -1, -1]
+    assert layout.sections.tolist() == [0, 0, 0, 1, 1, 2, 0, 3]
 
 
 UNTITLED = [

@@ -150,6 +150,10 @@ def test_hits_and_paths() -> None:
     assert shown().path_text([1, 0, 2]) == "B -- meets, sees, likes -- A -- r -- C"
     path = shown().path_hit([1, 0, 2])
     assert (path.id, path.kind, path.sources) == ("B -> A -> C", "path", ("p0", "p1", "p2"))
+    assert {(h.score, h.rank) for h in (hit, path, *shown().relation_hits(0))} == {(0.0, 0)}, "nobody has scored them"
+    paths = [[1, 0], [1, 0, 2], [0, 2]]
+    long = shown().counter.count("\n".join(shown().path_text(nodes) for nodes in paths[:2]))
+    assert [shown().fit_paths(paths, long + more) for more in (-1, 0)] == [1, 2]
 
 
 def test_merges_and_passages() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.graphs.tree import Layer, SummaryTree, build_tree
+from gnnrag.graphs.tree import Layer, SummaryTree, _best_count, build_tree
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index_config import TreeConfig
 from gnnrag.io import digest
@@ -86,3 +86,21 @@ def test_equal_texts_are_summarised_once():
     found = tree(texts(20) * 2, calls)
     assert all(len(c) == len(set(c)) for c in calls)
     assert {int(i) for node in list(found.layers)[-1] for i in found.leaves(int(node))} == set(range(40))
+
+
+@pytest.mark.parametrize("sample, components", [(0, "full"), (12, "full"), (24, "coarse"), (99, "coarse")])
+def test_the_number_of_components_has_the_lowest_bic_on_a_sample(sample, components):
+    from sklearn.mixture import GaussianMixture
+
+    rng = np.random.default_rng(1)
+    points = np.concatenate([rng.normal(at, 0.3, size=(n, 2)) for at, n in ((0, 14), (6, 7), (12, 3))])
+    contents = [f"node {i}" for i in range(24)]
+    chosen = sorted(range(24), key=lambda i: digest(contents[i]))[: sample or None]
+    seen = points[sorted(chosen)]
+    best, least = 0, np.inf
+    for count in range(1, min(50, len(seen))):
+        if components == "full" or count in (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 49):
+            bic = GaussianMixture(count, covariance_type="diag", random_state=224).fit(seen).bic(seen)
+            best, least = (count, bic) if bic < least else (best, least)
+    config = TreeConfig(sample=sample, components=components, covariance="diag")
+    assert _best_count(points, contents, config) == best
