@@ -11,7 +11,6 @@ from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.linking import LinkWeigher, link_question, stems
 from gnnrag.graphs.titles import TitleMatch, TitleMatcher, build_titles, layout_of
 from gnnrag.text.analyse import analyse
-from gnnrag.text.normalise import FUNCTION_WORDS
 from gnnrag.text.subjects import PATH, Subject, subjects_of
 from gnnrag.types import Passage
 
@@ -77,17 +76,6 @@ def test_stricter_bounds_leave_only_exact_matches():
     assert targets(titles, 4) == {5}
 
 
-@pytest.mark.slow
-def test_prefix_filter_finds_what_a_full_scan_finds(two_wiki_passages):
-    graph, titles = make(two_wiki_passages[:400])
-    keys = [key for key in graph.phrase_nodes if set(key.split()) - FUNCTION_WORDS][:1500]
-    found = {key: titles.match(key) for key in keys}
-    titles._candidates = lambda weights, total: np.arange(len(titles._tables.forms))  # every title
-    titles._close.cache_clear()
-    assert {key: titles.match(key) for key in keys} == found
-    assert sum(match is not None for match in found.values()) > 200
-
-
 @pytest.mark.parametrize("min_overlap, min_jaccard", [(0.8, 0.4), (0.5, 0.5), (0.3, 0.2)])
 def test_the_title_of_a_name_is_that_of_a_full_scan(min_overlap: float, min_jaccard: float) -> None:
     rng = np.random.default_rng(0)
@@ -103,24 +91,19 @@ def test_the_title_of_a_name_is_that_of_a_full_scan(min_overlap: float, min_jacc
     def weight(words: set[str] | list[str]) -> float:
         return sum(math.log1p(len(graph.sentences) / (1 + graph.word_counts.get(word, 0))) for word in words)
 
-    matched = 0
+    found = []
     for key in {*keys} - {form.casefold() for form in forms}:
-        words, best = key.split(), None
-        for i, form in enumerate(form.casefold() for form in forms):
-            own = form.split()
+        words, ranked = key.split(), []
+        for i, own in enumerate(form.casefold().split() for form in forms):
             shared = weight([word for word in own if word in words])
             alike = shared / (weight(words) + weight(own) - shared)
             if alike >= min_jaccard and shared >= min_overlap * min(weight(words), weight(own)):
-                rank = (-alike, form)
-                best = min(best or (rank, i), (rank, i))
+                ranked.append((-alike, " ".join(own), 1.0 if i < named else 0.7))
+        want = [(form, pytest.approx(-less * sure)) for less, form, sure in sorted(ranked)[:1]]
         match = matcher.match(key)
-        if best is None:
-            assert match is None
-        else:
-            sure = 1.0 if best[1] < named else 0.7
-            assert match and match.form == best[0][1] and match.confidence == pytest.approx(-best[0][0] * sure)
-            matched += 1
-    assert matched > 10
+        assert ([(match.form, match.confidence)] if match else []) == want
+        found += want
+    assert len(found) > 10
 
 
 def test_parts_follow_by_number_and_sections_by_heading() -> None:
