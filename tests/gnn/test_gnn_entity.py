@@ -16,6 +16,7 @@ from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.entity import EntityQuestions, NameFinder, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.examples import EntitySet, SupportSet
+from gnnrag.gnn.features import nearest_entities
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.scoring import EntityLinking, EntityScorer
 from gnnrag.gnn.subgraph import join
@@ -192,7 +193,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Index:
         text=TextConfig(language="blank:en"),
         extract=ExtractConfig(method="precomputed", path=str(folder / "triples.jsonl")),
     )
-    stages = ("message_graph", "relation_vectors", "embeddings")
+    stages = ("message_graph", "relation_vectors", "entity_vectors", "embeddings")
     build_index(folder / "index", [*passages, Passage("n", "", "the director was born, a note")], settings, stages)
     return Index(folder / "index")
 
@@ -231,3 +232,17 @@ def test_passages_of_a_corpus_sum_the_logits_of_their_entities(corpus: Index, ho
     assert [row["has_start"] for row in rows] == [True, False]
     best = max(("alien", "ridley"), key=lambda name: logits[name])
     assert graph.entities[scorer.best_entity(known.text, 0)] == best and scorer.best_entity(known.text, 3) == -1
+
+
+def test_a_question_that_names_nothing_starts_at_the_ends_of_the_nearest_facts(corpus: Index) -> None:
+    source = EntityQuestions(corpus, replace(SETTINGS, link_vectors=True))
+    graph, vector = source.graph, corpus.embedder.encode(["what lives with ridley"])[0]
+    names = [float(row @ vector) for row in source.entity_vectors]
+    nearness = [names[h] + float(source.relation_vectors[r] @ vector) + names[t] for h, r, t in graph.triples.tolist()]
+    ends: dict[int, float] = {}
+    for fact in sorted(range(len(nearness)), key=lambda i: -nearness[i])[:5]:
+        for end in graph.triples[fact, [0, 2]].tolist():
+            ends[end] = min(max(names[end], 0.01), 1.0)
+    want = dict(list(ends.items())[:5])
+    found, branch = nearest_entities(source, vector)
+    assert list(found) == list(want) and found == pytest.approx(want) and branch == "facts"

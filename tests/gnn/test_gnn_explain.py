@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.scoring import _extend, edge_gradients, explain
+from gnnrag.gnn.scoring import _extend, _passage_scores, edge_gradients, explain
 from tests.helpers import gfm
 
 
@@ -82,3 +83,13 @@ def test_a_step_of_the_beam_by_hand() -> None:
     *edges, gradient = (np.array(column) for column in zip(*rows, strict=True))
     found = _extend({**best, 9: [(2.0, (9,), ())]}, edges, gradient, 2, node=9)
     assert found == {3: [(0.5, (0, 3), (0,)), (0.5, (0, 3), (1,))], 6: [(1.0, (0, 6), (2,))]}
+
+
+def test_passages_outside_of_a_subgraph_follow_by_search() -> None:
+    prior = np.array([0.5, 1.0, 0.2, 0.0])
+    part = SimpleNamespace(passages=np.array([-1, 1, 3]), candidates=np.array([False, True, True]), prior=prior)
+    least, other = 1 / (1 + np.exp(1.0)), 1 / (1 + np.exp(-2.0))
+    want = [0.5 * 0.999 * least, other, 0.2 * 0.999 * least, least]
+    assert _passage_scores(part, np.array([9.0, 2.0, -1.0])) == pytest.approx(want)
+    part.candidates[:] = False
+    assert _passage_scores(part, np.zeros(3)) == pytest.approx(0.999 * prior)

@@ -156,24 +156,6 @@ def test_swapped_relations_on_turned_edges_change_nothing() -> None:
     assert not torch.allclose(model(replace(batch, relation=batch.relation % 2)), model(batch))
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
-def test_messages_reach_as_far_as_there_are_layers(layers: int) -> None:
-    steps = torch.arange(4)
-    batch = GraphBatch(
-        steps, torch.zeros(4, dtype=torch.long), steps + 1, 5, torch.rand(2, 6).double(), torch.rand(1, 6).double(),
-        torch.tensor([[1.0], [0], [0], [0], [0]]).double(),
-    )  # fmt: skip
-    model = network(layers=layers, fusion="none", node_text=False)
-    for layer in model.layers:  # without bias, an untouched state stays zero
-        torch.nn.init.zeros_(layer.linear.bias)
-        torch.nn.init.zeros_(layer.layer_norm.bias)
-        torch.nn.init.ones_(layer.layer_norm.weight)
-    logits = model(batch).flatten()
-    apart = (logits - logits[4]).abs()
-    assert (apart[: min(layers + 1, 4)] > 1e-6).all()
-    assert (apart[layers + 1 :] < 1e-12).all()
-
-
 def test_new_gates_are_open_and_closed_ones_cut() -> None:
     torch.manual_seed(0)
     batch = rich_batch()
