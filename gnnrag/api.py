@@ -301,7 +301,7 @@ class Index:
                 session.events = Events(tell)
             text = await parts.standalone(text, turns, session)
             prediction, _ = await parts.loop.answer(Question(session.question_id, text), session)
-            return make_answer(text, prediction, session.events, opened.index, opened.generation)
+            return make_answer(text, prediction, session.events, opened.index)
 
     async def _search(self, query: str, k: int, dots: Sequence[str]) -> list[SearchHit]:
         if k < 1:
