@@ -21,7 +21,7 @@ from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.documents import add_documents, cut_as, has_titles, remove_documents
 from gnnrag.index.index import build_index, data_source, index_path
-from gnnrag.index.update import stored_passages
+from gnnrag.index.update import is_empty
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
 from gnnrag.run.evaluate import index_settings, needed_stages
@@ -168,7 +168,7 @@ class Index:
         emptied index is as one that was never built: it cannot be asked.
         """
         remove_documents(self.path, names, on_progress, index_settings(self._config(())), may_empty)
-        if not may_empty or stored_passages(self.path):
+        if not is_empty(self.path):
             self.refresh()
 
     def refresh(self) -> None:
