@@ -55,11 +55,6 @@ class Tracker:
                 **({} if "WANDB_SWEEP_ID" in os.environ else run),
             )
 
-    @property
-    def is_on(self) -> bool:
-        """Whether a W&B run is open, which the integration of a trainer then logs to, too."""
-        return self._run is not None
-
     def log(self, row: Mapping[str, Any], step: int) -> None:
         """Show figures of a step; W&B passes over a step that is not above the last one."""
         if self._run is not None:

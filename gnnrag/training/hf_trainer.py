@@ -5,26 +5,42 @@ from __future__ import annotations
 import json
 import time
 import zipfile
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 
+from gnnrag.io import read_json
+from gnnrag.run.tracking import Tracker
 from gnnrag.training.base import RunContext
 from gnnrag.training.report import progress_line
-from gnnrag.training.rundir import TrainingRun
+from gnnrag.training.rundir import CHECKPOINTS, FITTED, TrainingRun
 
-ASIDE = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train_loss", "grad_norm")  # no figures of ours
+# Ends of the names of a Trainer's figures that are not shown.
+IGNORED = ("runtime", "_per_second", "total_flos", "epoch", "num_tokens", "train_loss", "grad_norm")
+
+
+@dataclass
+class Fitted:
+    """What a training came to; the weights are in folder `best` of the run."""
+
+    kept_step: int
+    kept_metrics: dict[str, float]  # of validation
+    facts: dict[str, Any] = field(default_factory=dict)  # for the model card
 
 
 class RunCallback(TrainerCallback):
     """Writes a trainer's figures into the run, and lets all processes save and stop where one was asked to."""
 
-    def __init__(self, run: TrainingRun, context: RunContext) -> None:
-        self.run, self.context, self.is_stopped, self.start = run, context, False, time.perf_counter()
+    def __init__(self, run: TrainingRun, context: RunContext, tracker: Tracker | None = None) -> None:
+        self.run, self.context, self.tracker = run, context, tracker
+        self.is_stopped, self.start = False, time.perf_counter()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.run.cut(state.global_step)
@@ -41,10 +57,64 @@ class RunCallback(TrainerCallback):
         row = {
             f"validation/{name[5:]}" if name.startswith("eval_") else f"train/{name}": value
             for name, value in given["logs"].items()
-            if isinstance(value, int | float) and not name.endswith(ASIDE)
+            if isinstance(value, int | float) and not name.endswith(IGNORED)
         }
         if row:
             self.run.log({"step": state.global_step, "seconds": time.perf_counter() - self.start, **row})
+        if row and self.tracker:
+            self.tracker.log(row, state.global_step)
+
+
+def fit(
+    run: TrainingRun,
+    context: RunContext,
+    tracker: Tracker | None,
+    open_trainer: Callable[[Path, RunCallback], Any],
+    save: Callable[[Any, Fitted, Path], None],
+) -> Fitted | None:
+    """Train from the newest whole checkpoint, and write `best` and `fitted.json`; None where it was stopped.
+
+    A training that has ended is not gone on with: its `fitted.json` is returned. `open_trainer` is given the folder of
+    the checkpoints; `save` writes the kept weights of its trainer into a folder.
+    """
+    if (run.path / FITTED).is_file() and (run.path / "best").is_dir():
+        return Fitted(**read_json(run.path / FITTED))
+    callback = RunCallback(run, context, tracker)
+    trainer = open_trainer(run.path / CHECKPOINTS, callback)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
+    run.draw()
+    if callback.is_stopped:
+        return None
+    state = trainer.state
+    step = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
+    metrics = {
+        name[5:]: value
+        for row in state.log_history
+        if row["step"] == step
+        for name, value in row.items()
+        if name.startswith("eval_") and not name.endswith(IGNORED)
+    }
+    fitted = Fitted(step, metrics)
+    run.save_folder("best", partial(save, trainer, fitted))
+    run.write(FITTED, asdict(fitted))
+    context.accelerator.wait_for_everyone()
+    return fitted
+
+
+def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
+    """Return the Trainer's arguments that are the same whatever is trained."""
+    has_gpu = torch.cuda.is_available()
+    return {
+        "output_dir": str(folder),
+        "seed": seed,
+        "save_total_limit": 2,
+        "use_cpu": not has_gpu,
+        "dataloader_pin_memory": has_gpu,
+        "disable_tqdm": True,
+        "report_to": "none",  # `RunCallback` tells the tracker
+        "restore_callback_states_from_checkpoint": True,  # the patience that is left
+    }
 
 
 def newest_checkpoint(folder: Path) -> str | None:

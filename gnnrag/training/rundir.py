@@ -31,6 +31,8 @@ from gnnrag.run.rundir import code_version, differences, lock_run
 
 STATE, BEFORE = "state.pt", "state.before.pt"
 CHECKPOINTS = "checkpoints"  # of a trainer of transformers, which keeps its own states
+FITTED = "fitted.json"  # what such a trainer came to, once it has ended
+TRAINED = (STATE, BEFORE, CHECKPOINTS, FITTED, "best")  # any of them: the run has trained
 # Of each panel of the curves: its metrics, what the rows are counted by, and its label.
 PANELS = (
     ("train/loss", "step", "training loss", "step"),
@@ -65,7 +67,7 @@ class TrainingRun:
             remove(self.path)
         settings = {name: value for name, value in config.items() if name != "run"}
         meta = json.loads(json.dumps({"settings": settings, "inputs": dict(inputs)}))
-        if any((self.path / name).exists() for name in (STATE, BEFORE, CHECKPOINTS)):
+        if any((self.path / name).exists() for name in TRAINED):
             old = read_object(self.path / "meta.json")
             if changed := sorted(differences({name: old.get(name) for name in meta}, meta)):
                 raise ConfigError(
@@ -138,7 +140,7 @@ def refuse_other_layout(path: Path, folds: Sequence[int] | None) -> None:
     """Raise ConfigError where `path` holds a training of other folds than `folds` (None: it has none)."""
     known = {f"fold{number}" for number in folds or ()}
     others = [folder.name for folder in folds_of(path) if folder.name not in known]
-    is_single = folds is not None and any((path / name).exists() for name in (STATE, CHECKPOINTS, "best"))
+    is_single = folds is not None and any((path / name).exists() for name in TRAINED)
     if others or is_single:
         what = f"the folds of a training with cross=true ({', '.join(others)})" if others else "a single training"
         raise ConfigError(f"training run {path} holds {what}; give another run.name, or delete the folder")

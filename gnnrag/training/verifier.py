@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,21 +17,21 @@ from annotated_types import Ge
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments, losses
 from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
-from transformers import EarlyStoppingCallback, PrinterCallback
+from transformers import EarlyStoppingCallback
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.embedder import quiet_loading
 from gnnrag.io import check_tokenizer
 from gnnrag.roles.tuned.checkpoint import base_folder, base_record
-from gnnrag.roles.tuned.verifier import Selection, pairs_of, save_cross_encoder, scores_of
+from gnnrag.roles.tuned.verifier import Selection, load_cross_encoder, pairs_of, save_cross_encoder, scores_of
 from gnnrag.run.rundir import code_version
 from gnnrag.run.tracking import Tracker
 from gnnrag.training.config import Count, FitConfig, TrainConfig
-from gnnrag.training.hf_trainer import RunCallback, newest_checkpoint
+from gnnrag.training.hf_trainer import Fitted, RunCallback, common_arguments, fit
 from gnnrag.training.loop import means
 from gnnrag.training.report import Card, Report, auc, promotion_metrics
 from gnnrag.training.rows import VerifierRow
-from gnnrag.training.rundir import CHECKPOINTS, TrainingRun
+from gnnrag.training.rundir import TrainingRun
 from gnnrag.training.verifier_rows import RowsConfig, RowsTraining, seen_of
 
 TOP = 5  # passages that recall, NDCG and MRR are taken of
@@ -53,9 +54,8 @@ class CrossEncoderConfig:
 
     base: str = "embedded"  # an encoder or cross-encoder: the embedded MiniLM, a folder, or a name on the hub
     max_tokens: Annotated[int, Ge(16)] = 192  # of a pair; the longer part of it is cut first
-    rank: Annotated[int, Ge(0)] = (
-        0  # of LoRA (PEFT) on all linear layers, merged when it is saved; 0: all weights train
-    )
+    # of LoRA (PEFT) on all linear layers, merged when it is saved; 0: all weights train
+    rank: Annotated[int, Ge(0)] = 0
 
 
 @dataclass
@@ -91,20 +91,24 @@ class VerifierTraining(RowsTraining):
     config: TrainVerifierConfig
 
     def fit(self, run: TrainingRun, tracker: Tracker | None) -> Fitted | None:
-        """Train, from the newest whole checkpoint where there is one; None where it was stopped."""
-        callback = RunCallback(run, self.context)
-        trainer = self.trainer(run.path / CHECKPOINTS, callback, bool(tracker and tracker.is_on))
-        trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
-        run.draw()
-        if callback.is_stopped:
-            return None
-        state, model, network = trainer.state, trainer.model, self.config.network
-        step = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
-        row = next((row for row in reversed(state.log_history) if row["step"] == step and "eval_map" in row), {})
-        metrics = {name: row[f"eval_{name}"] for name in ("map", f"mrr@{TOP}", f"ndcg@{TOP}") if row}
-        return Fitted(merged(model, network) if network.rank else model, step, metrics)
+        """Train by the Trainer of sentence-transformers; see `hf_trainer.fit`."""
+        self.best, network = run.path / "best", self.config.network
 
-    def trainer(self, folder: Path, callback: RunCallback, is_tracked: bool) -> CrossEncoderTrainer:
+        def save(trainer: CrossEncoderTrainer, _: Fitted, folder: Path) -> None:
+            model: Any = self.context.accelerator.unwrap_model(trainer.model)
+            whole = merged(model, network) if network.rank else model
+            whole.save_pretrained(str(folder), create_model_card=False)
+
+        return fit(run, self.context, tracker, self.trainer, save)
+
+    @cached_property
+    def model(self) -> CrossEncoder:
+        """The trained network."""
+        gc.collect()
+        torch.cuda.empty_cache()  # of the trainer
+        return load_cross_encoder(self.best, str(self.context.accelerator.device))
+
+    def trainer(self, folder: Path, callback: RunCallback) -> CrossEncoderTrainer:
         """Return sentence-transformers' Trainer with its data. Raises DataError where no list teaches anything."""
         from datasets import Dataset, interleave_datasets
 
@@ -122,17 +126,15 @@ class VerifierTraining(RowsTraining):
         samples = [s for rows in self.examples("validation").values() for row in rows if (s := self._sample(row))]
         is_best_kept = bool(samples) and config.fit.keep == "best"
         callbacks: list[Any] = [callback]
-        if is_best_kept and config.fit.patience is not None:
+        if samples and config.fit.patience is not None:
             callbacks.append(EarlyStoppingCallback(config.fit.patience))
-        made = CrossEncoderTrainer(
+        return CrossEncoderTrainer(
             model,
             CrossEncoderTrainingArguments(
-                output_dir=str(folder),
                 eval_strategy="steps" if samples else "no",
                 load_best_model_at_end=is_best_kept,
                 metric_for_best_model=f"eval_{config.metric}" if samples else None,
-                report_to="wandb" if is_tracked else "none",
-                seed=config.seed,
+                **common_arguments(folder, config.seed),
                 **arguments(config.fit, self.context.accelerator.num_processes, is_best_kept),
             ),
             train_dataset=pairwise(data) if config.ranking.loss == "bce" else data,
@@ -140,8 +142,6 @@ class VerifierTraining(RowsTraining):
             evaluator=CrossEncoderRerankingEvaluator(samples, at_k=TOP, write_csv=False) if samples else None,
             callbacks=callbacks,
         )
-        made.remove_callback(PrinterCallback)
-        return made
 
     def _sample(self, row: VerifierRow) -> dict[str, Any] | None:
         """Return a row for sentence-transformers' evaluator of rerankers; None where there is nothing to find."""
@@ -156,19 +156,19 @@ class VerifierTraining(RowsTraining):
         right = set(getattr(row, self.config.ranking.labels))
         return np.array([p.id in right for p in seen_of(row)], dtype=bool)
 
-    def _scored(self, model: CrossEncoder, part: str) -> list[dict[str, Any]]:
+    def _scored(self, part: str) -> list[dict[str, Any]]:
         """Score the rows of a part, each process its share; every process gets all."""
         every = [(name, row) for name, rows in self.examples(part).items() for row in rows]
         scored = []
         for name, row in every[self.context.share]:
             pairs = pairs_of(row.question, row.chain, [p.passage for p in seen_of(row)])
-            found = {"scores": np.array(scores_of(model, pairs)), "labels": self._labels(row)}
-            scored.append({"set": name, "id": row.question_id, **found})
+            values = {"scores": np.array(scores_of(self.model, pairs)), "labels": self._labels(row)}
+            scored.append({"set": name, "id": row.question_id, **values})
         return self.context.gather(scored)
 
     def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
         """Learn the selection on validation, and measure the report with it: the mean of a question's decisions."""
-        validation = self._scored(fitted.model, "validation")
+        validation = self._scored("validation")
         if not any(one["labels"].any() for one in validation):
             self.context.on_note(
                 "no validation question has a passage to select, so that the threshold is not learned; raise "
@@ -176,7 +176,7 @@ class VerifierTraining(RowsTraining):
             )
         selection = learn_selection([(v["scores"], v["labels"]) for v in validation], self.config.max_selected)
         groups: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
-        for number, one in enumerate(self._scored(fitted.model, "report")):
+        for number, one in enumerate(self._scored("report")):
             value = auc(one["scores"], one["labels"])
             metrics = promotion_metrics(one["labels"], selection.places(one["scores"]), TOP)
             row = metrics | ({} if value is None else {"auc": value})
@@ -186,24 +186,15 @@ class VerifierTraining(RowsTraining):
 
     def folders(self, fitted: Fitted, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
         """Write the model, its record and its card."""
-        return {"best": partial(self._save, fitted.model, record)}
+        return {"best": partial(self._save, record)}
 
-    def _save(self, model: CrossEncoder, record: Mapping[str, Any], folder: Path) -> None:
-        config = self.config
+    def _save(self, record: Mapping[str, Any], folder: Path) -> None:
+        config, model = self.config, self.model
         facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
         save_cross_encoder(folder, model, config.network, base_record(config.network.base), facts)
         known = {"encoder": config.network.base, "parameters": sum(p.numel() for p in model.parameters())}
         known |= {"loss": config.ranking.loss, "threshold": round(record["threshold"], 4)}
         self.write_card(folder, Card("Verifier", SUMMARY, known, self.sizes()), facts)
-
-
-@dataclass
-class Fitted:
-    """What a training came to."""
-
-    model: CrossEncoder  # with any adapter merged
-    kept_step: int
-    kept_metrics: dict[str, float]
 
 
 def arguments(fit: FitConfig, processes: int, is_best_kept: bool) -> dict[str, Any]:
@@ -213,7 +204,7 @@ def arguments(fit: FitConfig, processes: int, is_best_kept: bool) -> dict[str, A
         raise ConfigError(f"fit.batch_size={fit.batch_size}: must be a multiple of {size} x {processes} processes")
     if fit.average:
         raise ConfigError(f"fit.average={fit.average}: sentence-transformers' Trainer keeps no mean of the weights")
-    every, has_gpu = min(fit.eval_every, fit.steps), torch.cuda.is_available()
+    every = min(fit.eval_every, fit.steps)
     return {
         "max_steps": fit.steps,
         "per_device_train_batch_size": size,
@@ -226,13 +217,8 @@ def arguments(fit: FitConfig, processes: int, is_best_kept: bool) -> dict[str, A
         "bf16": fit.precision == "bf16",
         "eval_steps": every,
         "save_steps": every if is_best_kept else fit.save_every,
-        "save_total_limit": 2,
         "logging_steps": fit.log_every,
-        "use_cpu": not has_gpu,
-        "dataloader_pin_memory": has_gpu,
         "ddp_find_unused_parameters": False,
-        "disable_tqdm": True,
-        "restore_callback_states_from_checkpoint": True,  # the patience that is left
     }
 
 

@@ -105,7 +105,7 @@ def trainer_of(folder: Path, model: Path, stage: str = "sft", *more: str) -> Any
     rows = read_role("thoughts", config.data.rows, config.data.prompt or "")
     training = ThoughtsCausalTraining(config, (rows, {"toy": Letters()}), 0, RunContext(Accelerator(cpu=True)))
     run = TrainingRun(folder / "run", {}, {})
-    return training.trainer(folder / "checkpoints", RunCallback(run, training.context), False), training.encoder
+    return training.trainer(folder / "checkpoints", RunCallback(run, training.context)), training.encoder
 
 
 def test_the_loss_of_a_batch_is_the_mean_over_the_tokens_of_its_replies(base: Path, tmp_path: Path) -> None:
@@ -288,9 +288,7 @@ def test_the_settings_of_a_config_are_those_of_its_trainer(path: Path) -> None:
     training.config = cls.load(path)
     check_language(training.config, cls.role)
     kind = "seq2seq" if kind == "seq2seq" else training.config.stage
-    made = from_settings(
-        TRAINERS[kind][1], training.arguments(kind, Path("runs"), has_validation=True, is_tracked=False)
-    )
+    made = from_settings(TRAINERS[kind][1], training.arguments(kind, Path("runs"), has_validation=True))
     assert made.max_steps > 0 and from_settings(LoraConfig, training.config.lora).target_modules is None
 
 

@@ -66,6 +66,20 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, trained: Pat
     assert list(losses(trained)) == [1, 2, 3, 4, 5, 6] and is_drawn(trained / "curves.png")
 
 
+def test_what_has_ended_is_not_trained_again_nor_taken_for_another(
+    folder: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = shutil.copytree(trained, trained.with_name("ended")).name
+    shutil.rmtree(trained.with_name(name) / "checkpoints")
+    before = [read(trained / "metrics.json"), rows_of(trained / "metrics.jsonl"), scores(trained)]
+    assert call(folder, f"run.name={name}") == 0
+    path = trained.with_name(name)
+    assert [read(path / "metrics.json"), rows_of(path / "metrics.jsonl"), scores(path)] == before
+    assert not (path / "checkpoints").exists()
+    assert call(folder, f"run.name={name}", "seed=7") == 2
+    assert "another value of settings.seed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("more", [[], ["network.rank=2", "ranking.loss=bce", "fit.keep=last"]])
 def test_a_killed_training_goes_on_from_its_last_whole_checkpoint(folder: Path, trained: Path, more: list[str]) -> None:
     name = "lora" if more else "killed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -79,7 +80,14 @@ class TrainLanguageConfig(CommonConfig):
     export: Literal["adapter", "both"] = "adapter"  # both: the merged model, too, in folder merged
 
 
-OWN = {"output_dir": "run.root", "run_name": "run.name", "report_to": "run.tracking", "seed": "seed"}
+# Settings of a Trainer that others of ours decide, or the environment.
+OWN = {
+    "output_dir": "run.root",
+    "run_name": "run.name",
+    "report_to": "run.tracking",
+    "seed": "seed",
+    "use_cpu": "CUDA_VISIBLE_DEVICES",
+}
 
 
 def check_language(config: TrainLanguageConfig, role: str) -> None:
@@ -114,6 +122,11 @@ class RoleRows:
     prompt_name: str  # name or path of a prompt that is not the role's own, else an empty text
     rows: list[AnyRow]  # all of them, in the order of the files
     digests: dict[str, str] = field(default_factory=dict)  # of the files, by name
+
+    @cached_property
+    def by_id(self) -> dict[str, Any]:
+        """The rows by their ids."""
+        return {row.id: row for row in self.rows}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -158,7 +171,7 @@ def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRow
             turns = [(turn.role, turn.content) for turn in row.messages[:-1]]
             if row.messages and not prompt_name and turns != [(m.role, m.content) for m in asked(row)]:
                 problem = f"row {row.id!r} does not show the prompt {prompt.name!r} of this version"
-                fix = f"collect the traces again, or set data.prompt={role} to have this version's instead"
+                fix = f"collect the traces again, or set data.prompt={prompt.name} to have this version's instead"
                 raise DataError(path, f"{problem}; {fix}", number)
             rows[row.id] = row
         digests[path.name] = file_digest(path)

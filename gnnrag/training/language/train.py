@@ -7,7 +7,6 @@ import gc
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +15,6 @@ import torch
 from transformers import (
     DataCollatorForSeq2Seq,
     EarlyStoppingCallback,
-    PrinterCallback,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
 )
@@ -34,7 +32,7 @@ from gnnrag.run.tracking import Tracker
 from gnnrag.session import Session
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
-from gnnrag.training.hf_trainer import ASIDE, RunCallback, newest_checkpoint
+from gnnrag.training.hf_trainer import Fitted, RunCallback, common_arguments, fit
 from gnnrag.training.language.data import (
     AnyRow,
     Encoder,
@@ -46,7 +44,7 @@ from gnnrag.training.language.data import (
 )
 from gnnrag.training.language.scoring import CorpusGain, open_gain, reply_pairs, reply_scores, reward
 from gnnrag.training.report import Card, Report
-from gnnrag.training.rundir import CHECKPOINTS, TrainingRun
+from gnnrag.training.rundir import TrainingRun
 from gnnrag.types import OnProgress
 
 try:
@@ -56,23 +54,12 @@ try:
 except ImportError as missing:
     raise ConfigError(f"language models are trained by TRL ({missing}): pip install 'gnnrag[language]'") from missing
 
-FITTED = "fitted.json"
 TITLES = {"verifier": "Verifier", "thoughts": "Thought generator", "reader": "Reader"}
 SUMMARY = (
     "A language model fine-tuned for one role of gnnrag: {role}. Use it with `roles.{role}=tuned "
     "roles.{role}.path=THIS_FOLDER`. It answers the prompt `{prompt}` of gnnrag, and no other."
 )
 METRICS = {"dpo": "rewards/accuracies", "grpo": "reward"}  # that decide which weights are kept; else the loss
-
-
-@dataclass
-class Fitted:
-    """What a trainer came to; its adapter is in folder `best`."""
-
-    kept_step: int
-    kept_metrics: dict[str, float]
-    parameters: int  # that were trained
-    dropped: dict[str, int]  # training rows that were left out, by reason
 
 
 class PairTrainer(DPOTrainer):
@@ -155,38 +142,21 @@ class LanguageTraining(Training):
         return files, adapter, {"name": str(files.base) if Path(name).is_dir() else name, "weights": weights}
 
     def fit(self, run: TrainingRun, tracker: Tracker | None) -> Fitted | None:
-        """Train from the newest whole checkpoint, and write `best`; a training that has ended is not gone on with."""
+        """Train by the trainer of the stage; see `hf_trainer.fit`."""
         self.best = run.path / "best"
-        if (run.path / FITTED).is_file():
-            return Fitted(**read_json(run.path / FITTED))
-        callback = RunCallback(run, self.context)
-        trainer = self.trainer(run.path / CHECKPOINTS, callback, bool(tracker and tracker.is_on))
-        trainer.train(resume_from_checkpoint=newest_checkpoint(run.path / CHECKPOINTS))
-        if callback.is_stopped:
-            run.draw()
-            return None
-        state, model = trainer.state, self.context.accelerator.unwrap_model(trainer.model)
-        step = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
-        row: dict[str, float] = next(
-            (row for row in state.log_history if row["step"] == step and "eval_loss" in row), {}
-        )
-        metrics = {key[5:]: value for key, value in row.items() if key[:5] == "eval_" and not key.endswith(ASIDE)}
-        count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        fitted = Fitted(step, metrics, count, dict(self.encoder.dropped))
 
-        def save(folder: Path) -> None:
+        def save(trainer: Any, fitted: Fitted, folder: Path) -> None:
+            model = self.context.accelerator.unwrap_model(trainer.model)
+            count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+            fitted.facts.update(parameters=count, dropped=dict(self.encoder.dropped))
             model.peft_config["default"].base_model_name_or_path = self._origin[2]["name"]
             model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
             self.encoder.tokenizer.save_pretrained(folder)
-            self._describe(folder, {"step": step, "validation": metrics}, "adapter", fitted)
+            self._describe(folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics}, "adapter", fitted)
 
-        run.save_folder("best", save)
-        run.write(FITTED, asdict(fitted))
-        run.draw()
-        self.context.accelerator.wait_for_everyone()
-        return fitted
+        return fit(run, self.context, tracker, self.trainer, save)
 
-    def trainer(self, folder: Path, callback: RunCallback, is_tracked: bool) -> Any:
+    def trainer(self, folder: Path, callback: RunCallback) -> Any:
         """Return the trainer of the stage. Raises DataError where there is nothing to train on."""
         config, (files, adapter, _), device = self.config, self._origin, str(self.context.accelerator.device)
         network, tokenizer = load_model(files.base, config.kind, None, device, config.model.dtype)
@@ -227,9 +197,12 @@ class LanguageTraining(Training):
             if kind == "seq2seq":
                 network.enable_input_require_grads()  # else a checkpointed block of frozen weights has no gradient
                 more["data_collator"] = DataCollatorForSeq2Seq(tokenizer, network)
-            made = cls(
+            args = from_settings(settings, self.arguments(kind, folder, bool(validation)), "trainer")
+            if len(callbacks) > 1 and (args.eval_strategy == "no" or args.metric_for_best_model is None):
+                raise ConfigError("patience counts evaluations: leave out trainer.eval_strategy, metric_for_best_model")
+            return cls(
                 model=network,
-                args=from_settings(settings, self.arguments(kind, folder, bool(validation), is_tracked), "trainer"),
+                args=args,
                 train_dataset=Dataset.from_list(training),
                 eval_dataset=Dataset.from_list(validation) if validation else None,
                 processing_class=tokenizer,
@@ -238,18 +211,11 @@ class LanguageTraining(Training):
             )
         except ValueError as error:
             raise ConfigError(f"trainer, lora: {' '.join(str(error).split())[:300]}") from error
-        made.remove_callback(PrinterCallback)
-        return made
 
-    def arguments(self, kind: str, folder: Path, has_validation: bool, is_tracked: bool) -> dict[str, Any]:
-        """Return the trainer's own settings: ours below, those of the user, and what follows from other sections."""
-        has_gpu = torch.cuda.is_available()
-        values: dict[str, Any] = {
-            "bf16": has_gpu,
-            "save_strategy": "steps",
-            "save_total_limit": 2,
-            "disable_tqdm": True,
-        }
+    def arguments(self, kind: str, folder: Path, has_validation: bool) -> dict[str, Any]:
+        """Return the trainer's own settings: ours, and those of the user above them."""
+        values = common_arguments(folder, self.config.seed)
+        values |= {"bf16": torch.cuda.is_available(), "save_strategy": "steps"}
         if kind in ("sft", "dpo"):
             values["max_length"] = None  # what is too long is left out, not cut
         if kind == "grpo":
@@ -257,20 +223,17 @@ class LanguageTraining(Training):
         if has_validation:
             values |= {"eval_strategy": "steps", "load_best_model_at_end": True}
             values["metric_for_best_model"] = METRICS.get(kind, "loss")
-        values |= self.config.trainer
-        values |= {"output_dir": str(folder), "seed": self.config.seed, "use_cpu": not has_gpu}
-        values["restore_callback_states_from_checkpoint"] = True  # the patience that is left
-        return {**values, "report_to": "wandb" if is_tracked else "none"}
+        return values | self.config.trainer
 
     def reward(
         self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], row: Sequence[str], **_: Any
     ) -> list[float]:
         """Return the reward of each reply of a batch, for the trainer."""
-        rows: dict[str, Any] = {one.id: one for one in self.rows.rows}
         worth = []
         for turns, tokens, id_ in zip(completions, completion_ids, row, strict=True):
-            corpus, is_whole = self.corpora[rows[id_].set], tokens[-1] in self.encoder.ends
-            worth.append(reward(rows[id_], turns[0]["content"], is_whole, corpus, self.config.malformed))
+            one, is_whole = self.rows.by_id[id_], tokens[-1] in self.encoder.ends
+            corpus = self.corpora[one.set]
+            worth.append(reward(one, turns[0]["content"], is_whole, corpus, self.config.malformed))
         return worth
 
     # --------------------------------------------------------------------------------------------- report and exports
@@ -341,11 +304,11 @@ class LanguageTraining(Training):
             "stage": config.stage,
             "teacher": ", ".join(teachers) or "not stated",
             "prompt": f"{prompt.name}, digest {prompt.digest[:12]}",
-            "trained parameters": fitted.parameters,
+            "trained parameters": fitted.facts["parameters"],
         }
         licences = {name: one.licence for name, one in config.corpora.items()}
         data = self.sizes(licence=lambda name: licences.get(name, ""))
-        dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(fitted.dropped.items())]
+        dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(fitted.facts["dropped"].items())]
         summary = SUMMARY.format(role=self.role, prompt=prompt.name)
         self.write_card(folder, Card(TITLES[self.role], summary, shown, data, notes=dropped), record)
         # An encoder with relative positions reads more than its tokenizer says, and has been trained to.
@@ -354,7 +317,7 @@ class LanguageTraining(Training):
             **record,
             "prompts": {prompt.name: prompt.digest},
             "rows": self.rows.digests,
-            "dropped": fitted.dropped,
+            "dropped": fitted.facts["dropped"],
             "stage": config.stage,
             "training": to_plain(config),
             "commit": code_version(),
