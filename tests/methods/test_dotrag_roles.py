@@ -18,6 +18,7 @@ from gnnrag.methods.dotrag.offline import (
     OfflineRedirect,
     OfflineRules,
     PatternGuesser,
+    _same_stem,
 )
 from gnnrag.methods.dotrag.oracle import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules
 from gnnrag.methods.dotrag.paths import PathVerdict
@@ -178,11 +179,26 @@ def test_rules_from_the_gold_path_and_from_the_wording(role: Any) -> None:
          ("starred_actors", "~starred_actors", "release_year"), 1.0),  # next to `when` are the actors
         ("where was it directed and written, Arseny T", "Arseny T", ["person"],
          ("~written_by", "directed_by"), 0.35),  # no place among the types
+        ("who directed, wrote, acted in and released it, Solaris", "Solaris", ["movie"],
+         ("written_by", "~starred_actors", "directed_by"), 2.0 - 0.6 - 2.0),  # 2.0 for the predicate left out
     ],
 )  # fmt: skip
 def test_guessed_walks(text: str, span: str, starts: list[str], steps: tuple[str, ...], score: float) -> None:
     guess = PatternGuesser(SCHEMA, lambda texts: HashEmbedder().encode(list(texts))).guess(text, span, starts)
     assert guess is not None and guess.steps == steps and guess.score == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("word", "other", "is_same"),
+    [
+        ("actors", "actor", True), ("directed", "director", True), ("direct", "directors", True),
+        ("direct", "directorial", False), ("act", "actor", False), ("star", "starred", True), ("star", "starring", False),
+        ("writer", "screenwriter", True), ("lease", "release", True), ("ease", "release", False),
+        ("painting", "painters", False), ("written", "writer", True),
+    ],
+)  # fmt: skip
+def test_words_of_one_stem(word: str, other: str, is_same: bool) -> None:
+    assert _same_stem(word, other) is _same_stem(other, word) is is_same
 
 
 # --------------------------------------------------------------------------------------------------------- judges
