@@ -286,14 +286,6 @@ def test_the_limit_of_a_round_is_spread_over_destinations_or_filled_by_the_best(
     assert tuple(path[-1] for path in found.paths) == at(GRAPH, *ends)
 
 
-@pytest.mark.parametrize(("node_score", "end"), [("relations", "n2"), ("node", "n9")])
-def test_a_destination_may_be_near_by_what_is_stated_of_it(node_score: Any, end: str) -> None:
-    founded = np.array([set(ends) == set(at(GRAPH, "n1", "n2")) for ends in GRAPH.ends.tolist()], dtype=float)
-    own = DotRAG(pattern_judge="never", top_nodes=1, node_score=node_score)
-    found = dot_of(region_of("n1"), own).find_paths(cosines(n9=0.8), founded)
-    assert {path[-1] for path in found.paths} == set(at(GRAPH, end))
-
-
 def test_queries_that_mean_the_same_are_sent_once() -> None:
     dot = dot_of(region_of("n1"))
     one, near, other = np.array([[1.0, 0.0], [0.96, 0.28], [0.0, 1.0]])

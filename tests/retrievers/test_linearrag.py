@@ -132,18 +132,6 @@ def test_the_reset_in_plain_loops(index: Index, boost: bool) -> None:
     assert np.allclose(plain, reset) is not boost, "only a question with an attribute word lifts"
 
 
-def test_the_graph_in_plain_loops(index: Index) -> None:
-    retriever = make(index, adjacent="all")
-    count, matrix = len(retriever.position), retriever.graph.adjacency(retriever.joined).toarray()
-    counts = retriever.graph.counts.toarray()
-    for p in range(len(index.ids)):
-        for e in range(count):
-            right = counts[p][e] / sum(counts[p]) if sum(counts[p]) else 0.0
-            assert matrix[count + p, e] == matrix[e, count + p] == pytest.approx(right)
-        assert matrix[count + p, count:].tolist() == [float(abs(p - other) == 1) for other in range(len(index.ids))]
-    assert not matrix[:count, :count].any()
-
-
 def test_a_corpus_without_names(tmp_path: Any) -> None:
     build(tmp_path, [Passage("a", "", "nothing here."), Passage("b", "", "nor here.")], names=LinearRAGRetriever.reads)
     for profile in ("fixed", "released"):
