@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from gnnrag.config import EvaluateConfig, load_config, shipped
-from gnnrag.datasets.base import Dataset, load_passages, load_questions
+from gnnrag.datasets.base import Dataset, chunking, load_passages, load_questions
 from gnnrag.datasets.folder import load_documents, write_report
 from gnnrag.datasets.jsonl import Skips, read_question
 from gnnrag.errors import ConfigError
 from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
-from gnnrag.index.documents import add_documents, cut_as, remove_documents
+from gnnrag.index.documents import add_documents, cut_as, has_titles, remove_documents
 from gnnrag.index.index import build_index, data_source, index_path
-from gnnrag.index.update import stored_passages
+from gnnrag.index.update import is_empty
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
-from gnnrag.run.evaluate import chunking, index_settings, needed_stages
+from gnnrag.run.evaluate import index_settings, needed_stages
 from gnnrag.run.opened import Events, LoopThread, Opened, parted
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
@@ -124,9 +124,10 @@ class Index:
         run_config = load_config(EvaluateConfig, config, _dots({**(settings or {}), **places}, method, retriever))
         if isinstance(documents, Dataset):
             data, source = documents, {"own": True, "edited": True, "chunking": asdict(chunking(run_config.data))}
+            source |= {} if run_config.data.titles else {"titles": False}
         else:
-            data = load_passages(run_config.data.path, chunking(run_config.data), on_progress)
-            data, source = data if run_config.data.titles else data.without_titles(), data_source(run_config.data)
+            d = run_config.data
+            data, source = load_passages(d.path, chunking(d), on_progress, d.titles), data_source(d)
         folder = index_path(run_config.index, data.name)
         stages = {*needed_stages(run_config), *ALWAYS}
         build_index(
@@ -167,7 +168,7 @@ class Index:
         emptied index is as one that was never built: it cannot be asked.
         """
         remove_documents(self.path, names, on_progress, index_settings(self._config(())), may_empty)
-        if not may_empty or stored_passages(self.path):
+        if not is_empty(self.path):
             self.refresh()
 
     def refresh(self) -> None:
@@ -300,7 +301,7 @@ class Index:
                 session.events = Events(tell)
             text = await parts.standalone(text, turns, session)
             prediction, _ = await parts.loop.answer(Question(session.question_id, text), session)
-            return make_answer(text, prediction, session.events, opened.index, opened.generation)
+            return make_answer(text, prediction, session.events, opened.index)
 
     async def _search(self, query: str, k: int, dots: Sequence[str]) -> list[SearchHit]:
         if k < 1:
@@ -325,12 +326,14 @@ def read_documents(
 ) -> Dataset:
     """Read a folder or file as own documents, whatever it is called, for `Index.add` or `Index.build`.
 
-    They are cut as those of `index` were, or where there is none yet as the settings say. DataError: none can be read.
+    They are cut as those of `index` were, and have titles if those have; where there is none yet, as the settings say.
+    DataError: none can be read.
     """
     own = load_config(EvaluateConfig, config, _dots(settings)).data
-    cut = cut_as(index.path) if index else chunking(own)
+    cut, titles = (cut_as(index.path), has_titles(index.path)) if index else (chunking(own), own.titles)
     read = load_documents(Path(path), cut, Skips(), on_progress)
-    return Dataset(Path(path).name, tuple(read.passages), documents=tuple(read.documents), report=read.report)
+    data = Dataset(Path(path).name, tuple(read.passages), documents=tuple(read.documents), report=read.report)
+    return data if titles else data.without_titles()
 
 
 def evaluate(

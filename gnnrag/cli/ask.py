@@ -18,12 +18,13 @@ import typer
 
 from gnnrag.cli.console import AsJson, load_corpus, note, progress_bar, show_remarks, split
 from gnnrag.config import EvaluateConfig, is_given, load_config
+from gnnrag.datasets.base import chunking
 from gnnrag.datasets.folder import write_report
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.answers import Answer, make_answer, where
-from gnnrag.run.evaluate import Pipeline, chunking, idle_settings, index_settings, open_index, require_index_or_data
+from gnnrag.run.evaluate import Pipeline, idle_settings, index_settings, open_index, require_index_or_data
 from gnnrag.session import Session
 from gnnrag.text.sentences import excerpt
 from gnnrag.types import Prediction, Query, Question

@@ -55,10 +55,10 @@ def show_remarks(remarks: Iterable[str]) -> bool:
 def load_corpus(path: str | Path, chunking: Chunking, titles: bool = True) -> Dataset:
     """Return the corpus at a path; documents that cannot be read are named on stderr."""
     with progress_bar() as advance:
-        data = load_passages(path, chunking, advance)
+        data = load_passages(path, chunking, advance, titles)
     for remark in data.remarks:
         note(remark)
-    return data if titles else data.without_titles()
+    return data
 
 
 @contextmanager

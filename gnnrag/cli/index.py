@@ -22,14 +22,15 @@ from gnnrag.cli.console import (
     split,
 )
 from gnnrag.config import EvaluateConfig, IndexConfig, is_given, load_config, to_plain
+from gnnrag.datasets.base import chunking
 from gnnrag.datasets.folder import summary, write_report
-from gnnrag.index.documents import add_documents, cut_as, remove_documents
+from gnnrag.index.documents import add_documents, cut_as, has_titles, remove_documents
 from gnnrag.index.index import Index, build_index, data_source, index_path
 from gnnrag.index.update import collect_garbage
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
 from gnnrag.pages.inspection import inspect_index
-from gnnrag.run.evaluate import chunking, index_settings, needed_stages, require_index_or_data
+from gnnrag.run.evaluate import index_settings, needed_stages, require_index_or_data
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build, change and look at an index.")
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX")]
@@ -68,7 +69,7 @@ def add(index: IndexFolder, path: Path, settings: Settings = []) -> None:  # noq
 
     What a language model had part in is added with the config that the index was built with.
     """
-    data = load_corpus(path, cut_as(index))
+    data = load_corpus(path, cut_as(index), has_titles(index))
     _change(index, lambda advance: add_documents(index, data, advance, _caller(settings)))
     if data.report:
         note("\n".join(summary(data.report)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from gnnrag.config import shipped
+from gnnrag.config import DataConfig, shipped
 from gnnrag.datasets import folder, hipporag, jsonl, kb
 from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.chunk import Chunking
@@ -64,11 +64,6 @@ class Dataset:
         """Return it with passages that have no titles, under a name of its own."""
         bare = tuple(replace(passage, title="") for passage in self.passages)
         return replace(self, name=f"{self.name}-untitled", passages=bare)
-
-    @property
-    def skip_counts(self) -> dict[str, int]:
-        """How many items were left out for each reason."""
-        return {reason: len(names) for reason, names in self.skipped.items()}
 
     @property
     def remarks(self) -> list[str]:
@@ -153,6 +148,26 @@ def load_dataset(
     return Dataset(source.name, tuple(passages), tuple(asked), skips.frozen(), tuple(skips.notes), nodes=nodes)
 
 
+def load_configured(data: DataConfig) -> Dataset:
+    """Return the corpus and the questions that settings name; errors as in `load_dataset`."""
+    loaded = load_dataset(
+        data.path,
+        data.split,
+        data.questions,
+        data.limit,
+        chunking=chunking(data),
+        popqa_aliases=data.popqa_aliases,
+        missing_gold=data.missing_gold,
+        sample=data.draw,
+    )
+    return loaded if data.titles else loaded.without_titles()
+
+
+def chunking(data: DataConfig) -> Chunking:
+    """Return how own documents are split into passages."""
+    return Chunking(data.chunk_words, data.chunk_overlap)
+
+
 def stratified_sample(
     questions: Sequence[Question], n: int, least: int, seed: int
 ) -> tuple[list[Question], dict[str, float]]:
@@ -176,14 +191,21 @@ def stratified_sample(
     return sample, {q.id: shares[q.type] * len(sample) / quota[q.type] for q in sample}
 
 
-def load_passages(path: str | Path, chunking: Chunking | None = None, progress: OnProgress = no_progress) -> Dataset:
-    """Return the corpus at `path` without questions, errors as in `load_dataset`; `progress` gets a PDF's pages."""
+def load_passages(
+    path: str | Path, chunking: Chunking | None = None, progress: OnProgress = no_progress, titles: bool = True
+) -> Dataset:
+    """Return the corpus at `path` without questions, errors as in `load_dataset`.
+
+    `progress` counts own documents, file by file. Passages lose their titles where `titles` is false.
+    """
     source, skips, chunking = find_source(Path(path)), Skips(), chunking or Chunking()
-    if source.layout != "folder":
-        return Dataset(source.name, tuple(_passages(source, chunking, skips)), (), skips.frozen(), tuple(skips.notes))
-    read = folder.load_documents(source.path, chunking, skips, progress)
-    skipped, notes = skips.frozen(), tuple(skips.notes)
-    return Dataset(source.name, tuple(read.passages), (), skipped, notes, tuple(read.documents), report=read.report)
+    if source.layout == "folder":
+        read = folder.load_documents(source.path, chunking, skips, progress)
+        data = Dataset(source.name, tuple(read.passages), documents=tuple(read.documents), report=read.report)
+    else:
+        data = Dataset(source.name, tuple(_passages(source, chunking, skips)))
+    data = replace(data, skipped=skips.frozen(), notes=tuple(skips.notes))
+    return data if titles else data.without_titles()
 
 
 def load_questions(

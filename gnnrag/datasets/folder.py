@@ -16,7 +16,7 @@ from unicodedata import normalize
 
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import SUFFIXES
-from gnnrag.datasets.documents.child import Reader
+from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import DataError, GnnragError
@@ -86,9 +86,9 @@ class Folder:
 def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: OnProgress = no_progress) -> Folder:
     """Return the passages of all documents below `path`, or of the one file `path`.
 
-    Hidden files and folders (`.git`) and `questions.<split>.jsonl` directly in the folder are not documents. Left out
-    and recorded in `skips`: files that cannot be read within the limits of `child.Reader`, other types, links that lead
-    out of the folder, documents without text.
+    Hidden files and folders (`.git`) and `questions.<split>.jsonl`, at any depth, are not documents. Left out and
+    recorded in `skips`: files that cannot be read within the limits of `child.DocumentReader`, other types, links that
+    lead out of the folder, documents without text.
 
     Raises DataError where not one document could be read.
     """
@@ -97,7 +97,7 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: OnPro
     files = sorted(_files(root, skips)) if path.is_dir() else [path.name]
     reports: list[FileReport] = []
     documents: dict[str, list[Passage]] = {}
-    with Reader(chunking) as reader:
+    with DocumentReader(chunking) as reader:
         for relative in files:
             # A Mac writes e and an accent where others write é: names are compared in one form.
             name = normalize("NFC", os.fsencode(relative).decode("utf-8", "backslashreplace"))
@@ -128,7 +128,7 @@ def _unusable(relative: str, name: str, documents: Collection[str]) -> str:
     return "another file has the same name, its accents written otherwise" if name in documents else ""
 
 
-def _read(reader: Reader, path: Path, report: FileReport) -> list[Passage]:
+def _read(reader: DocumentReader, path: Path, report: FileReport) -> list[Passage]:
     """Return a file's passages with their ids, and say in `report` what became of it."""
     reading = reader.read(path)
     report.why += reading.notes

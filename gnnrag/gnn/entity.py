@@ -1,13 +1,13 @@
 """Questions about entities: names in a question, where it starts in a graph of facts, and its neighbourhood there.
 
-A network that learned on neighbourhoods ranks hubs first on the whole graph: their states are sums over neighbours that
-no question reaches. So it answers on neighbourhoods too, as NSM and GNN-RAG do.
+A network that learned on neighbourhoods ranks hubs first on the whole graph, because the state of a hub sums over many
+neighbours that have nothing to do with the question. So it answers on neighbourhoods too, as NSM and GNN-RAG do.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -37,7 +37,7 @@ class NameFinder:
     counts only where there is no other.
     """
 
-    def __init__(self, names: Iterable[str], is_normalised: bool = False) -> None:
+    def __init__(self, names: Collection[str], is_normalised: bool = False) -> None:
         self.is_normalised = is_normalised
         self.longest = 1
         self.names: dict[str, str] = {}  # a name by its spelling, and by its spelling in lower case

@@ -227,7 +227,7 @@ def corpus_graph(
     mentions = find_mentions(graph)
     edges = _Triples()
     _add_structure(edges, graph, position)
-    _add_titles(edges, graph, titles, matcher, position)
+    _add_titles(edges, titles, matcher, position)
     _add_mentions(edges, graph, matcher, mentions, position)
     number = {text: i for i, text in enumerate(relations)}
     for passage, rows in enumerate(stated):
@@ -306,9 +306,7 @@ def _add_structure(edges: _Triples, graph: HierarchyGraph, position: dict[str, i
                 edges.add((one, NEXT, other))
 
 
-def _add_titles(
-    edges: _Triples, graph: HierarchyGraph, titles: Sequence[str], matcher: TitleMatcher, position: dict[str, int]
-) -> None:
+def _add_titles(edges: _Triples, titles: Sequence[str], matcher: TitleMatcher, position: dict[str, int]) -> None:
     first = len(position)
     for passage, title in enumerate(titles):
         for form in _forms(title):

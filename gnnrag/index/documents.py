@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 from unicodedata import normalize
 
 from gnnrag.config import IndexConfig
@@ -19,8 +20,17 @@ from gnnrag.types import OnProgress, no_progress
 
 def cut_as(root: Path) -> Chunking:
     """Return how the documents of an index were cut."""
+    return from_settings(Chunking, _source(root).get("chunking", {}), "chunking")
+
+
+def has_titles(root: Path) -> bool:
+    """Tell whether the passages of an index have titles: false where it was built with `data.titles=false`."""
+    return _source(root).get("titles", True) is not False
+
+
+def _source(root: Path) -> dict[str, Any]:
     source = read_object(root / MANIFEST).get("source", {})
-    return from_settings(Chunking, source.get("chunking", {}), "chunking")
+    return source if isinstance(source, dict) else {}
 
 
 def add_documents(
@@ -28,7 +38,7 @@ def add_documents(
 ) -> list[str]:
     """Add what was loaded, or replace what has its names; returns the stages that were built, errors: `update_index`.
 
-    `data` is cut as the index is (`cut_as`).
+    `data` is cut as the index is (`cut_as`), with titles or without (`has_titles`).
     """
     built = update_index(root, data.passages, (), progress, data.documents, caller)
     write_report(root, data.report, ())
@@ -56,7 +66,7 @@ def remove_documents(
 def _known_as(name: str, ids: Collection[str], root: Path) -> str:
     """Return the name that an index has for a file: its path within the folder that was read; else the name given."""
     name = name if name in ids else normalize("NFC", name)
-    folder = read_object(root / MANIFEST).get("source", {}).get("path")
+    folder = _source(root).get("path")
     if name in ids or not isinstance(folder, str) or any(is_cut_from(id_, {name}) for id_ in ids):
         return name
     try:

@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
@@ -387,7 +386,8 @@ def converted(model: Any, ov: Any) -> Any:
 def _keep(network: Any, path: Path, ov: Any) -> None:
     """Keep the converted model; another process may be doing the same, so write aside and rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory() as work:
-        ov.save_model(network, Path(work) / "model.xml", compress_to_fp16=False)
+    with TemporaryDirectory(dir=path.parent) as work:
+        new = Path(work) / "model.xml"
+        ov.save_model(network, new, compress_to_fp16=False)
         for ending in (".bin", ".xml"):
-            copyfile((Path(work) / "model.xml").with_suffix(ending), path.with_suffix(ending))
+            new.with_suffix(ending).replace(path.with_suffix(ending))

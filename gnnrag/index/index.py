@@ -77,9 +77,15 @@ class Index:
 
     trusts_known_keys = True  # False: keys are computed again, from the caller's model and files
 
-    def __init__(self, root: Path | str, caller: IndexConfig | None = None, progress: OnProgress = no_progress) -> None:
+    def __init__(
+        self,
+        root: Path | str,
+        caller: IndexConfig | None = None,
+        progress: OnProgress = no_progress,
+        manifest: Mapping[str, Any] | None = None,  # of a state that is still being made
+    ) -> None:
         self.root, self.progress = Path(root), progress
-        self.manifest = read_object(self.root / MANIFEST)
+        self.manifest = manifest or read_object(self.root / MANIFEST)
         if not self.manifest:
             raise ArtefactError(f"{root} is no index; make one: gnnrag index build data.path=FOLDER index.path={root}")
         caller = caller or IndexConfig()
@@ -399,11 +405,6 @@ def write_passages(root: Path, passages: Sequence[Passage]) -> str:
     return key
 
 
-def write_manifest(root: Path, passages: str, settings: Mapping[str, Any], source: Mapping[str, Any]) -> None:
-    """Record passages (by their key), settings and source as the newest state of an index folder."""
-    write_json(root / MANIFEST, {"passages": passages, "settings": settings, "source": source})
-
-
 # ------------------------------------------------------------------------------------------------------------ building
 def index_path(config: IndexConfig, name: str) -> Path:
     """Return the folder of an index: as configured, or under the root by the name of the data."""
@@ -414,7 +415,8 @@ def data_source(config: DataConfig) -> dict[str, Any]:
     """Return what an index records about where its passages came from."""
     where, chunking = place(config.path), {"target_words": config.chunk_words, "overlap_words": config.chunk_overlap}
     chunks = {"chunking": chunking} if chunking != asdict(Chunking()) else {}
-    return {"path": config.path, **chunks, **({"place": where} if where else {})}
+    bare = {} if config.titles else {"titles": False}
+    return {"path": config.path, **chunks, **bare, **({"place": where} if where else {})}
 
 
 def open_or_build(
@@ -481,8 +483,10 @@ def build_index(
     record = dict(source) if source else manifest.get("source", {})
     if keep_edits and manifest.get("source", {}).get("edited"):
         record["edited"] = True
-    write_manifest(root, write_passages(root, passages), recorded(config), record)
-    return make_all(Index(root, config, progress), wanted)
+    manifest = {"passages": write_passages(root, passages), "settings": recorded(config), "source": record}
+    made = make_all(Index(root, config, progress, manifest), wanted)
+    write_json(root / MANIFEST, manifest)  # at the end: a build that fails leaves the state of before
+    return made
 
 
 def check_passages(root: Path, passages: Sequence[Passage]) -> None:

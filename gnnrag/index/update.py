@@ -17,10 +17,10 @@ from gnnrag.index.index import (
     Index,
     check_passages,
     make_all,
-    write_manifest,
+    passages_key,
     write_passages,
 )
-from gnnrag.io import exclusive_lock
+from gnnrag.io import exclusive_lock, read_object, write_json
 from gnnrag.types import OnProgress, Passage, no_progress
 
 
@@ -72,10 +72,9 @@ def _update(
     is_other = passages != list(before.passages)
     source = {**before.manifest["source"], **({"edited": True} if is_other else {})}
     # The manifest changes only when all new artefacts exist, so that a reader finds the old state or the new one.
-    staged = Index(root, caller, progress)
-    staged.manifest = {**staged.manifest, "passages": write_passages(root, passages)}
-    made = make_all(staged, names) if passages else []
-    write_manifest(root, staged.manifest["passages"], before.manifest["settings"], source)
+    manifest = {**before.manifest, "passages": write_passages(root, passages), "source": source}
+    made = make_all(Index(root, caller, progress, manifest), names) if passages else []
+    write_json(root / MANIFEST, manifest)
     collect_garbage(root, {before.manifest["passages"]})
     return made
 
@@ -99,6 +98,11 @@ def collect_garbage(root: Path, spare: Collection[str] = ()) -> list[str]:
 def stored_passages(root: Path) -> Sequence[Passage]:
     """Return the passages that an index holds, none where there is no index."""
     return Index(root).passages if (root / MANIFEST).is_file() else []
+
+
+def is_empty(root: Path) -> bool:
+    """Tell whether there is no index, or one without passages."""
+    return not (root / MANIFEST).is_file() or read_object(root / MANIFEST).get("passages") == passages_key(())
 
 
 # -------------------------------------------------------------------------------------------------------------- checks

@@ -73,9 +73,7 @@ FOUND = 3  # passages of a hop
 _LONGEST = 1200  # characters of what is cited
 
 
-def make_answer(
-    question: str, prediction: Prediction, events: Sequence[Mapping[str, Any]], index: Index, generation: str = ""
-) -> Answer:
+def make_answer(question: str, prediction: Prediction, events: Sequence[Mapping[str, Any]], index: Index) -> Answer:
     """Return the outcome of a question from its row, the events of its trace and the index that answered."""
     return Answer(
         question,
@@ -88,7 +86,7 @@ def make_answer(
         prediction.usage,
         prediction.seconds,
         prediction.rounds,
-        generation,
+        index.generation,
         prediction.error,
     )
 

@@ -25,8 +25,7 @@ from gnnrag.config import (
     implementation,
     to_plain,
 )
-from gnnrag.datasets.base import Dataset, load_dataset
-from gnnrag.datasets.chunk import Chunking
+from gnnrag.datasets.base import Dataset, load_configured
 from gnnrag.errors import BudgetError, ConfigError, DataError, GnnragError, StoppedError
 from gnnrag.index.index import MANIFEST, Index, open_or_build
 from gnnrag.index_config import WRITERS
@@ -126,16 +125,12 @@ def evaluate(
 
 def load_data_for(config: EvaluateConfig, on_note: Callable[[str], None] = lambda note: None) -> Dataset:
     """Load the corpus and the questions. Raises DataError when there are no questions."""
-    d = config.data
-    data = load_dataset(
-        d.path, d.split, d.questions, d.limit, chunking(d),
-        d.popqa_aliases, d.missing_gold, d.draw,
-    )  # fmt: skip
+    data = load_configured(config.data)
     if not data.questions:
         raise DataError(config.data.path, "there are no questions; give data.questions=FILE")
     for note in data.remarks:
         on_note(note)
-    return data if d.titles else data.without_titles()
+    return data
 
 
 def load_data_of(run: Path) -> Dataset:
@@ -465,8 +460,3 @@ def index_settings(config: EvaluateConfig) -> IndexConfig:
     if index.llm is None and ("prompted" in impls or index.extract.method == "prompted"):
         index = replace(index, llm=to_plain(config.llm))
     return replace(index, llm_cache=config.llm_cache)
-
-
-def chunking(config: DataConfig) -> Chunking:
-    """Return how a user's own documents are split into passages."""
-    return Chunking(config.chunk_words, config.chunk_overlap)

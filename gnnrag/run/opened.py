@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Opened:
-    """One state of the folder with the pipelines that were opened on it; of the index's thread, hence no locks."""
+    """One state of the folder with the pipelines that were opened on it; of the index's thread."""
 
     def __init__(self, path: Path, config: EvaluateConfig) -> None:
         self.index = Index(path, index_settings(config))
@@ -29,6 +29,7 @@ class Opened:
         self._turns: dict[tuple[str, ...], asyncio.Semaphore] = {}
         self._asked, self._is_retired = 0, False
         self._opening = asyncio.Lock()
+        self._pipeline_lock = threading.Lock()  # the thread of a cancelled question goes on opening
 
     @asynccontextmanager
     async def turn(
@@ -42,9 +43,10 @@ class Opened:
 
     def pipeline(self, dots: Sequence[str], configure: Callable[[Sequence[str]], EvaluateConfig]) -> Pipeline:
         """Return the parts of some settings, opened once."""
-        if tuple(dots) not in self._pipelines:
-            self._pipelines[tuple(dots)] = Pipeline(configure(dots), self.index)
-        return self._pipelines[tuple(dots)]
+        with self._pipeline_lock:
+            if tuple(dots) not in self._pipelines:
+                self._pipelines[tuple(dots)] = Pipeline(configure(dots), self.index)
+            return self._pipelines[tuple(dots)]
 
     async def __aenter__(self) -> Opened:
         self._asked += 1

@@ -75,7 +75,7 @@ async def _invalid(request: Request, error: RequestValidationError) -> JSONRespo
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
-    return as_response(as_problem(error))
+    return as_response(as_problem(error, request.app.state.server.service))
 
 
 def run(service: Service, on_listening: Callable[[str], None] = lambda address: None) -> None:

@@ -66,7 +66,7 @@ class Guard:
             await self.app(scope, _bounded(receive, limit), respond)
         except Exception as error:  # noqa: BLE001 - nobody is behind this to answer it
             if not has_begun:
-                await as_response(as_problem(error))(scope, receive, respond)
+                await as_response(as_problem(error, self.service))(scope, receive, respond)
 
     def _check_origin(self, host: str, origin: str) -> None:
         name, _, port = host.rpartition(":")

@@ -1,13 +1,15 @@
-"""The indexes that are served: questions in their turns and within their limits, documents in and out."""
+"""The indexes of a server: answering questions within their limits, adding and removing documents."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +22,8 @@ from gnnrag.config import Choice, EvaluateConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
 from gnnrag.index.index import MANIFEST
-from gnnrag.index.update import is_cut_from, stored_passages
+from gnnrag.index.update import is_cut_from, is_empty
+from gnnrag.io import read_object
 from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
 from gnnrag.run.evaluate import check_fit, needed_stages
@@ -30,6 +33,8 @@ from gnnrag.types import OnProgress
 
 logger = logging.getLogger("gnnrag.serve")
 LONGEST = 16_000  # characters of a question or a query
+_FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/]+/)+")  # of an absolute path, not of an address
+_CLOSED = "the index was emptied or closed meanwhile"
 
 
 class Problem(HTTPException):
@@ -42,16 +47,25 @@ class Problem(HTTPException):
         return self.detail
 
 
-def as_problem(error: Exception) -> Problem:
-    """Return what a client is told of an error."""
+def without_folders(message: str, service: Service) -> str:
+    """Return a message that names indexes by their names, and files without the folders that they lie in."""
+    for name, path in service.indexes.items():
+        message = message.replace(str(path), name)
+    return _FOLDERS.sub("", message)
+
+
+def as_problem(error: Exception, service: Service) -> Problem:
+    """Return what a client is told of an error; it names no folder of the server."""
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail) if type(error) is not Problem else error
     if isinstance(error, ClientDisconnect):
         return Problem(499, "the client has left")
     if isinstance(error, TimeoutError):
         return Problem(504, "nothing was found within the time allowed")
+    if isinstance(error, CancelledError):
+        return Problem(503, _CLOSED)
     if isinstance(error, GnnragError):
-        return Problem(400 if isinstance(error, ConfigError | DataError) else 503, described(error))
+        return Problem(400 if isinstance(error, ConfigError | DataError) else 503, without_folders(str(error), service))
     logger.error("request failed", exc_info=error)
     return Problem(500, "the server failed; its log says why")
 
@@ -84,15 +98,12 @@ class ServedIndex:
             try:
                 await asyncio.to_thread(self._open)
             except GnnragError as error:
-                raise Problem(503, self.without_path(error)) from error
+                raise Problem(503, without_folders(str(error), self.service)) from error
         if self._index is not None:
             return self._index
         if self.jobs.is_at_work:
             raise Problem(503, f"index {self.name} is being built; ask again in a while", 5)
         raise Problem(404, f"index {self.name} has no documents yet: add some")
-
-    def without_path(self, error: Exception) -> str:
-        return str(error).replace(str(self.path), self.name)
 
     def _signature(self) -> tuple[int, ...] | None:
         try:
@@ -106,11 +117,11 @@ class ServedIndex:
         with self._opening:
             if (seen := self._signature()) == self._seen:
                 return self._index
-            if seen is None or not stored_passages(self.path):  # its last document was removed
+            if is_empty(self.path):  # its last document was removed
                 self.close()
             elif self._index is None:
                 self._index = Index(self.path, config=self.service.source, settings=self.service.settings)
-            else:
+            elif self._index.stored.manifest != read_object(self.path / MANIFEST):
                 self._index.refresh()
             self._seen = seen
             return self._index
@@ -164,7 +175,7 @@ class ServedIndex:
 
     def _fail(self, job: Job, error: Exception) -> None:
         message = described(error).replace(str(self.jobs.upload(job)), job.document)
-        job.end("failed", message.replace(str(self.path), self.path.name))
+        job.end("failed", without_folders(message, self.service))
 
     async def parts(self) -> dict[str, list[str]]:
         """Return the methods and retrievers that the index can be asked by; the settings' own come first."""
@@ -229,9 +240,15 @@ class Server:
 
     async def search(self, served: ServedIndex, query: str, k: int, retriever: str | None = None) -> list[SearchHit]:
         """Return the passages of a query. Problem: as of a question."""
-        async with asyncio.timeout(self.limits.seconds), self._turns:
-            index = await served.check(Ask(query, retriever=retriever))
-            return await index.asearch(query, k, retriever=retriever)
+        try:
+            async with asyncio.timeout(self.limits.seconds), self._turns:
+                index = await served.check(Ask(query, retriever=retriever))
+                return await index.asearch(query, k, retriever=retriever)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # the client has left
+                raise
+            raise Problem(503, _CLOSED) from error
 
     async def answer(self, served: ServedIndex, ask: Ask) -> Answer:
         """Return the answer to a question. Problem: why there is none."""
@@ -249,14 +266,16 @@ class Server:
         """
         seconds = min(self.limits.seconds, ask.limits.get("seconds") or self.limits.seconds)
         deadline = asyncio.get_running_loop().time() + seconds
-        costs = [limit for limit in (self.limits.cost, ask.limits.get("cost")) if limit is not None]
-        limits = {**ask.limits, "cost": min(costs, default=None), "seconds": None}
-        settings = {f"budget.max_{name}": limit for name, limit in limits.items() if limit is not None}
+        budget, settings = self.service.config.budget, {}
+        for name, own in (("calls", budget.max_calls), ("tokens", budget.max_tokens), ("cost", self.limits.cost)):
+            if limits := [limit for limit in (own, ask.limits.get(name)) if limit is not None]:
+                settings[f"budget.max_{name}"] = min(limits)
         try:
             async with asyncio.timeout_at(deadline):
                 await self._turns.acquire()
             try:
-                index = await served.check(ask)
+                async with asyncio.timeout_at(deadline):
+                    index = await served.check(ask)
                 parts: dict[str, Any] = {"method": ask.method, "retriever": ask.retriever, "settings": settings}
                 stream = index.stream(ask.question, history=ask.history, **parts)
                 async with aclosing(stream):  # type: ignore[type-var]
@@ -265,15 +284,15 @@ class Server:
                             event = await anext(stream, None)
                         if event is None:
                             return
+                        if isinstance(event, Answer) and event.error is not None:
+                            event = replace(event, error=without_folders(event.error, self.service))
                         yield event
             finally:
                 self._turns.release()
         except TimeoutError:
             yield Problem(504, f"no answer within {seconds:g} s")
-        except GnnragError as error:
-            yield Problem(400, served.without_path(error))
         except Exception as error:  # noqa: BLE001 - a stream has begun: it ends with the error
-            yield as_problem(error)
+            yield as_problem(error, self.service)
 
     def close(self) -> None:
         """Close the indexes, once the documents under way are in them."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 MOST_WAITING = 256
-_REMEMBERED = 500  # jobs, those that have ended included
+_REMEMBERED = 1000  # jobs, those that have ended included; more than can wait and run
 
 
 @dataclass(eq=False)

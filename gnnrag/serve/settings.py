@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from annotated_types import Ge, Gt, Interval
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError
 
 Right = Literal["ask", "write"]
@@ -67,7 +67,7 @@ NOBODY = Caller(name="nobody", token="-" * 16, rights=frozenset())
 class Service:
     limits: ServeConfig
     indexes: Mapping[str, Path]
-    source: str | None  # a file of settings for asking
+    source: Mapping[str, Any]  # a file's settings for asking
     settings: Mapping[str, Any]  # dotted names to values, over those of the file
     config: EvaluateConfig  # all settings for asking
     callers: tuple[Caller, ...]  # empty: only this machine reaches the server, and everybody on it may do everything
@@ -91,12 +91,12 @@ def read_service(arguments: Sequence[str]) -> Service:
         name = folder.resolve().name
         if not re.fullmatch(r"[\w.-]{1,100}", name) or name in indexes:
             raise ConfigError(f"index {folder}: its folder's name must be letters, digits, . _ or -, and no other's")
-        indexes[name] = folder
+        indexes[name] = folder.absolute()
     dots = [word for word in assignments if not word.startswith("serve.")]
     if reserved := [dot for dot in dots if dot.startswith(("index.path=", "data.path="))]:
         raise ConfigError(f"{reserved[0]}: leave it out, and name the index folders alone")
-    source = files[0] if files else None
-    config = load_config(ServiceConfig, source, assignments)  # a mistyped setting ends the start
+    values = read_yaml(files[0]) if files else {}
+    config = load_config(ServiceConfig, values, assignments)  # a mistyped setting ends the start
     limits = config.serve
     if limits.tokens is None and not _is_loopback(limits.host):
         raise ConfigError(
@@ -106,6 +106,7 @@ def read_service(arguments: Sequence[str]) -> Service:
     settings = {"llm_cache": None} | {
         key: yaml.safe_load(text) for key, _, text in (dot.partition("=") for dot in dots)
     }
+    source = {key: value for key, value in values.items() if key != "serve"}
     return Service(limits, indexes, source, settings, config, _callers(limits, indexes))
 
 

@@ -13,9 +13,8 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from gnnrag import __version__
-from gnnrag.errors import GnnragError
 from gnnrag.serve.graph import neighbourhood
-from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex, Server
+from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex, Server, as_problem
 from gnnrag.serve.rest import answer_data
 from gnnrag.serve.rest import open_passage as passage_data
 from gnnrag.serve.settings import LOCAL, Caller, Service
@@ -42,6 +41,14 @@ def make_tools(server: Server, caller: Callable[[], Caller]) -> MCPServer:
             raise Problem(400, f"name an index: {', '.join(names)}")
         return server.find(index or names[0], caller())
 
+    @contextmanager
+    def problems() -> Iterator[None]:
+        """Turn what went wrong into the tool's error, in one line."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the tool would quote it as it is
+            raise ToolError(str(as_problem(error, server.service))) from None
+
     @tool
     async def search(
         query: Annotated[str, Field(min_length=1, max_length=LONGEST)],
@@ -49,7 +56,7 @@ def make_tools(server: Server, caller: Callable[[], Caller]) -> MCPServer:
         index: IndexName = "",
     ) -> dict[str, Any]:
         """Return the passages that fit a query best, with their ids and texts."""
-        with _problems():
+        with problems():
             passages = [hit.passage for hit in await server.search(find(index), query, k)]
             return {"passages": [{"id": p.id, "title": p.title, "text": p.text} for p in passages]}
 
@@ -60,7 +67,7 @@ def make_tools(server: Server, caller: Callable[[], Caller]) -> MCPServer:
         index: IndexName = "",
     ) -> dict[str, Any]:
         """Answer a question from the documents, with the passages that the answer was read from."""
-        with _problems():
+        with problems():
             return answer_data(await server.answer(find(index), Ask(question, method=method)))
 
     @tool
@@ -70,7 +77,7 @@ def make_tools(server: Server, caller: Callable[[], Caller]) -> MCPServer:
         index: IndexName = "",
     ) -> dict[str, Any]:
         """Return what the graph joins to a name or a passage: nodes and edges, each with what is said of them."""
-        with _problems():
+        with problems():
             return await asyncio.to_thread(neighbourhood, (await find(index).index()).stored, node, limit)
 
     @tool
@@ -79,7 +86,7 @@ def make_tools(server: Server, caller: Callable[[], Caller]) -> MCPServer:
         index: IndexName = "",
     ) -> dict[str, Any]:
         """Return the whole text of a passage, its title and its place in the document."""
-        with _problems():
+        with problems():
             passage = passage_data((await find(index).index()).stored, id)
             text = "".join(passage.pop("parts"))
             return {**passage, "text": text}
@@ -94,12 +101,3 @@ async def serve_stdio(service: Service) -> None:
         await make_tools(server, lambda: LOCAL).run_stdio_async()
     finally:
         server.close()
-
-
-@contextmanager
-def _problems() -> Iterator[None]:
-    """Turn what a client got wrong into the tool's error, in one line."""
-    try:
-        yield
-    except (Problem, GnnragError, TimeoutError) as error:
-        raise ToolError(str(error)) from None

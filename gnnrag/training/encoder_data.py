@@ -11,7 +11,7 @@ import numpy as np
 from annotated_types import Gt
 
 from gnnrag.config import Share
-from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.datasets.base import Dataset, load_configured
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index, open_or_build
 from gnnrag.retrievers.base import best_positions
@@ -100,7 +100,7 @@ class EncoderSet:
 def open_set(name: str, config: EncoderSetConfig, on_index: OnProgress) -> EncoderSet:
     """Load a set, and bring its index up to date."""
     d = config.data
-    data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
+    data = load_configured(d)
     return EncoderSet(name, config, data, open_or_build(config.index, d, data.name, data.passages, STAGES, on_index))
 
 

@@ -14,8 +14,8 @@ import torch
 from annotated_types import Ge, Gt, Le
 from torch import nn
 
-from gnnrag.config import load_config, read_yaml, to_plain
-from gnnrag.datasets.base import Dataset, load_dataset, load_passages
+from gnnrag.config import DataConfig, load_config, read_yaml, to_plain
+from gnnrag.datasets.base import Dataset, chunking, load_configured, load_passages
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages, official
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
@@ -124,8 +124,7 @@ class GNNSet:
         """Questions of two hops made of all single ones of the data, whichever were drawn; `extra` names their two."""
         if not self.config.composed:
             return []
-        d = self.config.data
-        whole = load_dataset(d.path, d.split, d.questions)
+        whole = load_configured(replace(self.config.data, limit=None, sample=None))
         passages = {passage.id: passage for passage in whole.passages}
         facts = [fact for question in whole.questions for fact in facts_of(question, passages)]
         return compose(facts, whole.questions, ComposeConfig(), self.settings.seed)[: self.config.composed]
@@ -178,11 +177,14 @@ def needed_stages(settings: TrainGNNConfig, is_kb: bool) -> tuple[str, ...]:
     return entity_stages(settings.gnn.link_vectors, "none" if is_kb else "dense")
 
 
-def joined(paths: Sequence[str]) -> tuple[Passage, ...]:
-    """Return the passages of several corpora as one. Raises DataError where two passages have one id."""
+def joined(paths: Sequence[str], data: DataConfig) -> tuple[Passage, ...]:
+    """Return the passages of several corpora as one, cut and titled as `data` says.
+
+    Raises DataError where two passages have one id.
+    """
     found: dict[str, Passage] = {}
     for path in paths:
-        for passage in load_passages(path).passages:
+        for passage in load_passages(path, chunking(data), titles=data.titles).passages:
             if passage.id in found:
                 raise DataError(path, f"passage {passage.id!r} is in another corpus of the set, too; join others")
             found[passage.id] = passage
@@ -193,9 +195,9 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> GN
     """Load a set, and bring its index up to date."""
     config = settings.sets[name]
     d = config.data
-    data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
+    data = load_configured(d)
     if config.corpus:
-        data = replace(data, passages=joined(config.corpus))
+        data = replace(data, passages=joined(config.corpus, d))
     stages = needed_stages(settings, config.index.extract.method == "kb")
     index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
     return GNNSet(name, config, data, index, settings)

@@ -12,7 +12,7 @@ import numpy as np
 from annotated_types import Ge
 
 from gnnrag.config import EvaluateConfig, Share, load_config
-from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.datasets.base import Dataset, load_configured
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
@@ -243,7 +243,7 @@ def open_set(name: str, config: TrainReaderConfig, progress: OnProgress) -> Read
     """Load a set, and bring its index up to date. Raises DataError where a gold passage is not in the corpus."""
     own = config.sets[name]
     d = own.data
-    data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
+    data = load_configured(d)
     ids = {p.id for p in data.passages}
     for question in data.questions:
         if lost := [i for i in question.gold if i not in ids]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gnnrag import api
 from gnnrag.cli.app import run
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import DataError
@@ -84,6 +85,15 @@ def test_own_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     write_documents(folder, list_txt="Bread only.")
     index("add", root, folder)
     assert Index(root).passages[2].text == "Bread only."
+
+
+def test_an_index_without_titles_gets_no_titles(tmp_path: Path) -> None:
+    folder, root = write_documents(tmp_path / "notes", trip_md="# A trip\n\nWe went.\n"), tmp_path / "i"
+    assert build(folder, root, "data.titles=false") == 0
+    more = write_documents(tmp_path / "more", list_md="# A list\n\nBread.\n")
+    assert index("add", root, more) == 0
+    assert [p.title for p in Index(root).passages] == ["", ""]
+    assert [p.title for p in api.read_documents(more, index=api.Index(root)).passages] == [""]
 
 
 def test_remove(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

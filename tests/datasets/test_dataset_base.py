@@ -128,5 +128,5 @@ def test_fingerprints_see_content_and_order_only(canonical):
 )
 def test_real_benchmarks_load_whole(name, passages, with_field):
     dataset = load_dataset(SHARED / name)
-    assert (len(dataset.passages), dataset.skip_counts, dataset.notes) == (passages, {}, ())
+    assert (len(dataset.passages), dataset.skipped, dataset.notes) == (passages, {}, ())
     assert all(q.gold and q.answers and getattr(q, with_field) for q in dataset.questions)

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 import zlib
 from functools import cache
@@ -15,7 +17,7 @@ from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import SUFFIXES, child, passages
 from gnnrag.datasets.documents.blocks import Block, Document
-from gnnrag.datasets.documents.child import Reader
+from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.documents.passages import cut_document
 from gnnrag.datasets.documents.readers import read_document, table_blocks
 from gnnrag.text.sentences import split_sentences
@@ -263,7 +265,7 @@ REPEATED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["csv", "eml", "html", "jsonl", "md", "rst", "rtf", "txt"])
 def test_repeated_tokens_are_read_or_left_out_in_time(folder, suffix):
-    with Reader(Chunking()) as reader:
+    with DocumentReader(Chunking()) as reader:
         for number, token in enumerate(REPEATED):
             text = token * (100_000 // len(token))
             text = json.dumps({"text": text}) if suffix == "jsonl" else text
@@ -275,7 +277,7 @@ def test_repeated_tokens_are_read_or_left_out_in_time(folder, suffix):
 
 def test_a_child_that_hangs_dies_or_yields_too_much_costs_one_file(folder, monkeypatch):
     root = folder({"a.txt": "One.", "big.txt": "word " * 20_000, "b.txt": "Two."})
-    with Reader(Chunking()) as reader:
+    with DocumentReader(Chunking()) as reader:
         assert reader.read(root / "a.txt").records[0][1][0].text == "One."
         first = reader._child
         os.kill(first.pid, signal.SIGSTOP)
@@ -294,6 +296,47 @@ def test_a_child_that_hangs_dies_or_yields_too_much_costs_one_file(folder, monke
     assert last.poll() is not None
     assert "crashes its reader (SIGSEGV)" in child._ended(-signal.SIGSEGV)
     assert "processor time" in child._ended(-signal.SIGXCPU)
+
+
+def test_the_child_keeps_to_limits_that_are_lower_than_its_own(folder):
+    path = folder({"a.txt": "One."}) / "a.txt"
+    code = (
+        "import resource, sys; from pathlib import Path\n"
+        "from gnnrag.datasets.chunk import Chunking\n"
+        "from gnnrag.datasets.documents.child import DocumentReader\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (50, 50))\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1_900_000_000, 1_900_000_000))\n"
+        "with DocumentReader(Chunking()) as reader:\n"
+        "    result = reader.read(Path(sys.argv[1]))\n"
+        "    print(result.problem or result.records[0][1][0].text)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code, path], env=environment, capture_output=True, text=True)
+    assert done.stdout == "One.\n", done.stderr
+
+
+def test_ctrl_c_is_not_for_the_child(folder):
+    root = folder({"a.txt": "One."})
+    with DocumentReader(Chunking()) as reader:
+        assert reader.read(root / "a.txt").records
+        assert os.getpgid(reader._child.pid) != os.getpgid(0), "a terminal sends it to a whole group"
+
+
+def test_a_text_counts_as_it_is_written_in_utf_8(folder, monkeypatch):
+    text = "Мы были в Москве. " * 1000
+    monkeypatch.setattr(child, "MAX_YIELD", 2 * len(text.encode()))
+    with DocumentReader(Chunking()) as reader:
+        result = reader.read(folder({"a.txt": text}) / "a.txt")
+    assert not result.problem and "Москве" in result.records[0][1][0].text
+
+
+def test_out_of_memory_is_no_damage_of_the_file(folder, monkeypatch):
+    def full(path):
+        raise MemoryError
+
+    monkeypatch.setattr("gnnrag.datasets.documents.readers.read_document", full)
+    with pytest.raises(MemoryError):
+        child._answer(folder({"a.txt": "One."}) / "a.txt", Chunking())
 
 
 # ----------------------------------------------------------------------------------------------------------- structure

@@ -36,7 +36,7 @@ def test_formats_titles_and_ids(folder):
         ("faq.jsonl:r9#1", "Row", "From a record."),
         ("faq.jsonl:2#1", "faq", "No id here."),
     ]
-    assert (dataset.name, dataset.questions, dataset.skip_counts) == ("docs", (), {})
+    assert (dataset.name, dataset.questions, dataset.skipped) == ("docs", (), {})
     assert rows(load_dataset(root / "b.txt"))[0][0] == "b.txt#1"
     folder({"a.txt": "New.", "n/b.txt": "Also new."})
     assert [row for row in rows(load_passages(root)) if row in rows(dataset)] == rows(dataset), "ids are stable"

@@ -101,7 +101,7 @@ def test_each_benchmark(release, case):
     assert question.text == sample["question"]
     assert [p.id for p in dataset.passages] == ["toy-0", "toy-1", "toy-2", "toy-3"]
     assert dataset.passages[3].text == "Rome is in Italy. "
-    assert (dataset.name, dataset.skip_counts, dataset.notes) == ("toy", {}, ())
+    assert (dataset.name, dataset.skipped, dataset.notes) == ("toy", {}, ())
 
 
 def test_decomposition_evidence_and_extra(release):
@@ -128,7 +128,10 @@ def test_duplicates_keep_the_first_and_carry_gold(release):
     corpus = [{"title": "Empty", "text": " "}, *CORPUS, CORPUS[0], CORPUS[0]]
     dataset = load_dataset(release([TWO_WIKI], corpus))
     assert [p.id for p in dataset.passages] == ["toy-1", "toy-2", "toy-3", "toy-4"]
-    assert dataset.skip_counts == {"empty passage": 1, "duplicate passage": 2}
+    assert {why: len(names) for why, names in dataset.skipped.items()} == {
+        "empty passage": 1,
+        "duplicate passage": 2,
+    }
     assert dataset.skipped["duplicate passage"][0] == "toy-5 (same as toy-1)"
     assert dataset.questions[0].gold == ("toy-1",)
 

@@ -100,10 +100,20 @@ def test_released_weights_run_against_the_edges(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"fusion": "early"}, {"fusion": "late"}, {"concat_hidden": True}, {"aggregate": "pna"}]
+    "settings",
+    [
+        {},
+        {"fusion": "early"},
+        {"fusion": "late"},
+        {"concat_hidden": True},
+        {"aggregate": "pna"},
+        {"layers": 1},
+        {"norm": False, "layers": 2},
+        {"mode": "entity", "fusion": "none", "node_text": False, "seed_weight": True},
+    ],
 )
 def test_settings_follow_from_released_tensors(settings: dict[str, Any], tmp_path: Path) -> None:
-    config = GNNConfig(dim=4, layers=3, seed_weight=False, upstream_direction=True, **settings)
+    config = GNNConfig(**{"dim": 4, "layers": 3, "seed_weight": False, "upstream_direction": True, **settings})
     source = QueryGNN(config, 6)
     state = released_state(source)
     if source.has_late:  # gfm-rag keeps the head that late fusion replaced
@@ -147,28 +157,48 @@ def released_folder(folder: Path, config: GNNConfig, record: dict[str, Any]) -> 
 
 
 OFFICIAL = replace(official(), dim=4, layers=2, link_vectors=False, upstream_direction=True)
+
+
+def said(**parts: Any) -> dict[str, Any]:
+    return {"model_config": {"entity_model": parts}}
+
+
 NAMED = {"text_emb_model_config": {"text_emb_model_name": "sentence-transformers/all-mpnet-base-v2"}}
 
 
 def test_a_training_starts_from_a_released_folder(tmp_path: Path) -> None:
-    source = released_folder(tmp_path / "gfm", OFFICIAL, NAMED)
-    model = QueryGNN(OFFICIAL, 6)
+    record = NAMED | said(aggregate_func="sum", short_cut="true")
+    source = released_folder(tmp_path / "gfm", OFFICIAL, record)
+    model = QueryGNN(replace(OFFICIAL, link_vectors=True), 6)  # where questions start does not decide the weights
     start_from(model, tmp_path / "gfm", ENCODER, "models/all-mpnet-base-v2")
     for name, value in source.state_dict().items():
         assert torch.equal(model.state_dict()[name], value)
 
 
 @pytest.mark.parametrize(
-    "changes, embedder, problem",
+    "record, changes, embedder, problem",
     [
-        ({"upstream_direction": False}, "all-mpnet-base-v2", "gnn.upstream_direction is True, needed is False"),
-        ({"dim": 8}, "all-mpnet-base-v2", "gnn.dim is 4, needed is 8"),
-        ({}, "embedded", "trained with the embedder 'all-mpnet-base-v2', the index has 'embedded'"),
+        (said(aggregate_func="mean", short_cut="yes"), {}, "all-mpnet-base-v2", "aggregate_func is 'mean'"),
+        (said(aggregate_func="sum", short_cut=False), {}, "all-mpnet-base-v2", "short_cut is False"),
+        (NAMED, {"upstream_direction": False}, "all-mpnet-base-v2", "gnn.upstream_direction is True, needed is False"),
+        (NAMED, {"dim": 8}, "all-mpnet-base-v2", "gnn.dim is 4, needed is 8"),
+        (NAMED, {}, "embedded", "trained with the embedder 'all-mpnet-base-v2', the index has 'embedded'"),
     ],
 )
 def test_a_released_folder_that_does_not_fit_is_refused(
-    tmp_path: Path, changes: dict[str, Any], embedder: str, problem: str
+    tmp_path: Path, record: dict[str, Any], changes: dict[str, Any], embedder: str, problem: str
 ) -> None:
-    released_folder(tmp_path / "gfm", OFFICIAL, NAMED)
+    released_folder(tmp_path / "gfm", OFFICIAL, record)
     with pytest.raises(ArtefactError, match=problem):
         start_from(QueryGNN(replace(OFFICIAL, **changes), 6), tmp_path / "gfm", ENCODER, embedder)
+
+
+def test_a_training_starts_from_a_checkpoint_of_the_same_encoder(folder: Path) -> None:
+    saved = load_checkpoint(folder).model
+    model = QueryGNN(saved.config, 6)
+    start_from(model, folder, ENCODER, "any")
+    assert all(torch.equal(value, saved.state_dict()[name]) for name, value in model.state_dict().items())
+    with pytest.raises(ArtefactError, match=r"encoder\.weights"):
+        start_from(model, folder, {**ENCODER, "weights": "other"}, "any")
+    with pytest.raises(ArtefactError, match="length 6, the index has 5"):
+        start_from(QueryGNN(saved.config, 5), folder, ENCODER, "any")

@@ -105,6 +105,43 @@ def test_batches_follow_from_the_step_alone() -> None:
     assert plain(one, 3) == plain(other, 3) != plain(one, 2)
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_first_half_of_a_batch_has_lost_its_tails(size: int) -> None:
+    task = make_task()
+    task.draws = Draws({"g": 6}, batch_size=size, steps=5, seed=0, together=True)
+    relations = [item.query.relation < 2 for item in task.batch(1)]
+    assert relations == [2 * n < size for n in range(size)]
+
+
+def test_negatives_are_all_nodes_but_the_known_answers() -> None:
+    table = make_task().tables["g"]
+    for triple, (head, relation, tail) in enumerate(GRAPH.triples.tolist()):
+        for lost_head in (False, True):
+            query = table.complete(triple, lost_head, 200, np.random.default_rng(0))
+            asked, answer = (tail, head) if lost_head else (head, tail)
+            stated = [(t, h) if lost_head else (h, t) for h, r, t in GRAPH.triples.tolist() if r == relation]
+            known = {b for a, b in stated if a == asked}
+            assert query and (query.head, query.tail, query.relation) == (asked, answer, relation + 2 * lost_head)
+            assert set(query.negatives.tolist()) == set(range(5)) - known
+
+
+def test_evaluation_ranks_the_answer_among_the_nodes_that_are_no_answers() -> None:
+    task, model = make_task(triples=4), Double()
+    rows = task.evaluate(model, slice(None), CPU)
+    asked = {tuple(map(int, name.split("/")[1:])) for name in rows}
+    assert len(asked) == 8 and len({triple for triple, _ in asked}) == 4
+    hidden = np.array(sorted({row for triple, _ in asked for row in (triple, triple + 6)}))
+    source, relation, target = (part.tolist() for part in GRAPH.edges)
+    for triple, start in asked:
+        edge = triple if source[triple] == start else triple + 6
+        query = TripleQuery(triple, start, relation[edge], target[edge], np.zeros(0, np.int64))
+        scores = task._logits(model, [CompletionItem("g", query, hidden)], CPU)[:, 0].tolist()
+        known = {t for s, r, t in zip(source, relation, target, strict=True) if (s, r) == (start, relation[edge])}
+        place = 1 + sum(scores[n] >= scores[target[edge]] for n in range(5) if n not in known)
+        hits = {f"hits@{k}": float(place <= k) for k in (1, 3, 10)}
+        assert rows[f"g/{triple}/{start}"] == {"mrr": 1 / place, "mr": float(place), **hits}
+
+
 def test_filtered_ranks_count_ties_against() -> None:
     scores = np.array([0.9, 0.5, 0.5, 0.8, 0.1])
     assert rank_of(scores, 1, np.array([1])) == 4

@@ -182,6 +182,18 @@ def test_what_is_no_index(tmp_path, name):
         build(tmp_path / "file")
 
 
+def test_a_build_that_fails_leaves_the_state_of_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(STAGES["lexical"], "build", lambda context, folder: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        build(tmp_path / "i", names=["lexical"])
+    with pytest.raises(ArtefactError, match="is no index"):
+        Index(tmp_path / "i")
+    build(tmp_path / "i", names=["text"])
+    with pytest.raises(ZeroDivisionError):
+        build(tmp_path / "i", (*CORPUS, NEW), names=["lexical"])
+    assert list(Index(tmp_path / "i").passages) == list(CORPUS)
+
+
 def test_an_unknown_artefact(tmp_path):
     with pytest.raises(ConfigError, match="lexical"):
         build(tmp_path / "i", names=["lexcal"])
@@ -208,6 +220,7 @@ import sys, time
 from pathlib import Path
 from gnnrag.index.update import update_index
 from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.index import build_index
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH
 HashEmbedder.block = 4

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gnnrag.metrics.traces import by_round, by_step, follows, path_patterns
+from gnnrag.io import write_jsonl
+from gnnrag.metrics.traces import by_round, by_step, follows, from_traces, path_patterns
 from gnnrag.types import Question
 
 
@@ -119,3 +121,20 @@ def test_a_run_that_finds_nothing_right_has_zero_and_one_without_relations_nothi
     assert path_patterns([{"question_id": "q1", "events": [{"event": "query"}]}], [ACTED]) == {}
     sentences = trace("q1", ([["Tom Hanks plays a man on an island."]], 2), names=[])
     assert path_patterns([sentences], [ACTED]) == {}, "a graph read from text has no such relations"
+
+
+def test_a_file_of_traces_gives_what_its_events_tell(tmp_path: Path) -> None:
+    sub_query = {"event": "sub_query", "side": "relational", "context_ids": ["c"]}
+    rows = [
+        {"question_id": "q1", "events": [{"event": "llm", "messages": []}, query(0, "a", "x"), sub_query]},
+        {"question_id": "q2", "events": [query(0, "c"), sub_query]},
+    ]
+    notes: list[str] = []
+    write_jsonl(tmp_path / "traces.jsonl", rows)
+    found = from_traces(tmp_path / "traces.jsonl", QUESTIONS[:2], notes.append)
+    rounds = [{"round": 0, "questions": 2, "queries": 1.0, "reached": 0.75}]
+    assert found == {"by_round": rounds, "by_step": {"semantic": [], "relational": [0.5]}} and not notes
+    assert from_traces(tmp_path / "traces.jsonl", QUESTIONS, notes.append) == {} and len(notes) == 1
+    write_jsonl(tmp_path / "traces.jsonl", [trace("q1", ([["~starred_actors"]], 2)), trace("q2"), trace("q3")])
+    found = from_traces(tmp_path / "traces.jsonl", [ACTED, DIRECTED, WRITTEN], notes.append)
+    assert set(found) == {"by_round", "path_patterns"} and found["path_patterns"]["found"] == 0.3333

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -15,9 +16,10 @@ import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.serve.app import run
+from gnnrag.serve.indexes import Ask, Problem, Server
 from gnnrag.serve.settings import read_service
 from tests.helpers.http_stub import ok, stub
-from tests.helpers.serving import QUESTION, Client, build, events, serving
+from tests.helpers.serving import PLAIN, QUESTION, Client, build, events, serving
 from tests.helpers.slow import slow_questions
 
 ASK = "/api/indexes/index/ask"
@@ -169,6 +171,49 @@ def test_what_a_model_costs_is_counted_and_limited(tmp_path: Path, monkeypatch: 
                 error = client("POST", ASK, {**SINGLE, "budget": budget})[1]["error"]
                 assert error.startswith(f"budget.max_{next(iter(budget))}=")
                 assert client("POST", "/v1/chat/completions", {**body, "budget": budget})[0] == 504
+
+
+def test_a_client_cannot_raise_the_limits_of_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    with stub(default=ok(json.dumps({"answer": "Zavrazhye"}))) as server:
+        model = ["roles.reader=prompted", f"llm.base_url={server.url}", "llm.model=stub", "budget.max_calls=0"]
+        with serving([build(tmp_path)], *model) as client:
+            for budget in ({}, {"calls": 1_000_000}):
+                error = client("POST", ASK, {**SINGLE, "budget": budget})[1]["error"]
+                assert error.startswith("budget.max_calls=0")
+
+
+def test_a_damaged_artefact_is_a_fault_of_the_server_and_its_folder_stays_unsaid(tmp_path: Path) -> None:
+    for file in build(tmp_path).glob("lexical-*/bm25/*"):
+        file.write_bytes(b"damaged")
+    with serving([tmp_path / "index"]) as client:
+        status, reply, _ = client("POST", "/api/indexes/index/search", {"query": "Solaris", "retriever": "bm25"})
+        answer = client("POST", ASK, SINGLE)[1]
+    assert status == 503 and "lexical-" in reply["error"]["message"] and "lexical-" in str(answer["error"])
+    assert str(tmp_path) not in f"{reply}{answer}"
+
+
+@pytest.mark.parametrize("what", ["ask", "search"])
+def test_a_question_to_an_index_that_is_emptied(built: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    began, _ = slow_questions(monkeypatch)
+    if what == "search":
+        monkeypatch.setattr("gnnrag.run.loop.Loop.search", lambda *_: (began.set(), asyncio.sleep(60))[1])
+    server = Server(read_service([str(built), *PLAIN]))
+    served = server.served["index"]
+
+    async def ask() -> None:
+        if what == "ask":
+            task: asyncio.Task[Any] = asyncio.create_task(server.answer(served, Ask(QUESTION, method="single")))
+        else:
+            task = asyncio.create_task(server.search(served, QUESTION, 3, "bm25"))
+        assert await asyncio.to_thread(began.wait, 20)
+        await asyncio.to_thread(served.close)
+        await task
+
+    with pytest.raises(Problem, match="emptied") as error:
+        asyncio.run(ask())
+    assert error.value.status_code == 503
+    server.close()
 
 
 TOKENS = """

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from gnnrag.api import Index
+from gnnrag.index.embedder import HashEmbedder
 from gnnrag.serve.indexes import ServedIndex
 from gnnrag.serve.jobs import Job
 from gnnrag.serve.settings import Service, read_service
@@ -64,6 +65,31 @@ def test_replies_of_a_model_are_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
             for _ in range(2):
                 assert client("POST", "/api/indexes/index/ask", body)[1]["usage"]["llm_calls"] == 1
     assert len(server.bodies) == 2 and not list(tmp_path.rglob("*.sqlite"))
+
+
+def test_a_config_file_may_hold_settings_of_the_server(tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text("serve: {asking: 2}\nretriever: bm25\nmethod: single\n")
+    with serving([tmp_path / "new"], str(tmp_path / "conf.yaml")) as client:
+        assert client.done("new", "PUT", "stalker.txt", STALKER.encode())["state"] == "done"
+        assert client("POST", "/api/indexes/new/ask", {"question": "Who made Stalker?"})[1]["text"]
+
+
+def test_a_first_build_that_fails_leaves_no_index_and_a_fault_to_its_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = HashEmbedder.encode
+
+    def fails(self: HashEmbedder, texts: Any, is_query: bool = False) -> Any:
+        if any("odd" in text for text in texts):
+            raise ValueError("a fault of the odd one")
+        return encode(self, texts, is_query)
+
+    monkeypatch.setattr(HashEmbedder, "encode", fails)
+    served = ServedIndex(read_service([str(tmp_path / "new"), *PLAIN]), "new")
+    ended = done_together(served, ("add", "odd.txt", "An odd text."), ("add", "good.txt", STALKER))
+    assert ended["odd.txt"][0] == "failed" and ended["good.txt"] == ("done", "1 passage")
+    assert [passage.id for passage in Index(tmp_path / "new").passages] == ["good.txt#1"]
+    served.close()
 
 
 def done_together(

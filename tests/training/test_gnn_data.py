@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from gnnrag.cli.app import run
+from gnnrag.config import DataConfig, EmbedderConfig, IndexConfig
 from gnnrag.errors import DataError
 from gnnrag.index.index import Index
 from gnnrag.run.rundir import read_seen, seen_hash
 from gnnrag.training.config import FoldConfig, divide
-from gnnrag.training.gnn import joined
+from gnnrag.training.gnn import SetConfig, TrainGNNConfig, joined, open_corpus
+from gnnrag.types import no_progress
 from tests.helpers.trainings import read
 
 PASSAGES = (
@@ -46,9 +48,9 @@ def corpus(folder: Path, passages: Sequence[Sequence[str]], questions: Sequence[
 
 def test_corpora_are_joined_in_the_order_given(tmp_path: Path) -> None:
     one, other = corpus(tmp_path / "one", PASSAGES[:2]), corpus(tmp_path / "other", PASSAGES[2:])
-    assert [p.id for p in joined([str(other), str(one)])] == ["b2", "b3", "b0", "b1"]
+    assert [p.id for p in joined([str(other), str(one)], DataConfig())] == ["b2", "b3", "b0", "b1"]
     with pytest.raises(DataError, match="'b0' is in another corpus of the set"):
-        joined([str(one), str(one)])
+        joined([str(one), str(one)], DataConfig())
 
 
 def settings_of(tmp_path: Path, *given: str) -> list[str]:
@@ -62,6 +64,19 @@ def settings_of(tmp_path: Path, *given: str) -> list[str]:
         "fit.batch_size=2", "fit.keep=last", "fit.patience=null", f"run.root={tmp_path / 'runs'}", "run.name=a",
         f"cache={tmp_path / 'cache'}", *given,
     ]  # fmt: skip
+
+
+def test_a_set_is_loaded_as_its_data_settings_say(tmp_path: Path) -> None:
+    books = corpus(tmp_path / "books", PASSAGES, ASKED)
+    for folders in ([], [str(books)]):
+        data = DataConfig(str(books), titles=False, sample=2)
+        index = IndexConfig(embedder=EmbedderConfig("hash"), path=str(tmp_path / f"index{len(folders)}"))
+        config = SetConfig(data=data, index=index, corpus=folders)
+        config.index.text.language = "blank:en"
+        opened = open_corpus("books", TrainGNNConfig(sets={"books": config}), no_progress)
+        assert len(opened.data.questions) == 2
+        assert [p.id for p in opened.index.passages] == ["b0", "b1", "b2", "b3"]
+        assert not any(p.title for p in opened.index.passages)
 
 
 def test_composed_questions_train_and_what_they_are_made_of_is_seen(tmp_path: Path) -> None:

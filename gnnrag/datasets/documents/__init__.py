@@ -1,10 +1,9 @@
-"""Own documents: files of many formats, read and cut into passages in a child process (`child.Reader`)."""
+"""Own documents: files of many formats, read and cut into passages in a child process (`child.DocumentReader`)."""
 
 # Read by kreuzberg, by their markup (`readers.BY_MARKUP`) or their nodes; and read by readers of our own.
 SUFFIXES = frozenset(
     (
-        *(".docx", ".epub", ".htm", ".html", ".ipynb", ".ods", ".odt"),
-        *(".pdf", ".pptx", ".rst", ".rtf", ".xlsx"),
-        *(".csv", ".eml", ".jsonl", ".md", ".tsv", ".txt"),
+        *(".docx", ".epub", ".ipynb", ".ods", ".odt", ".pdf", ".pptx", ".rtf", ".xlsx"),
+        *(".csv", ".eml", ".htm", ".html", ".jsonl", ".md", ".rst", ".tsv", ".txt"),
     )
 )

@@ -1,7 +1,7 @@
 """The child process that reads documents: a bomb, a quadratic parser or a crash costs one file, with the reason.
 
-The parent (`Reader`) sends a path a line and gets a JSON object a line. A child that takes too long or yields too much
-is killed, one that has grown is replaced, and the next file gets a new one.
+The parent (`DocumentReader`) sends a path a line and gets a JSON object a line. A child that takes too long or yields
+too much is killed, one that has grown is replaced, and the next file gets a new one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ MAX_YIELD = 60_000_000  # bytes that the passages of a file may take
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadResult:
     """What became of a file: its passages, still without ids, by the key of the record (else ""), or a problem."""
 
     records: tuple[tuple[str, tuple[Passage, ...]], ...] = ()
@@ -37,21 +38,21 @@ class Reading:
     problem: str = ""
 
 
-class Reader:
+class DocumentReader:
     """Reads documents in a child process, one after the other; a context manager, which ends it."""
 
     def __init__(self, chunking: Chunking) -> None:
         self.chunking = chunking
         self._child: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> DocumentReader:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._end()
 
-    def read(self, path: Path) -> Reading:
-        """Read a file and cut it into passages. Raises nothing: whatever is wrong is the reading's `problem`."""
+    def read(self, path: Path) -> ReadResult:
+        """Read a file and cut it into passages. Raises nothing: whatever is wrong is the result's `problem`."""
         if self._child is None or self._child.poll() is not None:
             self._child = self._start()
         request = json.dumps([os.fspath(path.absolute()), asdict(self.chunking)]).encode() + b"\n"
@@ -62,11 +63,11 @@ class Reader:
             pass  # its end is found out below
         reply = self._reply()
         if isinstance(reply, str):
-            return Reading(problem=reply)
+            return ReadResult(problem=reply)
         records = tuple((key, tuple(Passage("", *cut) for cut in cuts)) for key, cuts in reply["records"])
         if reply["is_last"]:
             self._end()
-        return Reading(records, tuple(reply["notes"]), reply["problem"])
+        return ReadResult(records, tuple(reply["notes"]), reply["problem"])
 
     def _reply(self) -> dict[str, Any] | str:
         """Return what the child says of a file, or how it ended."""
@@ -100,11 +101,14 @@ class Reader:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
         )
 
     def _end(self) -> None:
         if self._child is not None:
-            self._child.kill()
+            if self._child.poll() is None:
+                with suppress(ProcessLookupError, PermissionError):  # it has just ended by itself
+                    os.killpg(self._child.pid, signal.SIGKILL)
             self._child.communicate()
             self._child = None
 
@@ -121,16 +125,30 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no reply
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    _limit(resource.RLIMIT_AS, MEMORY)
     for line in sys.stdin.buffer:
-        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + CPU_SECONDS, hard))
+        _limit(resource.RLIMIT_CPU, int(time.process_time()) + 1 + CPU_SECONDS)
         path, chunking = json.loads(line)
         reply = _answer(Path(path), Chunking(**chunking))
-        resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-        reply["is_last"] = resident > GROWN
-        output.write(json.dumps(reply).encode() + b"\n")
+        reply["is_last"] = _resident() > GROWN
+        # Not as ASCII: escapes would make a Russian text three times as long. File names and texts may hold surrogates.
+        output.write(json.dumps(reply, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
         output.flush()
+
+
+def _limit(kind: int, value: int) -> None:
+    """Set a soft limit of this process, as far as its hard limit allows."""
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+
+
+def _resident() -> int:
+    """Return how many bytes this process has in memory; without /proc (macOS), the most that it ever had."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except FileNotFoundError:
+        # Not so on Linux, where this counts in kilobytes and begins with what the parent had.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _answer(path: Path, chunking: Chunking) -> dict[str, Any]:
@@ -145,6 +163,8 @@ def _answer(path: Path, chunking: Chunking) -> dict[str, Any]:
             notes |= dict.fromkeys(document.notes)
     except DataError as error:
         problem = str(error).removeprefix(str(path)).lstrip(":, ")
+    except MemoryError:
+        raise  # ends the child; the parent then says why (`_ended`)
     except BaseException as error:  # noqa: BLE001 - parsers of strangers' bytes raise anything, Rust's panics too
         name = type(error).__name__
         why = f"{name}: {str(error).removeprefix(f'{name}: ')[:200]}"
