@@ -10,6 +10,7 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.parts import set_up
+from gnnrag.retrievers import dense
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.types import Query
 from tests.helpers.parts import CORPUS
@@ -59,6 +60,32 @@ def test_against_numpy(clustered: Any, top_k: int) -> None:
             pytest.approx(scores.min(), abs=1e-5), pytest.approx(scores.max(), abs=1e-5)
         )  # fmt: skip
         assert ranking.branch == "cosine"
+
+
+def test_the_bounds_are_known_where_not_all_is_sorted(clustered: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "SORTED_UP_TO", 100)
+    queries = [Query(str(i), top_k=1 + i % 7) for i in range(CLUSTERS)]
+    for i, ranking in enumerate(set_up(DenseRetriever(), index=clustered).retrieve(queries)):
+        scores = clustered.passage_vectors.astype(np.float64) @ clustered.queries[i].astype(np.float64)
+        best = np.argsort(-scores, kind="stable")[: 1 + i % 7]
+        assert list(ranking.ids) == [clustered.ids[j] for j in best]
+        assert (ranking.low, ranking.high) == pytest.approx((scores.min(), scores.max()), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("search", "flat_up_to", "has_lists"),
+    [("auto", 4, False), ("auto", 3, True), ("flat", 3, False), ("lists", 4, True)],
+)
+def test_lists_are_searched_in_large_indexes(
+    search: Any, flat_up_to: int, has_lists: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dense, "FLAT_UP_TO", flat_up_to)
+    index: Any = Vectors(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32))
+    hits = np.array([3, -1, 2, 0]), np.array([0.5, -9.0, 0.7, 0.5]), -0.25  # -1: the lists hold no more
+    index.nearest = SimpleNamespace(search=lambda vector, top_k: hits)
+    (ranking,) = set_up(DenseRetriever(search=search), index=index).retrieve([Query("1", top_k=2)])
+    assert ranking.ids == (("p0002", "p0000") if has_lists else ("p0001", "p0000"))
+    assert (ranking.low, ranking.high) == ((-0.25, 0.7) if has_lists else (0.0, 1.0))
 
 
 def test_ties_by_corpus_order() -> None:
