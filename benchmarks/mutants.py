@@ -2,7 +2,7 @@
 
     python benchmarks/mutants.py TREE --count 200 --seed 0 --out mutants.json
 
-A first run of the tests records which test runs which line (contexts of pytest-cov: `pip install pytest-cov`). Then one
+A first run of the tests records which test runs which line (contexts of pytest-cov). Then one
 site at a time is changed in a copy of TREE (a comparison, an operator, a constant, a condition, a statement left out),
 and the tests that run its line are started until one fails. A line that no test runs is a survivor, and so is a mutant
 whose tests pass within `--seconds`. The share differs by some .03 from sample to sample at 200 mutants.

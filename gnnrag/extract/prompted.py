@@ -44,7 +44,7 @@ class PromptedExtractor(Extractor):
         types = tuple(self.config.types or ())
         tasks = [TriplesTask(p, types, self.config.language, self.gleaning) for p in passages]
         results: list[Extracted] = self._jobs().run("triples", tasks)
-        return [result.found for result in results]
+        return [result.extraction for result in results]
 
 
 def gleaning_of(config: ExtractConfig) -> int:

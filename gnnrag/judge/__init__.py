@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
-from tqdm import tqdm
+from rich.console import Console
+from rich.progress import Progress
 
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError
@@ -190,7 +190,7 @@ async def _ask_all(
         for call in waiting:  # the iterator is shared: each worker takes the next call
             session = Session(call.question.id)
             outcome = await prompters[call.prompt].ask(session, call.values, task.parse)
-            bar.update()
+            bars.advance(bar)
             used = session.by_role[ROLE]
             add(
                 {
@@ -210,7 +210,9 @@ async def _ask_all(
                 }
             )
 
-    with tqdm(total=len(todo), unit=" calls", desc=name[:60], file=sys.stderr, disable=None) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bars:
+        bar = bars.add_task(name[:60], total=len(todo))
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(config.concurrency, len(todo))):

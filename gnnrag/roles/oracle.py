@@ -193,8 +193,8 @@ class OracleAgent(Role[MoveTask, NextMove]):
         first = {p.id for turn in task.turns for p in turn.passages[:1]}
         hops = gold_hops(task.question, self.index) if task.may_search else []
         asked = [turn.argument for turn in task.turns]
-        for found in (shown, first):
-            missing = [hop for hop in hops if hop.gold not in found]
+        for read in (shown, first):
+            missing = [hop for hop in hops if hop.gold not in read]
             if ways := ways_to_ask(missing, asked, self.index):
                 return NextMove("search", ways[0][1])
         return NextMove("finish", task.question.answers[0] if task.question.answers else "")

@@ -24,7 +24,7 @@ from gnnrag.training.config import Count, TrainConfig, draw
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.report import Card, Report, promotion_metrics
 from gnnrag.training.rows import VerifierRow
-from gnnrag.training.verifier_rows import RowsConfig, RowsTraining, seen_of, shown_of
+from gnnrag.training.verifier_rows import RowsTraining, VerifierRowsConfig, seen_of, shown_of
 
 TOP = 5  # passages that recall is taken of
 SUMMARY = (
@@ -35,7 +35,7 @@ SUMMARY = (
 
 
 @dataclass
-class ChainRowsConfig(RowsConfig):
+class ChainRowsConfig(VerifierRowsConfig):
     """Recorded decisions on the questions of a set."""
 
     untitled: Share = 0.0  # share of the rows whose passages lose their titles: some corpora have none

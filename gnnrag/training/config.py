@@ -73,7 +73,7 @@ class CommonConfig:
 
 @dataclass
 class TrainConfig(CommonConfig):
-    """The settings of a training in the loop of `gnnrag/training/loop.py`."""
+    """The settings of a training that `fit` describes, by `loop.py` or (the cross-encoder) by `hf_trainer.py`."""
 
     fit: FitConfig = field(default_factory=FitConfig)
 
@@ -86,7 +86,6 @@ class SetConfig:
     index: IndexConfig = field(default_factory=IndexConfig)
     use: Use = "folds"
     share: SetShare = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
-    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
     licence: str = ""  # for the model card
 
 
@@ -99,6 +98,9 @@ def check_sets(sets: Mapping[str, Any], cross: bool, folds: FoldConfig) -> None:
     for name, one in sets.items():
         if cross and getattr(one, "use", "folds") == "report":
             raise ConfigError(f"sets.{name}.use=report with cross=true: every fold would report on all of it")
+
+
+PART_NAMES = ("train", "validation", "report")
 
 
 @dataclass(frozen=True)

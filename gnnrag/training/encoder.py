@@ -20,10 +20,10 @@ from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts, divide
 from gnnrag.training.encoder_data import (
     COMPOSED,
-    Asked,
-    Corpus,
+    ChainQuestion,
     Drawn,
     EncoderSet,
+    JointCorpus,
     TrainEncoderConfig,
     check_encoder,
     draw_prefix,
@@ -87,9 +87,9 @@ class EncoderTraining(Training):
     # ------------------------------------------------------------------------------------------- network and batches
     def build(self) -> tuple[EncoderTraining, NextHopEncoder]:
         """Return the network, whose adapter follows from the seed, and make the examples."""
-        self.corpus = corpus = Corpus(self.sets)
+        self.corpus = corpus = JointCorpus(self.sets)
         ids = {name: set(self.parts[name].train) for name in corpus.sets}
-        self.train: dict[str, list[Asked]] = {name: corpus.asked(name, ids[name]) for name in corpus.sets}
+        self.train: dict[str, list[ChainQuestion]] = {name: corpus.asked(name, ids[name]) for name in corpus.sets}
         if self.config.compose.share and (made := corpus.composed(ids, self.config.compose, self.config.seed)):
             self.train[COMPOSED] = made
         self.places = self.draws(self.train)

@@ -29,6 +29,7 @@ _WRONG = 8  # high-ranked passages that are not gold, of which a wrong one is dr
 class EncoderSetConfig(SetConfig):
     """A corpus with questions that takes part in a training."""
 
+    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
     first_of: str | None = None  # its questions and triples are first hops of composed questions about this set's names
 
 
@@ -104,7 +105,7 @@ def open_set(name: str, config: EncoderSetConfig, on_index: OnProgress) -> Encod
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChainQuestion:
     """A question with its gold passages (numbers in the corpus of all sets together), in the order of the hops or not.
 
     Where the order is not known, the hop that the base ranks higher counts as the first.
@@ -116,7 +117,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Example:
+class ChainExample:
     """A question as training sees it."""
 
     text: str
@@ -129,12 +130,12 @@ class Example:
 class Drawn:
     """An item of a step: a question after a chain; any of `targets` is right."""
 
-    example: Example
+    example: ChainExample
     chain: tuple[int, ...]
     targets: tuple[int, ...]
 
 
-class Corpus:
+class JointCorpus:
     """The passages of all sets that train, one after the other: each set's are distractors of the others'."""
 
     def __init__(self, sets: Mapping[str, EncoderSet]) -> None:
@@ -148,17 +149,17 @@ class Corpus:
         self.vectors = np.concatenate([one.index.passage_vectors for one in self.sets.values()])
         self.embedder = next(iter(self.sets.values())).index.embedder
 
-    def asked(self, name: str, ids: Collection[str]) -> list[Asked]:
+    def asked(self, name: str, ids: Collection[str]) -> list[ChainQuestion]:
         """Return the questions of a set that have these ids."""
         one = self.sets[name]
         titles, found = {p.id: p.title for p in one.index.passages}, []
         for question in one.questions.values():
             if question.id in ids:
                 gold, is_ordered = ordered(question, titles)
-                found.append(Asked(question.text, tuple(self._place[name, id_] for id_ in gold), is_ordered))
+                found.append(ChainQuestion(question.text, tuple(self._place[name, id_] for id_ in gold), is_ordered))
         return found
 
-    def composed(self, ids: Mapping[str, Collection[str]], config: ComposeConfig, seed: int) -> list[Asked]:
+    def composed(self, ids: Mapping[str, Collection[str]], config: ComposeConfig, seed: int) -> list[ChainQuestion]:
         """Return questions composed of those with these ids (by set) and of their triples."""
         found = []
         for number, (name, one) in enumerate(self.sets.items()):
@@ -170,10 +171,10 @@ class Corpus:
             questions = [q for q in self.sets[second].questions.values() if q.id in ids[second]]
             for made in compose(facts, questions, config, seed + number):
                 first, last = made.gold
-                found.append(Asked(made.text, (self._place[name, first], self._place[second, last]), True))
+                found.append(ChainQuestion(made.text, (self._place[name, first], self._place[second, last]), True))
         return found
 
-    def examples(self, asked: Sequence[Asked]) -> list[Example]:
+    def examples(self, asked: Sequence[ChainQuestion]) -> list[ChainExample]:
         """Add what the base says of questions."""
         found = []
         vectors = self.embedder.encode([one.text for one in asked], is_query=True) if asked else ()
@@ -184,7 +185,7 @@ class Corpus:
             gold = one.gold
             if not one.is_ordered:
                 gold = tuple(place for _, place in sorted((-float(cosines[place]), place) for place in one.gold))
-            found.append(Example(one.text, vector, gold, tuple(wrong)))
+            found.append(ChainExample(one.text, vector, gold, tuple(wrong)))
         return found
 
 
@@ -197,7 +198,7 @@ def ordered(question: Question, titles: Mapping[str, str]) -> tuple[list[str], b
     return [*found, *(id_ for id_ in question.gold if id_ not in found)], len(question.gold) == 1 or bool(found)
 
 
-def draw_prefix(example: Example, config: PrefixConfig, rng: np.random.Generator) -> Drawn:
+def draw_prefix(example: ChainExample, config: PrefixConfig, rng: np.random.Generator) -> Drawn:
     """Draw the passages that a question is read with; what is right then is any gold passage that is missing."""
     gold, number = example.gold, float(rng.random())
     chain: list[int] = []

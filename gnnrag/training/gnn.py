@@ -14,7 +14,7 @@ import torch
 from annotated_types import Ge, Gt, Le
 from torch import nn
 
-from gnnrag.config import DataConfig, IndexConfig, load_config, read_yaml, to_plain
+from gnnrag.config import DataConfig, load_config, read_yaml, to_plain
 from gnnrag.datasets.base import Dataset, chunking, load_configured, load_passages
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages, official
@@ -34,24 +34,19 @@ from gnnrag.parts import layered
 from gnnrag.run.rundir import code_version, read_seen, seen_in
 from gnnrag.training.base import Report, RunContext, Training
 from gnnrag.training.composing import ComposeConfig, compose, facts_of
-from gnnrag.training.config import Parts, SetShare, TrainConfig, Use, check_sets, divide, draw
+from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_sets, divide, draw
 from gnnrag.training.loop import Task, Trainer
 from gnnrag.training.report import Card
 from gnnrag.types import OnProgress, Passage, Question
 
 
 @dataclass
-class SetConfig:
+class GNNSetConfig(SetConfig):
     """A corpus with questions that takes part in a training."""
 
-    data: DataConfig = field(default_factory=DataConfig)
     corpus: list[str] = field(default_factory=list)  # whose passages together are the corpus; []: the data's own
-    index: IndexConfig = field(default_factory=IndexConfig)
-    use: Use = "folds"
-    share: SetShare = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
     composed: Annotated[int, Ge(0)] = 0  # further questions of two hops composed of the data's single ones, which train
     train_limit: int | None = None  # at most so many questions train; of a knowledge base, of each number of hops
-    licence: str = ""  # for the model card
 
 
 @dataclass
@@ -74,7 +69,7 @@ class NetworkConfig(GNNConfig):
 class TrainGNNConfig(TrainConfig):
     """Everything that training of the graph network reads."""
 
-    sets: dict[str, SetConfig] = field(default_factory=dict)  # by name
+    sets: dict[str, GNNSetConfig] = field(default_factory=dict)  # by name
     # retrieval: questions with gold passages; completion: triples of the graphs
     stage: Literal["retrieval", "completion"] = "retrieval"
     start: str | None = None  # checkpoint to start from: that of stage 1, or a folder that gfm-rag released
@@ -99,15 +94,12 @@ def check_training(config: TrainGNNConfig) -> None:
         raise ConfigError(f"gnn.shrink={config.gnn.shrink}: only with gnn.residual=true")
 
 
-PARTS = ("train", "validation", "report")
-
-
 @dataclass(frozen=True)
-class Corpus:
+class GNNSet:
     """An opened set: its data, its index, and what makes subgraphs on it."""
 
     name: str
-    config: SetConfig
+    config: GNNSetConfig
     data: Dataset
     index: Index
     settings: TrainGNNConfig
@@ -199,7 +191,7 @@ def joined(paths: Sequence[str], data: DataConfig) -> tuple[Passage, ...]:
     return tuple(found.values())
 
 
-def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> Corpus:
+def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> GNNSet:
     """Load a set, and bring its index up to date."""
     config = settings.sets[name]
     d = config.data
@@ -208,10 +200,10 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> Co
         data = replace(data, passages=joined(config.corpus, d))
     stages = needed_stages(settings, config.index.extract.method == "kb")
     index = open_or_build(config.index, d, data.name, data.passages, stages, progress)
-    return Corpus(name, config, data, index, settings)
+    return GNNSet(name, config, data, index, settings)
 
 
-def limited(ids: Sequence[str], corpus: Corpus) -> list[str]:
+def limited(ids: Sequence[str], corpus: GNNSet) -> list[str]:
     """Return at most so many questions, of each number of hops where the data says it; files may be sorted by type."""
     hops = {question.id: question.extra.get("hops") for question in corpus.data.questions}
     taken: Counter[Any] = Counter()
@@ -234,7 +226,7 @@ def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, 
     def pool(part: str) -> Pool:
         return Pool(examples, {name: items(name, part) for name in examples})
 
-    return {part: pool(part) for part in PARTS}
+    return {part: pool(part) for part in PART_NAMES}
 
 
 # -------------------------------------------------------------------------------------------------------- training
@@ -246,14 +238,14 @@ SUMMARY = (
 
 
 class GNNTraining(Training):
-    """Training of the graph network; its data are the opened sets (`Corpus`) by name, and the subgraphs of each."""
+    """Training of the graph network; its data are the opened sets (`GNNSet`) by name, and the subgraphs of each."""
 
     schema, prefix = TrainGNNConfig, "gnn"
     columns = ("recall@2", "recall@5", "hits@1", "mrr", "node_f1")
     config: TrainGNNConfig
 
     def __init__(self, config: TrainGNNConfig, data: Any, fold: int | None, context: RunContext) -> None:
-        self.corpora: Mapping[str, Corpus] = data[0]
+        self.corpora: Mapping[str, GNNSet] = data[0]
         super().__init__(config, data, fold, context)
         self.inputs = {name: corpus.inputs for name, corpus in self.corpora.items()}
         self.pools = pools(data[1], self.parts)
@@ -371,7 +363,7 @@ class GNNTraining(Training):
         self.write_card(folder, Card("Graph network", SUMMARY, known, data), record)
 
 
-def make_model(config: TrainGNNConfig, corpora: Mapping[str, Corpus]) -> QueryGNN:
+def make_model(config: TrainGNNConfig, corpora: Mapping[str, GNNSet]) -> QueryGNN:
     """Return the network, new (from the seed) or `start`.
 
     Raises ConfigError where the sets' embedders differ, ArtefactError where `start` has another one or architecture.
@@ -385,7 +377,7 @@ def make_model(config: TrainGNNConfig, corpora: Mapping[str, Corpus]) -> QueryGN
     return model
 
 
-def one_encoder(corpora: Mapping[str, Corpus]) -> dict[str, Any]:
+def one_encoder(corpora: Mapping[str, GNNSet]) -> dict[str, Any]:
     """Return the record of the embedder that all sets share. Raises ConfigError naming two that differ."""
     records = {name: encoder_record(corpus.index.embedder) for name, corpus in corpora.items()}
     first, encoder = next(iter(records.items()))

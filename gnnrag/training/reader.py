@@ -35,9 +35,9 @@ from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
 from gnnrag.training.loop import Rows, Trainer, means_of_sets
 from gnnrag.training.reader_data import (
-    Asked,
-    Example,
+    ReaderQuestion,
     ReaderSet,
+    SpanExample,
     TrainReaderConfig,
     check_reader,
     draw_shown,
@@ -104,7 +104,7 @@ class ReaderTraining(Training):
         model = make_model(self.config)
         if self.config.network.fixed:
             model.memory = self.data[2]
-        self.asked: dict[str, list[Asked]] = {}
+        self.asked: dict[str, list[ReaderQuestion]] = {}
         for name, one in self.sets.items():
             train = self.parts[name].train
             self.asked[name] = [one.whole(id_) for id_ in train if one.by_id[id_].answers]
@@ -207,7 +207,7 @@ def make_model(config: TrainReaderConfig) -> SpanReader:
     return model
 
 
-def losses_of(model: nn.Module, examples: Sequence[Example], config: TrainReaderConfig) -> Tensor:
+def losses_of(model: nn.Module, examples: Sequence[SpanExample], config: TrainReaderConfig) -> Tensor:
     """Return -log P(a right answer | all candidates) - log P(begin) P(end) of its places. Shape (len(examples),).
 
     Both sum over all that is right (maximum marginal likelihood); a term with no right candidate or place is 0.

@@ -38,6 +38,7 @@ from gnnrag.types import OnProgress, Passage, Query, Question
 class ReaderSetConfig(SetConfig):
     """A corpus with questions and answers."""
 
+    leave_out: list[str] = field(default_factory=list)  # ids of questions not to be used, such as those of a test set
     parts: Annotated[float, Ge(0)] = 1.0  # as `share`, of sub-questions and evidence triples of its questions; 0: none
     # articles (titles) all of whose questions report, with `use: train`; drawn by a hash
     held_out: Annotated[int, Ge(0)] = 0
@@ -90,7 +91,7 @@ def check_reader(config: TrainReaderConfig) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Example:
+class SpanExample:
     """Training example of one question."""
 
     item: SpanItem  # what the network reads
@@ -105,7 +106,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReaderQuestion:
     """A question that trains: of a benchmark, or a part of one."""
 
     text: str  # what is asked
@@ -116,13 +117,15 @@ class Asked:
     whole: bool = True  # whether it is a whole question of a benchmark
 
 
-def whole_of(question: Question, retrieved: Sequence[str]) -> Asked:
+def whole_of(question: Question, retrieved: Sequence[str]) -> ReaderQuestion:
     """Return a question of a benchmark."""
     last = question.decomposition[-1].gold if question.decomposition else None
-    return Asked(question.text, question.answers, question.gold, (last,) if last else question.gold, tuple(retrieved))
+    return ReaderQuestion(
+        question.text, question.answers, question.gold, (last,) if last else question.gold, tuple(retrieved)
+    )
 
 
-def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, str]) -> list[Asked]:
+def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, str]) -> list[ReaderQuestion]:
     """Return a question's single hops: sub-questions, `#1` filled in, and evidence triples as `subject >> relation`."""
     found = []
     for hop in question.decomposition:
@@ -130,17 +133,17 @@ def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, 
         for number in range(len(question.decomposition), 0, -1):
             text = text.replace(f"#{number}", question.decomposition[number - 1].answer)
         gold = (hop.gold,) if hop.gold else question.gold
-        found.append(Asked(text, (hop.answer,), gold, gold, tuple(retrieved), False))
+        found.append(ReaderQuestion(text, (hop.answer,), gold, gold, tuple(retrieved), False))
     for subject, relation, value in question.evidence:
         own = {*normalise_answer(subject).split()}
         near = [i for i in question.gold if own and own & {*normalise_answer(titles.get(i, "")).split()}]
         near.sort(key=lambda i: -len(own & {*normalise_answer(titles[i]).split()}))
         gold = tuple(near[:1]) or question.gold  # the title most like the subject
-        found.append(Asked(f"{subject} >> {relation}", (value,), gold, gold, tuple(retrieved), False))
+        found.append(ReaderQuestion(f"{subject} >> {relation}", (value,), gold, gold, tuple(retrieved), False))
     return found
 
 
-def draw_shown(asked: Asked, config: ShownConfig, rng: np.random.Generator) -> tuple[str, ...]:
+def draw_shown(asked: ReaderQuestion, config: ShownConfig, rng: np.random.Generator) -> tuple[str, ...]:
     """Draw the passages that a question is read with, best first."""
     gold = list(dict.fromkeys(asked.gold))
     if asked.whole and rng.random() < config.gold_only:
@@ -160,7 +163,7 @@ def draw_shown(asked: Asked, config: ShownConfig, rng: np.random.Generator) -> t
     return tuple(shown)
 
 
-def make_example(asked: Asked, passages: Sequence[Passage], maker: ItemMaker) -> Example:
+def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: ItemMaker) -> SpanExample:
     """Return what is learned from a question; a right answer equals an accepted one, normalised as the metrics do."""
     item = maker.make(asked.text, passages)
     wanted = frozenset(normalise_answer(a) for a in asked.answers)
@@ -172,7 +175,7 @@ def make_example(asked: Asked, passages: Sequence[Passage], maker: ItemMaker) ->
     own = item.places[right[item.groups]] if len(item.groups) else places[:0]
     own = own[[w >= 0 and item.windows[w].passage in final for w in own[:, 0]]] if len(own) else own
     both = np.unique(np.concatenate([places[places[:, 0] >= 0], own]), axis=0)
-    return Example(item, wanted, both, asked.whole)
+    return SpanExample(item, wanted, both, asked.whole)
 
 
 def _stands(passage: int, text: str, answers: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -222,11 +225,11 @@ class ReaderSet:
         parts = divide({id_: text for id_, text in texts.items() if id_ not in set(apart)}, folds, fold, own.use)
         return replace(parts, report=(*parts.report, *apart))
 
-    def whole(self, id_: str) -> Asked:
+    def whole(self, id_: str) -> ReaderQuestion:
         """Return a question."""
         return whole_of(self.by_id[id_], self.retrieved[id_])
 
-    def hops(self, ids: Sequence[str]) -> list[Asked]:
+    def hops(self, ids: Sequence[str]) -> list[ReaderQuestion]:
         """Return the single hops of some questions."""
         titles = {p.id: p.title for p in self.data.passages}
         return [hop for id_ in ids for hop in parts_of(self.by_id[id_], self.retrieved[id_], titles)]

@@ -32,7 +32,7 @@ from gnnrag.training.loop import means
 from gnnrag.training.report import Card, Report, auc, promotion_metrics
 from gnnrag.training.rows import VerifierRow
 from gnnrag.training.rundir import TrainingRun
-from gnnrag.training.verifier_rows import RowsConfig, RowsTraining, seen_of
+from gnnrag.training.verifier_rows import RowsTraining, VerifierRowsConfig, seen_of
 
 TOP = 5  # passages that recall, NDCG and MRR are taken of
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
@@ -76,7 +76,7 @@ class TrainVerifierConfig(TrainConfig):
     """
 
     kind: str = "cross_encoder"
-    sets: dict[str, RowsConfig] = field(default_factory=dict)  # by name
+    sets: dict[str, VerifierRowsConfig] = field(default_factory=dict)  # by name
     network: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
     ranking: RankingConfig = field(default_factory=RankingConfig)
     max_selected: Count = 5  # at most so many passages are promoted

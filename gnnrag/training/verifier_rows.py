@@ -20,11 +20,11 @@ ExampleT = TypeVar("ExampleT")
 
 
 @dataclass
-class RowsConfig:
+class VerifierRowsConfig:
     """Recorded decisions on the questions of a set."""
 
     rows: list[str] = field(default_factory=list)  # files verifier.jsonl, such as of several retrievers
-    data: str | None = None  # the set's folder: questions without rows are then dealt out to the folds, too
+    data: str | None = None  # the set's folder: questions without rows then belong to a fold, too
     split: str = "dev"  # of that folder
     share: SetShare = 1.0  # factor of the probability that a batch takes its rows, beside the root of their number
     licence: str = ""  # for the model card
@@ -34,13 +34,13 @@ class RowsConfig:
 class RowSet(Generic[ExampleT]):
     """The examples of a set, and all its questions: texts by id."""
 
-    config: RowsConfig
+    config: VerifierRowsConfig
     examples: tuple[ExampleT, ...]
     questions: Mapping[str, str]
     fingerprint: str
 
 
-def read_set(name: str, config: RowsConfig) -> tuple[list[VerifierRow], dict[str, str], str]:
+def read_set(name: str, config: VerifierRowsConfig) -> tuple[list[VerifierRow], dict[str, str], str]:
     """Return rows, questions and fingerprint of a set. Raises ConfigError without files, DataError for a bad one."""
     if not config.rows:
         raise ConfigError(f"sets.{name}.rows is empty: give files of decisions; gnnrag collect-traces writes them")

@@ -68,6 +68,7 @@ def test_longer_answers_cite_the_evidence_that_is_shown(
     asked = ["Explain who directed the film Solaris of 1972.", *arguments, "roles.reader.options.min_fit=0"]
     assert call([*asked, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
+    assert len(data["generation"]) == 16, "the state of the index that answered"
     ids = [passage["id"] for passage in data["context"]]
     assert data["citations"] and all(row["supported"] and row["passage"] in ids for row in data["citations"])
     assert data["citations"][0].keys() == {"sentence", "passage", "title", "place", "supported"}

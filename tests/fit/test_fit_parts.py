@@ -20,7 +20,7 @@ from gnnrag.training.reader import ReaderTraining
 from gnnrag.training.reader_data import ReaderSet
 from gnnrag.training.report import Card
 from gnnrag.training.verifier import VerifierTraining
-from gnnrag.training.verifier_rows import RowsConfig, RowSet
+from gnnrag.training.verifier_rows import RowSet, VerifierRowsConfig
 from gnnrag.types import Question
 from tests.helpers.traces import verifier_row
 
@@ -81,7 +81,7 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     own: Any = SimpleNamespace(use="folds", train_limit=None, held_out=0, leave_out=[])
     corpus: Any = SimpleNamespace(data=data, config=own, composed=())
     settings: Any = SimpleNamespace(folds=folds, stage="questions", data=SimpleNamespace(divide="folds"))
-    verifier = RowSet(RowsConfig(), (), {q.id: q.text for q in questions}, "")
+    verifier = RowSet(VerifierRowsConfig(), (), {q.id: q.text for q in questions}, "")
     reader = ReaderSet("toy", own, data, *[None, None, {}])  # type: ignore[arg-type]
     language: Any = SimpleNamespace(rows=rows)
     training: Any = partial(SimpleNamespace, config=settings, fold=0)

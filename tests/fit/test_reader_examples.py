@@ -12,7 +12,7 @@ from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.spans import clean
 from gnnrag.training.reader import learn_threshold
 from gnnrag.training.reader_data import (
-    Asked,
+    ReaderQuestion,
     ShownConfig,
     draw_shown,
     make_example,
@@ -44,14 +44,14 @@ def test_hops_are_filled_in_and_stand_in_their_own_passage() -> None:
 
 
 def test_shown_passages_follow_from_the_draw_and_hold_the_evidence() -> None:
-    asked = Asked("?", ("x",), ("a", "b"), ("b",), ("c", "a", "d", "e", "f"))
+    asked = ReaderQuestion("?", ("x",), ("a", "b"), ("b",), ("c", "a", "d", "e", "f"))
     config = ShownConfig(gold_only=0.2, least=2, most=4)
     drawn = [draw_shown(asked, config, np.random.default_rng(i)) for i in range(200)]
     assert drawn == [draw_shown(asked, config, np.random.default_rng(i)) for i in range(200)]
     assert all("b" in ids and len(ids) <= 4 and len(set(ids)) == len(ids) for ids in drawn)
     assert 0.1 < np.mean([ids == ("a", "b") for ids in drawn]) < 0.5
     hops = [
-        draw_shown(Asked("?", ("x",), ("a",), ("a",), ("c", "d"), False), config, np.random.default_rng(i))
+        draw_shown(ReaderQuestion("?", ("x",), ("a",), ("a",), ("c", "d"), False), config, np.random.default_rng(i))
         for i in range(50)
     ]
     assert all("a" in ids for ids in hops) and {ids.index("a") for ids in hops} > {0}

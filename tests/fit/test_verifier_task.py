@@ -8,7 +8,7 @@ import pytest
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.training.verifier import RankingConfig, list_of, pairwise
-from gnnrag.training.verifier_rows import RowsConfig, read_set, seen_of
+from gnnrag.training.verifier_rows import VerifierRowsConfig, read_set, seen_of
 from tests.helpers.toy_verifier import make_rows
 
 
@@ -58,6 +58,6 @@ def test_pairs_keep_their_labels() -> None:
 
 def test_files_of_rows_are_needed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="gnnrag collect-traces writes it"):
-        read_set("toy", RowsConfig([str(tmp_path / "none.jsonl")]))
+        read_set("toy", VerifierRowsConfig([str(tmp_path / "none.jsonl")]))
     with pytest.raises(ConfigError, match=r"sets\.toy\.rows"):
-        read_set("toy", RowsConfig())
+        read_set("toy", VerifierRowsConfig())

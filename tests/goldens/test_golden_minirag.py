@@ -58,7 +58,7 @@ def test_the_order_of_passages(number: int) -> None:
     alike[asked] = in_order(case["relation_hits"][asked], lambda ends: knowledge.relation_id(edge[tuple(sorted(ends))]))
     alike[asked] |= in_order(case["passage_hits"][asked], lambda passage: f"c{passage + 1}")
     constants = golden("minirag.json")["constants"]
-    settings = MiniRAGRetriever("released", top_k=constants["top_k"], cosine_floor=constants["floor"], tail="none")
-    retriever = set_up(settings, index=knowledge_index(knowledge, alike), roles={})
+    settings = {"profile": "released", "top_k": constants["top_k"], "cosine_floor": constants["floor"], "tail": "none"}
+    retriever = set_up(MiniRAGRetriever(**settings), index=knowledge_index(knowledge, alike), roles={})
     (ranking,) = retriever.rank([(Query(asked), Mentions(tuple(case["names"]), tuple(case["answer_types"])))])
     assert [int(id_[1:]) - 1 for id_ in ranking.ids] == case["official_order"], case["question_id"]

@@ -28,7 +28,7 @@ from gnnrag.methods.dotrag.paths import (
     without_prefixes,
 )
 from gnnrag.methods.dotrag.schema import draft, load, to_yaml
-from gnnrag.methods.dotrag.search import Dot, Region, TypedGraph, TypeFilter, folded_query
+from gnnrag.methods.dotrag.search import Dot, Region, RoundPaths, TypedGraph, TypeFilter, folded_query
 from tests.helpers.dots import at, trace_graph, typed_graph
 
 GRAPH = trace_graph()
@@ -96,6 +96,7 @@ def test_a_hub_beside_another_concept_is_a_condition() -> None:
     film, hub = (finder.find(name, "", never) for name in ("Film", "Drama"))
     assert finder.split_hubs([film, hub]) == ([film], (hub.nodes,))
     assert finder.split_hubs([hub]) == ([hub], ())
+    assert AnchorFinder(graph, DotRAG(hub_degree=10)).split_hubs([film, hub]) == ([film, hub], ()), "10 are allowed"
 
 
 # -------------------------------------------------------------------------------------------------------- regions
@@ -149,6 +150,14 @@ def test_a_hub_anchor_is_cut_to_its_best_neighbours() -> None:
     region = typed.region([typed.graph.position["Drama"]], TypeFilter(), DotRAG(hub_degree=10), scores)
     assert region.notes == ("hub_cut",) and len(region.near) == 21
     assert region.near.mask[best].all()
+
+
+@pytest.mark.parametrize(("hub_degree", "size", "notes"), [(29, 3, ("hub_cut",)), (30, 61, ())])
+def test_a_hub_has_more_neighbours_than_are_allowed(hub_degree: int, size: int, notes: tuple[str, ...]) -> None:
+    typed, own = hub_graph(), DotRAG(hub_degree=hub_degree)
+    film, genre, none = *(typed.graph.position[n] for n in ("F0", "Drama")), np.zeros(typed.graph.num_entities)
+    assert len(typed.region([film], TypeFilter(), own, none).near) == size
+    assert typed.region([genre], TypeFilter(), own, none).notes == notes
 
 
 def test_a_region_that_is_too_large_keeps_the_best_of_each_layer() -> None:
@@ -283,6 +292,7 @@ def test_queries_that_mean_the_same_are_sent_once() -> None:
     assert dot.admit("Where did it dock?", one)
     assert not dot.admit("where did IT  dock", other)  # case, space, punctuation
     assert not dot.admit("Where did it first dock?", near)  # cosine 0.96
+    assert not dot.admit("Where was it first?", np.array([0.95, 0.0])) and dot.issued == [("Where did it dock?", one)]
     assert dot_of(region_of("n1"), DotRAG(literal=True), issued=list(dot.issued)).admit("Where first?", near)
     directions = np.eye(7)
     full = dot_of(region_of("n1"))
@@ -305,6 +315,34 @@ def test_the_verdict_of_a_pattern_needs_more_than_half_of_its_exemplars(
     found = dot.find_paths(np.ones(graph.num_entities), np.zeros(graph.num_relations))
     judged = [PathVerdict(str(i), label) for i, label in enumerate(verdicts.split())]  # type: ignore[arg-type]
     assert len(found.paths) == 2 and dot.accept(found, judged) == len(dot.accepted) == kept
+
+
+@pytest.mark.parametrize(("per_target", "kept"), [(1, 2), (3, 4), (9, 5)])
+def test_a_pattern_is_extended_to_some_paths_of_each_end(
+    per_target: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five films lead from Ada to Kyiv; one way is judged."""
+    monkeypatch.setattr(search, "EXEMPLARS", 1)
+    films = [f"Film {i}" for i in range(5)]
+    triples = [("Ada", "made", f) for f in films] + [(f, "set in", "Kyiv") for f in films]
+    graph = typed_graph(triples, dict.fromkeys(["Ada", "Kyiv", *films], "x"))
+    own, none = DotRAG(pattern_judge="always", top_nodes=1, paths_per_target=per_target), np.zeros(graph.num_entities)
+    dot = dot_of(TypedGraph(graph).region([graph.position["Ada"]], TypeFilter(), own, none), own, graph)
+    nodes = np.eye(graph.num_entities)[graph.position["Kyiv"]]
+    found = dot.find_paths(nodes, np.zeros(graph.num_relations))
+    assert len(found.paths) == 1 and dot.accept(found, [PathVerdict("p1", "complete", 0.8, "set there")]) == kept
+    assert {(p.nodes[-1], p.confidence, p.complete) for p in dot.accepted} == {(graph.position["Kyiv"], 0.8, True)}
+    assert sorted({p.why for p in dot.accepted}) == ["as set there", "set there"]
+
+
+@pytest.mark.parametrize(("literal", "confidence", "accepted"), [(False, 0.3, 1), (False, 0.29, 0), (True, 0.0, 1)])
+def test_the_least_confidence_that_is_accepted(literal: bool, confidence: float, accepted: int) -> None:
+    dot = dot_of(region_of("n1"), DotRAG(literal=literal, pattern_judge="never"))
+    judged = PathVerdict("p1", "partial", confidence, next_question="What next?")
+    assert dot.accept(RoundPaths((at(GRAPH, "n1", "n2"),)), [judged]) == len(dot.pending) == accepted
+    assert dot.idle == 1 - accepted and dot.round == 1 and not dot.done
+    assert dot.accept(RoundPaths(()), []) == 0 and dot.idle == 2 - accepted
+    assert dot.done == (not literal and not accepted), "two rounds of nothing"
 
 
 def test_a_partial_path_with_nowhere_to_go_sends_no_query() -> None:

@@ -12,7 +12,7 @@ from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.reader import SpanReader, SpanReaderConfig, save_span_reader, window_maker
 from gnnrag.roles.tuned.span_items import ItemMaker
-from gnnrag.training.reader_data import Asked
+from gnnrag.training.reader_data import ReaderQuestion
 from gnnrag.types import Passage
 from tests.helpers.tiny_encoder import make_tiny_encoder
 
@@ -23,10 +23,16 @@ PASSAGES = (
     Passage("d", "Don Juan", 'Don Juan is a poem of 1819. It was printed by Thomas Davison after "Beppo".'),
 )
 QUESTIONS = (
-    Asked("Where did the father of Ada Lovelace die?", ("Missolonghi",), ("a", "b"), ("b",), ("a", "b", "c", "d")),
-    Asked("How many inhabitants has the town where Lord Byron died?", ("34,416",), ("b", "c"), ("c",), ("c", "b", "d")),
-    Asked("Who printed the poem by the father of Ada Lovelace?", ("Thomas Davison",), ("a", "b", "d"), ("d",), ("d",)),
-    Asked("Is Missolonghi in Greece?", ("yes",), ("c",), ("c",), ("c", "a")),
+    ReaderQuestion(
+        "Where did the father of Ada Lovelace die?", ("Missolonghi",), ("a", "b"), ("b",), ("a", "b", "c", "d")
+    ),
+    ReaderQuestion(
+        "How many inhabitants has the town where Lord Byron died?", ("34,416",), ("b", "c"), ("c",), ("c", "b", "d")
+    ),
+    ReaderQuestion(
+        "Who printed the poem by the father of Ada Lovelace?", ("Thomas Davison",), ("a", "b", "d"), ("d",), ("d",)
+    ),
+    ReaderQuestion("Is Missolonghi in Greece?", ("yes",), ("c",), ("c",), ("c", "a")),
 )
 
 

@@ -12,11 +12,13 @@ import pytest
 
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.methods.dotrag.offline import (
+    NameReader,
     OfflineConcepts,
     OfflinePathJudge,
     OfflineRedirect,
     OfflineRules,
     PatternGuesser,
+    _same_stem,
 )
 from gnnrag.methods.dotrag.oracle import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules
 from gnnrag.methods.dotrag.paths import PathVerdict
@@ -104,6 +106,7 @@ def test_spans_must_stand_in_the_question() -> None:
     reply = {"anchors": [{"span": "ada  renn"}, {"span": "Tomas Renn", "type": "person"}, "Ada"], "use_anchors": True}
     found = parse_concepts(json.dumps(reply), QUESTION.text)
     assert [c.span for c in found.named] == ["ada renn"] and found.flags == ("span_dropped",) and found.use_anchors
+    assert parse_concepts(json.dumps(reply | {"anchors": reply["anchors"][:1]}), QUESTION.text).flags == ()
 
 
 def test_without_a_named_thing_a_question_is_broad() -> None:
@@ -162,22 +165,34 @@ def test_rules_from_the_gold_path_and_from_the_wording(role: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "span", "starts", "steps"),
+    ("text", "span", "starts", "steps", "score"),
+    # 1.5 for the type asked for, .5 for the last predicate, .25 for the first, -.2 a step, .1 where one leads back
     [
-        ("who directed Solaris", "Solaris", ["movie"], ("directed_by",)),
-        ("what movies did Donatas B act in", "Donatas B", ["person"], ("~starred_actors",)),
-        ("which movies share the director with Solaris", "Solaris", ["movie"], ("directed_by", "~directed_by")),
+        ("who directed Solaris", "Solaris", ["movie"], ("directed_by",), 2.05),
+        ("what movies did Donatas B act in", "Donatas B", ["person"], ("~starred_actors",), 2.05),
+        ("which movies share the director with Solaris", "Solaris", ["movie"], ("directed_by", "~directed_by"), 1.95),
         ("who wrote movies directed by the director of Solaris", "Solaris", ["movie"],
-         ("directed_by", "~directed_by", "written_by")),
+         ("directed_by", "~directed_by", "written_by"), 1.75),
         ("the movies that share directors with Solaris are written by who", "Solaris", ["movie"],
-         ("directed_by", "~directed_by", "written_by")),
+         ("directed_by", "~directed_by", "written_by"), 1.75),
         ("when were the movies by the actors of Solaris released", "Solaris", ["movie"],
-         ("starred_actors", "~starred_actors", "release_year")),
+         ("starred_actors", "~starred_actors", "release_year"), 1.0),  # next to `when` are the actors
+        ("where was it directed and written, Arseny T", "Arseny T", ["person"],
+         ("~written_by", "directed_by"), 0.35),  # no place among the types
+        ("who directed, wrote, acted in and released it, Solaris", "Solaris", ["movie"],
+         ("written_by", "~starred_actors", "directed_by"), 2.0 - 0.6 - 2.0),  # 2.0 for the predicate left out
     ],
 )  # fmt: skip
-def test_guessed_walks(text: str, span: str, starts: list[str], steps: tuple[str, ...]) -> None:
+def test_guessed_walks(text: str, span: str, starts: list[str], steps: tuple[str, ...], score: float) -> None:
     guess = PatternGuesser(SCHEMA, lambda texts: HashEmbedder().encode(list(texts))).guess(text, span, starts)
-    assert guess is not None and guess.steps == steps
+    assert guess is not None and guess.steps == steps and guess.score == pytest.approx(score)
+
+
+def test_words_of_one_stem() -> None:
+    same = "actors actor, direct directors, star starred, writer screenwriter, lease release, written writer"
+    others = "direct directorial, act actor, star starring, ease release, painting painters"
+    pairs = [pair.split() for pair in f"{same}, {others}".split(", ")]
+    assert [" ".join(pair) for pair in pairs if _same_stem(*pair)] == same.split(", ")
 
 
 # --------------------------------------------------------------------------------------------------------- judges
@@ -199,6 +214,48 @@ def test_the_oracle_takes_answers_and_names_on_the_gold_way() -> None:
     assert do(OracleRedirect(), ask).query == "What else did Andrei T make?"
     again = replace(ask, history=("Solaris director", "what else did Andrei T make?"))
     assert do(OracleRedirect(), again).query == "Solaris director Andrei T", "then with what is found there"
+
+
+def test_the_oracle_follows_the_evidence_of_a_question_without_hops() -> None:
+    hops = (GoldHop("Solaris >> director", "...", "c0"), GoldHop("What else did #1 make?", "Mirror", "c1"))
+    evidence = (("Solaris", "director", "Andrei T"), ("Andrei T", "child", "Arseny T"))
+
+    def judged(asked: Question, end: str) -> PathVerdict:
+        paths = (PathText("p1", "", ("Nobody", end), ("", ""), (("knows",),)),)
+        return do(OraclePathJudge(), JudgeTask(asked, SCHEMA, GENERIC, (), paths)).items[0]
+
+    asked = Question("q", "?", ("Mirror",), evidence=evidence)
+    assert judged(asked, "Andrei T") == PathVerdict("p1", "partial", 1.0, "gold"), "it came first as a tail"
+    assert judged(asked, "Solaris").next_question == "Solaris director"
+    assert [judged(asked, end).label for end in ("Arseny T", "Mirror", "1972")] == ["partial", "complete", "irrelevant"]
+    unnamed = Question("q", "?", ("Mirror",), gold=("c0", "c1"), decomposition=hops)
+    assert judged(unnamed, "?!").label == "irrelevant", "signs alone are no name"
+
+
+def test_the_cosine_of_a_path_is_that_of_the_mean_of_its_sentences() -> None:
+    one, two = "the film was made by Andrei T in 1972", "Andrei T had made it with some of his friends"
+    paths = (
+        PathText("p1", "a b c", ("a", "b", "c"), ("", "", ""), ((one, "~" + one), (two,))),
+        PathText("p2", "Solaris made by", ("a", "b"), ("", ""), (("made by",),)),
+        PathText("p3", "a b", ("a", "b"), ("", ""), ((one,),)),
+    )
+    embed, wanted = HashEmbedder(), []
+    question = embed.encode(["who made the film Solaris"])[0]
+    for texts in ([one, two], ["Solaris made by"], [one]):
+        mean = sum(embed.encode(texts)) / len(texts)
+        wanted.append(sum(a * b for a, b in zip(mean, question, strict=True)) / sum(a * a for a in mean) ** 0.5)
+    judge = set_up(OfflinePathJudge(), index=INDEX)
+    assert judge._cosines("who made the film Solaris", paths).tolist() == pytest.approx(wanted)
+
+
+def test_names_in_a_text() -> None:
+    names = ("New York", "York", "Ali", "Al", "The", "Ö Museum")
+    reader = NameReader(typed_graph([("New York", "has", name) for name in names[1:]], dict.fromkeys(names, "x")))
+    read = lambda text: [span for span, _ in reader.read(text)]  # noqa: E731
+    assert read("Is York near New York's ali?") == ["York", "New York"], "longer runs first, no word twice"
+    assert read("is new york with al, (ali) and the o museum") == ["new york", "ali", "o museum"]
+    assert read("York, Ali, Al and New York") == ["York", "Ali", "New York"], "three, the longest"
+    assert read("new") == []
 
 
 def test_without_types_similarity_decides() -> None:
@@ -239,6 +296,13 @@ def test_batches_fail_on_their_own() -> None:
         ("partial", True), ("irrelevant", False), ("irrelevant", False), ("complete", False)]  # fmt: skip
     assert asked.result.flags == ("judge_failed",)
     assert "- earlier" in asked.shown() and "only films" in asked.shown()
+
+
+def test_a_path_that_is_passed_over_twice_is_irrelevant_without_confidence() -> None:
+    first, second = ({"id": id_, "label": "complete", "confidence": 1} for id_ in ("p2", "p1"))
+    asked = ask(PromptedPathJudge(), JudgeTask(ASKED, SCHEMA, GENERIC, (), PATHS), reply(first), reply(second))
+    assert [j.label for j in asked.result.items] == ["complete", "complete", "irrelevant", "irrelevant"]
+    assert asked.result.items[2] == PathVerdict("p3", "irrelevant", 0.0) and asked.result.flags == ("judge_missing",)
 
 
 # ----------------------------------------------------------------------------------------------------- directions

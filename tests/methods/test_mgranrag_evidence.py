@@ -58,6 +58,11 @@ def test_replies_that_say_the_same(text):
     assert parse(text) == (FOUND,)
 
 
+def test_the_first_sentence_is_evidence_as_it_was_shown_and_the_one_after_the_last_is_none():
+    rows = [{"id": id_, "labels": {"11": "T", "10": "P"}} for id_ in (0, len(SHOWN))]
+    assert parse(json.dumps({"evidence": rows})) == (EvidenceSentence(0, SHOWN[0].text, (), ((0, "P"), (1, "T"))),)
+
+
 @pytest.mark.parametrize("record", [[], [{**RECORD, "labels": {"3": "T"}}], [{**RECORD, "id": 9}]])
 def test_replies_without_evidence(record):
     assert parse(json.dumps({"evidence": record})) == ()

@@ -126,6 +126,24 @@ def test_what_follows_a_good_part_or_shares_its_section_is_lifted(setting: str) 
     assert leads[0] < leads[1] < leads[2]
 
 
+@pytest.mark.parametrize("best", [1, 3, 99])
+def test_the_prior_in_plain_loops(best: int) -> None:
+    settings = {"prior_passages": best, "prior_power": 2.0, "lexical_share": 0.3, "section_gain": 0.7}
+    retriever = set_up(CHGRetriever(**settings), index=PARTS)
+    dense, lexical = np.random.default_rng(best).normal(size=(2, len(PARTS.ids)))
+    dense[[-1, -2]] = 3.0, 2.9  # of no section
+    mixed = [
+        0.7 * ((d - min(dense)) / (max(dense) - min(dense))) ** 2
+        + 0.3 * ((b - min(lexical)) / (max(lexical) - min(lexical))) ** 2
+        for d, b in zip(dense, lexical, strict=True)
+    ]
+    first = sorted(range(len(mixed)), key=lambda p: -mixed[p])[:best]
+    sections = PARTS.layout.sections.tolist()
+    for passage, value in enumerate(retriever._prior(dense, lexical).tolist()):
+        own = [mixed[p] for p in first if sections[p] == sections[passage] != 0]
+        assert value == pytest.approx(mixed[passage] * (1 + 0.7 * sum(own) / sum(mixed[p] for p in first)))
+
+
 @pytest.mark.parametrize("text", ["", "???", "of the", "zzz qqq"])
 def test_queries_that_match_nothing_still_rank(text: str) -> None:
     assert len(scores(text)) == len(CORPUS)

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.index.index import Index
 from gnnrag.parts import set_up
+from gnnrag.retrievers import dense
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.types import Query
-from tests.helpers.parts import CORPUS
 
 DIM, CLUSTERS = 32, 40
 
@@ -47,8 +46,10 @@ def all_queries(top_k: int = 200) -> list[Query]:
     return [Query(str(i), top_k=top_k) for i in range(CLUSTERS)]
 
 
+@pytest.mark.parametrize("sorted_up_to", [100, 20_000])
 @pytest.mark.parametrize("top_k", [1, 10, 5000])
-def test_against_numpy(clustered: Any, top_k: int) -> None:
+def test_against_numpy(clustered: Any, top_k: int, sorted_up_to: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "SORTED_UP_TO", sorted_up_to)
     for i, ranking in enumerate(set_up(DenseRetriever(), index=clustered).retrieve(all_queries(top_k))):
         scores = clustered.passage_vectors.astype(np.float64) @ clustered.queries[i].astype(np.float64)
         best = np.argsort(-scores, kind="stable")[:top_k]
@@ -61,13 +62,24 @@ def test_against_numpy(clustered: Any, top_k: int) -> None:
         assert ranking.branch == "cosine"
 
 
+@pytest.mark.parametrize(
+    ("search", "flat_up_to", "has_lists"),
+    [("auto", 4, False), ("auto", 3, True), ("flat", 3, False), ("lists", 4, True)],
+)
+def test_lists_are_searched_in_large_indexes(
+    search: Any, flat_up_to: int, has_lists: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dense, "FLAT_UP_TO", flat_up_to)
+    index: Any = Vectors(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32))
+    hits = np.array([3, -1, 2, 0]), np.array([0.5, -9.0, 0.7, 0.5]), -0.25  # -1: the lists hold no more
+    index.nearest = SimpleNamespace(search=lambda vector, top_k: hits)
+    (ranking,) = set_up(DenseRetriever(search=search), index=index).retrieve([Query("1", top_k=2)])
+    assert ranking.ids == (("p0002", "p0000") if has_lists else ("p0001", "p0000"))
+    assert (ranking.low, ranking.high) == ((-0.25, 0.7) if has_lists else (0.0, 1.0))
+
+
 def test_ties_by_corpus_order() -> None:
     vectors = unit(np.array([[0, 1], [1, 0], [0, 1], [1, 0], [1, 1]], dtype=np.float64))
     retriever = set_up(DenseRetriever(), index=Vectors(vectors, vectors))  # type: ignore[arg-type]
     assert retriever.retrieve([Query("1")])[0].ids == ("p0001", "p0003", "p0004", "p0000", "p0002")
     assert retriever.retrieve([Query("1", top_k=1)])[0].ids == ("p0001",)
-
-
-def test_on_a_real_index(index: Index) -> None:
-    rankings = set_up(DenseRetriever(), index=index).retrieve([Query(p.text, top_k=3) for p in CORPUS])
-    assert [r.ids[0] for r in rankings] == [p.id for p in CORPUS]

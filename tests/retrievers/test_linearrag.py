@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import sparse
 from gnnrag.arrays import Lists
 from gnnrag.index.index import Index
 from gnnrag.parts import set_up
-from gnnrag.retrievers.linearrag import Bridging, LinearRAGRetriever, RelationFreeGraph, neighbours
+from gnnrag.retrievers.linearrag import Activation, Bridging, LinearRAGRetriever, RelationFreeGraph, neighbours
 from gnnrag.types import Passage, Query
 from tests.helpers.indexes import CORPUS, build
 
@@ -105,6 +106,30 @@ def test_a_ranking_leaves_its_neighbours_alone_and_passages_have_their_share(ind
     active = retriever.activate(retriever.link(asked[0].text), index.embedder.encode([asked[0].text])[0])
     reset = retriever.reset(asked[0].text, active, np.linspace(0.0, 1.0, 8))
     assert reset[len(retriever.position) :].sum() / reset.sum() == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("boost", [False, True])
+def test_the_reset_in_plain_loops(index: Index, boost: bool) -> None:
+    retriever = make(index, attribute_boost=boost, passage_share=0.6, passage_power=3.0, passage_ratio=1.5)
+    rng, count = np.random.default_rng(3), len(retriever.position)
+    scores = rng.random(count) * (rng.random(count) < 0.5)
+    active = Activation(scores, rng.integers(1, 4, count), scores + 0.1)
+    cosines, graph, lifted = rng.normal(size=len(index.ids)), index.hierarchy, []
+    for p, passage in enumerate(index.passages):
+        said = [{graph.phrase_keys[n] for n in graph.phrases_of(s).tolist()} for s in graph.sentences_of(p).tolist()]
+        bonus = 0.0
+        for name, e in retriever.position.items():
+            bonus += scores[e] / active.tiers[e] * math.log(1 + sum(name in keys for keys in said))
+        nearness = (cosines[p] - min(cosines)) / (max(cosines) - min(cosines))
+        lifted.append(1.5 * nearness**3 + math.log(1 + bonus))
+        if boost:  # the question asks for `born`, and `where`, and `birth`, which no passage has
+            lifted[-1] += 0.25 * math.log(1 + sum(word in passage.content.lower() for word in ("born", "where")))
+    seeds = sum(active.weights)
+    reset = retriever.reset("Where was she born?", active, cosines)
+    assert reset[:count] == pytest.approx(active.weights)
+    assert reset[count:] == pytest.approx([value / sum(lifted) * seeds * 0.6 / 0.4 for value in lifted])
+    plain = retriever.reset("Who is she?", active, cosines)
+    assert np.allclose(plain, reset) is not boost, "only a question with an attribute word lifts"
 
 
 def test_a_corpus_without_names(tmp_path: Any) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,10 +13,12 @@ import pytest
 from gnnrag.arrays import Lists
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
+from gnnrag.graphs.rendering import Edges
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.parts import set_up
 from gnnrag.retrievers.minirag import MiniRAGRetriever, PromptedMentions
+from gnnrag.retrievers.minirag.walks import Votes, WalkGraph
 from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
 from gnnrag.types import Query
@@ -176,6 +180,63 @@ def test_a_hub_of_more_than_a_thousand_neighbours() -> None:
         assert ranking.ids == ("c1",)
         walks = set_up(MiniRAGRetriever(profile=profile), index=index, roles={}).walks
         assert len(walks.walks(index.knowledge.position["hub"])) == count
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_walks_and_their_evidence_are_what_a_listing_counts(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [Extraction(triples=(("ABCDEFGH"[a], "r", "ABCDEFGH"[b]),)) for a, b in rng.integers(0, 8, (9, 2)) if a != b]
+    graph = fold([*rows, *[Extraction()] * (16 - len(rows))])
+    held = [sorted(rng.choice(16, int(rng.integers(0, 15)), replace=False).tolist()) for _ in graph.names]
+    graph, cosines = replace(graph, entity_passages=Lists.of(held)), rng.random(16)
+    edges = Edges(graph)
+    number = {frozenset(pair): i for i, pair in enumerate(edges.ends.tolist())}
+    everyone = range(len(graph.names))
+    around = [[b for b in everyone if frozenset((a, b)) in number] for a in everyone]
+    near = [sorted(row, key=lambda p: -cosines[p])[: max(5, len(row) // 2)] for row in held]
+    answers, voted = rng.choice(len(held), 2).tolist(), rng.permutation(len(edges))[:3].tolist()
+    released, met = bool(seed % 2), set[int]()
+    votes = Votes.of(answers, voted, (len(held), len(edges)), directed=released)
+    starts, walks, evidence, last = list(everyone), [], [], []
+    for start in starts:
+        nodes = [[start, m, *e] for m in around[start] for e in ([[e] for e in around[m] if e != start] or [[]])]
+        counts, row = [], np.zeros(16)
+        for walk in nodes:
+            pairs = [(a, b) for a, b in pairwise(walk) if a < b or not released]
+            hits = sorted(voted.index(number[frozenset(p)]) for p in pairs if number[frozenset(p)] in voted)
+            counts.append(1 + sum(node in answers for node in walk) + len(hits))
+            stated = edges.passages[voted[hits[0]]].tolist() if hits else []
+            for passage in [*held[start], *(p for node in walk[1:] for p in near[node]), *stated]:
+                row[passage] += counts[-1]
+        if not nodes:
+            row[held[start]] += 1
+            last.append(Counter(held[start]))
+        else:
+            met.update(node for walk in nodes[:-1] for node in walk[1:])
+            units = [*stated, *held[start], *(p for node in walk[1:] if node not in met for p in held[node])]
+            last.append(Counter({passage: n * counts[-1] for passage, n in Counter(units).items()}))
+            met.update(walk[1:])
+        evidence.append(row.tolist())
+        walks.append(sorted(zip(nodes, counts, strict=True), key=lambda pair: -pair[1])[:4])
+    found = WalkGraph(edges)
+    assert found.evidence(starts, votes, cosines).tolist() == evidence
+    assert [found.best_walks(start, votes, 4) for start in starts] == walks
+    best = [sorted((p for p in range(16) if row[p]), key=lambda p: (-row[p], -cosines[p]))[:3] for row in evidence]
+    assert found.passages(starts, votes, cosines) == best
+    assert found.last_evidence(starts, votes, "q") == last
+
+
+def test_walks_follow_the_heaviest_edges_and_passages_the_nearest_descriptions() -> None:
+    triples = [("hub", "r", "a"), ("hub", "r", "b"), ("hub", "s", "b"), ("hub", "r", "c"), ("c", "r", "hub")]
+    graph = fold([Extraction(triples=tuple(triples))])
+    at = graph.position
+    assert WalkGraph(Edges(graph), 2).to[at["hub"]].tolist() == [at["b"], at["c"]]
+    texts = ["what is it", "no", "What is this", "what", "none", "", "where is what"]
+    said = replace(graph, num_passages=7, entity_passages=Lists.of([[], [], [], [0, 1, 2, 3, 4, 5, 6]]))
+    told = replace(said, descriptions=["", "", "", "\n".join(texts)])
+    assert graph.names[3] == "hub" and WalkGraph(Edges(said))._narrowed(3, "what is this") is None
+    assert WalkGraph(Edges(told))._narrowed(3, "what is this")[:4] == [2, 0, 3, 6]
+    assert len(WalkGraph(Edges(told))._narrowed(3, "what is this")) == 5
 
 
 # ------------------------------------------------------------------------------------------------ a real index

@@ -70,7 +70,7 @@ def test_a_rejected_passage_is_named_and_fails_alone_while_a_dead_server_ends_th
         return IndexTasks(config, lambda: None).run("triples", [TriplesTask(passage) for passage in TOWNS[:3]])
 
     results = run(ContentFilterError("filtered: no"))
-    assert [result.found is None for result in results] == [False, True, False]
+    assert [result.extraction is None for result in results] == [False, True, False]
     assert "Town1" in caplog.text and "filtered: no" in caplog.text
     with pytest.raises(LLMError, match="down"):
         run(LLMError("down"))

@@ -38,7 +38,7 @@ def test_names_then_triples() -> None:
         (is_names, '{"named_entities": ["Ada", "Byron", "Ada"]}'), ("Names:", triples),
         types=("person", "city"), language="French",
     )  # fmt: skip
-    assert asked.result.found == Extraction(("Ada", "Byron"), (("Ada", "knew", "Byron"), ("1", "of", "x")), 1)
+    assert asked.result.extraction == Extraction(("Ada", "Byron"), (("Ada", "knew", "Byron"), ("1", "of", "x")), 1)
     assert asked.result.flags == ("records_dropped_fields", *("records_seen",) * 4)
     assert [is_names(r) for r in asked.requests] == [True, False] and "person, city" in asked.requests[0].text
     for part in ('{"named_entities": ["Ada", "Byron"]}', 'title="Ada &lt;/passage&gt;"', "Write relations in French."):
@@ -52,7 +52,7 @@ def test_names_then_triples() -> None:
 )  # fmt: skip
 def test_without_names_triples_are_asked_for_and_most_rows_must_be_triples(names: str, rows: str, flag: str) -> None:
     asked = openie((is_names, names), ("Names:", f'{{"triples": {rows}}}'))
-    assert flag in asked.result.flags and (asked.result.found is None) is (flag == "passage_failed")
+    assert flag in asked.result.flags and (asked.result.extraction is None) is (flag == "passage_failed")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_calls_per_passage(g: int, asked: Any, calls: list[str]) -> None:
 
 
 def test_what_was_gleaned_is_merged_by_the_longer_description():
-    found = run(LightRAGTriples, FIRST, gleaning=1).result.found
+    found = run(LightRAGTriples, FIRST, gleaning=1).result.extraction
     assert found.details == (EntityRecord("Ada", "person", "a longer one"), EntityRecord("Byron", "person", "poet"))
     assert found.relations == (RelationRecord("Byron", "Ada", "she knew him well", ("kin", "letters"), 3.0),)
     assert found.entities == ("Ada", "Byron") and not found.triples
@@ -137,7 +137,7 @@ def test_what_was_gleaned_is_merged_by_the_longer_description():
 
 def test_a_relation_under_the_wrong_tag_is_one():
     result = run(LightRAGTriples, "entity<|#|>A<|#|>B<|#|>k<|#|>d\n<|COMPLETE|>").result
-    assert result.found.relations == (RelationRecord("A", "B", "d", ("k",)),)
+    assert result.extraction.relations == (RelationRecord("A", "B", "d", ("k",)),)
     assert result.flags == ("records_repaired", "records_seen")
 
 
@@ -146,14 +146,14 @@ def test_a_passage_fails_when_most_records_are_dropped(good, failed):
     bad = ["relation<|#|>A<|#|>a<|#|>k<|#|>d", "entity<|#|>A<|#|>x"]
     reply = "\n".join([*(f"entity<|#|>E{i}<|#|>x<|#|>d" for i in range(good)), *bad])
     result = run(LightRAGTriples, reply).result
-    assert (result.found is None) is failed
+    assert (result.extraction is None) is failed
     assert {"records_dropped_loop", "records_dropped_fields", "no_end_marker"} <= set(result.flags)
-    assert ("passage_failed" in result.flags) is failed and (failed or result.found.malformed == 2)
+    assert ("passage_failed" in result.flags) is failed and (failed or result.extraction.malformed == 2)
 
 
 @pytest.mark.parametrize("cls", [LightRAGTriples, HyperTriples])
 def test_nothing_more_may_be_said_in_any_words(cls: Any) -> None:
-    found = run(cls, "<|COMPLETE|>", more="Nothing is missing.", gleaning=1).result.found
+    found = run(cls, "<|COMPLETE|>", more="Nothing is missing.", gleaning=1).result.extraction
     assert found.entities == () and found.malformed == 0
 
 
@@ -162,7 +162,7 @@ def test_gleaned_facts_are_added():
         '("hyper-relation"<|>Ada knew Byron.<|>9)##("entity"<|>Milan<|>x<|>d<|>10)##'
         '("entity"<|>Ada<|>x<|>d<|>95)##<|COMPLETE|>'
     )
-    edges = run(HyperTriples, HYPER, more=more, gleaning=1).result.found.hyperedges
+    edges = run(HyperTriples, HYPER, more=more, gleaning=1).result.extraction.hyperedges
     assert edges[0] == HyperedgeRecord("Ada knew Byron.", 9.0, (("Ada", 95.0), ("Byron", 50.0), ("Milan", 10.0)))
 
 
@@ -182,12 +182,12 @@ HYPER = (
 
 def test_entities_belong_to_the_fact_before_them():
     result = run(HyperTriples, HYPER).result
-    assert result.found.hyperedges == (
+    assert result.extraction.hyperedges == (
         HyperedgeRecord("Ada knew Byron.", 7.0, (("Ada", 90.0), ("Byron", 50.0))),
         HyperedgeRecord("Both lived in London.", 1.0, (("Ada", 50.0), ("London", 100.0))),
     )
-    assert result.found.details[0] == EntityRecord("Ada", "person", "lived in London")
-    assert result.found.entities == ("Ada", "Byron", "London") and result.found.malformed == 1
+    assert result.extraction.details[0] == EntityRecord("Ada", "person", "lived in London")
+    assert result.extraction.entities == ("Ada", "Byron", "London") and result.extraction.malformed == 1
     assert result.flags.count("records_dropped_orphan") == 1 and result.flags.count("records_repaired") == 3
 
 
@@ -197,5 +197,5 @@ def test_a_fact_that_cannot_be_used_takes_its_entities_along():
         '("entity"<|>Y<|>t<|>d)##("entity"<|>Z<|>t<|>d)'
     )
     result = run(HyperTriples, reply).result
-    assert result.found.hyperedges == (HyperedgeRecord("Hyper-relation B.", 1.0, (("Y", 50.0), ("Z", 50.0))),)
-    assert result.found.entities == ("Y", "Z")
+    assert result.extraction.hyperedges == (HyperedgeRecord("Hyper-relation B.", 1.0, (("Y", 50.0), ("Z", 50.0))),)
+    assert result.extraction.entities == ("Y", "Z")

@@ -196,8 +196,13 @@ def test_a_damaged_artefact_is_a_fault_of_the_server_and_its_folder_stays_unsaid
 @pytest.mark.parametrize("what", ["ask", "search"])
 def test_a_question_to_an_index_that_is_emptied(built: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     began, _ = slow_questions(monkeypatch)
+
+    async def search(*_: Any) -> None:
+        began.set()
+        await asyncio.sleep(60)
+
     if what == "search":
-        monkeypatch.setattr("gnnrag.run.loop.Loop.search", lambda *_: (began.set(), asyncio.sleep(60))[1])
+        monkeypatch.setattr("gnnrag.run.loop.Loop.search", search)
     server = Server(read_service([str(built), *PLAIN]))
     served = server.served["index"]
 

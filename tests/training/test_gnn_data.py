@@ -15,7 +15,7 @@ from gnnrag.errors import DataError
 from gnnrag.index.index import Index
 from gnnrag.run.rundir import read_seen, seen_hash
 from gnnrag.training.config import FoldConfig, divide
-from gnnrag.training.gnn import SetConfig, TrainGNNConfig, joined, open_corpus
+from gnnrag.training.gnn import GNNSetConfig, TrainGNNConfig, joined, open_corpus
 from gnnrag.types import no_progress
 from tests.helpers.trainings import read
 
@@ -71,7 +71,7 @@ def test_a_set_is_loaded_as_its_data_settings_say(tmp_path: Path) -> None:
     for folders in ([], [str(books)]):
         data = DataConfig(str(books), titles=False, sample=2)
         index = IndexConfig(embedder=EmbedderConfig("hash"), path=str(tmp_path / f"index{len(folders)}"))
-        config = SetConfig(data=data, index=index, corpus=folders)
+        config = GNNSetConfig(data=data, index=index, corpus=folders)
         config.index.text.language = "blank:en"
         opened = open_corpus("books", TrainGNNConfig(sets={"books": config}), no_progress)
         assert len(opened.data.questions) == 2

@@ -12,7 +12,7 @@ import pytest
 from gnnrag.cli.app import run
 from gnnrag.io import load_tensors
 from gnnrag.training.composing import ComposeConfig, Fact, compose, facts_of, worded
-from gnnrag.training.encoder_data import Example, PrefixConfig, draw_prefix, ordered
+from gnnrag.training.encoder_data import ChainExample, PrefixConfig, draw_prefix, ordered
 from gnnrag.types import GoldHop, Passage, Question
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.trainings import read, reported
@@ -115,7 +115,7 @@ def test_hops_are_ordered_by_decomposition_or_triples() -> None:
 
 
 def test_chains_hold_some_gold_or_a_wrong_one_and_what_is_missing_is_right() -> None:
-    example = Example("?", np.zeros(2, np.float32), (4, 7, 9), (1, 2))
+    example = ChainExample("?", np.zeros(2, np.float32), (4, 7, 9), (1, 2))
     seen = Counter[str]()
     for seed in range(400):
         drawn = draw_prefix(example, PrefixConfig(), np.random.default_rng(seed))
@@ -124,5 +124,5 @@ def test_chains_hold_some_gold_or_a_wrong_one_and_what_is_missing_is_right() -> 
         kind = "none" if not drawn.chain else "wrong" if set(drawn.chain) & {1, 2} else "gold"
         seen[kind] += 1
     assert 0.2 < seen["none"] / 400 < 0.4 and seen["wrong"] > 60 and seen["gold"] > 120
-    single = Example("?", np.zeros(2, np.float32), (4,), (1, 2))
+    single = ChainExample("?", np.zeros(2, np.float32), (4,), (1, 2))
     assert all(not draw_prefix(single, PrefixConfig(), np.random.default_rng(s)).chain for s in range(20))

@@ -97,23 +97,23 @@ def candidates_of(question: str, reading: Reading, rule: Finding | None = None, 
     What the rules answer is one, too. At most `limit` are of one passage; wordy phrases come last.
     """
     wanted = expected_type(question)
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     if wanted == "yes_no":
-        found += [Candidate("yes", "yes"), Candidate("no", "no")]
+        candidates += [Candidate("yes", "yes"), Candidate("no", "no")]
     comparison = parse_comparison(question, reading.linker)
     if comparison is not None and not comparison.yes_no:
-        found += [Candidate(name.strip(" ,"), "option") for name in comparison.names]
+        candidates += [Candidate(name.strip(" ,"), "option") for name in comparison.names]
     if rule is not None and rule.text:
         place = rule.passages[-1] if rule.passages else -1
         at = reading.texts[place].find(rule.text) if place >= 0 else -1
         end = at + len(rule.text) if at >= 0 else 0
-        found.append(Candidate(rule.text, "rule", place, max(at, 0), end, 0 if at >= 0 else -1))
+        candidates.append(Candidate(rule.text, "rule", place, max(at, 0), end, 0 if at >= 0 else -1))
     for i, (text, passage) in enumerate(zip(reading.texts, reading.passages, strict=True)):
         mine = [Candidate(without_parentheses(passage.title), "title", i)]
         mine += [Candidate(t, k, i, s, e, n) for t, k, s, e, n in spans_in(text, wanted in WORDY)]
-        found += mine[:limit]
+        candidates += mine[:limit]
     kept: dict[tuple[int, int, str], Candidate] = {}
-    for one in found:
+    for one in candidates:
         if one.key or one.kind in ("yes", "no"):
             kept.setdefault((one.passage, one.start, one.text), one)
     return list(kept.values())
@@ -122,18 +122,18 @@ def candidates_of(question: str, reading: Reading, rule: Finding | None = None, 
 @lru_cache(maxsize=4096)
 def spans_in(text: str, wordy: bool) -> tuple[tuple[str, str, int, int, int], ...]:
     """Return (answer, kind, start, end, sentence) of the spans of a passage, distinct in start and answer."""
-    found: dict[tuple[int, str], tuple[str, str, int, int, int]] = {}
+    spans: dict[tuple[int, str], tuple[str, str, int, int, int]] = {}
     words: list[tuple[str, str, int, int, int]] = []
     at = 0
     for number, sentence in enumerate(sentences(text)):
         at = text.index(sentence, at)
         for start, answer, kind in _in_sentence(sentence):
             row = (answer, kind, at + start, at + start + len(answer), number)
-            found.setdefault((row[2], answer), row)
+            spans.setdefault((row[2], answer), row)
         if wordy:
             words += [(a, "phrase", at + s, at + s + len(a), number) for s, a in _wordy(sentence)]
         at += len(sentence)
-    return (*found.values(), *(row for row in words if (row[2], row[0]) not in found))
+    return (*spans.values(), *(row for row in words if (row[2], row[0]) not in spans))
 
 
 def _in_sentence(sentence: str) -> Iterator[tuple[int, str, str]]:
@@ -272,8 +272,8 @@ def _ask(question: str, reading: Reading) -> _Asked:
     head = {stem(t): weights[stem(t)] for t in tokens if stem(t) in weights}
     objects: dict[tuple[int, str], float] = {}
     for i, (text, passage) in enumerate(zip(reading.texts, reading.passages, strict=True)):
-        for found in relations.find(focus.relation, text, passage.title)[:4] if focus.relation else ():
-            objects[i, found.text] = found.score
+        for candidate in relations.find(focus.relation, text, passage.title)[:4] if focus.relation else ():
+            objects[i, candidate.text] = candidate.score
     return _Asked(focus, expected_type(question), weights, head, objects)
 
 
@@ -342,8 +342,8 @@ class CandidateTable:
         mine |= self.passages[one.passage]
         mine["passage_rank"] = one.passage / 10
         mine["relation_here"] = min(1.0, self.asked.objects.get((one.passage, one.text), 0.0))
-        found = (v for (_, text), v in self.asked.objects.items() if text == one.text)
-        mine["relation"] = min(1.0, max(found, default=0.0))
+        scores = (v for (_, text), v in self.asked.objects.items() if text == one.text)
+        mine["relation"] = min(1.0, max(scores, default=0.0))
         if one.sentence >= 0:
             mine |= self.sentences[one.passage, one.sentence]
             mine["sentence_best"] = float(mine["sentence_overlap"] >= self.best)

@@ -31,11 +31,11 @@ class Date:
 
 
 def _first_date(text: str, last: bool = False) -> Date | None:
-    found = list(DATE_RE.finditer(text))
-    if not found:
+    dates = list(DATE_RE.finditer(text))
+    if not dates:
         years = re.search(r"(?:c\. |circa |around |about |after |before |ca\. |AD |^|\()(\d{3,4})\b", text)
         return Date(years.group(1), (int(years.group(1)), 0, 0)) if years else None
-    match = found[-1] if last else found[0]
+    match = dates[-1] if last else dates[0]
     return Date(match.group(), date_key(match))
 
 
@@ -117,18 +117,18 @@ _PLACE = re.compile(
 
 def countries(text: str, place: bool = False) -> list[str]:
     """Return the subject's countries and demonyms, as written, best first; of a place by region too (`in Ontario`)."""
-    found: list[tuple[float, str]] = []
+    scored: list[tuple[float, str]] = []
     for number, sentence in enumerate(sentences(text)[:8]):
         verb = re.search(r"\b(?:is|was|are|were)\b", sentence)
         start = verb.end() if verb else len(sentence)
         for offset, surface, _ in country_mentions(sentence):
             near = start <= offset < start + (200 if place else 60)
             born = bool(re.search(r"born [^.]{0,60}$", sentence[:offset])) and not place
-            found.append((1.0 / (1 + number) + 0.5 * near - 0.2 * born - offset / 2000, surface))
+            scored.append((1.0 / (1 + number) + 0.5 * near - 0.2 * born - offset / 2000, surface))
         if place and number < 3:
             regions = region_mentions(sentence)
-            found += [(0.55 / (1 + number) - offset / 2000, country) for offset, _, country in regions]
-    return [surface for _, surface in sorted(found, key=lambda f: -f[0])]
+            scored += [(0.55 / (1 + number) - offset / 2000, country) for offset, _, country in regions]
+    return [surface for _, surface in sorted(scored, key=lambda f: -f[0])]
 
 
 def _trim_place(text: str) -> str:
@@ -187,9 +187,9 @@ def _after_cue(cues: tuple[str, ...], text: str) -> str | None:
         for sentence in sentences(text):
             for match in re.finditer(cue, sentence):
                 rest = sentence[match.end() : match.end() + 90]
-                found = place_after(rest)
-                if found and rest.find(found) < 40:
-                    return found
+                place_name = place_after(rest)
+                if place_name and rest.find(place_name) < 40:
+                    return place_name
     return None
 
 
@@ -200,10 +200,10 @@ def _beside_date(text: str, birth: bool) -> str | None:
         return None
     side = re.sub(r"\b(?:died|b\.|d\.|in|at|c\.) |[\"]", " ", span[0] if birth else span[1])
     before, cut, after = DATE_RE.sub("|", side, count=1).partition("|")
-    found = place_after(after) if cut else None
-    if not found and not re.search(r"born|née|:|;", before):
-        found = place_after(before)
-    return found
+    place_name = place_after(after) if cut else None
+    if not place_name and not re.search(r"born|née|:|;", before):
+        place_name = place_after(before)
+    return place_name
 
 
 def compare(form: Comparison, reading: Reading) -> Finding | None:
@@ -269,9 +269,9 @@ def _one_sided(form: Comparison, values: Sequence[object], support: tuple[int, .
 
 
 def _country_set(reading: Reading, at: int, place: bool) -> list[str]:
-    found = places.countries(reading.texts[at], place)
+    in_text = places.countries(reading.texts[at], place)
     title = places.countries(reading.passages[at].title, place) if place else []
-    ranked = found + title
+    ranked = in_text + title
     return list(dict.fromkeys(COUNTRY_OF.get(word) or REGION_OF.get(word, word) for word in ranked))
 
 
@@ -314,7 +314,7 @@ def predicate(question: str, form: Comparison, reading: Reading) -> Finding | No
 
 def _same_name(noun: str, named: str, reading: Reading, support: tuple[int, ...]) -> Finding:
     """Tell whether two passages share a name that goes with `noun`: a region, or the word beside the noun."""
-    found = []
+    names_of = []
     for at in support:
         text = reading.texts[at]
         near = {
@@ -326,5 +326,5 @@ def _same_name(noun: str, named: str, reading: Reading, support: tuple[int, ...]
         near |= (
             {surface for _, surface, _ in region_mentions(text)} if noun in ("state", "province", "region") else set()
         )
-        found.append({fold(n) for n in near if f" {fold(n)} " not in named})
-    return Finding("yes" if found[0] & found[1] else "no", support, 0.5, f"same {noun}")
+        names_of.append({fold(n) for n in near if f" {fold(n)} " not in named})
+    return Finding("yes" if names_of[0] & names_of[1] else "no", support, 0.5, f"same {noun}")

@@ -69,10 +69,10 @@ _GENERIC = frozenset(_GENERIC_WORDS.split())
 
 def asked_relation(head: str) -> str:
     """Return the last relation of the words next to the question word, or nothing."""
-    found = [
+    relations = [
         (m.start(), paths[0][-1]) for pattern, paths in _RELATIONS for m in re.finditer(rf"\b(?:{pattern})\b", head)
     ]
-    return min(found)[1] if found else ""
+    return min(relations)[1] if relations else ""
 
 
 def asked_bridge(clause: str) -> str:
@@ -88,13 +88,13 @@ def asked_attribute(text: str) -> str:
 
 def split_relations(text: str) -> tuple[list[tuple[Path, ...]], list[str]]:
     """Return the relations that a folded text asks for, in reading order, and the content words left over."""
-    found: list[tuple[int, tuple[Path, ...]]] = []
+    asked: list[tuple[int, tuple[Path, ...]]] = []
     for pattern, paths in _RELATIONS:
         for match in list(re.finditer(rf"\b(?:{pattern})\b", text)):
-            found.append((match.start(), paths))
+            asked.append((match.start(), paths))
             text = text[: match.start()] + " " * (match.end() - match.start()) + text[match.end() :]
     rest = [w for w in text.split() if w not in STOPWORDS and w not in _GENERIC]
-    return [paths for _, paths in sorted(found, key=lambda f: f[0])], rest
+    return [paths for _, paths in sorted(asked, key=lambda f: f[0])], rest
 
 
 AnswerType = Literal["person", "place", "date", "year", "number", "country", "language", "yes_no", "name", "phrase"]
@@ -145,14 +145,14 @@ def is_yes_no(question: str) -> bool:
 
 def question_word(lowered: str) -> int:
     """Return where the question word stands in a lower-cased question; relative pronouns are passed over."""
-    found = list(_WH.finditer(lowered))
-    if not found:
+    matches = list(_WH.finditer(lowered))
+    if not matches:
         return 0
-    last = found[-1]
-    if len(lowered) - last.end() < 4 or lowered[: found[0].start()].count(" ") <= 2:
-        return last.start() if len(lowered) - last.end() < 4 else found[0].start()
-    strong = [m for m in found if m.group() in ("what", "how", "when") or re.search(r", $", lowered[: m.start()])]
-    return (strong or found)[0].start()
+    last = matches[-1]
+    if len(lowered) - last.end() < 4 or lowered[: matches[0].start()].count(" ") <= 2:
+        return last.start() if len(lowered) - last.end() < 4 else matches[0].start()
+    strong = [m for m in matches if m.group() in ("what", "how", "when") or re.search(r", $", lowered[: m.start()])]
+    return (strong or matches)[0].start()
 
 
 def expected_type(question: str) -> AnswerType:

@@ -72,16 +72,16 @@ class Statement:
 @lru_cache(maxsize=4096)
 def statements(text: str) -> tuple[Statement, ...]:
     """Return the statements of a passage's text, in order."""
-    found, position = [], 0
+    stated, position = [], 0
     text = beginning(text, MAX_PASSAGE)
     common = frozenset(re.findall(r"\b[a-z]{3,}\b", text))
     for sentence in split_sentences(text):
         for part in _unglued(" ".join(sentence.split())):
             tidy = _listed(_without_heading(part, common))
             if _is_statement(tidy):
-                found.append(Statement(tidy, position, _leans(tidy)))
+                stated.append(Statement(tidy, position, _leans(tidy)))
             position += 1
-    return tuple(found)
+    return tuple(stated)
 
 
 def _unglued(sentence: str) -> list[str]:
@@ -116,15 +116,15 @@ def _without_heading(sentence: str, common: frozenset[str]) -> str:
 
 def _repeat(sentence: str) -> int:
     """Return where a sentence begins that says the heading before it again: `Blood tests Blood tests are`; else 0."""
-    found = list(_WORD.finditer(sentence))[:12]
-    words = [m.group().lower().rstrip("s") for m in found]
+    matches = list(_WORD.finditer(sentence))[:12]
+    words = [m.group().lower().rstrip("s") for m in matches]
     for count in range(1, len(words) - 3):
-        start, head = found[count].start(), sentence[: found[count].start()]
+        start, head = matches[count].start(), sentence[: matches[count].start()]
         if re.search(r"[.,;:]", head) or head.count("(") > head.count(")"):
             return 0
-        is_again = words[count] in (words[0], words[count - 1]) or f"({found[0].group()})" in sentence[start:]
+        is_again = words[count] in (words[0], words[count - 1]) or f"({matches[0].group()})" in sentence[start:]
         if sentence[start].isupper() and is_again:
-            article = found[count - 1]
+            article = matches[count - 1]
             return article.start() if article.group() in ("A", "An", "The") else start
     return 0
 
@@ -198,10 +198,10 @@ class Quoter:
             for task in tasks
         ]
         self._encode(list(dict.fromkeys(unit.text for each in units for unit in each)))
-        found = [self._answer(task, each) for task, each in zip(tasks, units, strict=True)]
+        answered = [self._answer(task, each) for task, each in zip(tasks, units, strict=True)]
         while len(self._vectors) > KEPT:
             self._vectors.popitem(last=False)
-        return found
+        return answered
 
     def _answer(self, task: ReaderTask, units: list[Unit]) -> Answer:
         if not units:
@@ -252,16 +252,16 @@ class Quoter:
 
 def units_of(number: int, passage: Passage) -> list[Unit]:
     """Return the statements of a passage; one that leans comes with the one before it, and where there is none not."""
-    found, before = [], None
+    units, before = [], None
     for one in statements(passage.text):
         said: tuple[Statement, ...] = (one,)
         if one.leans:
             follows = before is not None and before.position == one.position - 1 and not before.leans
             said = (before, one) if follows and before else ()
         if said:
-            found.append(Unit(number, said, content_stems(" ".join(s.text for s in said))))
+            units.append(Unit(number, said, content_stems(" ".join(s.text for s in said))))
         before = one
-    return found
+    return units
 
 
 def choose(units: Sequence[Unit], fits: np.ndarray, words: int) -> list[int]:

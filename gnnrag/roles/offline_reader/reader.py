@@ -106,11 +106,11 @@ class SpanSearch:
     def _objects(self, focus: Focus, reading: Reading) -> dict[tuple[int, str], float]:
         if not focus.relation:
             return {}
-        found = {}
+        scores = {}
         for i, (text, passage) in enumerate(zip(reading.texts, reading.passages, strict=True)):
             for candidate in relations.find(focus.relation, text, passage.title)[:4]:
-                found[i, candidate.text] = candidate.score
-        return found
+                scores[i, candidate.text] = candidate.score
+        return scores
 
     def within(self, attribute: str, at: int, reading: Reading) -> str | None:
         """Return the likeliest span for an attribute that the passage does not state in a known way."""
@@ -122,9 +122,9 @@ class SpanSearch:
                 for start, _, span in spans_of(kind, text[match.end() : match.end() + 80])[:1]:
                     if start < 12 and not set(fold(span).split()) & asked:
                         return span
-        found = country_mentions(text) if kind == "place" else ()
-        if found:
-            return found[0][1]
+        mentions = country_mentions(text) if kind == "place" else ()
+        if mentions:
+            return mentions[0][1]
         return next((s for _, _, s in spans_of(kind, text) if not set(fold(s).split()) & asked), None)
 
     def _sentences(self, focus: Focus, reading: Reading) -> list[_Sentence]:
@@ -138,13 +138,13 @@ class SpanSearch:
         wanted = {w: v * math.log(1 + len(rows) / (1 + frequency[w])) for w, v in focus.weights.items()}
         total = sum(wanted.values()) or 1.0
         w, linked = self.weights, links_from(focus, reading)
-        found = []
+        scored = []
         for (i, text), bag in zip(rows, bags, strict=True):
             score = w.overlap * sum(v for word, v in wanted.items() if word in bag) / total
             score += w.passage * sum(v for word, v in wanted.items() if word in whole[i]) / total
             score += w.linked * linked.get(i, 0.0) - w.anchor * (i in focus.mentions)
-            found.append(_Sentence(text, i, score))
-        return sorted(found, key=lambda s: -s.score)
+            scored.append(_Sentence(text, i, score))
+        return sorted(scored, key=lambda s: -s.score)
 
     def _span_score(
         self, sentence: _Sentence, start: int, end: int, span: str, focus: Focus, kind: AnswerType
@@ -189,14 +189,14 @@ def spans_of(kind: AnswerType, sentence: str) -> list[tuple[int, int, str]]:
         ]
     if kind in ("country", "language"):
         return [(at, at + len(s), s) for at, s, _ in country_mentions(sentence)]
-    found = []
+    spans = []
     for start, end, name in name_spans(sentence):
         name = strip_honorific(name).partition(" of the ")[0] if kind == "person" else name
         if good_name(name, "") or (kind == "place" and COUNTRY_OF.get(name) == name):
-            found.append((start, end, name))
+            spans.append((start, end, name))
     if kind in ("name", "phrase"):
-        found += [(m.start(), m.end(), m.group(1)) for m in re.finditer(r'"([^"]{2,60})"', sentence)]
-    return found
+        spans += [(m.start(), m.end(), m.group(1)) for m in re.finditer(r'"([^"]{2,60})"', sentence)]
+    return spans
 
 
 _CONTRACTED = re.compile(r"\w+['’](?:re|ve|ll|d|m|t)", re.IGNORECASE)
@@ -279,8 +279,8 @@ def read_attribute(attribute: str, text: str, title: str) -> str | None:
         return _cause(text)
     if attribute == "burial":
         return _place_cue(CUES["burial"], text)
-    found = relations.find(attribute, text, title)
-    return found[0].text if found else None
+    objects = relations.find(attribute, text, title)
+    return objects[0].text if objects else None
 
 
 def _cause(text: str) -> str | None:
@@ -298,9 +298,9 @@ def _place_cue(cues: tuple[str, ...], text: str) -> str | None:
     for cue in cues:
         match = re.search(cue, text)
         if match:
-            found = places.place_after(text[match.end() : match.end() + 100])
-            if found:
-                return found
+            place_name = places.place_after(text[match.end() : match.end() + 100])
+            if place_name:
+                return place_name
     return None
 
 
@@ -327,8 +327,8 @@ class OfflineReader(Role[ReaderTask, Answer]):
         task = with_style(task)
         if task.style == "short":
             return self.read(task)
-        (found,) = await self._batcher.results([task])
-        return found
+        (answer,) = await self._batcher.results([task])
+        return answer
 
     async def close(self) -> None:
         self._batcher.close()

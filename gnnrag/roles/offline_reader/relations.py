@@ -129,7 +129,7 @@ def good_name(name: str, subject: str) -> bool:
 
 
 def _names_after(rest: str, subject: str, gap: int) -> list[tuple[int, str, int]]:
-    found = []
+    names = []
     for start, end, name in name_spans(rest[: gap + 120]):
         if start > gap:
             break
@@ -139,40 +139,40 @@ def _names_after(rest: str, subject: str, gap: int) -> list[tuple[int, str, int]
             first, _, tail = name.partition(" ")
         adjective = _ADJECTIVE.match(name) and re.match(r" (?!and )[a-z]", rest[end:])
         if good_name(name, subject) and not adjective:
-            found.append((start, strip_honorific(name), end))
-    return found
+            names.append((start, strip_honorific(name), end))
+    return names
 
 
 def find(relation: str, text: str, subject: str) -> list[Candidate]:
     """Return candidates for the object of `relation` in a passage about `subject`, best first."""
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     parent = relation in ("father", "mother")
     for position, sentence in enumerate(sentences(text)):
         if parent:
-            found += _parents(relation, sentence, position, subject)
+            candidates += _parents(relation, sentence, position, subject)
         for rank, cue in enumerate(CUES[relation]):
             base = (0.8 if parent else 1.0) / (1 + 0.35 * rank) / (1 + 0.06 * position)
-            found += _by_cue(cue, sentence, subject, base)
-    return _unique(found)
+            candidates += _by_cue(cue, sentence, subject, base)
+    return _unique(candidates)
 
 
 def _by_cue(cue: str, sentence: str, subject: str, base: float) -> list[Candidate]:
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for match in re.finditer(cue.lstrip("<"), sentence):
         if re.search(r"\b(?:grand|step|god)-$", sentence[: match.start()]):
             continue
         if cue.startswith("<"):
             names = _names_after(sentence[: match.start()], subject, 10**6)[-1:]
-            found += [Candidate(n, base) for _, n, end in names if match.start() - end < 4]
+            candidates += [Candidate(n, base) for _, n, end in names if match.start() - end < 4]
             continue
         names = _names_after(sentence[match.end() :], subject, 70 if _OPEN_CUE.search(match.group()) else 35)
-        found += [Candidate(n, base - 0.004 * at - 0.1 * i) for i, (at, n, _) in enumerate(names[:3])]
-    return found
+        candidates += [Candidate(n, base - 0.004 * at - 0.1 * i) for i, (at, n, _) in enumerate(names[:3])]
+    return candidates
 
 
 def _parents(relation: str, sentence: str, position: int, subject: str) -> list[Candidate]:
     """Read `son of FATHER and (his wife) MOTHER`, swapped where the first parent carries a female title."""
-    found = []
+    candidates = []
     for match in CHILD_OF.finditer(sentence):
         before, rest = sentence[: match.start()], sentence[match.end() :]
         names = _names_after(rest, subject, 90)
@@ -187,13 +187,13 @@ def _parents(relation: str, sentence: str, position: int, subject: str) -> list[
         name = pair[relation == "mother"]
         if name:
             elsewhere = 0.3 * bool(_OF_ANOTHER.search(before))
-            found.append(Candidate(name, 1.0 / (1 + 0.08 * position) - 0.002 * at - elsewhere))
-    return found
+            candidates.append(Candidate(name, 1.0 / (1 + 0.08 * position) - 0.002 * at - elsewhere))
+    return candidates
 
 
-def _unique(found: list[Candidate]) -> list[Candidate]:
+def _unique(candidates: list[Candidate]) -> list[Candidate]:
     best: dict[str, Candidate] = {}
-    for candidate in found:
+    for candidate in candidates:
         if candidate.text not in best or best[candidate.text].score < candidate.score:
             best[candidate.text] = candidate
     return sorted(best.values(), key=lambda c: (-c.score, c.text))

@@ -141,7 +141,7 @@ def strip_honorific(name: str) -> str:
 
 def name_spans(text: str) -> list[tuple[int, int, str]]:
     """Return (start, end, name) of the capitalised names in `text`: no dates, no leading year, month or preposition."""
-    found = []
+    spans = []
     for match in NAME_RE.finditer(text):
         start, name = match.start(), match.group()
         first, _, rest = name.partition(" ")
@@ -154,8 +154,8 @@ def name_spans(text: str) -> list[tuple[int, int, str]]:
         if name.endswith(("'s", "’s")):
             name = name[:-2]
         if name and first.strip(".,") not in MONTHS and name not in _OPENERS:
-            found.append((start, start + len(name), name))
-    return found
+            spans.append((start, start + len(name), name))
+    return spans
 
 
 def with_unit(text: str, start: int, end: int) -> str:

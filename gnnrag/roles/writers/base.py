@@ -18,7 +18,7 @@ class TriplesTask:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    found: Extraction | None  # None where every reply was malformed
+    extraction: Extraction | None  # None where every reply was malformed
     flags: tuple[str, ...] = ()
 
 

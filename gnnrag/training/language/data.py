@@ -21,7 +21,7 @@ from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, Verifie
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat
 from gnnrag.roles.verifier import verifier_chat
-from gnnrag.training.config import CommonConfig, Count, Parts, divide
+from gnnrag.training.config import PART_NAMES, CommonConfig, Count, Parts, divide
 from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
 
@@ -109,7 +109,6 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
 
 ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow, "reader": ReaderRow}
 PROMPTS = {"reader": PROMPT}  # of roles whose prompt has another name
-PARTS = ("train", "validation", "report")
 AnyRow = VerifierRow | ThoughtsRow | ReaderRow
 
 
@@ -143,7 +142,7 @@ class RoleRows:
             if config.data.divide == "folds":
                 found[name] = divide(ids, config.folds, fold)
             else:
-                parts = [dict.fromkeys(row.question_id for row in rows if row.part == part) for part in PARTS]
+                parts = [dict.fromkeys(row.question_id for row in rows if row.part == part) for part in PART_NAMES]
                 if both := [id_ for id_ in ids if sum(id_ in part for part in parts) > 1]:
                     raise ConfigError(f"question {both[0]!r} of {name} has rows in two parts; give data.divide=folds")
                 found[name] = Parts(*(tuple(part) for part in parts))
