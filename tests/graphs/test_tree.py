@@ -88,7 +88,7 @@ def test_equal_texts_are_summarised_once():
     assert {int(i) for node in list(found.layers)[-1] for i in found.leaves(int(node))} == set(range(40))
 
 
-@pytest.mark.parametrize("sample, components", [(0, "full"), (12, "full"), (24, "coarse"), (99, "coarse")])
+@pytest.mark.parametrize("sample, components", [(0, "full"), (7, "full"), (24, "coarse"), (99, "coarse")])
 def test_the_number_of_components_has_the_lowest_bic_on_a_sample(sample, components):
     from sklearn.mixture import GaussianMixture
 
