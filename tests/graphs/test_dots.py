@@ -364,6 +364,8 @@ def test_a_draft_counts_and_shows_examples(tmp_path) -> None:
     assert again.types[0].definition == "a thing" and again.links == schema.links
     file.write_text("types: [{name: port}]", "utf-8")
     assert load(file, GRAPH).names == ("port",) and load(file, GRAPH).description == schema.description
+    file.write_text("types: [{name: port}, {name: moon}]", "utf-8")
+    assert load(file, GRAPH).names == ("port",) and load(file, GRAPH).lacking == ("moon",)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
+from scipy import sparse
 
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.mgranrag import MGranRAG
@@ -14,6 +16,7 @@ from gnnrag.methods.mgranrag.evidence import (
     OfflineEvidenceExtractor,
     OracleEvidenceExtractor,
 )
+from gnnrag.methods.mgranrag.graph import Overlay
 from gnnrag.parts import from_settings, set_up
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import Decomposition
@@ -85,6 +88,19 @@ def test_next_candidates_follow_the_preset(index):
     shown = [{s.passage for s in roles["evidence_extractor"].tasks[1].sentences} for roles in (ppr, dense)]
     assert shown[0] == {"p0", "p1"}, "by PageRank, the director's passage is read next"
     assert "p0" in shown[1]
+
+
+def test_new_phrases_and_edges_lie_over_the_shared_graph():
+    shared = sparse.csr_array(np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=float))
+    overlay = Overlay(3)
+    assert overlay.adjacency(shared) is shared
+    assert [overlay.node(phrase) for phrase in ("x", "y", "x")] == [3, 4, 3]
+    for phrase in (1, 3, 2, 3):  # the shared graph has the first edge
+        overlay.join(0, phrase, np.array([1]))
+    assert list(overlay.edges) == [(0, 3), (0, 2)]
+    assert overlay.degrees(np.array([1, 1, 0])).tolist() == [3, 1, 1, 1, 0]
+    right = [[0, 1, 1, 1, 0], [1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0] * 5]
+    assert overlay.adjacency(shared).toarray().tolist() == right
 
 
 @pytest.mark.parametrize("ablate", [[], ["decomposition"], ["augmentation"], ["ppr"]])

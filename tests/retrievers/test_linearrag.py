@@ -60,6 +60,8 @@ def test_what_is_an_entity(index: Index) -> None:
     fixed, released = make(index), make(index, profile="released")
     assert {"lord byron", "1824"} < fixed.position.keys() and "16" not in fixed.position
     assert {"Lord Byron", "16"} < released.position.keys()
+    keys = list(index.hierarchy.phrase_keys)
+    assert fixed.graph.phrases.tolist() == [keys.index(name) for name in fixed.graph.names]
     # `US` stands in no other passage, however often its letters do in `museum`.
     us = fixed.position["us"], released.position["US"]
     assert fixed.graph.counts[:, [us[0]]].sum() == 1 and released._count(us[1]).sum() == 5

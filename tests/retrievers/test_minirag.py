@@ -84,18 +84,6 @@ def test_q_mr_2_fixed_maps_an_unknown_type_to_the_nearest_one() -> None:
     assert pool.entities(["work", "location", "person"]) == [1, 0]
 
 
-def test_q_mr_3_released_counts_an_edge_one_way_only() -> None:
-    """From PROJECT X the voted edge leads to a smaller name."""
-    index = golden()
-    start = index.knowledge.position["PROJECT X"]
-    weights = {}
-    for profile in ("released", "fixed"):
-        retriever = set_up(MiniRAGRetriever(profile=profile), index=index, roles={})
-        votes = retriever.link(index.embedder.encode(["q"])[0], index.embedder.encode(["Alice"]), ()).votes
-        weights[profile] = retriever.walks.walks(start).weigh(votes)[0].tolist()
-    assert weights == {"released": [1, 1], "fixed": [2, 1]}
-
-
 @pytest.mark.parametrize(
     "mentions",
     [Mentions(), Mentions((), ("person",)), Mentions(("zzz",)), Mentions(("Alice", "zzz"), ("person",))],
