@@ -186,8 +186,10 @@ class _QuestionRow(BaseModel):
 
 def load_passages(path: Path) -> list[Passage]:
     """Return passages in file order; DataError: a broken line, a repeated id, an empty text, or no passage."""
-    rows = (parse_row(_PassageRow, path, row, line=line) for line, _, row in read_jsonl_by_id(path))
-    passages = [Passage(row.id, row.title, row.text) for row in rows]
+    passages = []
+    for line, _, row in read_jsonl_by_id(path):
+        fields = parse_row(_PassageRow, path, row, line=line)
+        passages.append(Passage(fields.id, fields.title, fields.text))
     if not passages:
         raise DataError(path, "holds no passages; each line must be an object with 'id', 'title' and 'text'")
     return passages
