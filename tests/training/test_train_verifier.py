@@ -80,6 +80,7 @@ def test_what_has_ended_is_not_trained_again_nor_taken_for_another(
     assert "another value of settings.seed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["network.rank=2", "ranking.loss=bce", "fit.keep=last"]])
 def test_a_killed_training_goes_on_from_its_last_whole_checkpoint(folder: Path, trained: Path, more: list[str]) -> None:
     name = "lora" if more else "killed"
