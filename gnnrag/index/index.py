@@ -15,7 +15,7 @@ import numpy as np
 
 from gnnrag.arrays import put_json, put_lines
 from gnnrag.config import DataConfig, IndexConfig, RoleConfig
-from gnnrag.datasets.base import find_source
+from gnnrag.datasets.base import chunking, find_source
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, ConfigError, DataError, NotGivenError, nearest
 from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
@@ -413,8 +413,8 @@ def index_path(config: IndexConfig, name: str) -> Path:
 
 def data_source(config: DataConfig) -> dict[str, Any]:
     """Return what an index records about where its passages came from."""
-    where, chunking = place(config.path), {"target_words": config.chunk_words, "overlap_words": config.chunk_overlap}
-    chunks = {"chunking": chunking} if chunking != asdict(Chunking()) else {}
+    where, cut = place(config.path), chunking(config)
+    chunks = {"chunking": asdict(cut)} if cut != Chunking() else {}
     bare = {} if config.titles else {"titles": False}
     return {"path": config.path, **chunks, **bare, **({"place": where} if where else {})}
 
