@@ -32,7 +32,7 @@ from gnnrag.training.language.train import TRAINERS, ThoughtsCausalTraining
 from gnnrag.training.rows import Candidate, Turn
 from gnnrag.training.rundir import TrainingRun
 from tests.helpers.language_rows import Letters, settings, thoughts_row, verifier_row, write_prompt, write_rows
-from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
+from tests.helpers.tiny_model import make_tiny_model
 
 CONFIG = TrainLanguageConfig()
 CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs" / "train").glob("*.yaml"))
@@ -90,13 +90,6 @@ def test_the_prompt_is_that_of_inference_and_only_the_reply_is_a_label(base: Pat
     reply = [token for token in example["labels"] if token != -100]
     assert example["input_ids"] == prompt + reply and example["labels"] == [-100] * len(prompt) + reply
     assert encoder.tokenizer.decode(reply) == row.messages[-1].content + "<|im_end|>"
-
-
-def test_a_seq2seq_models_reply_has_room_of_its_own(base: Path, tmp_path: Path) -> None:
-    encoder = opened(tmp_path, base, "kind=seq2seq")
-    (example,) = encoder.supervised(thoughts_row(2))
-    encoder.context = len(example["input_ids"])
-    assert encoder.supervised(thoughts_row(2)) == [example] and -100 not in example["labels"]
 
 
 def trainer_of(folder: Path, model: Path, stage: str = "sft", *more: str) -> Any:
@@ -214,7 +207,6 @@ def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "more, error, message",
     [
-        ("kind=seq2seq", ConfigError, "is a causal model; set kind=causal"),
         ("lora.target_modules=[nothing]", ConfigError, "Target modules {'nothing'} not found"),
         ("lora.rank=8", ConfigError, r"unknown setting 'lora\.rank'"),
         ("trainer.learning_rat=1", ConfigError, r"unknown setting 'trainer\.learning_rat'.*learning_rate"),
@@ -240,7 +232,6 @@ def test_what_cannot_be_opened_is_named(
         ("cross=true data.divide=rows", "cross=true needs data.divide=folds"),
         ("trainer.seed=1", r"trainer\.seed follows from seed"),
         ("stage=grpo", "name the rows' sets in corpora"),
-        ("stage=dpo kind=seq2seq", "only causal models of thoughts"),
     ],
 )
 def test_bad_settings_are_named(more: str, message: str, tmp_path: Path) -> None:
@@ -251,7 +242,7 @@ def test_bad_settings_are_named(more: str, message: str, tmp_path: Path) -> None
 
 def test_only_thoughts_have_preferences(tmp_path: Path) -> None:
     config = load_config(TrainLanguageConfig, None, settings(tmp_path, "verifier", tmp_path, "stage=dpo"))
-    with pytest.raises(ConfigError, match="only causal models of thoughts have queries to rate"):
+    with pytest.raises(ConfigError, match="only thoughts have queries to rate"):
         check_language(config, "verifier")
 
 
@@ -287,11 +278,5 @@ def test_the_settings_of_a_config_are_those_of_its_trainer(path: Path) -> None:
     training = object.__new__(cls)
     training.config = cls.load(path)
     check_language(training.config, cls.role)
-    kind = "seq2seq" if kind == "seq2seq" else training.config.stage
-    made = from_settings(TRAINERS[kind][1], training.arguments(kind, Path("runs"), has_validation=True))
+    made = from_settings(TRAINERS[training.config.stage][1], training.arguments(Path("runs"), has_validation=True))
     assert made.max_steps > 0 and from_settings(LoraConfig, training.config.lora).target_modules is None
-
-
-def test_t5_is_no_causal_model(base: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is a seq2seq model; set kind=seq2seq"):
-        trainer_of(tmp_path, make_tiny_seq2seq(base, tmp_path / "t5"))

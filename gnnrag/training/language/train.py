@@ -1,4 +1,4 @@
-"""Training of a language model for a role by TRL and peft: rows, model, trainer, report, and what is exported."""
+"""Training of a language model for a role by TRL and peft: rows, model, trainer, report, adapter."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from transformers import (
-    DataCollatorForSeq2Seq,
-    EarlyStoppingCallback,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-)
+from transformers import EarlyStoppingCallback
 
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError
-from gnnrag.io import file_digest, read_json
+from gnnrag.io import file_digest
 from gnnrag.llm.base import Message
 from gnnrag.llm.hf import load_model, put_on
-from gnnrag.llm.local import ModelFiles, encode, find_model, kind_of
+from gnnrag.llm.local import ModelFiles, check_causal, encode, find_model
 from gnnrag.parts import build, from_settings
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.run.rundir import code_version, read_seen
@@ -49,7 +44,7 @@ from gnnrag.types import OnProgress
 
 try:
     from datasets import Dataset
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig
     from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 except ImportError as missing:
     raise ConfigError(f"language models are trained by TRL ({missing}): pip install 'gnnrag[language]'") from missing
@@ -80,7 +75,6 @@ TRAINERS: dict[str, tuple[Any, Any]] = {
     "sft": (SFTTrainer, SFTConfig),
     "dpo": (PairTrainer, DPOConfig),
     "grpo": (RewardTrainer, GRPOConfig),
-    "seq2seq": (Seq2SeqTrainer, Seq2SeqTrainingArguments),
 }
 
 
@@ -134,8 +128,7 @@ class LanguageTraining(Training):
         name = config.model.base or str(record.base.get("name")) if record and adapter else None
         name = name or str(self.start or config.model.base)
         files = find_model(name, None, "hf")
-        if (kind := kind_of(files)) != config.kind:
-            raise ConfigError(f"kind={config.kind!r}: {files.name} is a {kind} model; set kind={kind}")
+        check_causal(files)
         weights = files.base_fingerprint
         if record and adapter and record.base.get("weights") != weights:
             raise ArtefactError(f"start={config.start!r} was trained on other weights than {str(files.base)!r} holds")
@@ -152,14 +145,14 @@ class LanguageTraining(Training):
             model.peft_config["default"].base_model_name_or_path = self._origin[2]["name"]
             model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
             self.encoder.tokenizer.save_pretrained(folder)
-            self._describe(folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics}, "adapter", fitted)
+            self._describe(folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics}, fitted)
 
         return fit(run, self.context, tracker, self.trainer, save)
 
     def trainer(self, folder: Path, callback: RunCallback) -> Any:
         """Return the trainer of the stage. Raises DataError where there is nothing to train on."""
         config, (files, adapter, _), device = self.config, self._origin, str(self.context.accelerator.device)
-        network, tokenizer = load_model(files.base, config.kind, None, device, config.model.dtype)
+        network, tokenizer = load_model(files.base, device, config.model.dtype)
         self.encoder = encoder = Encoder(network, tokenizer, config, self.rows.prompt_name)
 
         def examples(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -179,25 +172,19 @@ class LanguageTraining(Training):
             raise DataError(", ".join(config.data.rows), f"nothing to train on (rows left out: {dropped or 'none'})")
         if dropped:
             self.context.on_note(f"training rows left out: {dropped}")
-        kind = "seq2seq" if config.kind == "seq2seq" else config.stage
-        cls, settings = TRAINERS[kind]
-        low_rank = {"task_type": "SEQ_2_SEQ_LM" if kind == "seq2seq" else "CAUSAL_LM", "target_modules": "all-linear"}
+        cls, settings = TRAINERS[config.stage]
+        low_rank = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"}
         lora: LoraConfig = from_settings(LoraConfig, low_rank | config.lora, "lora")
         callbacks: list[Any] = [callback]
         if config.patience and validation:
             callbacks.append(EarlyStoppingCallback(config.patience))
-        more: dict[str, Any] = {"reward_funcs": self.reward} if kind == "grpo" else {}
+        more: dict[str, Any] = {"reward_funcs": self.reward} if config.stage == "grpo" else {}
         try:
             if adapter:
                 network = put_on(network, adapter, "default", is_trainable=True)
-            elif kind == "seq2seq":
-                network = get_peft_model(network, lora)  # TRL's trainers do so themselves
             else:
                 more["peft_config"] = lora
-            if kind == "seq2seq":
-                network.enable_input_require_grads()  # else a checkpointed block of frozen weights has no gradient
-                more["data_collator"] = DataCollatorForSeq2Seq(tokenizer, network)
-            args = from_settings(settings, self.arguments(kind, folder, bool(validation)), "trainer")
+            args = from_settings(settings, self.arguments(folder, bool(validation)), "trainer")
             if len(callbacks) > 1 and (args.eval_strategy == "no" or args.metric_for_best_model is None):
                 raise ConfigError("patience counts evaluations: leave out trainer.eval_strategy, metric_for_best_model")
             return cls(
@@ -212,17 +199,17 @@ class LanguageTraining(Training):
         except ValueError as error:
             raise ConfigError(f"trainer, lora: {' '.join(str(error).split())[:300]}") from error
 
-    def arguments(self, kind: str, folder: Path, has_validation: bool) -> dict[str, Any]:
+    def arguments(self, folder: Path, has_validation: bool) -> dict[str, Any]:
         """Return the trainer's own settings: ours, and those of the user above them."""
-        values = common_arguments(folder, self.config.seed)
+        stage, values = self.config.stage, common_arguments(folder, self.config.seed)
         values |= {"bf16": torch.cuda.is_available(), "save_strategy": "steps"}
-        if kind in ("sft", "dpo"):
-            values["max_length"] = None  # what is too long is left out, not cut
-        if kind == "grpo":
+        if stage == "grpo":
             values["max_completion_length"] = self.config.reply_tokens
+        else:
+            values["max_length"] = None  # what is too long is left out, not cut
         if has_validation:
             values |= {"eval_strategy": "steps", "load_best_model_at_end": True}
-            values["metric_for_best_model"] = METRICS.get(kind, "loss")
+            values["metric_for_best_model"] = METRICS.get(stage, "loss")
         return values | self.config.trainer
 
     def reward(
@@ -236,7 +223,7 @@ class LanguageTraining(Training):
             worth.append(reward(one, turns[0]["content"], is_whole, corpus, self.config.malformed))
         return worth
 
-    # --------------------------------------------------------------------------------------------- report and exports
+    # ------------------------------------------------------------------------------------------- report and checkpoint
     def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
         """Ask the role that was trained, each process its share of the fold's rows, and measure what it says."""
         gc.collect()
@@ -266,31 +253,16 @@ class LanguageTraining(Training):
             await role.close()
 
     def folders(self, fitted: Fitted, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
-        """Write the adapter anew with its figures, and the merged model where both forms are asked for."""
-        adapter = {"best": partial(self._copy, record=record, fitted=fitted)}
-        merged = {"merged": partial(self._merge, record=record, fitted=fitted)}
-        return {**(merged if self.config.export == "both" else {}), **adapter}
+        """Write the adapter anew with its figures."""
+        return {"best": partial(self._copy, record=record, fitted=fitted)}
 
     def _copy(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
         shutil.copytree(self.best, folder, dirs_exist_ok=True)
-        self._describe(folder, record, "adapter", fitted)
+        self._describe(folder, record, fitted)
 
-    def _merge(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
-        """Write a model of its own: the base, loaded anew in its precision, with the adapter added to its weights."""
-        base = self._origin[0].base
-        settings = read_json(base / "config.json")
-        dtype = str(settings.get("dtype") or settings.get("torch_dtype") or "float32")
-        whole, tokenizer = load_model(base, self.config.kind, self.best, "cpu", dtype)
-        whole.save_pretrained(folder, safe_serialization=True)
-        tokenizer.save_pretrained(folder)
-        # What the base says of generation: in training, sampling settings are left out.
-        if (base / "generation_config.json").is_file():
-            shutil.copyfile(base / "generation_config.json", folder / "generation_config.json")
-        self._describe(folder, record, "merged", fitted)
-
-    def _describe(self, folder: Path, record: Mapping[str, Any], form: str, fitted: Fitted) -> None:
+    def _describe(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
         """Write the record and the card of a folder."""
-        config, prompt, (files, _, base) = self.config, self.rows.prompt, self._origin
+        config, prompt, base = self.config, self.rows.prompt, self._origin[2]
         prompted = {**self.rows.settings, "max_tokens": config.reply_tokens}
         if config.data.prompt:  # a file of one's own comes along, so that the folder is complete
             own = Path(config.data.prompt)
@@ -299,8 +271,7 @@ class LanguageTraining(Training):
                 shutil.copyfile(own, folder / own.name)
         teachers = sorted({row.teacher for row in self.rows.rows if row.teacher})
         shown = {
-            "base": Path(base["name"]).name if form == "adapter" else files.name,
-            "form": form,
+            "base": Path(base["name"]).name,
             "stage": config.stage,
             "teacher": ", ".join(teachers) or "not stated",
             "prompt": f"{prompt.name}, digest {prompt.digest[:12]}",
@@ -311,8 +282,6 @@ class LanguageTraining(Training):
         dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(fitted.facts["dropped"].items())]
         summary = SUMMARY.format(role=self.role, prompt=prompt.name)
         self.write_card(folder, Card(TITLES[self.role], summary, shown, data, notes=dropped), record)
-        # An encoder with relative positions reads more than its tokenizer says, and has been trained to.
-        context = config.model.context if config.kind == "seq2seq" else None
         facts = {
             **record,
             "prompts": {prompt.name: prompt.digest},
@@ -322,8 +291,7 @@ class LanguageTraining(Training):
             "training": to_plain(config),
             "commit": code_version(),
         }
-        settings = {"form": form, "context": context, "prompted": prompted}
-        write_tuned(folder, TunedRecord(self.role, config.kind, base, settings, facts))
+        write_tuned(folder, TunedRecord(self.role, config.kind, base, {"prompted": prompted}, facts))
 
 
 class VerifierLanguageTraining(LanguageTraining):
@@ -345,9 +313,3 @@ class ThoughtsCausalTraining(LanguageTraining):
 
     role, prefix = "thoughts", "thoughts-causal"
     columns = ("gain", "found", "complete", "agrees", "parse_failure")
-
-
-class ThoughtsSeq2SeqTraining(ThoughtsCausalTraining):
-    """The same by a model with an encoder."""
-
-    prefix = "thoughts-seq2seq"
