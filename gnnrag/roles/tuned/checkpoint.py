@@ -250,7 +250,8 @@ class TunedRole(Role[Any, Any]):
         own = dict(record.settings.get("prompted", {}))
         if str(own.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
             own["prompt"] = str(folder / own["prompt"])
-        role = from_settings(prompted_class(self.role), {**own, **self.prompted}, f"{where}.prompted")
+        name = "reader.brief" if self.role == "reader" else f"{self.role}.prompted"
+        role: Any = from_settings(find_class("role", name), {**own, **self.prompted}, f"{where}.prompted")
         role = set_up(role, backend=backend)
         known: Mapping[str, str] = record.facts.get("prompts", {})
         for prompt in (prompter.prompt for prompter in role.prompters):
@@ -259,7 +260,8 @@ class TunedRole(Role[Any, Any]):
                     f"{folder}: the model was trained on another prompt than {prompt.name!r} as it is here; train "
                     "again with this version's prompt"
                 )
-        return LanguageRole(role, backend)
+        role.close = backend.close
+        return role  # type: ignore[no-any-return]
 
     def _backend(self, folder: Path, record: TunedRecord, where: str) -> Any:
         """Return the backend with the model: the folder itself, or its base with the folder as adapter."""
@@ -278,22 +280,3 @@ class TunedRole(Role[Any, Any]):
                 f"weights; give {where}.base=FOLDER of the right one"
             )
         return backend
-
-
-class LanguageRole(Role[Any, Any]):
-    """A prompted role with a backend of its own."""
-
-    def __init__(self, role: Any, backend: Any) -> None:
-        self.role, self.backend, self.prompters = role, backend, role.prompters
-
-    async def __call__(self, task: Any, session: Session) -> Any:
-        return await self.role(task, session)
-
-    async def close(self) -> None:
-        """Close the backend."""
-        await self.backend.close()
-
-
-def prompted_class(role: str) -> Any:
-    """Return the class that asks a tuned language model: that of the prompted role, of a reader one of its own."""
-    return find_class("role", "reader.brief" if role == "reader" else f"{role}.prompted")

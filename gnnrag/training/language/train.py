@@ -6,8 +6,8 @@ import asyncio
 import gc
 import random
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,9 +17,8 @@ from transformers import EarlyStoppingCallback
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.io import file_digest
-from gnnrag.llm.base import Message
 from gnnrag.llm.hf import load_model, put_on
-from gnnrag.llm.local import ModelFiles, check_causal, encode, find_model
+from gnnrag.llm.local import ModelFiles, check_causal, find_model
 from gnnrag.parts import build, from_settings
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.run.rundir import code_version, read_seen
@@ -30,7 +29,7 @@ from gnnrag.training.config import Parts
 from gnnrag.training.hf_trainer import Fitted, RunCallback, common_arguments, fit
 from gnnrag.training.language.data import (
     AnyRow,
-    Encoder,
+    Examples,
     RoleRows,
     TrainLanguageConfig,
     check_language,
@@ -57,24 +56,10 @@ SUMMARY = (
 METRICS = {"dpo": "rewards/accuracies", "grpo": "reward"}  # that decide which weights are kept; else the loss
 
 
-class PairTrainer(DPOTrainer):
-    """DPO on pairs that are tokens already, as inference makes them."""
-
-    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
-        return dataset
-
-
-class RewardTrainer(GRPOTrainer):
-    """GRPO on prompts that are encoded as at inference."""
-
-    def _tokenize_prompts(self, prompts: Sequence[Any]) -> Any:
-        return [encode(self.processing_class, [Message(**turn) for turn in prompt]) for prompt in prompts], None, {}
-
-
 TRAINERS: dict[str, tuple[Any, Any]] = {
     "sft": (SFTTrainer, SFTConfig),
-    "dpo": (PairTrainer, DPOConfig),
-    "grpo": (RewardTrainer, GRPOConfig),
+    "dpo": (DPOTrainer, DPOConfig),
+    "grpo": (GRPOTrainer, GRPOConfig),
 }
 
 
@@ -141,10 +126,10 @@ class LanguageTraining(Training):
         def save(trainer: Any, fitted: Fitted, folder: Path) -> None:
             model = self.context.accelerator.unwrap_model(trainer.model)
             count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-            fitted.facts.update(parameters=count, dropped=dict(self.encoder.dropped))
+            fitted.facts.update(parameters=count, dropped=dict(self.examples.dropped))
             model.peft_config["default"].base_model_name_or_path = self._origin[2]["name"]
             model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
-            self.encoder.tokenizer.save_pretrained(folder)
+            self.examples.tokenizer.save_pretrained(folder)
             self._describe(folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics}, fitted)
 
         return fit(run, self.context, tracker, self.trainer, save)
@@ -153,21 +138,21 @@ class LanguageTraining(Training):
         """Return the trainer of the stage. Raises DataError where there is nothing to train on."""
         config, (files, adapter, _), device = self.config, self._origin, str(self.context.accelerator.device)
         network, tokenizer = load_model(files.base, device, config.model.dtype)
-        self.encoder = encoder = Encoder(network, tokenizer, config, self.rows.prompt_name)
+        self.examples = examples = Examples(network, tokenizer, config, self.rows.prompt_name)
 
-        def examples(rows: Sequence[Any]) -> list[dict[str, Any]]:
+        def made(rows: Sequence[Any]) -> list[dict[str, Any]]:
             if config.stage == "dpo":
-                return [one for row in rows for one in encoder.compared(row, reply_pairs(row, config))]
+                return [one for row in rows for one in examples.compared(row, reply_pairs(row, config))]
             if config.stage == "grpo":
-                return [one for row in rows for one in encoder.drawn(row, self.corpora)]
-            return [one for row in rows for one in encoder.supervised(row)]
+                return [one for row in rows for one in examples.drawn(row, self.corpora)]
+            return [one for row in rows for one in examples.supervised(row)]
 
         rows = self.rows.of(self.parts, "validation")
         most = len(rows) if config.data.validation is None else config.data.validation
-        validation = examples(random.Random(config.seed).sample(rows, min(most, len(rows))))
-        encoder.dropped.clear()
-        training = examples(self.rows.of(self.parts, "train"))
-        dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(encoder.dropped.items()))
+        validation = made(random.Random(config.seed).sample(rows, min(most, len(rows))))
+        examples.dropped.clear()
+        training = made(self.rows.of(self.parts, "train"))
+        dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(examples.dropped.items()))
         if not training:
             raise DataError(", ".join(config.data.rows), f"nothing to train on (rows left out: {dropped or 'none'})")
         if dropped:
@@ -218,7 +203,7 @@ class LanguageTraining(Training):
         """Return the reward of each reply of a batch, for the trainer."""
         worth = []
         for turns, tokens, id_ in zip(completions, completion_ids, row, strict=True):
-            one, is_whole = self.rows.by_id[id_], tokens[-1] in self.encoder.ends
+            one, is_whole = self.rows.by_id[id_], tokens[-1] in self.examples.ends
             corpus = self.corpora[one.set]
             worth.append(reward(one, turns[0]["content"], is_whole, corpus, self.config.malformed))
         return worth
@@ -252,11 +237,8 @@ class LanguageTraining(Training):
         finally:
             await role.close()
 
-    def folders(self, fitted: Fitted, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
+    def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
         """Write the adapter anew with its figures."""
-        return {"best": partial(self._copy, record=record, fitted=fitted)}
-
-    def _copy(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
         shutil.copytree(self.best, folder, dirs_exist_ok=True)
         self._describe(folder, record, fitted)
 
