@@ -64,15 +64,8 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
         raise ConfigError(f"llm={backend} needs a model: give llm.model=FOLDER, or of one role roles.ROLE.model=FOLDER")
     base = local_folder(model, backend)
     if (base / "adapter_config.json").is_file() and not (base / "config.json").is_file():
-        if adapter:
-            raise ConfigError(f"model={model!r} is itself an adapter, adapter={adapter!r} another: give one of them")
-        base_name = str(read_json(base / "adapter_config.json").get("base_model_name_or_path") or "")
         adapter = str(base)
-        try:
-            base = local_folder(base_name, backend)
-        except ConfigError as error:
-            fix = "give model=BASE and settings.adapter=ADAPTER"
-            raise ConfigError(f"adapter {model!r} was trained on {base_name!r}, which is not there: {fix}") from error
+        base = local_folder(str(read_json(base / "adapter_config.json").get("base_model_name_or_path") or ""), backend)
     if not (base / "config.json").is_file():
         raise ConfigError(f"model folder {str(base)!r} has no config.json: give one written by save_pretrained")
     if not any(base.glob("*.safetensors")):
