@@ -39,9 +39,7 @@ def test_shards_merge_into_the_rows_and_figures_of_one_run(run):
     assert figures(run("parts", "shard=merge")[1]) == figures(wanted)  # again changes nothing
 
 
-@pytest.mark.parametrize(
-    "name", ["processes", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
-)
+@pytest.mark.parametrize("name", ["processes", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 def test_workers_give_the_rows_and_figures_of_one_process(run, name, monkeypatch):
     if name == "ray":
         pytest.importorskip("ray")
