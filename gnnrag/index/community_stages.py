@@ -47,7 +47,7 @@ class TreeStage(Stage):
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         config = context.config.tree
         work = _Summaries(context)
-        hashes, texts = context.keys, [p.content for p in context.passages]
+        hashes, texts = [digest([p.title, p.text]) for p in context.passages], [p.content for p in context.passages]
         tokens = np.array([estimate_tokens(text) for text in texts], dtype=np.int64)
         leaves = Layer(context.read("embeddings"), hashes, hashes, tokens)
         tree = build_tree(leaves, texts, config, work.summarise, work.embed, estimate_tokens)

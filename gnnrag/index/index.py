@@ -41,7 +41,15 @@ from gnnrag.index.stages import (
     TitleStage,
     table_of,
 )
-from gnnrag.index.tables import PASSAGES, PassageRows, PassageTable, latest_version, passages_key, write_passages
+from gnnrag.index.tables import (
+    PASSAGES,
+    PassageRows,
+    PassageTable,
+    latest_version,
+    passages_key,
+    undone_on_failure,
+    write_passages,
+)
 from gnnrag.index_config import WRITERS
 from gnnrag.io import digest, exclusive_lock, read_object, write_folder, write_json
 from gnnrag.metrics.replies import WARN, by_writer, remarks
@@ -486,12 +494,13 @@ def build_index(
             )
         config = _with_stored_settings(there, config, wanted)
         record = {**(record or there.source), **({"edited": True} if is_edited else {})}
-    state = {"settings": recorded(config), "source": record}
-    if there is None or there.table.key != passages_key(passages):
-        write_passages(f"{root}/{PASSAGES}", passages, state)
-    elif there.table.state != state:
-        there.table.record(state)
-    return make_all(Index(root, config, progress), wanted)
+    state, uri = {"settings": recorded(config), "source": record}, f"{root}/{PASSAGES}"
+    with undone_on_failure(uri):
+        if there is None or there.table.key != passages_key(passages):
+            write_passages(uri, passages, state)
+        elif there.table.state != state:
+            there.table.record(state)
+        return make_all(Index(root, config, progress), wanted)
 
 
 def exists(root: Path | str) -> bool:

@@ -20,16 +20,16 @@ class Lexical:
         self.table = table
         self.num_passages = len(table.row_ids)
 
-    def search(self, query: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, query: str, count: int, condition: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return positions and scores (float64) of the best passages that share a term with the query, best first.
 
-        Ties are in corpus order.
+        Only those that fulfil the SQL `condition` are searched. Ties are in corpus order.
         """
         if not query.strip() or not count:
             return np.zeros(0, np.int64), np.zeros(0)
         rows = self.table.dataset.scanner(
             columns=["_score"], with_row_id=True, limit=min(count + _TIES, self.num_passages),
-            full_text_query=MatchQuery(query, "content"),
+            full_text_query=MatchQuery(query, "content"), filter=condition, prefilter=True,
         ).to_table()  # fmt: skip
         positions = self.table.positions(rows["_rowid"].to_numpy())
         scores = rows["_score"].to_numpy().astype(np.float64)

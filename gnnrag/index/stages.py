@@ -73,13 +73,17 @@ class Context:
         table = ValueTable(self.index.uri(f"{self.tables[-1]}.lance"), kind)
         missing = table.missing(keys)
         progress(len(keys) - len(missing))
-        for start in range(0, len(missing), batch):
-            chunk = missing[start : start + batch]
-            values = compute([items[i] for i in chunk])
-            kept = [n for n in range(len(chunk)) if values[n] is not None]
-            table.add([keys[chunk[n]] for n in kept], values if len(kept) == len(chunk) else [values[n] for n in kept])
-            progress(len(chunk))
-        table.flush()
+        try:
+            for start in range(0, len(missing), batch):
+                chunk = missing[start : start + batch]
+                values = compute([items[i] for i in chunk])
+                kept = [n for n in range(len(chunk)) if values[n] is not None]
+                table.add(
+                    [keys[chunk[n]] for n in kept], values if len(kept) == len(chunk) else [values[n] for n in kept]
+                )
+                progress(len(chunk))
+        finally:
+            table.flush()
         self.computed_values = len(missing)
         return table.take(keys)
 

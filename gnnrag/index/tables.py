@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, overload
 
@@ -42,7 +43,7 @@ class PassageRows(Sequence[Passage]):
     """The passages of a table, made when they are asked for."""
 
     def __init__(self, table: pa.Table) -> None:
-        self._columns = [table[name].combine_chunks() for name in _OWN]
+        self._columns = [_one_chunk(table[name]) for name in _OWN]
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -197,6 +198,21 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0][:300]
 
 
+@contextmanager
+def undone_on_failure(uri: str) -> Iterator[None]:
+    """Take back what was committed to a table meanwhile, if what follows fails."""
+    before = latest_version(uri)
+    try:
+        yield
+    except BaseException:
+        after = latest_version(uri)
+        if before is not None and after != before:
+            lance.dataset(uri, version=before).restore()
+        elif before is None and after is not None:
+            lance.LanceDataset.drop(uri)
+        raise
+
+
 def latest_version(uri: str) -> int | None:
     """Return the number of the newest version of a table, None where there is none."""
     try:
@@ -236,14 +252,13 @@ class ValueTable:
         return list(first.values())
 
     def add(self, keys: Sequence[str], values: Any) -> None:
-        """Add values, a sequence or an array (n, dim)."""
-        if not len(keys):
-            return
+        """Add values, an array (n, dim) or a sequence, in which None stands for one that there is not."""
         if isinstance(values, np.ndarray):
             column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
         else:
             column = pa.array(values, self.kind)
-        self._waiting.append(pa.table({"key": pa.array(keys, pa.string()), "value": column}))
+        table = pa.table({"key": pa.array(keys, pa.string()), "value": column})
+        self._waiting.append(table.filter(pc.is_valid(table["value"])))
         if time.monotonic() - self._committed > _COMMIT_S:
             self.flush()
 
@@ -264,9 +279,11 @@ class ValueTable:
         if self.dataset is None:
             return pa.chunked_array([pa.nulls(len(wanted), self.kind or pa.null())])
         table = self._read()
-        rows = pc.index_in(wanted.cast(pa.string()), table["key"])
-        is_same = len(rows) == len(table) and pc.all(pc.equal(rows, pa.array(np.arange(len(table), dtype=np.int32))))
-        return table["value"] if is_same and is_same.as_py() else table["value"].take(rows)
+        rows = pc.index_in(_one_chunk(wanted.cast(pa.string())), table["key"])
+        is_whole = len(rows) == len(table) and not rows.null_count
+        if is_whole and np.array_equal(rows.to_numpy(zero_copy_only=False), np.arange(len(table))):
+            return table["value"]
+        return table["value"].take(rows)
 
     def keep(self, keys: Sequence[str]) -> None:
         """Delete the values of all other keys."""
@@ -279,8 +296,12 @@ class ValueTable:
 
 def as_matrix(column: pa.ChunkedArray) -> np.ndarray:
     """Return a column of vectors as (n, dim)."""
-    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks)
+    array = _one_chunk(column)
     dim = array.type.list_size
     return array.values.slice(array.offset * dim, len(array) * dim).to_numpy().reshape(len(array), dim)
+
+
+def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])

@@ -15,7 +15,7 @@ from gnnrag.datasets.chunk import document_of
 from gnnrag.errors import DataError, nearest
 from gnnrag.index.index import STAGES, WAIT_S, Index, check_passages, exists, make_all
 from gnnrag.index.stages import Context
-from gnnrag.index.tables import PASSAGES, PassageTable, ValueTable, text_key
+from gnnrag.index.tables import PASSAGES, PassageTable, ValueTable, text_key, undone_on_failure
 from gnnrag.io import exclusive_lock
 from gnnrag.types import OnProgress, Passage, no_progress
 
@@ -49,12 +49,13 @@ def update_index(
             return []
         if "embeddings" in stages and new:  # before the commit, so that readers need not wait for them
             _embed(before, new)
-        if not before.source.get("edited"):
-            before.table.record({**before.table.state, "source": {**before.source, "edited": True}})
-        after = PassageTable(before.table.dataset.uri).edit(gone, new)
-        if "lexical" in stages and len(after.row_ids):
-            after.with_bm25(before.config.lexical.language, before.config.lexical.tokenizer)
-        made = make_all(Index(root, caller, progress), stages) if len(after.row_ids) else []
+        with undone_on_failure(before.table.dataset.uri):
+            if not before.source.get("edited"):
+                before.table.record({**before.table.state, "source": {**before.source, "edited": True}})
+            after = PassageTable(before.table.dataset.uri).edit(gone, new)
+            if "lexical" in stages and len(after.row_ids):
+                after.with_bm25(before.config.lexical.language, before.config.lexical.tokenizer)
+            made = make_all(Index(root, caller, progress), stages) if len(after.row_ids) else []
         collect_garbage(root, {before.table.dataset.version})
         return made
 
