@@ -49,7 +49,8 @@ _LISTS = ("ranking", "context", "nodes")
 # A run may be continued with other values of these settings (a server has a new address, an index has moved). They do
 # not influence predictions, or the fingerprints of the inputs already cover them.
 MAY_CHANGE = {
-    *("concurrency", "run", "shard", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
+    *("concurrency", "executor", "run", "shard", "metrics", "llm_cache"),
+    *("data.path", "data.questions", "index.path", "index.root"),
     *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "concurrency")),
     "roles.rewriter",  # rewrites a follow-up before the run answers it
 }
