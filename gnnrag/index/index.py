@@ -46,7 +46,6 @@ from gnnrag.index.tables import (
     PassageRows,
     PassageTable,
     latest_version,
-    passages_key,
     undone_on_failure,
     write_passages,
 )
@@ -323,7 +322,7 @@ class Index:
         vectors = self.passage_vectors
         if len(vectors) <= FLAT_UP_TO:
             return Nearest(vectors)
-        return Nearest(vectors, table_of(self.folder("embeddings"), self).dataset, self.table.rows["key"].to_pylist())
+        return Nearest(vectors, table_of(self.folder("embeddings"), self).dataset, self.table.keys.to_pylist())
 
     @property
     def passage_vectors(self) -> np.ndarray:
@@ -446,7 +445,7 @@ def open_or_build(
     root, source = index_path(config, name), data_source(data)
     there = Index(root, config) if exists(root) else None
     state = {"settings": recorded(config), "source": source}
-    if there is None or there.table.state != state or there.table.key != passages_key(passages):
+    if there is None or there.table.state != state or not there.table.holds(passages):
         stages = closure(stages, config)
         if there and "extraction" in stages and not config.replace:
             _refuse_to_replace_triples(there, config)
@@ -496,7 +495,7 @@ def build_index(
         record = {**(record or there.source), **({"edited": True} if is_edited else {})}
     state, uri = {"settings": recorded(config), "source": record}, f"{root}/{PASSAGES}"
     with undone_on_failure(uri):
-        if there is None or there.table.key != passages_key(passages):
+        if there is None or not there.table.holds(passages):
             write_passages(uri, passages, state)
         elif there.table.state != state:
             there.table.record(state)
@@ -508,7 +507,7 @@ def exists(root: Path | str) -> bool:
     return latest_version(f"{root}/{PASSAGES}") is not None
 
 
-def check_passages(root: Path, passages: Sequence[Passage]) -> None:
+def check_passages(root: Path | str, passages: Sequence[Passage]) -> None:
     """Raise DataError where passages share an id, or one has neither title nor text."""
     seen: dict[str, int] = {}
     for number, passage in enumerate(passages, start=1):

@@ -51,7 +51,7 @@ class Context:
     @property
     def keys(self) -> Sequence[str]:
         """Keys of the passages' titles and texts; a change of ids or order alone leaves them equal."""
-        return self.index.table.rows["key"].to_pylist()  # type: ignore[no-any-return]
+        return self.index.table.keys.to_pylist()  # type: ignore[no-any-return]
 
     def computed(
         self,
@@ -216,7 +216,7 @@ class TextStage(Stage):
 
     def load(self, folder: Path, index: Any) -> Sequence[PassageText]:
         """Return one PassageText per passage."""
-        return TextRows(table_of(folder, index).take(index.table.rows["key"]))
+        return TextRows(table_of(folder, index).take(index.table.keys))
 
 
 class TextRows(Sequence[PassageText]):
@@ -310,7 +310,7 @@ class EmbeddingStage(Stage):
 
     def load(self, folder: Path, index: Any) -> np.ndarray:
         """Return (num_passages, dim) float32."""
-        return as_matrix(table_of(folder, index).take(index.table.rows["key"]))
+        return as_matrix(table_of(folder, index).take(index.table.keys))
 
 
 def table_of(folder: Path, index: Any) -> ValueTable:

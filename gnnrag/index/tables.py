@@ -17,15 +17,16 @@ import pyarrow.compute as pc
 from lance import LanceOperation
 from lance.fragment import write_fragments
 
-from gnnrag.errors import ArtefactError
+from gnnrag.errors import ArtefactError, DataError
 from gnnrag.types import Passage
 
 PASSAGES = "passages.lance"
-_OWN = ("id", "title", "text", "place")  # columns of every passage
+_OWN = ("id", "title", "text", "place")  # columns of every passage; those of metadata follow
+_KEY, CONTENT = "_key", "_content"  # no field of a document begins so
 _STATE = b"gnnrag"  # the key of settings and source in the schema of the passages
 _MANY_FRAGMENTS = 64  # files of a table that are put together
 _COMMIT_S = 2.0  # a killed build loses the values of so many seconds
-_CLEANUP = {"auto_cleanup_options": {"interval": 64, "older_than_seconds": 24 * 3600}}
+_CLEANUP: Any = {"auto_cleanup_options": {"interval": 64, "older_than_seconds": 24 * 3600}}
 
 
 def text_key(title: str, text: str) -> str:
@@ -44,9 +45,13 @@ class PassageRows(Sequence[Passage]):
 
     def __init__(self, table: pa.Table) -> None:
         self._columns = [_one_chunk(table[name]) for name in _OWN]
+        self._fields = {name: _one_chunk(table[name]) for name in _metadata_names(table.schema)}
 
     def __len__(self) -> int:
         return len(self._columns[0])
+
+    def _metadata(self, i: int) -> dict[str, Any]:
+        return {name: value for name, column in self._fields.items() if (value := column[i].as_py()) is not None}
 
     @overload
     def __getitem__(self, i: int) -> Passage: ...
@@ -56,11 +61,13 @@ class PassageRows(Sequence[Passage]):
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
         i = i + len(self) if i < 0 else i
-        return Passage(*(column[i].as_py() for column in self._columns))
+        return Passage(*(column[i].as_py() for column in self._columns), metadata=self._metadata(i))
 
     def __iter__(self) -> Iterator[Passage]:
         for start in range(0, len(self), 10_000):
-            yield from map(Passage, *(column.slice(start, 10_000).to_pylist() for column in self._columns))
+            rows = zip(*(column.slice(start, 10_000).to_pylist() for column in self._columns), strict=True)
+            for i, row in enumerate(rows, start):
+                yield Passage(*row, metadata=self._metadata(i)) if self._fields else Passage(*row)
 
 
 class PassageTable:
@@ -78,8 +85,22 @@ class PassageTable:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """Columns `id`, `title`, `text`, `place`, `key` and `_rowid` of all passages."""
-        return self.dataset.to_table(columns=[*_OWN, "key"], with_row_id=True)
+        """All columns of all passages but what BM25 reads; with `_key`, see `text_key`, and `_rowid`."""
+        columns = [*_OWN, _KEY, *_metadata_names(self.dataset.schema)]
+        return self.dataset.to_table(columns=columns, with_row_id=True)
+
+    @property
+    def keys(self) -> pa.ChunkedArray:
+        """The key of each passage's title and text."""
+        return self.rows[_KEY]
+
+    def holds(self, passages: Sequence[Passage]) -> bool:
+        """Tell whether these are the passages, with the same metadata."""
+        table = _as_table(passages)
+        names = _metadata_names(table.schema)
+        if _table_key(table) != self.key or names != _metadata_names(self.dataset.schema):
+            return False
+        return all(table[name].to_pylist() == self.rows[name].to_pylist() for name in names)
 
     @cached_property
     def row_ids(self) -> np.ndarray:
@@ -92,7 +113,7 @@ class PassageTable:
 
     @cached_property
     def key(self) -> str:
-        """A hash of all passages in their order, 64 hex digits."""
+        """A hash of all passages in their order, without metadata, 64 hex digits."""
         return _table_key(self.rows)
 
     def matching(self, condition: str) -> np.ndarray:
@@ -126,7 +147,7 @@ class PassageTable:
                 newest.dataset.drop_index(index.name)
         # An index that is only optimised still counts the passages that are gone.
         newest.dataset.create_scalar_index(
-            "content", "INVERTED", name=name, replace=True, base_tokenizer=tokenizer, language=language,
+            CONTENT, "INVERTED", name=name, replace=True, base_tokenizer=tokenizer, language=language,
             stem=not is_ngram, remove_stop_words=not is_ngram, with_position=False,
         )  # fmt: skip
         return PassageTable(self.dataset.uri)
@@ -142,14 +163,22 @@ class PassageTable:
                 removed.append(fragment.fragment_id)
             elif after != fragment.metadata:
                 updated.append(after)
-        fragments = write_fragments(_as_table(new), uri, schema=dataset.schema) if new else []
+        fragments = []
+        if new:
+            table = _as_table(new)
+            if further := [
+                table.schema.field(n) for n in _metadata_names(table.schema) if n not in dataset.schema.names
+            ]:
+                dataset.add_columns(pa.schema(further))  # of nulls
+                return PassageTable(uri).edit(gone, new)
+            fragments = write_fragments(_conforming(table, dataset.schema), uri, schema=dataset.schema)
         operation = LanceOperation.Update(removed, updated, fragments, [])
         lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
-        after = PassageTable(uri)
-        if len(after.dataset.get_fragments()) > _MANY_FRAGMENTS:
-            after.dataset.optimize.compact_files()
-            after = PassageTable(uri)
-        return after
+        edited = PassageTable(uri)
+        if len(edited.dataset.get_fragments()) > _MANY_FRAGMENTS:
+            edited.dataset.optimize.compact_files()
+            edited = PassageTable(uri)
+        return edited
 
 
 def _bm25_name(language: str, tokenizer: str) -> str:
@@ -163,16 +192,32 @@ def write_passages(uri: str, passages: Sequence[Passage], state: Mapping[str, An
     return PassageTable(uri)
 
 
-def passages_key(passages: Sequence[Passage]) -> str:
-    """Return the `key` that a table of these passages has."""
-    return _table_key(_as_table(passages))
-
-
 def _as_table(passages: Sequence[Passage]) -> pa.Table:
     columns: dict[str, Any] = {name: [_storable(getattr(p, name)) for p in passages] for name in _OWN}
-    columns["key"] = [text_key(p.title, p.text) for p in passages]
-    columns["content"] = [_storable(p.content) for p in passages]
-    return pa.table(columns, schema=pa.schema([(name, pa.large_string()) for name in columns]))
+    columns[_KEY] = [text_key(p.title, p.text) for p in passages]
+    columns[CONTENT] = [_storable(p.content) for p in passages]
+    table = pa.table(columns, schema=pa.schema([(name, pa.large_string()) for name in columns]))
+    for name in dict.fromkeys(name for p in passages for name in p.metadata):
+        values = [p.metadata.get(name) for p in passages]
+        table = table.append_column(name, pa.array([_storable(v) if isinstance(v, str) else v for v in values]))
+    return table
+
+
+def _metadata_names(schema: pa.Schema) -> list[str]:
+    return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT, "_rowid")]
+
+
+def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return new rows with the columns of a table. Raises DataError for a value of another type."""
+    columns = []
+    for field in schema:
+        column = table[field.name] if field.name in table.column_names else pa.nulls(len(table))
+        try:
+            columns.append(column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            problem = f"is {field.type} in this index, not {column.type}; give it another name"
+            raise DataError("documents", f"metadata field {field.name!r} {problem}") from error
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _table_key(table: pa.Table) -> str:
@@ -241,7 +286,7 @@ class ValueTable:
         return pa.chunked_array([], pa.string()) if self.dataset is None else self._read(["key"])["key"]
 
     def _read(self, columns: list[str] | None = None) -> pa.Table:
-        return self.dataset.to_table(columns=columns)
+        return self.dataset.to_table(columns=columns)  # type: ignore[union-attr]
 
     def missing(self, keys: Sequence[str]) -> list[int]:
         """Return the positions of keys that have no value; of equal keys the first."""

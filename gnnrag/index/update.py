@@ -117,7 +117,7 @@ def collect_tables(root: Path | str) -> list[str]:
             shutil.rmtree(path)
             gone.append(path.name)
         elif path.name != PASSAGES and path.name.startswith(("text-", "embeddings-")):
-            ValueTable(str(path)).keep(index.table.rows["key"].to_pylist())
+            ValueTable(str(path)).keep(index.table.keys.to_pylist())
     for path in index.local.glob("*.lance"):
         lance.dataset(str(path)).cleanup_old_versions(older_than=timedelta(0))
     return sorted(gone)

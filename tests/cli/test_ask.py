@@ -11,6 +11,7 @@ from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder, encoder_record
+from gnnrag.index.index import Index
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = f"data.path={ROOT / 'data' / 'sample'}"
@@ -48,7 +49,7 @@ def test_answer_hops_and_evidence_for_people_and_as_json(
     data = json.loads(capsys.readouterr().out)
     assert {"text", "hops", "ranking", "context", "usage", "seconds", "error", "rounds", "trace"} <= data.keys()
     assert data["error"] is None and data["trace"][0]["text"] == QUESTION
-    assert data["context"][0].keys() == {"id", "title", "text", "place"} and len(data["ranking"]) == 20
+    assert data["context"][0].keys() == {"id", "title", "text", "place", "metadata"} and len(data["ranking"]) == 20
     assert [row["passage"] for row in data["citations"]] == ["sample-0"]
 
 

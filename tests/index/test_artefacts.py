@@ -20,7 +20,8 @@ from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import STAGES, Index, build_index, exists
-from gnnrag.index.update import collect_garbage, update_index
+from gnnrag.index.tables import ValueTable
+from gnnrag.index.update import collect_garbage, collect_tables, update_index
 from gnnrag.io import exclusive_lock
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, REPOSITORY, artefacts, build, config, environment
@@ -143,6 +144,18 @@ class TestEdits:
         collect_garbage(tmp_path / "i")
         assert len(list((tmp_path / "i").glob("lexical-*"))) == 1 and Index(tmp_path / "i").has("lexical")
 
+    def test_values_and_tables_that_nothing_rests_on_are_collected(self, tmp_path):
+        root = tmp_path / "i"
+        build(root, names=["text", "embeddings"])
+        build(root, settings=config("hash", title_mode="own"), names=["text"])
+        update_index(root, remove=["p1"])
+        assert len(list(root.glob("text-*.lance"))) == 2
+        collect_garbage(root)
+        collect_tables(root)
+        (table,) = root.glob("text-*.lance")
+        assert len(ValueTable(str(table)).keys) == 4, "of six passages two are equal, and one is gone"
+        assert Index(root).read("text")[0].sentences[0].startswith("Lord Byron")
+
 
 @pytest.mark.parametrize(
     ("passages", "words"),
@@ -179,13 +192,23 @@ def test_what_is_no_index(tmp_path):
         build(tmp_path / "file")
 
 
-def test_an_artefact_that_fails_is_made_by_the_next_command(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(STAGES["lexical"], "build", lambda context, folder: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            build(tmp_path / "i", names=["lexical"])
-    assert not Index(tmp_path / "i").has("lexical")
-    assert build(tmp_path / "i", names=["lexical"]) == ["lexical"]
+def test_a_change_that_fails_leaves_the_state_of_before(tmp_path, monkeypatch):
+    plain = STAGES["lexical"].build
+    monkeypatch.setattr(STAGES["lexical"], "build", lambda context, folder: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        build(tmp_path / "i", names=["lexical"])
+    with pytest.raises(ArtefactError, match="is no index"):
+        Index(tmp_path / "i")
+    build(tmp_path / "i", names=["text"])
+    with pytest.raises(ZeroDivisionError):
+        build(tmp_path / "i", (*CORPUS, NEW), names=["lexical"])
+    assert list(Index(tmp_path / "i").passages) == list(CORPUS)
+    monkeypatch.setattr(STAGES["lexical"], "build", plain)
+    build(tmp_path / "i", names=["lexical"])
+    monkeypatch.setattr(STAGES["lexical"], "build", lambda context, folder: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        update_index(tmp_path / "i", add=[NEW])
+    assert list(Index(tmp_path / "i").passages) == list(CORPUS) and Index(tmp_path / "i").has("lexical")
 
 
 def test_an_unknown_artefact(tmp_path):

@@ -14,7 +14,7 @@ def test_a_vector_index_finds_nearly_what_a_full_comparison_finds(tmp_path):
     index_vectors(table.uri)
     flat, indexed = Nearest(vectors), Nearest(vectors, ValueTable(table.uri).dataset, keys)
     for query in vectors[:20]:
-        near, cosines, low = flat.search(query, 10)
+        near, cosines, _ = flat.search(query, 10)
         assert near.tolist() == np.lexsort((np.arange(4000), -(vectors @ query)))[:10].tolist()
         approximate, scores, lowest = indexed.search(query, 10)
         assert len(set(approximate.tolist()) & set(near.tolist())) >= 8 and approximate[0] == near[0]
