@@ -120,10 +120,6 @@ class TreeConfig:
     threshold: Annotated[float, Ge(0), Lt(1)] = 0.1  # gmm: least posterior of a cluster that a node joins
     reduction: Literal["pca", "umap"] = "pca"  # gmm; umap: as released, needs the extra `raptor`
     dim: Annotated[int, Ge(2)] = 10  # gmm: dimensions that are clustered; a layer of at most dim + 1 nodes is the top
-    # gmm: which numbers of components are tried; full: all, as released
-    components: Literal["coarse", "full"] = "coarse"
-    covariance: Literal["full", "diag"] = "full"  # gmm; full: as released; diag: faster, and its trees are poorer
-    sample: Annotated[int, Ge(0)] = 2000  # gmm: nodes on which the number of components is judged; 0: all, as released
     max_layers: Annotated[int, Ge(0)] = 5  # layers of summaries
     cluster_tokens: Annotated[int, Ge(1)] = 3500  # a longer cluster is split
     summary_words: Annotated[int, Ge(1)] = 75  # length of a summary, 100 tokens

@@ -148,11 +148,6 @@ def inspect(
         hubs = "\n".join(f"{hub['name']} ({hub['degree']})" for hub in graph["hubs"][:5])
         counts = [f"{graph[name]:,}" for name in ("nodes", "edges", "isolated", "components")]
         graphs.append([graph["name"], *counts, str(graph["mean_degree"]), hubs])
-        if graph["joins_everything"]:
-            shares = (
-                f"{hub['name']} ({hub['degree'] / (graph['nodes'] - 1):.0%})" for hub in graph["joins_everything"]
-            )
-            note(f"{graph['name']}: joined to more than a tenth of all others, which says little: {', '.join(shares)}")
     headings = ["graph", "nodes", "joined pairs", "isolated", "connected parts", "mean neighbours", "hubs"]
     print(plain_table(headings, graphs))
     if gaps := report["extraction"]:

@@ -20,7 +20,7 @@ from gnnrag.extract.base import Extraction, Extractor
 from gnnrag.extract.rules import is_titled
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.knowledge import KnowledgeGraph, hubs_of_everything
+from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import find_synonyms
 from gnnrag.index.curation import Curator, curation_settings
 from gnnrag.index.stages import VECTORS, Context, Stage, get_vectors, table_of, unit_rows
@@ -183,7 +183,6 @@ def fact_string(fact: Triple, style: str) -> str:
 
 
 Table = Literal["entities", "names", "relations", "hyperedges"]
-_HUBS_SHOWN = 5  # of the hubs that a build warns of
 TABLES: tuple[Table, ...] = ("entities", "names", "relations", "hyperedges")
 
 
@@ -214,7 +213,6 @@ class KnowledgeStage(Stage):
 
         curator = Curator(context, folded)
         graph = curator.run(context.read("extraction"))
-        context.remarks += _hub_remarks(graph)
 
         arrays.save(folder, "graph", graph)
         counts = {"entities": graph.num_entities, "relations": graph.num_relations}
@@ -227,14 +225,6 @@ class KnowledgeStage(Stage):
     def load(self, folder: Path, index: Any) -> KnowledgeGraph:
         """Return the graph."""
         return arrays.load(folder, "graph", KnowledgeGraph)
-
-
-def _hub_remarks(graph: KnowledgeGraph) -> list[str]:
-    """Return a line on entities that join more than a tenth of all others."""
-    hubs = hubs_of_everything(graph.degrees).tolist()
-    shown = [f"{graph.names[i]!r} ({graph.degrees[i] / (graph.num_entities - 1):.0%})" for i in hubs[:_HUBS_SHOWN]]
-    what = f"{len(hubs)} entities join more than a tenth of all others: {', '.join(shown)}"
-    return [f"warning: {what}. What hangs on them has little in common"] if hubs else []
 
 
 @dataclass(frozen=True)

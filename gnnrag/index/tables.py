@@ -61,13 +61,14 @@ class PassageRows(Sequence[Passage]):
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
         i = i + len(self) if i < 0 else i
-        return Passage(*(column[i].as_py() for column in self._columns), metadata=self._metadata(i))
+        id_, title, text, place = (column[i].as_py() for column in self._columns)
+        return Passage(id_, title, text, place, self._metadata(i))
 
     def __iter__(self) -> Iterator[Passage]:
         for start in range(0, len(self), 10_000):
             rows = zip(*(column.slice(start, 10_000).to_pylist() for column in self._columns), strict=True)
-            for i, row in enumerate(rows, start):
-                yield Passage(*row, metadata=self._metadata(i)) if self._fields else Passage(*row)
+            for i, (id_, title, text, place) in enumerate(rows, start):
+                yield Passage(id_, title, text, place, self._metadata(i))
 
 
 class PassageTable:

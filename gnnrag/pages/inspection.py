@@ -12,7 +12,6 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from gnnrag.extract.base import Extraction
-from gnnrag.graphs.knowledge import hubs_of_everything
 from gnnrag.index.index import STAGES, Index
 from gnnrag.index.tables import ValueTable
 
@@ -73,7 +72,7 @@ def summarise_graph(
 ) -> dict[str, Any]:
     """Return the shape of a graph of `num_nodes` nodes, isolated ones included, without loops and repeated edges.
 
-    `describe` gives the name and kind of a node. `joins_everything` are hubs that join more than a tenth of all others.
+    `describe` gives the name and kind of a node.
     """
     low, high = edges.min(axis=1, initial=num_nodes), edges.max(axis=1, initial=-1)
     codes = np.unique((low.astype(np.int64) * max(num_nodes, 1) + high)[low != high])
@@ -93,7 +92,6 @@ def summarise_graph(
         "components": int(csgraph.connected_components(matrix, directed=False)[0]) if num_nodes else 0,
         "mean_degree": round(2 * len(codes) / max(num_nodes, 1), 2),
         "hubs": hubs(np.argsort(-degrees, kind="stable")),
-        "joins_everything": hubs(hubs_of_everything(degrees)),
     }
 
 
