@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gnnrag.errors import ConfigError
+from gnnrag.executors import ExecutorConfig
 from gnnrag.index_config import CommunityConfig as CommunityConfig
 from gnnrag.index_config import EmbedderConfig as EmbedderConfig
 from gnnrag.index_config import ExtractConfig as ExtractConfig
@@ -173,6 +174,7 @@ class EvaluateConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    executor: ExecutorConfig = field(default_factory=ExecutorConfig)  # no result depends on it
     shard: str | None = None  # 3/16: the third of 16 shards of the questions; merge: combine all shards
     seed: int = 0  # of the bootstrap for the intervals; predictions use no random numbers
     concurrency: Annotated[int, Ge(1)] = 16
@@ -276,7 +278,7 @@ def read_yaml(source: str | Path, examples: str = "configs/evaluate/sample.yaml"
     """Return the settings in a YAML file. Raises ConfigError, naming `examples`, if the file does not exist."""
     path = shipped(source)
     if path.is_dir():
-        setting = "index.path" if (path / "manifest.json").is_file() else "data.path"
+        setting = "index.path" if (path / "passages.lance").is_dir() else "data.path"
         raise ConfigError(f"{path} is a folder, and no config file: {setting}={path} names it")
     if not path.is_file():
         beside = sorted(p.name for p in path.parent.glob("*.yaml"))
@@ -295,7 +297,7 @@ def read_yaml(source: str | Path, examples: str = "configs/evaluate/sample.yaml"
 def long_form(values: Any) -> dict[str, Any]:
     """Expand `retriever: chg`, `roles: offline` and `roles.verifier: tuned` to their long forms."""
     plain = dict(values)
-    for section in {*CHOICES} & plain.keys():
+    for section in {*CHOICES, "executor"} & plain.keys():
         plain[section] = _long_section(section, plain[section], "name")
     if isinstance(plain.get("index"), Mapping):
         plain["index"] = dict(plain["index"])

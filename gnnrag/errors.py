@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class GnnragError(Exception):
@@ -23,8 +24,11 @@ class DataError(GnnragError):
     """A missing or broken data file; `problem` says what is wrong and how to mend it, `line` is 1-based."""
 
     def __init__(self, path: str | Path, problem: str, line: int | None = None) -> None:
-        self.path, self.line = Path(path), line
+        self.path, self.problem, self.line = Path(path), problem, line
         super().__init__(f"{path}{f', line {line}' if line else ''}: {problem}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DataError, (self.path, self.problem, self.line), self.__dict__  # for pickle, which knows one argument
 
 
 class ArtefactError(GnnragError):

@@ -11,18 +11,24 @@ import numpy as np
 Channel = Literal["text", "graph"]
 Kind = Literal["passage", "sentence", "entity", "relation", "path", "community"]
 ScoreNorm = Literal["minmax_full", "max_scale", "rank", "raw"]
+Scalar = str | int | float | bool
 # Told of work under way: what is done (an artefact, a file), how much since the last call, how much there is in all.
 OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The retrievable unit of text. `place` is its position in its file ("pp. 3-4"); empty if unknown."""
+    """The retrievable unit of text. `place` is its position in its file ("pp. 3-4"); empty if unknown.
+
+    `metadata` is what filters ask besides (`Query.filter`): source, folder, date, page, and fields of the document's
+    own. It is no part of the content, and two passages that differ only in it are equal.
+    """
 
     id: str
     title: str
     text: str
     place: str = ""
+    metadata: Mapping[str, Scalar] = field(default_factory=dict, compare=False)
 
     @property
     def content(self) -> str:
@@ -68,7 +74,8 @@ class Query:
 
     `origin` says where it came from (`question`, `fast`, `slow`, ...). `scope` restricts the search to a named part of
     the knowledge base. `retriever` names one of the run's further retrievers; None is its main one. `vector`, if given,
-    replaces the embedding of the text: a unit vector in the embedding space of the index.
+    replaces the embedding of the text: a unit vector in the embedding space of the index. `filter` is a condition
+    in SQL that passages have to meet, such as `source LIKE 'reports/%' AND year >= 2020` (see `index.filters`).
     """
 
     text: str
@@ -78,6 +85,7 @@ class Query:
     scope: str | None = None
     retriever: str | None = None
     vector: tuple[float, ...] | None = None
+    filter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ MOST_LINES = {"gnnrag": 47165, "tests": 37362}
 LEVELS: list[str] = [
     "arrays batching errors",
     "devices",
-    "parts types",
+    "executors parts types",
     "io session",
     "llm.providers",
     "index_config",
@@ -143,7 +143,7 @@ def test_importing_is_cheap() -> None:
         "transformers",
         "sentence_transformers",
         "openai",
-        "bm25s",
+        "lance",
         "openvino",
         "igraph",
     }
@@ -165,7 +165,8 @@ def test_the_library_never_prints_and_touches_no_global_state() -> None:
                 wrong.append(f"{relative(path)}:{node.lineno} {called}")
             if isinstance(node, ast.Global):
                 wrong.append(f"{relative(path)}:{node.lineno} global")
-    wrong = [line for line in wrong if not ("training/" in line and "manual_seed" in line)]  # owns its process
+    own = [("training/", "manual_seed"), ("executors", "os.chdir")]  # these own their processes
+    wrong = [line for line in wrong if not any(file in line and call in line for file, call in own)]
     assert [line for line in wrong if "metaqa_text" not in line] == []
 
 

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 from unicodedata import normalize
@@ -19,6 +20,7 @@ from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.jsonl import Skips
+from gnnrag.datasets.metadata import with_one_type
 from gnnrag.errors import DataError, GnnragError
 from gnnrag.io import read_object, write_json
 from gnnrag.types import OnProgress, Passage, no_progress
@@ -79,8 +81,8 @@ class Folder:
 
     @property
     def passages(self) -> list[Passage]:
-        """All passages, in order."""
-        return [passage for passages in self.documents.values() for passage in passages]
+        """All passages, in order; each metadata field has one type."""
+        return with_one_type(passage for passages in self.documents.values() for passage in passages)
 
 
 def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: OnProgress = no_progress) -> Folder:
@@ -89,6 +91,9 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips, progress: OnPro
     Hidden files and folders (`.git`) and `questions.<split>.jsonl`, at any depth, are not documents. Left out and
     recorded in `skips`: files that cannot be read within the limits of `child.DocumentReader`, other types, links that
     lead out of the folder, documents without text.
+
+    The metadata of a passage are `source` (as in its id), `folder` (empty for the top one), `date` (which the document
+    states, else of the file's last change), `page` (the first one), and its own fields (`metadata.own_fields`).
 
     Raises DataError where not one document could be read.
     """
@@ -141,8 +146,12 @@ def _read(reader: DocumentReader, path: Path, report: FileReport) -> list[Passag
     elif empty := [key for key, passages in reading.records if key and not passages]:
         report.state = "partly"
         report.why += [f"empty record {key}" for key in empty]
+    if not reading.records:
+        return []
+    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
+    about = {"source": report.file, "folder": report.file.rpartition("/")[0], "date": changed}
     return [
-        replace(passage, id=f"{report.file}{f':{key}' if key else ''}#{number}")
+        replace(passage, id=f"{report.file}{f':{key}' if key else ''}#{number}", metadata={**about, **passage.metadata})
         for key, passages in reading.records
         for number, passage in enumerate(passages, start=1)
     ]

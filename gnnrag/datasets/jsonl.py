@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
+from gnnrag.datasets.metadata import own_fields, with_one_type
 from gnnrag.errors import DataError
 from gnnrag.types import GoldHop, Passage, Question
 
@@ -162,6 +163,7 @@ class Skips:
 
 # -------------------------------------------------------------------------------------------- the layout of the project
 class _PassageRow(BaseModel):
+    model_config = ConfigDict(extra="allow")
     id: Id
     text: Filled
     title: str = ""
@@ -189,10 +191,10 @@ def load_passages(path: Path) -> list[Passage]:
     passages = []
     for line, _, row in read_jsonl_by_id(path):
         fields = parse_row(_PassageRow, path, row, line=line)
-        passages.append(Passage(fields.id, fields.title, fields.text))
+        passages.append(Passage(fields.id, fields.title, fields.text, metadata=own_fields(fields.model_extra or {})))
     if not passages:
         raise DataError(path, "holds no passages; each line must be an object with 'id', 'title' and 'text'")
-    return passages
+    return with_one_type(passages)
 
 
 def load_questions(path: Path, passage_ids: Collection[str] | None = None, corpus: str | Path = "") -> list[Question]:

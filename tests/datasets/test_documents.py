@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import zlib
+from datetime import date
 from functools import cache
 
 import pytest
@@ -20,6 +21,7 @@ from gnnrag.datasets.documents.blocks import Block, Document
 from gnnrag.datasets.documents.child import DocumentReader
 from gnnrag.datasets.documents.passages import cut_document
 from gnnrag.datasets.documents.readers import read_document, table_blocks
+from gnnrag.datasets.metadata import own_fields
 from gnnrag.text.sentences import split_sentences
 from tests.helpers.office import docx, epub, open_document, open_table, pdf, pptx, xlsx, zipped
 
@@ -57,7 +59,7 @@ def whole():
     return {
         "1.csv": (
             b"Name;Born\nAda;1815\n\xc9mile;1791\n",
-            [("1", "Name: Ada; Born: 1815\n\nName: Émile; Born: 1791", "rows 2-3")],
+            [("1", "Name: Ada; Born: 1815", "row 2"), ("1", "Name: Émile; Born: 1791", "row 3")],
         ),
         "2.csv": (b'customer,fee\n"Yorkshire\nSprings",12\n', [("2", "customer: Yorkshire Springs; fee: 12", "row 2")]),
         "1.tsv": (b"a\tb\n1,5\t2\n", [("1", "a: 1,5; b: 2", "row 2")]),
@@ -446,11 +448,57 @@ def test_rows_are_read_with_their_headers(rows, texts):
 
 
 def test_a_long_table_is_cut_between_rows(load):
-    lines = [f"item {i},{i} pieces of a thing" for i in range(40)]
-    found = load({"t.csv": "name,what\n" + "\n".join(lines)}, 60)
+    lines = [f"| item {i} | {i} pieces of a thing |" for i in range(40)]
+    found = load({"t.md": "| name | what |\n| --- | --- |\n" + "\n".join(lines)}, 60)
     rows = [row for passage in found for row in passage.text.split("\n\n")]
     assert rows == [f"name: item {i}; what: {i} pieces of a thing" for i in range(40)]
-    assert [p.place for p in found[:2]] == ["rows 2-7", "rows 8-13"]
+    assert [p.place for p in found[:2]] == ["lines 3-8", "lines 9-14"]
+
+
+def test_what_filters_ask_is_read_with_the_documents(folder):
+    page = '<meta property="article:published_time" content="2019-03-04T10:00:00Z"><p>A page.</p>'
+    rows = 'Name,Joined (year),Fee,title,Date\nAda,2020,1.5,Dr,2020-05-06\nBob,2021,n/a,Mr,soon\n"a ""quote""",,2,,'
+    records = [
+        {"id": "r", "text": "One.", "year": 2020, "draft": True, "tags": ["a"], "source": "BBC", "date": "2001-02-03"},
+        {"text": "Two.", "year": "late", "score": 2, "nothing": None, "id": 7},
+        {"text": "Three.", "score": 2.5, "id": "x"},
+    ]
+    files = {
+        "sub/p.html": page,
+        "m.md": "---\ndate: 2018-01-02\n---\nA note.",
+        "t.csv": rows,
+        "r.jsonl": "\n".join(map(json.dumps, records)),
+        "s.eml": b"Date: Mon, 06 May 2024 10:00:00 +0200\r\n\r\nHello there.",
+        "plain.txt": "Nothing said.",
+        "doc.pdf": pdf(["First page.", "Second page."]),
+    }
+    found = {p.id: dict(p.metadata) for p in load_passages(folder(files)).passages}
+    today = found["plain.txt#1"]["date"]
+    assert date.fromisoformat(today) <= date.today()
+    assert found["sub/p.html#1"] == {"source": "sub/p.html", "folder": "sub", "date": "2019-03-04"}
+    assert [found[f"{name}#1"]["date"] for name in ("m.md", "s.eml")] == ["2018-01-02", "2024-05-06"]
+    assert found["doc.pdf#1"] == {"source": "doc.pdf", "folder": "", "date": today, "page": 1}
+    table = {"source": "t.csv", "folder": ""}
+    first = {"name": "Ada", "joined_year": 2020, "fee": 1.5, "own_title": "Dr", "date": "2020-05-06"}
+    assert found["t.csv#1"] == {**table, **first}
+    assert found["t.csv#2"] == {
+        **table, "date": today, "name": "Bob", "joined_year": 2021, "own_title": "Mr", "own_date": "soon",
+    }  # fmt: skip
+    assert found["t.csv#3"] == {**table, "date": today, "name": 'a "quote"', "fee": 2.0}
+    about = {"source": "r.jsonl", "folder": ""}
+    assert found["r.jsonl:r#1"] == {
+        **about, "date": "2001-02-03", "year": "2020", "draft": True, "own_source": "BBC",
+    }  # fmt: skip
+    assert found["r.jsonl:7#1"] == {**about, "date": today, "year": "late", "score": 2.0}
+    assert found["r.jsonl:x#1"]["score"] == 2.5
+
+
+def test_a_record_brings_few_and_short_fields():
+    row = {f"f{i}": i for i in range(60)}
+    assert list(own_fields(row)) == [f"f{i}" for i in range(50)]
+    assert own_fields({"long": "x" * 1001, " ": 1, "nan": float("nan"), "A b": 1, "a-b": 2, "big": 2**70}) == {
+        "a_b": 1, "big": float(2**70),
+    }  # fmt: skip
 
 
 @settings(max_examples=60)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Literal
+
+from gnnrag.types import Scalar
 
 Kind = Literal["heading", "text", "item", "row", "code"]
 
@@ -19,6 +21,7 @@ class Block:
     at: int = 0  # number of its page, slide, row, line or paragraph, from 1
     level: int = 0  # of a heading: 1 is the highest
     part: str = ""  # the sheet
+    fields: Mapping[str, Scalar] = field(default_factory=dict)  # metadata of a row; it is then a passage of its own
 
 
 @dataclass(slots=True)
@@ -30,6 +33,7 @@ class Document:
     unit: Literal["page", "slide", "row", "line", "paragraph"] = "paragraph"  # what `Block.at` counts
     key: str = ""  # of a record, else empty
     notes: list[str] = field(default_factory=list)  # what a person should know of how it was read
+    metadata: Mapping[str, Scalar] = field(default_factory=dict)  # of all its passages: its date, fields of a record
 
 
 def place(document: Document, first: int, last: int, part: str = "") -> str:

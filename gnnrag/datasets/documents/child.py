@@ -159,7 +159,7 @@ def _answer(path: Path, chunking: Chunking) -> dict[str, Any]:
     try:
         for document in read_document(path):
             passages = cut_document(document, chunking, path.stem)
-            records.append((document.key, [(p.title, p.text, p.place) for p in passages]))
+            records.append((document.key, [(p.title, p.text, p.place, p.metadata) for p in passages]))
             notes |= dict.fromkeys(document.notes)
     except DataError as error:
         problem = str(error).removeprefix(str(path)).lstrip(":, ")

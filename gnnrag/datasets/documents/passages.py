@@ -44,9 +44,10 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
     longest = max(LONGEST, chunking.target_words)
     seen: set[str] = set()
     passages = []
-    for (path, part), group in groupby(with_paths(document), key=lambda item: (item[0], item[1].part)):
-        units = list[_Unit]()
+    for (path, part, _), group in groupby(with_paths(document), key=_section):
+        units, fields = list[_Unit](), dict(document.metadata)
         for _, block in group:
+            fields |= block.fields
             words = normalised(block.text)
             is_long = count_words(block.text) >= REPEATED
             if not (is_long and words in seen):
@@ -58,8 +59,15 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
             chosen = units[start:stop]
             text = chosen[0].text + "".join(unit.glue + unit.text for unit in chosen[1:])
             where = place(document, chosen[0].first, chosen[-1].last, part)
-            passages.append(Passage("", " > ".join(path) or _subject(text) or fallback, text, where))
+            page = {"page": chosen[0].first} if document.unit == "page" else {}
+            passages.append(Passage("", " > ".join(path) or _subject(text) or fallback, text, where, fields | page))
     return passages
+
+
+def _section(item: tuple[tuple[str, ...], Block]) -> tuple[tuple[str, ...], str, int]:
+    """Return what passages do not go beyond: headings, a sheet, a row that has fields."""
+    path, block = item
+    return path, block.part, block.at if block.fields else 0
 
 
 def _subject(text: str) -> str:

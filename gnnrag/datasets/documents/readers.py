@@ -24,8 +24,10 @@ from markdown_it.token import Token
 
 from gnnrag.datasets.documents.blocks import Block, Document, Kind
 from gnnrag.datasets.jsonl import decode_utf8, read_jsonl_by_id, read_whole
+from gnnrag.datasets.metadata import cell_value, iso_date, own_fields
 from gnnrag.errors import DataError
 from gnnrag.text.normalise import FUNCTION_WORDS
+from gnnrag.types import Scalar
 
 MAX_FILE, MAX_TEXT = 200_000_000, 30_000_000  # bytes of a file, and of one that is text
 BY_MARKUP = {".epub": "application/epub+zip", ".ipynb": "application/x-ipynb+json"}
@@ -48,7 +50,9 @@ def read_document(path: Path) -> list[Document]:
         return _OWN[suffix](path)
     if suffix in BY_MARKUP:
         result = _extract(read_whole(path, MAX_FILE), BY_MARKUP[suffix])
-        return [_markup(result.content, str(result.metadata.get("title") or "") if suffix == ".epub" else "")]
+        document = _markup(result.content, str(result.metadata.get("title") or "") if suffix == ".epub" else "")
+        document.metadata = _changed(result.metadata)
+        return [document]
     return [_by_nodes(path, suffix)]
 
 
@@ -176,7 +180,14 @@ def _read_markdown(path: Path) -> list[Document]:
     title, body = front_matter(text)
     blocks = markdown_blocks(body, 1 + text.count("\n") - body.count("\n"))
     title = title or next((block.text for block in blocks if block.kind == "heading"), "")
-    return [Document(title, blocks, "line", notes=notes)]
+    dated = re.search(r"^date:(.*)$", text[: len(text) - len(body)], re.MULTILINE)
+    return [Document(title, blocks, "line", notes=notes, metadata=_dated(dated[1].strip(" \"'") if dated else ""))]
+
+
+def _dated(*texts: object) -> dict[str, Scalar]:
+    """Return as metadata the first of some texts that is a date; nothing where none is."""
+    day = next((day for text in texts if text and (day := iso_date(str(text)))), "")
+    return {"date": day} if day else {}
 
 
 def front_matter(text: str) -> tuple[str, str]:
@@ -258,10 +269,13 @@ _FIGURE = re.compile(r"[-+(]?[$€£¥]?\s?\d[\d\s.,:/%-]*\)?$")
 _YEAR = re.compile(r"(1[89]|20)\d\d$")
 
 
-def table_blocks(rows: Iterable[tuple[int, Sequence[str]]], part: str = "") -> Iterator[Block]:
+def table_blocks(
+    rows: Iterable[tuple[int, Sequence[str]]], part: str = "", has_fields: bool = False
+) -> Iterator[Block]:
     """Yield a block for each numbered row, read with its header: `customer: Oslo Vann; fee: 9`.
 
-    Blank rows part tables. Rows of one cell above a table are text. A first row with a figure is no header.
+    Blank rows part tables. Rows of one cell above a table are text. A first row with a figure is no header. With
+    `has_fields` a row's cells are its metadata, too.
     """
     table: list[tuple[int, list[str]]] = []
     for number, row in rows:
@@ -269,12 +283,12 @@ def table_blocks(rows: Iterable[tuple[int, Sequence[str]]], part: str = "") -> I
         if any(cells):
             table.append((number, cells))
         else:
-            yield from _one_table(table, part)
+            yield from _one_table(table, part, has_fields)
             table = []
-    yield from _one_table(table, part)
+    yield from _one_table(table, part, has_fields)
 
 
-def _one_table(rows: Sequence[tuple[int, list[str]]], part: str) -> Iterator[Block]:
+def _one_table(rows: Sequence[tuple[int, list[str]]], part: str, has_fields: bool) -> Iterator[Block]:
     first = 0
     while first < len(rows) and sum(map(bool, rows[first][1])) == 1:
         yield Block("text", "".join(rows[first][1]), rows[first][0], part=part)
@@ -287,7 +301,8 @@ def _one_table(rows: Sequence[tuple[int, list[str]]], part: str) -> Iterator[Blo
         names = [*header[: len(cells)], *[""] * (len(cells) - len(header))]
         pairs = [f"{name}: {cell}" if name else cell for name, cell in zip(names, cells, strict=True) if cell]
         if pairs:
-            yield Block("row", "; ".join(pairs), number, part=part)
+            values = zip(names, map(cell_value, cells), strict=True) if has_fields and header else ()
+            yield Block("row", "; ".join(pairs), number, part=part, fields=own_fields(dict(values)))
 
 
 def _read_table(path: Path) -> list[Document]:
@@ -299,14 +314,15 @@ def _read_table(path: Path) -> list[Document]:
     delimiter = max(votes, key=lambda mark: votes[mark][0][::-1] if votes[mark] else (0, 0))
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
-        return [Document(path.stem, list(table_blocks(enumerate(rows, start=1))), "row", notes=notes)]
+        blocks = list(table_blocks(enumerate(rows, start=1), has_fields=True))
     except csv.Error as error:
         why = f"row {rows.line_num}: {error}; split the cell, or close a quotation mark that is open there"
         raise DataError(path, why) from error
+    return [Document(path.stem, blocks, "row", notes=notes)]
 
 
 def _read_records(path: Path) -> list[Document]:
-    """Return a document for each line: an object with `text` and perhaps `title` and `id`."""
+    """Return a document for each line: an object with `text`, perhaps `title` and `id`, and fields of its own."""
     documents = []
     for number, key, row in read_jsonl_by_id(path):
         text, title = row.get("text"), row.get("title") or ""
@@ -315,7 +331,8 @@ def _read_records(path: Path) -> list[Document]:
         blocks = text_blocks(text)
         for block in blocks:
             block.kind, block.at = "text" if block.kind == "heading" else block.kind, number
-        documents.append(Document(title, blocks, "line", key))
+        own = own_fields({name: value for name, value in row.items() if name not in ("id", "title", "text")})
+        documents.append(Document(title, blocks, "line", key, metadata=own))
     return documents
 
 
@@ -323,6 +340,11 @@ def _read_records(path: Path) -> list[Document]:
 _CHARSET = re.compile(rb"<meta[^>]{1,200}charset\s*=\s*[\"']?([\w-]{2,20})", re.IGNORECASE)
 _HEAD = re.compile(r"<(head|title)\b.*?</\1\s*>|<meta\b[^>]*>", re.IGNORECASE | re.DOTALL)
 _TITLE = re.compile(r"<title\b[^>]*>([^<]*)", re.IGNORECASE)
+_PAGE_DATE = re.compile(
+    r"<meta\s[^>]{0,100}(?:published_time|date)[\"'][^>]{0,100}?content\s*=\s*[\"']([^\"']{8,40})"
+    r"|<time\b[^>]{0,100}datetime\s*=\s*[\"']([^\"']{8,40})",
+    re.IGNORECASE,
+)
 _NESTING = re.compile(r"<(/?)(?:div|section|article|main|span|font|center|ul|ol|table|tr|td|b|i)\b", re.IGNORECASE)
 _DEEPEST = 50  # tags; what is nested more deeply kreuzberg leaves out without a word
 _CLEANING = {"enabled": True, "preset": "aggressive", "remove_navigation": True, "remove_forms": True}
@@ -341,6 +363,11 @@ def _extract(raw: bytes, mime: str, output: str = "markdown", **options: Any) ->
         **options,
     )
     return kreuzberg.extract_bytes_sync(raw, mime, config=config)
+
+
+def _changed(metadata: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Return the date of a file's last change, or of its making, as its format states it."""
+    return _dated(metadata.get("modified_at"), metadata.get("created_at"))
 
 
 def _markup(content: str, title: str = "") -> Document:
@@ -368,6 +395,7 @@ def _web_page(text: str) -> Document:
         deepest = max(deepest, depth)
     body = _HEAD.sub("", text).encode("utf-8", "replace")
     document = _markup(_extract(body, "text/html", html_options={"preprocessing": _CLEANING}).content)
+    document.metadata = _dated(*(match[1] or match[2] for match in _PAGE_DATE.finditer(text[:100_000])))
     if title and not any(block.kind == "heading" for block in document.blocks):
         document.title = " ".join(html.unescape(title[1]).split())
     if deepest > _DEEPEST:
@@ -381,7 +409,7 @@ def _read_mail(path: Path) -> list[Document]:
     text = str(body.get_content()) if body else ""
     is_page = body is not None and body.get_content_type() == "text/html"
     document = _web_page(text) if is_page else Document("", text_blocks(text))
-    document.title = str(message["subject"] or "").strip()
+    document.title, document.metadata = str(message["subject"] or "").strip(), _dated(message["date"])
     heads = [f"{name}: {message[name]}" for name in ("From", "To", "Date") if message[name]]
     document.blocks[:0] = [Block("text", head) for head in heads]
     document.notes += [f"without its attachment {part.get_filename()}" for part in message.iter_attachments()]
@@ -401,7 +429,7 @@ def _by_nodes(path: Path, suffix: str) -> Document:
         options = {"pages": kreuzberg.PageConfig(insert_page_markers=True, marker_format=f"\n\n{mark}{{page_num}}\n\n")}
     result = _extract(raw, mime, include_document_structure=True, **options)
     nodes = result.document["nodes"] if result.document else []
-    document = Document(str(result.metadata.get("title") or "").strip())
+    document = Document(str(result.metadata.get("title") or "").strip(), metadata=_changed(result.metadata))
     if suffix in (".xlsx", ".ods"):
         document.title, document.unit = path.stem, "row"
     elif suffix in (".pdf", ".pptx"):
