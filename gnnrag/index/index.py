@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +20,7 @@ from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, ConfigError, DataError, NotGivenError, nearest
 from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
 from gnnrag.index.embedder import Embedder, make_embedder
+from gnnrag.index.filters import matching, passage_dataset
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage, KnowledgeStage, KnowledgeVectorStage
 from gnnrag.index.message_stages import (
     EntityVectorStage,
@@ -235,6 +236,15 @@ class Index:
     def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
         """Return passages by id, in the order given."""
         return tuple(self.passages[self.position[i]] for i in ids)
+
+    def matching(self, condition: str) -> np.ndarray:
+        """Return which passages meet a filter, see `filters.matching`. Shape (num_passages,), bool; read-only."""
+        return self._matching(condition)
+
+    @cached_property
+    def _matching(self) -> Callable[[str], np.ndarray]:
+        dataset, count = passage_dataset(self.passages), len(self.passages)
+        return lru_cache(16)(lambda condition: matching(dataset, condition, count))
 
     @property
     def hierarchy(self) -> HierarchyGraph:

@@ -18,4 +18,5 @@ class BM25Retriever(Retriever):
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         rows = self.index.lexical.rows([query.text for query in queries])
-        return [rank_passages(row, self.index.ids, q.top_k, "bm25") for q, row in zip(queries, rows, strict=True)]
+        pairs = zip(queries, rows, strict=True)
+        return [rank_passages(row, self.index.ids, q.top_k, "bm25", mask=self.mask(q)) for q, row in pairs]

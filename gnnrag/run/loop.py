@@ -123,11 +123,16 @@ class Loop:
             await self.method.absorb(state, queries, rankings)
             state.round += 1
         evidence = await self.method.select(state)
+        if passes := self.retrievers[None].passes(Query("", filter=session.filter)) if session.filter else None:
+            ranking, context = (list(filter(passes, ids)) for ids in (evidence.ranking, evidence.context))
+            evidence = replace(evidence, ranking=ranking, context=context)
         session.record("evidence", **{k: v for k, v in to_dict(evidence).items() if k != "ranking"})
         return evidence, max(0, state.round - 1)
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
         """Rank each query. One whose retrieval fails is counted and gets an empty ranking, and the round goes on."""
+        if session.filter:
+            queries = [replace(query, filter=session.filter) for query in queries]
         session.count_queries(queries)
         found = await self.search(queries, session)
         rankings = []
@@ -172,7 +177,7 @@ class Loop:
         the counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
-        return (query.text, query.vector, query.channel, query.top_k, query.scope, query.retriever, owner)
+        return (query.text, query.vector, query.channel, query.top_k, query.scope, query.retriever, query.filter, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Ask one retriever after the other, for a fixed order of records. Batched unless the retriever asks roles."""
