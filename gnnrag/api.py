@@ -304,7 +304,7 @@ class Index:
         async with self._opened as opened, opened.turn(shared, self._config) as parts:
             budget = replace(parts.loop.budget, **limits)  # type: ignore[arg-type]
             await _check(opened.index, condition)
-            session = Session(f"ask-{next(self._numbers)}", budget, condition)
+            session = Session(f"ask-{next(self._numbers)}", budget, condition or parts.loop.filter)
             if tell is not None:
                 session.events = Events(tell)
             text = await parts.standalone(text, turns, session)
@@ -318,7 +318,8 @@ class Index:
             raise ConfigError(f"k={k}: must be at least 1")
         async with self._opened as opened, opened.turn(dots, self._config) as parts:
             await _check(opened.index, condition)
-            asked, session = Query(_text(query), top_k=k, filter=condition), Session(f"search-{next(self._numbers)}")
+            asked = Query(_text(query), top_k=k, filter=condition or parts.loop.filter)
+            session = Session(f"search-{next(self._numbers)}")
             (ranking,) = await parts.loop.search([asked], session)
             if isinstance(ranking, Exception):
                 raise ranking

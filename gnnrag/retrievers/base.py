@@ -120,17 +120,19 @@ def rank_hits_in_order(hits: Sequence[Hit], top_k: int, branch: str, passes: Pas
 def rank_hits(hits: Sequence[Hit], top_k: int, branch: str, passes: Passes | None = None) -> Ranking:
     """Turn graph hits, best first, into a ranking for the `graph` channel; the first hit of each id is kept.
 
-    `passes` tells of a source whether it passes a filter: a hit keeps these sources, one without any is left out, and
-    so is a summary that rests on others, too.
+    `passes` tells of a source whether it passes a filter: a hit keeps these sources, and its id alone where it has
+    others. One without any is left out, and so is a summary that rests on others, too.
     """
     first: dict[str, Hit] = {}
     for hit in hits:
         kept = hit
         if passes is not None:
-            kept = replace(hit, sources=tuple(filter(passes, hit.sources)))
-            is_lost = not kept.sources and hit.id != ANSWER  # an answer that there is none rests on nothing
-            if is_lost or (hit.kind == "community" and kept.sources != hit.sources):
+            sources = tuple(filter(passes, hit.sources))
+            is_lost = not sources and hit.id != ANSWER  # an answer that there is none rests on nothing
+            if is_lost or (hit.kind == "community" and sources != hit.sources):
                 continue
+            # What is said of a name may come from any of its passages.
+            kept = replace(hit, sources=sources, text=hit.text if sources == hit.sources else hit.id)
         first.setdefault(hit.id, kept)
     best = list(first.values())[:top_k]
     return Ranking(

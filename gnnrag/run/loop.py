@@ -32,6 +32,7 @@ class Loop:
 
     `concurrency` has no influence on any result. `max_rounds` is a limit for all methods, besides their own.
     A question that reaches it gets the flag `round_limit`. `style` and `words` of the answers: see `ReaderTask`.
+    `filter` is that of questions without a session of their own.
     """
 
     def __init__(
@@ -46,9 +47,10 @@ class Loop:
         others: Mapping[str, Retriever] | None = None,
         style: AnswerStyle | None = "short",
         words: int = WORDS,
+        filter: str | None = None,
     ) -> None:
         self.method, self.reader, self.lookup = method, reader, lookup
-        self.style, self.words = style, words
+        self.style, self.words, self.filter = style, words, filter
         self.retrievers: dict[str | None, Retriever] = {None: retriever} | dict(others or {})
         self.budget, self.concurrency, self.max_rounds = budget or Budget(), concurrency, max_rounds
         self._batchers: dict[str | None, MicroBatcher[Query, Ranking]] = {
@@ -89,7 +91,7 @@ class Loop:
 
     async def answer(self, question: Question, session: Session | None = None) -> tuple[Prediction, Session]:
         """Answer one question, recorded in `session` or a new one. An exception becomes the prediction's `error`."""
-        session = session or Session(question.id, self.budget)
+        session = session or Session(question.id, self.budget, self.filter)
         evidence, answer, rounds, error = Evidence(), "", 0, None
         limit = asyncio.timeout(session.budget.max_seconds)
         try:
