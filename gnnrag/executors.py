@@ -52,7 +52,9 @@ class ExecutorConfig:
     name: Literal["local", "processes", "ray"] = "local"
     workers: Annotated[int, Ge(1)] | None = None  # null: one for each core, or for each GPU where the work asks for one
     address: str | None = None  # of a Ray cluster; null: RAY_ADDRESS, a cluster that runs here, else one is started
-    shards: Annotated[int, Ge(1)] | None = None  # of an evaluation; null: those that it has, else one for each worker
+    # Of an evaluation:
+    shards: Annotated[int, Ge(1)] | None = None  # parts of the questions; null: as they are, else one for each worker
+    gpus: Annotated[float, Ge(0)] = 0.0  # share of a GPU that each worker takes, for networks and models in it
 
 
 class Executor(ABC):

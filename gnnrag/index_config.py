@@ -54,6 +54,15 @@ class TextConfig:
 
 
 @dataclass
+class LexicalConfig:
+    """How words are found and compared by BM25."""
+
+    language: str = "English"  # of stems and stop-words: German, French, Russian, ... (Snowball's)
+    # simple: words between blanks and marks; ngram: runs of three letters, for scripts without blanks
+    tokenizer: Literal["simple", "whitespace", "ngram"] = "simple"
+
+
+@dataclass
 class ExtractConfig:
     """Where entities, relations and triples come from."""
 
@@ -111,10 +120,6 @@ class TreeConfig:
     threshold: Annotated[float, Ge(0), Lt(1)] = 0.1  # gmm: least posterior of a cluster that a node joins
     reduction: Literal["pca", "umap"] = "pca"  # gmm; umap: as released, needs the extra `raptor`
     dim: Annotated[int, Ge(2)] = 10  # gmm: dimensions that are clustered; a layer of at most dim + 1 nodes is the top
-    # gmm: which numbers of components are tried; full: all, as released
-    components: Literal["coarse", "full"] = "coarse"
-    covariance: Literal["full", "diag"] = "full"  # gmm; full: as released; diag: faster, and its trees are poorer
-    sample: Annotated[int, Ge(0)] = 2000  # gmm: nodes on which the number of components is judged; 0: all, as released
     max_layers: Annotated[int, Ge(0)] = 5  # layers of summaries
     cluster_tokens: Annotated[int, Ge(1)] = 3500  # a longer cluster is split
     summary_words: Annotated[int, Ge(1)] = 75  # length of a summary, 100 tokens
@@ -164,6 +169,7 @@ class IndexConfig:
     root: str = "indexes"
     embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
     text: TextConfig = field(default_factory=TextConfig)
+    lexical: LexicalConfig = field(default_factory=LexicalConfig)
     extract: ExtractConfig = field(default_factory=ExtractConfig)
     graph: GraphConfig = field(default_factory=GraphConfig)
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,14 +26,18 @@ def finish(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def kill_when(arguments: list[str], is_time: Callable[[], bool]) -> None:
-    """Start a command and kill it as soon as `is_time`; fail where it ends before that."""
+def kill_when(arguments: list[str], is_time: Callable[[], bool], of: Callable[[], int] | None = None) -> None:
+    """Start a command and kill it, or the process `of()`, as soon as `is_time`; fail where it ends before that."""
     process = subprocess.Popen(
         [sys.executable, *arguments], cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     while not is_time():
         assert process.poll() is None, "it ended before it could be killed"
         time.sleep(0.01)
+    if of is not None:
+        os.kill(of(), signal.SIGKILL)
+        assert process.wait(600) == 0
+        return
     process.kill()
     assert process.wait() == -9
 
@@ -66,6 +72,36 @@ def test_an_evaluation_goes_on(tmp_path: Path, rows: int) -> None:
         file.write(b'{"question_id": "torn')  # the row that was being written
     finish(evaluate(killed))
     assert results(killed) == results(tmp_path / "plain")
+
+
+def writer(run: Path) -> int:
+    """Return the process that has the predictions of a shard of this run open."""
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            file = link.readlink()
+            if file.name == "predictions.jsonl" and file.is_relative_to(run / "shards"):
+                return int(link.parts[2])
+    raise AssertionError("no worker writes a shard")
+
+
+@pytest.mark.parametrize("name", ["processes", "ray"])
+@pytest.mark.parametrize("killed", ["worker", "driver"])
+def test_an_evaluation_by_workers_goes_on(
+    tmp_path: Path, name: str, killed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "ray":
+        pytest.importorskip("ray")
+        monkeypatch.setitem(ENVIRONMENT, "RAY_ADDRESS", "local")
+    finish(evaluate(tmp_path / "plain"))
+    here = tmp_path / name
+    command = [*evaluate(here), f"executor={name}", "executor.workers=2", "executor.shards=4"]
+    run = here / "run"
+    has_begun = lambda: sum(lines(file) for file in run.glob("shards/*/predictions.jsonl")) >= 3  # noqa: E731
+    kill_when(command, has_begun, (lambda: writer(run)) if killed == "worker" else None)
+    if killed == "driver":
+        assert not (run / "metrics.json").exists()
+        finish(command)
+    assert results(here) == results(tmp_path / "plain")
 
 
 @pytest.mark.parametrize("files", [1, 4, 8])

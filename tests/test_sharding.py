@@ -8,7 +8,7 @@ import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.run.evaluate import evaluate
+from gnnrag.run.evaluate import Observer, evaluate
 from gnnrag.run.rundir import questions_of, read_predictions, read_shard, shards_of
 
 
@@ -17,8 +17,8 @@ def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("shards")
     base = ["method=single", "retriever=bm25", "data.limit=7", f"run.root={root}", f"index.root={root}/index"]
 
-    def start(name, *more):
-        return evaluate(load_config(EvaluateConfig, None, [*base, f"run.name={name}", *more]))
+    def start(name, *more, observer=None):
+        return evaluate(load_config(EvaluateConfig, None, [*base, f"run.name={name}", *more]), observer)
 
     return start
 
@@ -37,6 +37,33 @@ def test_shards_merge_into_the_rows_and_figures_of_one_run(run):
     assert rows[0] == rows[1] and figures(metrics) == figures(wanted)
     assert [folder.name for folder in shards_of(merged)] == ["1-of-3", "2-of-3", "3-of-3"]
     assert figures(run("parts", "shard=merge")[1]) == figures(wanted)  # again changes nothing
+
+
+@pytest.mark.parametrize("name", ["processes", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+def test_workers_give_the_rows_and_figures_of_one_process(run, name, monkeypatch):
+    if name == "ray":
+        pytest.importorskip("ray")
+        monkeypatch.setenv("RAY_ADDRESS", "local")
+    whole, wanted = run("alone")
+    settings = ("executor.workers=2", "executor.shards=3")
+    path, metrics = run(name, f"executor={name}", *settings)
+    rows = [[(p.question_id, p.answer, p.ranking, p.usage) for p in read_predictions(one)] for one in (whole, path)]
+    assert rows[0] == rows[1] and figures(metrics) == figures(wanted)
+    assert [folder.name for folder in shards_of(path)] == ["1-of-3", "2-of-3", "3-of-3"]
+    logged = (path / "log.jsonl").read_text().count('"predicted"')
+    assert run(name, f"executor={name}") and run(name)  # nothing is left: no worker starts
+    assert (path / "log.jsonl").read_text().count('"predicted"') == logged == 3
+
+
+def test_workers_divide_as_before_and_tell_what_they_answer(run):
+    path, _ = run("begun", "shard=2/4")
+    asked = []
+    observer = Observer(on_question=lambda prediction: asked.append(prediction.question_id), on_start=asked.append)
+    path, _ = run("begun", "executor=processes", "executor.workers=1", observer=observer)
+    assert [folder.name for folder in shards_of(path)] == [f"{number}-of-4" for number in range(1, 5)]
+    assert asked[0] == 5 and sorted(asked[1:]) == sorted(
+        p.question_id for n in (1, 3, 4) for p in read_predictions(path / "shards" / f"{n}-of-4")
+    )
 
 
 def test_missing_shards_are_named_and_an_undivided_run_answers_what_is_left(run):

@@ -46,6 +46,7 @@ def evaluate(settings: Settings = []) -> int:  # noqa: B006 - typer's default
     gnnrag evaluate configs/evaluate/2wiki.yaml method=bdtr retriever=chg roles=offline
     gnnrag evaluate CONFIG shard=3/16      the third of 16 shards, on any machine
     gnnrag evaluate CONFIG shard=merge     all shards together
+    gnnrag evaluate CONFIG executor=ray    shards on workers (processes: of this machine), then together
 
     The same command again continues an interrupted run. The last line printed is the run directory. The exit code is 1
     where every question failed, or more of a role's replies are bad than run.max_bad_replies.

@@ -10,31 +10,17 @@ import numpy as np
 
 from gnnrag.arrays import Lists
 
-HUB_SHARE = 0.1  # of all others that a hub of everything joins
-_FEWEST = 100  # nodes of a graph in which that is a lot
-
-
-def hubs_of_everything(degrees: np.ndarray) -> np.ndarray:
-    """Return the nodes that join more than `HUB_SHARE` of all others, those with most neighbours first; (n,) int64.
-
-    What hangs on such a node has nothing in common: walks, communities and paths through it say little. None in graphs
-    of fewer than 100 nodes.
-    """
-    limit = HUB_SHARE * (len(degrees) - 1)
-    hubs = np.flatnonzero(degrees > limit) if len(degrees) >= _FEWEST else np.zeros(0, dtype=np.int64)
-    return hubs[np.argsort(-degrees[hubs], kind="stable")]
-
 
 class Adjacency:
     """An undirected multigraph in compressed rows: slots sorted by node, then neighbour, then relation.
 
-    Parallel relations are slots of their own; `distinct` holds each neighbour once.
+    Parallel relations are slots of their own.
     `ends` (num_relations, 2) is kept as stated, int32; self-loops have no slots.
 
     Attributes:
         indptr: (num_nodes + 1,) int64, first slot of each node.
         neighbours, relations: (num_slots,) int32, the other end and the row in `ends`.
-        degree: (num_nodes,) int32, distinct neighbours of each node.
+        distinct: distinct neighbours of each node, ascending; `degree` (num_nodes,) int64 counts them.
     """
 
     def __init__(self, ends: np.ndarray, num_nodes: int) -> None:
@@ -50,7 +36,7 @@ class Adjacency:
         is_first = np.ones(len(owners), dtype=bool)
         is_first[1:] = (owners[1:] != owners[:-1]) | (self.neighbours[1:] != self.neighbours[:-1])
         self.distinct = Lists.grouped(owners[is_first], self.neighbours[is_first], num_nodes)
-        self.degree = self.distinct.sizes.astype(np.int32)
+        self.degree = self.distinct.sizes
 
     def neighbours_of(self, node: int) -> np.ndarray:
         """Return the distinct neighbours of a node, by id. Shape (degree,), int32; a view."""
@@ -135,16 +121,15 @@ class KnowledgeGraph:
         ends = np.stack(np.divmod(distinct, max(self.num_entities, 1)), axis=1).astype(np.int32)
         return ends, of, np.bincount(inverse, weights=self.weights[proper], minlength=len(distinct))
 
-    @cached_property
+    @property
     def degrees(self) -> np.ndarray:
         """Number of distinct neighbours of each entity. Shape (num_entities,), int64."""
-        return np.bincount(self.pairs[0].ravel(), minlength=self.num_entities)
+        return self.adjacency.degree
 
-    @cached_property
+    @property
     def neighbours(self) -> Lists:
         """Distinct neighbours of each entity, ascending."""
-        ends = self.pairs[0]
-        return Lists.grouped(ends.T.ravel(), ends[:, ::-1].T.ravel(), self.num_entities)
+        return self.adjacency.distinct
 
     @cached_property
     def passage_entities(self) -> Lists:

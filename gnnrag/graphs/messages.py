@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -195,15 +194,37 @@ class Grounding:
 
 
 class _Triples:
-    """Collects triples with what they rest on; parallel ones are merged when all are known."""
+    """Collects triples with how sure and how rare each is, and the (sentence, phrase) pairs that it rests on."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[int, int, int], list[float]] = {}
-        self.mentions: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
+        self.blocks: list[np.ndarray] = [np.zeros((0, 3), dtype=np.int64)]
+        self.values: list[np.ndarray] = [np.zeros((0, 2))]
+        self.rests: list[np.ndarray] = [np.zeros((0, 2), dtype=np.int64)]  # of each triple; -1: on nothing
 
-    def add(self, row: tuple[int, int, int], confidence: float = 1.0, rare: float = 1.0) -> None:
-        best = self.rows.setdefault(row, [0.0, 0.0])
-        best[0], best[1] = max(best[0], confidence), max(best[1], rare)
+    def add(
+        self, heads: Any, relations: Any, tails: Any, sure: Any = 1.0, rare: Any = 1.0, rests: Any = ((-1, -1),)
+    ) -> None:
+        """Add triples by arrays or single numbers, which hold for all of the call."""
+        columns = np.broadcast_arrays(*map(np.atleast_1d, (heads, relations, tails, sure, rare)))
+        self.blocks.append(np.stack(columns[:3], axis=1).astype(np.int64))
+        self.values.append(np.stack(columns[3:], axis=1).astype(np.float64))
+        self.rests.append(np.broadcast_to(np.asarray(rests, dtype=np.int64), (len(columns[0]), 2)))
+
+    def merged(self, mentions: MentionTable) -> tuple[np.ndarray, np.ndarray, Lists]:
+        """Return distinct triples, sorted; the highest confidence and rarity of each; the mentions that it rests on."""
+        rows, values, rests = (np.concatenate(parts) for parts in (self.blocks, self.values, self.rests))
+        triples, of = np.unique(rows, axis=0, return_inverse=True)
+        best = np.zeros((len(triples), 2))
+        np.maximum.at(best, of, values)
+        base = int(max(rests.max(initial=0), mentions.phrases.max(initial=0))) + 1
+        pairs, pair_of = np.unique(mentions.owners.astype(np.int64) * base + mentions.phrases, return_inverse=True)
+        of_pairs = Lists.grouped(pair_of, np.arange(len(pair_of)), len(pairs))
+        wanted = rests @ np.array([base, 1])
+        is_found = np.isin(wanted, pairs)
+        at = np.searchsorted(pairs, wanted[is_found])
+        owners, found = np.repeat(of[is_found], of_pairs.sizes_of(at)), of_pairs.values[of_pairs.places(at)]
+        known = np.unique(np.stack([owners, found], axis=1), axis=0)
+        return triples.astype(np.int32), best.astype(np.float32), Lists.grouped(known[:, 0], known[:, 1], len(triples))
 
 
 def corpus_graph(
@@ -219,33 +240,75 @@ def corpus_graph(
     may stand for a title, and the ends of facts. `facts` has the triples of each passage in corpus order; `similar` has
     pairs of names spelt alike, of which those that are no entities are left out.
     """
-    stated = [[(phrase_key(h), r, phrase_key(t)) for h, r, t in rows] for rows in facts]
-    stated = [[fact for fact in rows if fact[0] and fact[2] and fact[1].strip()] for rows in stated]
-    names = _names(graph, titles, matcher, stated)
-    position = {name: i for i, name in enumerate(names)}
-    relations = [*STRUCTURE, *sorted({r for rows in stated for _, r, _ in rows} - set(STRUCTURE))]
-    mentions = find_mentions(graph)
-    edges = _Triples()
-    _add_structure(edges, graph, position)
-    _add_titles(edges, titles, matcher, position)
-    _add_mentions(edges, graph, matcher, mentions, position)
+    stated = [
+        (passage, phrase_key(head), relation, phrase_key(tail))
+        for passage, rows in enumerate(facts)
+        for head, relation, tail in rows
+    ]
+    stated = [row for row in stated if row[1] and row[2].strip() and row[3]]
+    titled = [(passage, form) for passage, title in enumerate(titles) for form in _forms(title)]
+    # Which passages name which keys: a passage, its sentences, their phrases.
+    passage_of = np.repeat(np.arange(graph.num_passages), np.diff(graph.passage_indptr))
+    phrases = Lists(graph.sentence_indptr, graph.sentence_phrases)
+    holders, named = np.repeat(passage_of, phrases.sizes_of(graph.passage_sentences)), phrases.values
+    named = named[phrases.places(graph.passage_sentences)]
+    known = {key: i for i, key in enumerate(dict.fromkeys(graph.phrase_keys))}
+    key_of = np.array([known[key] for key in graph.phrase_keys], dtype=np.int64)
+    pairs = np.unique(np.stack([key_of[named], holders], axis=1), axis=0)
+    is_shared = (np.bincount(pairs[:, 0], minlength=len(known)) > 1).tolist()
+
+    names = {form for _, form in titled}.union(*((head, tail) for _, head, _, tail in stated))
+    names.update(key for key, shared in zip(known, is_shared, strict=True) if key and (shared or matcher.match(key)))
+    position = {name: i for i, name in enumerate(sorted(names))}
+    relations = [*STRUCTURE, *sorted({relation for _, _, relation, _ in stated} - set(STRUCTURE))]
     number = {text: i for i, text in enumerate(relations)}
-    for passage, rows in enumerate(stated):
-        for head, relation, tail in rows:
-            edges.add((position[head], number[relation], position[tail]))
-            for entity in (position[head], position[tail]):
-                edges.add((len(names) + passage, STATES, entity))
-    for one, other in similar:
-        ends = position.get(phrase_key(one)), position.get(phrase_key(other))
-        if ends[0] is not None and ends[1] is not None and ends[0] != ends[1]:
-            edges.add((ends[0], SIMILAR, ends[1]))
-    incidence = _incidence(graph, titles, stated, position)
-    order = sorted(edges.rows)
-    triples = np.array(order, dtype=np.int32).reshape(-1, 3)
-    weights = np.array([edges.rows[row] for row in order], dtype=np.float32).reshape(-1, 2)
-    message = MessageGraph(names, graph.num_passages, len(graph.sentences), relations, triples, incidence)
-    rests = Lists.of([sorted(set(edges.mentions.get(row, ()))) for row in order])
-    return message, Grounding(mentions, rests, weights[:, 0], weights[:, 1])
+    first_passage, first_sentence = len(position), len(position) + graph.num_passages
+
+    edges = _Triples()
+    sentences = first_sentence + graph.passage_sentences
+    edges.add(first_passage + passage_of, CONTAINS, sentences)
+    follows = (passage_of[1:] == passage_of[:-1]) & (sentences[1:] != sentences[:-1])
+    edges.add(sentences[:-1][follows], NEXT, sentences[1:][follows])
+    for passage, form in titled:
+        edges.add(first_passage + passage, TITLED, position[form])
+    for name, entity in position.items():
+        match = matcher.match(name)
+        if match and match.form != name:
+            edges.add(entity, STANDS_FOR, first_passage + np.array(matcher.passages(match.form)), match.confidence)
+    # Who mentions what, and between passages who refers to whom: a phrase that is or may be another's title.
+    rare = rarity(graph.degrees[graph.first_phrase :])
+    entity_of = np.array([position.get(key, -1) for key in graph.phrase_keys], dtype=np.int64)
+    at = np.flatnonzero(entity_of[phrases.values] >= 0)
+    owners, mentioned = phrases.owners[at], phrases.values[at]
+    rests = np.stack([owners, mentioned], axis=1)
+    edges.add(first_sentence + owners, MENTIONS, entity_of[mentioned], 1.0, rare[mentioned], rests)
+    for passage in range(graph.num_passages):
+        for link in matcher.links(passage):
+            there = np.array(matcher.passages(link.match.form))
+            sure, others = link.match.confidence / len(there), first_passage + there[there != passage]
+            stands = (link.sentence, link.phrase)
+            edges.add(first_passage + passage, REFERS, others, sure, rare[link.phrase], stands)
+    for passage, head, relation, tail in stated:
+        ends = np.array([position[head], position[tail]])
+        edges.add(ends[0], number[relation], ends[1])
+        edges.add(first_passage + passage, STATES, ends)
+    for one, other in ((phrase_key(one), phrase_key(other)) for one, other in similar):
+        if one in position and other in position and one != other:
+            edges.add(position[one], SIMILAR, position[other])
+
+    # The passages of each entity: those that name it, bear it as title, or state a fact of it.
+    where = [(position[name], p) for p, head, _, tail in stated for name in (head, tail)]
+    where += [(position[form], passage) for passage, form in titled]
+    of_key = np.array([position.get(key, -1) for key in known], dtype=np.int64)
+    incidence = np.stack([of_key[pairs[:, 0]], pairs[:, 1]], axis=1)[of_key[pairs[:, 0]] >= 0]
+    incidence = np.unique(np.concatenate([incidence, np.array(where, dtype=np.int64).reshape(-1, 2)]), axis=0)
+    mentions = find_mentions(graph)
+    triples, values, resting = edges.merged(mentions)
+    message = MessageGraph(
+        list(position), graph.num_passages, len(graph.sentences), relations, triples,
+        Lists.grouped(incidence[:, 0], incidence[:, 1], len(position)),
+    )  # fmt: skip
+    return message, Grounding(mentions, resting, values[:, 0], values[:, 1])
 
 
 def fact_graph(
@@ -276,89 +339,3 @@ def fact_graph(
 
 def _forms(title: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for form in (phrase_key(title), phrase_key(drop_qualifier(title))) if form))
-
-
-def _names(
-    graph: HierarchyGraph, titles: Sequence[str], matcher: TitleMatcher, stated: Sequence[Sequence[Fact]]
-) -> list[str]:
-    names = {form for title in titles for form in _forms(title)}
-    names.update(name for rows in stated for head, _, tail in rows for name in (head, tail))
-    seen: dict[str, int] = {}  # the passage that has a name, or -1 where several have it
-    for passage in range(graph.num_passages):
-        for sentence in graph.sentences_of(passage).tolist():
-            for phrase in graph.phrases_of(sentence).tolist():
-                key = graph.phrase_keys[phrase]
-                if key and seen.setdefault(key, passage) != passage:
-                    seen[key] = -1
-    names.update(key for key, passage in seen.items() if passage < 0 or matcher.match(key))
-    return sorted(names)
-
-
-def _add_structure(edges: _Triples, graph: HierarchyGraph, position: dict[str, int]) -> None:
-    first_passage = len(position)
-    first_sentence = first_passage + graph.num_passages
-    for passage in range(graph.num_passages):
-        row = (first_sentence + graph.sentences_of(passage)).tolist()
-        for sentence in row:
-            edges.add((first_passage + passage, CONTAINS, sentence))
-        for one, other in pairwise(row):
-            if one != other:
-                edges.add((one, NEXT, other))
-
-
-def _add_titles(edges: _Triples, titles: Sequence[str], matcher: TitleMatcher, position: dict[str, int]) -> None:
-    first = len(position)
-    for passage, title in enumerate(titles):
-        for form in _forms(title):
-            edges.add((first + passage, TITLED, position[form]))
-    for name, entity in position.items():
-        match = matcher.match(name)
-        if match and match.form != name:
-            for passage in matcher.passages(match.form):
-                edges.add((entity, STANDS_FOR, first + passage), match.confidence)
-
-
-def _add_mentions(
-    edges: _Triples, graph: HierarchyGraph, matcher: TitleMatcher, mentions: MentionTable, position: dict[str, int]
-) -> None:
-    """Add who mentions what, and between passages who refers to whom: a phrase that is or may be another's title."""
-    first_passage, first_sentence = len(position), len(position) + graph.num_passages
-    rare = rarity(graph.degrees[graph.first_phrase :]).tolist()
-    at: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-    for row, pair in enumerate(zip(mentions.owners.tolist(), mentions.phrases.tolist(), strict=True)):
-        at[pair].append(row)
-    for sentence in range(len(graph.sentences)):
-        for phrase in graph.phrases_of(sentence).tolist():
-            entity = position.get(graph.phrase_keys[phrase])
-            if entity is not None:
-                mention = (first_sentence + sentence, MENTIONS, entity)
-                edges.add(mention, 1.0, rare[phrase])
-                edges.mentions[mention] += at[sentence, phrase]
-    for passage in range(graph.num_passages):
-        for link in matcher.links(passage):
-            there = matcher.passages(link.match.form)
-            for other in there:
-                if other != passage:
-                    refers = (first_passage + passage, REFERS, first_passage + other)
-                    edges.add(refers, link.match.confidence / len(there), rare[link.phrase])
-                    edges.mentions[refers] += at[link.sentence, link.phrase]
-
-
-def _incidence(
-    graph: HierarchyGraph, titles: Sequence[str], stated: Sequence[Sequence[Fact]], position: dict[str, int]
-) -> Lists:
-    """Return the passages of each entity: those that name it, bear it as title, or state a fact of it."""
-    where: list[set[int]] = [set() for _ in position]
-    for passage, title in enumerate(titles):
-        for form in _forms(title):
-            where[position[form]].add(passage)
-        for sentence in graph.sentences_of(passage).tolist():
-            for phrase in graph.phrases_of(sentence).tolist():
-                entity = position.get(graph.phrase_keys[phrase])
-                if entity is not None:
-                    where[entity].add(passage)
-    for passage, rows in enumerate(stated):
-        for head, _, tail in rows:
-            where[position[head]].add(passage)
-            where[position[tail]].add(passage)
-    return Lists.of([sorted(row) for row in where])

@@ -19,45 +19,6 @@ FAR = 127  # the distance of a node that is not reached
 
 
 @dataclass(frozen=True, eq=False)
-class GrowthLimits:
-    """What a neighbourhood may contain and what it may be grown through. Anchors are exempt from all of it."""
-
-    allowed: np.ndarray | None = None  # (num_nodes,) bool; None is all
-    terminal_only: np.ndarray | None = None  # (num_nodes,) bool: may end a path but not continue it
-    hub_degree: int | None = None  # of more neighbours, a node is terminal-only as well; None: no bound
-    hub_keep: int | None = None  # a hub anchor is expanded to this many allowed neighbours, by `scores`; None: all
-    scores: np.ndarray | None = None  # (num_nodes,), higher is better; needed with `hub_keep`
-
-    def closed(self, adjacency: Adjacency) -> np.ndarray:
-        """Return which nodes may be reached but not passed through. Shape (num_nodes,), bool."""
-        shut = np.zeros(adjacency.num_nodes, dtype=bool) if self.terminal_only is None else self.terminal_only.copy()
-        if self.hub_degree is not None:
-            shut |= adjacency.degree > self.hub_degree
-        return shut
-
-    def admitted(self, anchors: Sequence[int]) -> np.ndarray | None:
-        """Return which nodes may be reached from some anchors: what is allowed, and the anchors. None is all."""
-        if self.allowed is None:
-            return None
-        mask = self.allowed.copy()
-        mask[list(anchors)] = True
-        return mask
-
-    def first_step(self, adjacency: Adjacency, anchor: int, mask: np.ndarray | None) -> np.ndarray:
-        """Return the neighbours inside a mask that an anchor is expanded to, by id. Shape (n,), int32."""
-        near = adjacency.neighbours_of(anchor)
-        near = near if mask is None else near[mask[near]]
-        is_hub = self.hub_degree is not None and adjacency.degree[anchor] > self.hub_degree
-        if self.hub_keep is None or self.scores is None or not is_hub or len(near) <= self.hub_keep:
-            return near
-        best = np.argsort(-self.scores[near], kind="stable")[: self.hub_keep]
-        return np.sort(near[best])
-
-
-NO_LIMITS = GrowthLimits()
-
-
-@dataclass(frozen=True, eq=False)
 class Labels:
     """Distances from one anchor, which prune the search for its paths."""
 
@@ -68,12 +29,24 @@ class Labels:
     mask: np.ndarray | None = None  # (num_nodes,) bool, where a path may end; None is all
 
 
-def label_anchor(adjacency: Adjacency, anchor: int, hops: int, limits: GrowthLimits = NO_LIMITS) -> Labels:
-    """Label nodes for paths of up to `hops` edges, 1 to 126."""
+def label_anchor(
+    adjacency: Adjacency,
+    anchor: int,
+    hops: int,
+    closed: np.ndarray,
+    mask: np.ndarray | None = None,
+    near: np.ndarray | None = None,
+) -> Labels:
+    """Label nodes for paths of up to `hops` edges, 1 to 126, that pass through no node of `closed`, (num_nodes,) bool.
+
+    `near`: the neighbours that the anchor is expanded to; all by default.
+    """
     # The last layer, by far the largest, is not labelled: a path's end is looked up from its neighbours.
-    mask = limits.admitted([anchor])
-    first = {int(anchor): limits.first_step(adjacency, anchor, mask)}
-    return _label(adjacency, hops, limits.closed(adjacency), mask, first)
+    near = adjacency.neighbours_of(anchor) if near is None else near
+    distance = _distances(adjacency, max(1, hops - 1), closed, mask, {anchor: near})
+    through = np.where(closed, np.int8(FAR), distance)
+    through[anchor] = FAR
+    return Labels(anchor, hops, distance, through, mask)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +86,8 @@ class Neighbourhood:
     def labels(self, anchor: int) -> Labels:
         """Return the labels of one anchor inside this neighbourhood, cached."""
         if anchor not in self._labels:
-            first = {anchor: self.first[anchor]}
-            self._labels[anchor] = _label(self.adjacency, self.hops, self.closed, self.mask, first)
+            near = self.first[anchor]
+            self._labels[anchor] = label_anchor(self.adjacency, anchor, self.hops, self.closed, self.mask, near)
         return self._labels[anchor]
 
     def cut(self, scores: np.ndarray, per_layer: int) -> Neighbourhood:
@@ -134,22 +107,26 @@ class Neighbourhood:
         return Neighbourhood(self.adjacency, self.hops, self.closed, self.first, distance)
 
 
-def grow(adjacency: Adjacency, anchors: Sequence[int], hops: int, limits: GrowthLimits = NO_LIMITS) -> Neighbourhood:
-    """Grow a neighbourhood breadth first, 1 to 126 hops."""
-    mask, closed = limits.admitted(anchors), limits.closed(adjacency)
-    first = {int(anchor): limits.first_step(adjacency, anchor, mask) for anchor in anchors}
-    distance = _distances(adjacency, hops, closed, mask, first)
-    return Neighbourhood(adjacency, hops, closed, first, distance)
+def grow(
+    adjacency: Adjacency,
+    anchors: Sequence[int],
+    hops: int,
+    allowed: np.ndarray | None = None,
+    closed: np.ndarray | None = None,
+    first: Mapping[int, np.ndarray] | None = None,
+) -> Neighbourhood:
+    """Grow a neighbourhood breadth first, 1 to 126 hops. Anchors are exempt from the limits.
 
-
-def _label(
-    adjacency: Adjacency, hops: int, closed: np.ndarray, mask: np.ndarray | None, first: Mapping[int, np.ndarray]
-) -> Labels:
-    (anchor,) = first
-    distance = _distances(adjacency, max(1, hops - 1), closed, mask, first)
-    through = np.where(closed, np.int8(FAR), distance)
-    through[anchor] = FAR
-    return Labels(anchor, hops, distance, through, mask)
+    `allowed`, (num_nodes,) bool: what it may contain; `closed`: what may be reached but not passed through; `first`:
+    anchors that are expanded to these neighbours only.
+    """
+    if allowed is not None:
+        allowed = allowed.copy()
+        allowed[list(anchors)] = True
+    closed = np.zeros(adjacency.num_nodes, dtype=bool) if closed is None else closed
+    starts = {int(a): (first or {}).get(int(a), adjacency.neighbours_of(a)) for a in anchors}
+    distance = _distances(adjacency, hops, closed, allowed, starts)
+    return Neighbourhood(adjacency, hops, closed, starts, distance)
 
 
 def _distances(
@@ -175,39 +152,27 @@ MAX_STEPS = 20_000
 
 
 def k_shortest_paths(
-    adjacency: Adjacency,
-    labels: Labels,
-    target: int,
-    k: int,
-    hops: int | None = None,
-    score: Callable[[Path], float] | None = None,
-    collect_cap: int = COLLECT_CAP,
+    adjacency: Adjacency, labels: Labels, target: int, k: int, score: Callable[[Path], float]
 ) -> list[Path]:
     """Return up to `k` shortest loopless paths from the labelled anchor to a target.
 
     Longer ones not found within `MAX_STEPS` are left out; a target that is the anchor, or outside the labels' mask, has
-    none. `score` orders paths of equal length, higher first, among the first `collect_cap` of a length; ties, or all
-    without it, are in the order of their node ids read from the target. `hops`: what the labels serve, or less.
+    none. `score` orders paths of equal length, higher first, among the first `COLLECT_CAP` of a length; ties are in the
+    order of their node ids read from the target.
     """
     paths: list[Path] = []
     steps = iter(range(MAX_STEPS))
-    for length in range(1, (hops or labels.hops) + 1):
-        fresh = paths_of_length(adjacency, labels, target, length, steps)
-        if score is None:
-            paths.extend(islice(fresh, k - len(paths)))
-        else:
-            ties = list(islice(fresh, max(collect_cap, k)))
-            paths.extend(sorted(ties, key=lambda path: -score(path)))  # stable
+    for length in range(1, labels.hops + 1):
+        ties = list(islice(paths_of_length(adjacency, labels, target, length, steps), max(COLLECT_CAP, k)))
+        paths.extend(sorted(ties, key=lambda path: -score(path)))  # stable
         if len(paths) >= k:
             break
     return paths[:k]
 
 
-def all_simple_paths(
-    adjacency: Adjacency, labels: Labels, target: int, hops: int | None = None, cap: int | None = None
-) -> list[Path]:
+def all_simple_paths(adjacency: Adjacency, labels: Labels, target: int, cap: int | None = None) -> list[Path]:
     """Return all loopless paths to a target, shortest first, or `cap` of them."""
-    lengths = range(1, (hops or labels.hops) + 1)
+    lengths = range(1, labels.hops + 1)
     return list(islice((path for n in lengths for path in paths_of_length(adjacency, labels, target, n)), cap))
 
 
@@ -220,10 +185,10 @@ def paths_between_seeds(
     each pair; None keeps all, as released: in MetaQA that can be millions. No path passes through a node with more
     neighbours than `hub_degree`; seeds at its ends may be hubs.
     """
-    limits = GrowthLimits(hub_degree=hub_degree)
+    closed = np.zeros(adjacency.num_nodes, bool) if hub_degree is None else adjacency.degree > hub_degree
     of_pairs: dict[tuple[int, int], list[Path]] = {}
     for i, source in enumerate(seeds):
-        labels = label_anchor(adjacency, source, hops, limits)
+        labels = label_anchor(adjacency, source, hops, closed)
         for target in seeds[i + 1 :]:
             if paths := all_simple_paths(adjacency, labels, target, cap=cap):
                 of_pairs[source, target] = paths

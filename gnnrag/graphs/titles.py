@@ -138,7 +138,6 @@ def rarity_of(count: int, num_sentences: int) -> float:
 
 _ALMOST = 1e-9  # by which sums in another order may differ
 _KEPT = 1 << 16  # results that are kept
-_FEW = 16  # candidates that are looked at one by one at once
 
 
 class TitleMatcher:
@@ -153,10 +152,8 @@ class TitleMatcher:
     ) -> None:
         self._graph, self._tables = graph, tables
         self._min_overlap, self._min_jaccard = min_overlap, min_jaccard
-        self._idf = lru_cache(_KEPT)(self._rarity)
         self._close = lru_cache(_KEPT)(self._closest)
         self.links = lru_cache(_KEPT)(self._find_links)
-        self.correct = lru_cache(_KEPT)(self._corrected)
 
     def __contains__(self, form: str) -> bool:
         return form in self._tables.position
@@ -171,7 +168,7 @@ class TitleMatcher:
 
     def rarity(self, words: Iterable[str]) -> float:
         """Return how rare the rarest word is among the corpus's phrases, in [0, 1]."""
-        return max(map(self._idf, words)) / math.log1p(self._tables.num_sentences)
+        return max(map(self._rarity, words)) / math.log1p(self._tables.num_sentences)
 
     def match(self, key: str) -> TitleMatch | None:
         """Return the title that the name with this `phrase_key` stands for; ties go by spelling."""
@@ -189,7 +186,7 @@ class TitleMatcher:
                     links.append(TitleLink(sentence, phrase, match))
         return tuple(links)
 
-    def _corrected(self, word: str) -> str:
+    def correct(self, word: str) -> str:
         """Return the title word that a misspelt one means: one letter off, two from eight letters on; else the word."""
         words = self._tables.words
         if len(word) < 5 or not word.isalpha() or word in self._tables.word_position:
@@ -206,26 +203,19 @@ class TitleMatcher:
 
     def _closest(self, key: str) -> TitleMatch | None:
         words, tables = content(key.split()), self._tables
-        weights = {word: self._idf(word) for word in words}
+        weights = {word: self._rarity(word) for word in words}
         total = sum(weights.values())
         candidates = self._candidates(weights, total)
-        # Sums for all candidates at once find those worth the sums in the order of their words, which decide.
-        theirs = tables.weights[candidates]
-        shared = np.minimum(total, theirs) if len(candidates) <= _FEW else self._shared(weights, candidates)
+        theirs, shared = tables.weights[candidates], self._shared(weights, candidates)
         alike = shared / np.maximum(total + theirs - shared, _ALMOST)
-        is_near = (alike >= self._min_jaccard - _ALMOST) & (
-            shared >= self._min_overlap * np.minimum(total, theirs) - _ALMOST
-        )
-        best: tuple[float, str, int] | None = None
-        for i in np.flatnonzero(is_near)[np.argsort(-alike[is_near], kind="stable")].tolist():
-            if best and alike[i] < -best[0] - _ALMOST:
-                break
-            form, own = tables.forms[int(candidates[i])], float(theirs[i])
-            exact = sum(weights[word] for word in content(form.split()) if word in weights)
-            jaccard = exact / (total + own - exact)
-            if jaccard >= self._min_jaccard and exact >= self._min_overlap * min(total, own):
-                best = min(best or (0.0, form, 0), (-jaccard, form, int(candidates[i])))
-        return TitleMatch(best[1], -best[0] * float(tables.sure[best[2]])) if best else None
+        is_near = alike >= self._min_jaccard - _ALMOST
+        is_near &= shared >= self._min_overlap * np.minimum(total, theirs) - _ALMOST
+        candidates, alike = candidates[is_near], alike[is_near]
+        if not len(candidates):
+            return None
+        nearest = candidates[alike >= alike.max() - _ALMOST].tolist()
+        best = min(nearest, key=lambda form: tables.forms[form])
+        return TitleMatch(tables.forms[best], float(alike.max() * tables.sure[best]))
 
     def _candidates(self, weights: dict[str, float], total: float) -> np.ndarray:
         """Forms that can reach `min_jaccard`: they hold one of the rarest words, before too little is left."""
@@ -238,7 +228,7 @@ class TitleMatcher:
         return distinct(np.concatenate(forms))
 
     def _shared(self, weights: dict[str, float], candidates: np.ndarray) -> np.ndarray:
-        """Return the weight of the words that each candidate has, but for rounding. Shape (len(candidates),)."""
+        """Return the weight of the words that each candidate has. Shape (len(candidates),)."""
         shared = np.zeros(len(candidates))
         for word, weight in weights.items():
             forms = self._forms_with(word)

@@ -74,7 +74,6 @@ def _draw(name: str) -> float:
 _SEARCH_SEED, _FIT_SEED = 224, 0  # the released ones
 _MAX_DEPTH = 8  # how often a cluster that is too long is clustered again before it is merely cut
 _MAX_COMPONENTS = 50  # exclusive
-_COARSE = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 49)
 
 
 @dataclass(frozen=True)
@@ -187,30 +186,24 @@ def _global_then_local(layer: Layer, config: TreeConfig) -> list[np.ndarray]:
 def _soft_clusters(layer: Layer, config: TreeConfig, neighbours: int) -> list[np.ndarray]:
     """Fit a Gaussian mixture (count by BIC); a node joins the likeliest component, or all above `threshold`."""
     points = reduce_vectors(layer.vectors, config.reduction, config.dim, neighbours)
-    count = _best_count(points, layer.contents, config)
-    posterior = _mixture(points, count, config, _FIT_SEED).predict_proba(points)
+    posterior = _mixture(points, _best_count(points), _FIT_SEED).predict_proba(points)
     joined = posterior > config.threshold
     joined[np.arange(len(points)), posterior.argmax(axis=1)] = True
     return [rows for column in joined.T if len(rows := np.flatnonzero(column))]
 
 
-def _best_count(points: np.ndarray, contents: Sequence[str], config: TreeConfig) -> int:
-    """Return the number of components, 1 to min(50, n) - 1, of lowest BIC on the `sample` nodes of lowest hash."""
-    if config.sample and len(points) > config.sample:
-        lowest = sorted(range(len(points)), key=lambda i: digest(contents[i]))[: config.sample]
-        points = points[np.sort(lowest)]
-    limit = min(_MAX_COMPONENTS, len(points)) - 1
-    counts = range(1, limit + 1) if config.components == "full" else [c for c in _COARSE if c <= limit]
-    scores = {count: _mixture(points, count, config, _SEARCH_SEED).bic(points) for count in counts}
-    return min(scores, key=lambda count: (scores[count], count))
+def _best_count(points: np.ndarray) -> int:
+    """Return the number of components of lowest BIC, 1 to min(50, n) - 1."""
+    counts = range(1, min(_MAX_COMPONENTS, len(points)))
+    return min(counts, key=lambda count: _mixture(points, count, _SEARCH_SEED).bic(points))
 
 
-def _mixture(points: np.ndarray, count: int, config: TreeConfig, seed: int) -> Any:
+def _mixture(points: np.ndarray, count: int, seed: int) -> Any:
     from sklearn.mixture import GaussianMixture
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # not converged, or fewer distinct points than components: judged by BIC
-        return GaussianMixture(count, covariance_type=config.covariance, random_state=seed).fit(points)
+        return GaussianMixture(count, random_state=seed).fit(points)
 
 
 def reduce_vectors(vectors: np.ndarray, method: str, dim: int, neighbours: int) -> np.ndarray:

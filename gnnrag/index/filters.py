@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
-from uuid import uuid4
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnrag.datasets.metadata import field_types
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.types import Passage
+
+if TYPE_CHECKING:
+    from gnnrag.index.tables import PassageTable
 
 LONGEST = 2000  # characters
-MOST_FIELDS = 200  # metadata columns of a corpus
 EXAMPLE = "source LIKE 'reports/%' AND date >= '2020-01-01'"
-_COLUMNS = ("id", "title", "text", "place")
 _KEYWORDS = frozenset(
     (
         *("and", "or", "not", "in", "is", "null", "like", "ilike", "escape", "between", "true", "false"),
@@ -40,47 +38,22 @@ _TOKEN = re.compile(
 )
 
 
-def passage_table(passages: Sequence[Passage]) -> Any:
-    """Return passages as an Arrow table: id, title, text, place, and a column of one type for each metadata field."""
-    import pyarrow as pa
+def matching(table: PassageTable, condition: str) -> np.ndarray:
+    """Return which passages of a table meet a condition; unknown is no. Shape (num_passages,), bool, read-only.
 
-    columns = {name: [getattr(passage, name) for passage in passages] for name in _COLUMNS}
-    types = {name: kind for name, kind in field_types(passages).items() if name.lower() not in _COLUMNS}
-    for name, kind in list(types.items())[:MOST_FIELDS]:
-        values = (passage.metadata.get(name) for passage in passages)
-        columns[name.replace(".", "_")] = [None if value is None else kind(value) for value in values]
-    return pa.table(columns)
-
-
-def passage_dataset(passages: Sequence[Passage]) -> Any:
-    """Return passages as a Lance dataset in memory, rows in their order."""
-    import lance
-
-    return lance.write_dataset(passage_table(passages), f"memory://{uuid4().hex}")
-
-
-def matching(dataset: Any, condition: str, count: int) -> np.ndarray:
-    """Return which rows of a Lance dataset meet a condition; unknown is no. Shape (count,), bool.
-
-    `count` is how many rows it has, which are in index order. ConfigError: the condition is malformed, too long, holds
-    what is not allowed or names no column; the message names the columns that there are.
+    ConfigError: the condition is malformed, too long, holds what is not allowed or names no column; the message names
+    the columns that there are.
     """
-    names = dataset.schema.names
-    checked = checked_filter(condition, names)
+    allowed = checked(condition, table.columns)
     try:
-        found = dataset.to_table(columns={"id": "id", "passes": checked})["passes"]
+        mask = table.matching(allowed)
     except Exception as error:
-        raise _refusal(condition, re.split(r", /|\n", str(error))[0][:300], names) from error
-    if str(found.type) not in ("bool", "null"):
-        raise _refusal(condition, f"is of type {found.type} and no condition", names)
-    mask = np.array(found.to_pylist() if str(found.type) == "null" else found.fill_null(False), dtype=bool)
-    if mask.shape != (count,):
-        raise ValueError(f"the table of passages has {len(mask)} rows, the index {count}")
+        raise _refusal(condition, re.split(r", /|\n", str(error))[0][:300], table.columns) from error
     mask.setflags(write=False)
     return mask
 
 
-def checked_filter(condition: str, names: Sequence[str]) -> str:
+def checked(condition: str, names: Sequence[str]) -> str:
     """Return a condition with its columns in backticks; ConfigError: see `matching`."""
     if not condition.strip() or len(condition) > LONGEST:
         raise _refusal(condition, f"must have 1 to {LONGEST} characters that are not all blank", names)

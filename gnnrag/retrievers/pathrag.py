@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 
-from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import Path, paths_between_seeds
 from gnnrag.graphs.rendering import (
     GraphHits,
@@ -199,10 +198,6 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
 
     role_names, task_type = ("keywords",), KeywordsTask
 
-    def setup(self) -> None:
-        super().setup()
-        self.adjacency = Adjacency(self.graph.ends, self.graph.num_entities)
-
     def search_texts(self, query: str, reply: Keywords) -> tuple[str, str]:
         """Return what entities and relations are searched by."""
         low, high = ", ".join(reply.low), ", ".join(reply.high)
@@ -233,7 +228,7 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
 
     def paths(self, seeds: Sequence[int]) -> list[FlowPath]:
         """Return the most reliable paths between seeds."""
-        pairs = paths_between_seeds(self.adjacency, seeds, self.hops, self.pair_cap, self.hub_degree)
+        pairs = paths_between_seeds(self.graph.adjacency, seeds, self.hops, self.pair_cap, self.hub_degree)
         best = reliable_paths(pairs, self.flow, self.decay, self.gate, self.max_paths, by_node_set=False)
         return best[: self.shown.fit_paths([path.nodes for path in best], self.entity_tokens)]
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from gnnrag.config import (
     MetricsConfig,
     RoleConfig,
     implementation,
+    load_config,
     to_plain,
 )
 from gnnrag.datasets.base import Dataset, load_configured
 from gnnrag.errors import BudgetError, ConfigError, DataError, GnnragError, StoppedError
-from gnnrag.index.index import MANIFEST, Index, open_or_build
+from gnnrag.executors import ExecutorConfig, make_executor
+from gnnrag.index.index import Index, exists, open_or_build
 from gnnrag.index_config import WRITERS
 from gnnrag.io import interpreting, write_json, write_jsonl
 from gnnrag.metrics.long_answers import TEXT, TEXT_VERSION, Material, compare_texts, is_long
@@ -46,10 +49,12 @@ from gnnrag.run.rundir import (
     RunDir,
     code_version,
     questions_of,
+    read_predictions,
     read_seen,
     read_shard,
     run_name,
     seen_hash,
+    shard_count,
     stop_flag,
 )
 from gnnrag.run.tracking import Tracker
@@ -76,11 +81,13 @@ def evaluate(
 ) -> tuple[Path, dict[str, Any]]:
     """Run a config to the end and score it. Run again, it continues an interrupted run, or only scores a finished one.
 
-    `index` and `data` replace the configured ones; `wrap` is as in `Pipeline`. Returns the run directory and the
+    `index` and `data` replace the configured ones; `wrap` is as in `Pipeline`. Without any of these, the executor of
+    the config answers the questions, in shards. Returns the run directory and the
     metrics. For a shard (`shard=3/16`) these are only `questions`, `failed` and `replies`. Raises StoppedError if a
     signal stopped the run early.
     """
     shard, observer = read_shard(config.shard), observer or Observer()
+    is_divided = config.executor.name != "local" and config.shard is None and not (index or data or wrap)
     data = data or load_data_for(config, observer.on_note)
     asked = questions_of(shard, data.questions)
     if index is None:
@@ -102,6 +109,10 @@ def evaluate(
 
         if todo:
             run.unscore()
+        if todo and is_divided:
+            _answer_in_shards(config, run, index, todo, observer)
+            run.take_shards([q.id for q in asked], must_be_whole=True)
+        elif todo:
             started = time.perf_counter()
             try:
                 with stop_flag() as stop:
@@ -121,6 +132,40 @@ def evaluate(
         if tracker:
             tracker.finish(metrics)
     return run.path, metrics
+
+
+@dataclass(frozen=True)
+class _Shards:
+    """Answers shards (`3/16`) of a run, and returns their folders. A worker reads data and index once."""
+
+    settings: Mapping[str, Any]
+    gpus: float
+
+    @cached_property
+    def _read(self) -> tuple[Dataset, Index]:
+        config = load_config(EvaluateConfig, self.settings)
+        return load_data_for(config), Index(Path(str(config.index.path)), index_settings(config))
+
+    def __call__(self, shard: str) -> Path:
+        data, index = self._read
+        return evaluate(load_config(EvaluateConfig, {**self.settings, "shard": shard}), None, index, data)[0]
+
+
+def _answer_in_shards(
+    config: EvaluateConfig, run: RunDir, index: Index, todo: Sequence[Question], observer: Observer
+) -> None:
+    """Let the workers of an executor answer the shards of a run that have questions left."""
+    executor, given = make_executor(config.executor), config.executor
+    count = given.shards or shard_count(run.path) or executor.workers(given.gpus)
+    here = replace(config.run, root=str(run.path.parent), name=run.path.name, fresh=False)
+    settings = to_plain(replace(config, run=here, executor=ExecutorConfig()))
+    settings["index"]["path"] = str(index.root)
+    left = {question.id for question in todo}
+    shards = [f"{number}/{count}" for number in range(1, count + 1)]
+    for _, folder in executor.map(_Shards(settings, given.gpus), shards):
+        for prediction in read_predictions(folder):
+            if prediction.question_id in left:
+                observer.on_question(prediction)
 
 
 def load_data_for(config: EvaluateConfig, on_note: Callable[[str], None] = lambda note: None) -> Dataset:
@@ -446,7 +491,7 @@ def open_index(
 
 def require_index_or_data(config: IndexConfig, has_data: bool) -> None:
     """Raise ConfigError if the named index does not exist and no data is given: the sample data is not meant."""
-    if config.path and not has_data and not Path(config.path, MANIFEST).is_file():
+    if config.path and not has_data and not exists(config.path):
         raise ConfigError(
             f"index.path={config.path}: there is no index; give the name of one that is there, or what to make it of, "
             f"data.path=FOLDER"

@@ -133,6 +133,7 @@ class RunDir:
         """
         shards = shards_of(self.path)
         rows = {row["question_id"]: row for row in read_journal(self.path / "predictions.jsonl")}
+        known = [row for row in read_journal(self.path / "log.jsonl") if row["event"] != "question"]
         with ExitStack() as locks:
             for folder in shards:
                 check_same(folder, self.settings, self.inputs)
@@ -147,12 +148,14 @@ class RunDir:
                 if self._traces:
                     traces = (row for row, _ in read_lines(folder / "traces.jsonl"))
                     self._traces.append(*(row for row in traces if row["question_id"] in taken))
-                log = read_journal(folder / "log.jsonl")
-                self._log.append(*(row for row in log if row["event"] != "question" or row["id"] in taken))
+                for row in read_journal(folder / "log.jsonl"):
+                    is_new = row["id"] in taken if row["event"] == "question" else row not in known
+                    if is_new:
+                        self._log.append(row)
         self._predictions.rows, self._log.rows = list(rows.values()), read_journal(self.path / "log.jsonl")
         missing = [number for number, id_ in enumerate(order) if id_ not in rows]
         if must_be_whole and missing:
-            count = max((int(folder.name.partition("-of-")[2]) for folder in shards), default=1)
+            count = shard_count(self.path) or 1
             names = sorted({number % count + 1 for number in missing})
             raise GnnragError(
                 f"{self.path}: {len(missing)} of {len(order)} questions have no row in any shard; run "
@@ -182,7 +185,8 @@ class RunDir:
 def lock_run(path: Path) -> ExitStack:
     """Lock a run until the returned stack is closed. Raises GnnragError if another process holds the lock."""
     lock = ExitStack()
-    lock.enter_context(exclusive_lock(path.with_name(f".{path.name}.lock"), f"run {path}"))
+    wait_s = 60.0 if path.parent.name == SHARDS else 0.0  # Ray ends the workers of a killed driver within seconds
+    lock.enter_context(exclusive_lock(path.with_name(f".{path.name}.lock"), f"run {path}", wait_s))
     return lock
 
 
@@ -320,6 +324,11 @@ def shards_of(run: Path) -> list[Path]:
     """Return the folders of a run's shards."""
     found = [folder for folder in (run / SHARDS).glob("*-of-*") if (folder / "meta.json").is_file()]
     return sorted(found, key=lambda folder: [int(number) for number in folder.name.split("-of-")][::-1])
+
+
+def shard_count(run: Path) -> int:
+    """Return how many shards a run is divided into: 0 where it is not, the most where it was divided anew."""
+    return max((int(folder.name.partition("-of-")[2]) for folder in shards_of(run)), default=0)
 
 
 def refuse_shard(text: str | None, what: str) -> None:

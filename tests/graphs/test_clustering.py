@@ -80,14 +80,14 @@ def test_gmm_finds_groups_that_lie_apart():
     rows = np.concatenate([c + 0.02 * rng.normal(size=(10, 40)) for c in centres])
     vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
     names = [str(i) for i in range(40)]
-    clusters = found(Layer(vectors, names, names, np.ones(40)), cluster="gmm", covariance="diag", dim=3)
+    clusters = found(Layer(vectors, names, names, np.ones(40)), cluster="gmm", dim=3)
     groups = [set(range(10 * g, 10 * g + 10)) for g in range(4)]
     assert all(any(set(c) <= g for g in groups) for c in clusters)
 
 
 def test_a_threshold_decides_how_soft_gmm_is():
-    hard = found(layer(60), cluster="gmm", threshold=0.5, covariance="diag")
-    soft = found(layer(60), cluster="gmm", threshold=1e-12, covariance="diag")
+    hard = found(layer(60), cluster="gmm", threshold=0.5)
+    soft = found(layer(60), cluster="gmm", threshold=1e-12)
     assert sum(map(len, hard)) == 60 <= sum(map(len, soft))
 
 

@@ -98,7 +98,7 @@ def test_the_title_of_a_name_is_that_of_a_full_scan(min_overlap: float, min_jacc
             shared = weight([word for word in own if word in words])
             alike = shared / (weight(words) + weight(own) - shared)
             if alike >= min_jaccard and shared >= min_overlap * min(weight(words), weight(own)):
-                ranked.append((-alike, " ".join(own), 1.0 if i < named else 0.7))
+                ranked.append((-round(alike, 9), " ".join(own), 1.0 if i < named else 0.7))
         want = [(form, pytest.approx(-less * sure)) for less, form, sure in sorted(ranked)[:1]]
         match = matcher.match(key)
         assert ([(match.form, match.confidence)] if match else []) == want

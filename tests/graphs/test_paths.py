@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import (
     FAR,
-    GrowthLimits,
     all_simple_paths,
     grow,
     k_shortest_paths,
@@ -45,12 +44,11 @@ def test_growth_stops_at_the_hops_the_filter_and_terminal_nodes():
     assert near.relations.tolist() == [0, 1, 3, 4, 6]  # the self-loop lies inside as well
     assert grow(adjacency, [0], 2).distance.tolist() == [0, 1, 2, FAR, 2, FAR]
     assert grow(adjacency, [0, 3], 1).distance.tolist() == [0, 1, 1, 0, 1, FAR]
-    only = GrowthLimits(allowed=mask(6, 1, 2, 3))  # the anchor is exempt
+    only = mask(6, 1, 2, 3)  # the anchor is exempt
     assert grow(adjacency, [0], 3, only).nodes.tolist() == [0, 1, 2, 3]
-    terminal = GrowthLimits(terminal_only=mask(6, 0, 2))  # reached and not passed, except by the anchor
-    assert grow(adjacency, [0], 3, terminal).distance.tolist() == [0, 1, 2, 3, 2, FAR]
-    both = GrowthLimits(terminal_only=mask(6, 2, 4))
-    assert grow(adjacency, [0], 3, both).nodes.tolist() == [0, 1, 2, 4]
+    terminal = mask(6, 0, 2)  # reached and not passed, except by the anchor
+    assert grow(adjacency, [0], 3, None, terminal).distance.tolist() == [0, 1, 2, 3, 2, FAR]
+    assert grow(adjacency, [0], 3, closed=mask(6, 2, 4)).nodes.tolist() == [0, 1, 2, 4]
 
 
 def star(leaves):
@@ -61,19 +59,19 @@ def star(leaves):
 
 def test_a_hub_is_reached_but_not_passed_unless_it_is_the_anchor():
     adjacency = star(5)
-    limits = GrowthLimits(hub_degree=4)
-    assert grow(adjacency, [1], 3, limits).nodes.tolist() == [0, 1, 6]
-    assert grow(adjacency, [0], 3, limits).nodes.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    closed = adjacency.degree > 4
+    assert grow(adjacency, [1], 3, closed=closed).nodes.tolist() == [0, 1, 6]
+    assert grow(adjacency, [0], 3, closed=closed).nodes.tolist() == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_a_hub_anchor_is_expanded_to_its_best_neighbours_only():
+def test_a_hub_anchor_is_expanded_to_the_neighbours_that_are_given():
     adjacency = star(5)
-    scores = np.array([0, 0.1, 0.9, 0.2, 0.9, 0.3, 1, 1])
-    near = grow(adjacency, [0], 3, GrowthLimits(hub_degree=4, hub_keep=2, scores=scores))
+    closed, first = adjacency.degree > 4, {0: np.array([2, 4])}
+    near = grow(adjacency, [0], 3, None, closed, first)
     assert near.nodes.tolist() == [0, 2, 4, 6]
     assert near.labels(0).distance.tolist()[:7] == [0, FAR, 1, FAR, 1, FAR, 2]
     # Another anchor's way to a leaf does not open the hub's edge to it.
-    near = grow(adjacency, [0, 3], 3, GrowthLimits(hub_degree=4, hub_keep=2, scores=scores))
+    near = grow(adjacency, [0, 3], 3, None, closed, first)
     assert near.distance[3] == 0
     assert near.labels(0).distance[3] == FAR
 
@@ -94,10 +92,10 @@ def test_a_cut_keeps_the_best_of_each_layer_and_the_way_to_them():
 def test_a_cut_changes_no_distance(seed, hops, per_layer):
     adjacency = random_adjacency(seed)
     rng = np.random.default_rng(seed)
-    limits = GrowthLimits(terminal_only=rng.random(60) < 0.3, hub_degree=6)
-    near = grow(adjacency, rng.integers(0, 60, 2).tolist(), hops, limits)
+    closed = (rng.random(60) < 0.3) | (adjacency.degree > 6)
+    near = grow(adjacency, rng.integers(0, 60, 2).tolist(), hops, closed=closed)
     small = near.cut(rng.random(60), per_layer)
-    again = grow(adjacency, small.anchors, hops, GrowthLimits(small.mask, limits.terminal_only, 6))
+    again = grow(adjacency, small.anchors, hops, small.mask, closed)
     assert np.array_equal(again.distance, small.distance)
     assert np.array_equal(small.distance[small.mask], near.distance[small.mask])
 
@@ -115,7 +113,7 @@ def test_distances_equal_networkx(seed, hops, num_anchors):
     for anchor in anchors:
         for node, steps in nx.single_source_shortest_path_length(inside, anchor, hops).items():
             expected[node] = min(expected[node], steps)
-    near = grow(adjacency, anchors, hops, GrowthLimits(allowed=allowed))
+    near = grow(adjacency, anchors, hops, allowed)
     assert near.distance.tolist() == expected
     for anchor in anchors:
         known = near.labels(anchor).distance
@@ -148,39 +146,47 @@ def test_equals_brute_force(seed, n, density, hops):
     anchor, target = rng.choice(n, 2, replace=False).tolist()
     allowed, closed = rng.random(n) < 0.9, rng.random(n) < 0.1
     allowed[anchor] = True
-    labels = label_anchor(adjacency, anchor, hops, GrowthLimits(allowed=allowed, terminal_only=closed))
+    labels = label_anchor(adjacency, anchor, hops, closed, allowed)
     expected = brute_force(adjacency, allowed, closed, anchor, target, hops) if allowed[target] else []
     assert all_simple_paths(adjacency, labels, target) == expected
     for k in (1, 3):
-        assert k_shortest_paths(adjacency, labels, target, k) == expected[:k]
+        assert k_shortest_paths(adjacency, labels, target, k, no_score) == expected[:k]
     assert all_simple_paths(adjacency, labels, target, cap=2) == expected[:2]
 
 
-def test_ties_are_ranked_by_score_then_by_ids():
-    labels = label_anchor(DIAMOND, 0, 3)
-    assert k_shortest_paths(DIAMOND, labels, 4, 4) == [(0, 1, 4), (0, 2, 4), (0, 3, 4), (0, 2, 1, 4)]
+def no_score(path):
+    return 0.0
+
+
+def labels_of(adjacency, anchor, hops):
+    return label_anchor(adjacency, anchor, hops, np.zeros(adjacency.num_nodes, bool))
+
+
+def test_ties_are_ranked_by_score_then_by_ids(monkeypatch):
+    labels = labels_of(DIAMOND, 0, 3)
+    assert k_shortest_paths(DIAMOND, labels, 4, 4, no_score) == [(0, 1, 4), (0, 2, 4), (0, 3, 4), (0, 2, 1, 4)]
     best = mean_relation_score(DIAMOND, np.array([0, 0, 0.2, 0, 0, 0.9, 0, 0]))
-    assert k_shortest_paths(DIAMOND, labels, 4, 1, score=best) == [(0, 3, 4)]
-    # Only `collect_cap` of them are compared.
-    assert k_shortest_paths(DIAMOND, labels, 4, 1, score=best, collect_cap=2) == [(0, 1, 4)]
+    assert k_shortest_paths(DIAMOND, labels, 4, 1, best) == [(0, 3, 4)]
     # Length comes first, whatever the score.
-    assert k_shortest_paths(DIAMOND, labels, 4, 3, score=lambda p: len(p))[:3] == [(0, 1, 4), (0, 2, 4), (0, 3, 4)]
+    assert k_shortest_paths(DIAMOND, labels, 4, 3, len)[:3] == [(0, 1, 4), (0, 2, 4), (0, 3, 4)]
+    monkeypatch.setattr("gnnrag.graphs.paths.COLLECT_CAP", 2)
+    assert k_shortest_paths(DIAMOND, labels, 4, 1, best) == [(0, 1, 4)], "only so many are compared"
 
 
 def test_parallel_relations_count_by_the_best_of_them():
     adjacency = Adjacency(np.array([[0, 1], [1, 0], [1, 2]]), 3)
     score = mean_relation_score(adjacency, np.array([0.1, 0.7, 0.3]))
     assert score((0, 1, 2)) == pytest.approx(0.5)
-    assert all_simple_paths(adjacency, label_anchor(adjacency, 0, 2), 2) == [(0, 1, 2)]  # one path, not two
+    assert all_simple_paths(adjacency, labels_of(adjacency, 0, 2), 2) == [(0, 1, 2)]  # one path, not two
 
 
 def test_no_path_to_the_anchor_itself_nor_outside_the_mask_nor_too_far():
-    near = grow(DIAMOND, [0], 3, GrowthLimits(allowed=np.array([1, 1, 0, 1, 1, 0], dtype=bool)))
+    near = grow(DIAMOND, [0], 3, np.array([1, 1, 0, 1, 1, 0], dtype=bool))
     labels = near.labels(0)
-    assert k_shortest_paths(DIAMOND, labels, 0, 3) == []
-    assert k_shortest_paths(DIAMOND, labels, 5, 3) == []
-    assert k_shortest_paths(DIAMOND, labels, 4, 3) == [(0, 1, 4), (0, 3, 4)]
-    assert k_shortest_paths(DIAMOND, labels, 4, 3, hops=1) == []
+    assert k_shortest_paths(DIAMOND, labels, 0, 3, no_score) == []
+    assert k_shortest_paths(DIAMOND, labels, 5, 3, no_score) == []
+    assert k_shortest_paths(DIAMOND, labels, 4, 3, no_score) == [(0, 1, 4), (0, 3, 4)]
+    assert k_shortest_paths(DIAMOND, labels_of(DIAMOND, 0, 1), 4, 3, no_score) == []
 
 
 def test_seed_pairs_both_ways_with_hub_and_cap():
@@ -205,10 +211,10 @@ TYPES = ["person", "company", "ship", "ship", "port", "port", "year", "region", 
 def test_worked_trace_of_dotrag():
     assert len(grow(TRACE, [0], 3)) == 9  # n8 is four hops away
     allowed = np.isin(TYPES, ["person", "company", "ship", "port"])
-    near = grow(TRACE, [0], 3, GrowthLimits(allowed, terminal_only=np.isin(TYPES, ["port"])))
+    near = grow(TRACE, [0], 3, allowed, np.isin(TYPES, ["port"]))
     assert near.nodes.tolist() == [0, 1, 2, 3, 4, 5, 8]
     assert len(near.relations) == 6
-    found = {t: k_shortest_paths(TRACE, near.labels(0), t, 2) for t in near.nodes.tolist()}
+    found = {t: k_shortest_paths(TRACE, near.labels(0), t, 2, no_score) for t in near.nodes.tolist()}
     assert found == {0: [], 1: [(0, 1)], 2: [(0, 1, 2)], 3: [(0, 1, 3)], 8: [(0, 8)],
                      4: [(0, 1, 2, 4)], 5: [(0, 1, 3, 5)]}  # fmt: skip
 
@@ -217,9 +223,10 @@ def test_detours_that_all_fail_end_the_search_but_lose_no_shortest_path(monkeypa
     """0 and 1 hang on 2, which alone leads back from 30 nodes that are all joined: no second path, however long."""
     clique = [(a, b) for a in range(2, 32) for b in range(a + 1, 32)]
     adjacency = Adjacency(np.array([(0, 2), (1, 2), *clique, (31, 32)]), 33)
-    labels, tried = label_anchor(adjacency, 0, 10), []
+    labels, tried = labels_of(adjacency, 0, 10), []
     asked = Adjacency.neighbours_of
     monkeypatch.setattr(Adjacency, "neighbours_of", lambda self, node: tried.append(node) or asked(self, node))
-    assert k_shortest_paths(adjacency, labels, 1, 3) == [(0, 2, 1)]
+    assert k_shortest_paths(adjacency, labels, 1, 3, no_score) == [(0, 2, 1)]
     assert len(tried) <= 20_000
-    assert k_shortest_paths(adjacency, labels, 32, 3) == [(0, 2, 31, 32), (0, 2, 3, 31, 32), (0, 2, 4, 31, 32)]
+    right = [(0, 2, 31, 32), (0, 2, 3, 31, 32), (0, 2, 4, 31, 32)]
+    assert k_shortest_paths(adjacency, labels, 32, 3, no_score) == right

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from gnnrag.errors import ConfigError
-from gnnrag.index.filters import LONGEST, matching, passage_dataset
+from gnnrag.index.filters import LONGEST, matching
+from gnnrag.index.tables import PassageRows, PassageTable, write_passages
 from gnnrag.types import Passage
 
 PASSAGES = [
@@ -19,8 +21,13 @@ PASSAGES = [
 ]
 
 
-def passing(condition: str) -> str:
-    mask = matching(passage_dataset(PASSAGES), condition, len(PASSAGES))
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> PassageTable:
+    return write_passages(str(tmp_path_factory.mktemp("filters") / "p.lance"), PASSAGES, {})
+
+
+def passing(table: PassageTable, condition: str) -> str:
+    mask = matching(table, condition)
     assert mask.shape == (5,) and mask.dtype == bool and not mask.flags.writeable
     return "".join(p.id for p, passes in zip(PASSAGES, mask, strict=True) if passes)
 
@@ -46,12 +53,12 @@ def passing(condition: str) -> str:
         ("SOURCE ilike 'NOTES%'", "b"),
         ("lower(title) = 'two' AND year % 2 = 0 AND year BETWEEN 2000 AND 2030", "b"),
         ("true", "abcde"),
-        ("NULL", ""),
+        ("year > NULL", ""),
         ("title = 'x'' OR ''1''=''1'", ""),
     ],
 )
-def test_what_a_filter_lets_through(condition: str, ids: str) -> None:
-    assert passing(condition) == ids
+def test_what_a_filter_lets_through(table: PassageTable, condition: str, ids: str) -> None:
+    assert passing(table, condition) == ids
 
 
 @pytest.mark.parametrize(
@@ -59,8 +66,9 @@ def test_what_a_filter_lets_through(condition: str, ids: str) -> None:
     [
         ("yaer = 2020", "Did you mean 'year'"),
         ("source LIKE", "LIKE"),
-        ("year", "int64"),
-        ("'x'", "string"),
+        ("year", "boolean"),
+        ("'x'", "boolean"),
+        ("NULL", "boolean"),
         ("year = 'soon'", "soon"),
         ("year = 1 / 0", "zero"),
         ("", "characters"),
@@ -80,10 +88,10 @@ def test_what_a_filter_lets_through(condition: str, ids: str) -> None:
         ("\x00", "not allowed"),
     ],
 )
-def test_a_malformed_filter_gets_one_line(condition: str, word: str) -> None:
+def test_a_malformed_filter_gets_one_line(table: PassageTable, condition: str, word: str) -> None:
     started = time.perf_counter()
     with pytest.raises(ConfigError) as error:
-        passing(condition)
+        passing(table, condition)
     message = str(error.value)
     assert word in message and "\n" not in message and len(message) < 1000, message
     assert "source LIKE 'reports/%'" in message, "an example"
@@ -91,7 +99,22 @@ def test_a_malformed_filter_gets_one_line(condition: str, word: str) -> None:
     assert time.perf_counter() - started < 2
 
 
-def test_columns_are_bounded_whatever_documents_bring() -> None:
+def test_columns_are_bounded_whatever_documents_bring(tmp_path: Path) -> None:
     passages = [Passage(str(i), "", "x", "", {f"f{i}_{k}": k for k in range(50)}) for i in range(20)]
-    dataset = passage_dataset(passages)
-    assert len(dataset.schema.names) == 204 and matching(dataset, "f0_7 = 7", 20).tolist() == [True] + [False] * 19
+    table = write_passages(str(tmp_path / "p.lance"), passages, {})
+    assert len(table.columns) == 204 and matching(table, "f0_7 = 7").tolist() == [True] + [False] * 19
+
+
+def test_a_field_of_another_type_widens_its_column(tmp_path: Path) -> None:
+    rows = [{"n": 1, "flag": True, "s": "a"}, {"n": 2.5, "flag": 3, "s": 4}, {"n": "x", "flag": False, "new": 1.0}]
+    passages = [Passage(str(i), "", f"text {i}", "", row) for i, row in enumerate(rows)]
+    table = write_passages(str(tmp_path / "p.lance"), passages[:1], {"settings": 1})
+    table = table.edit((), passages[1:2])
+    assert matching(table, "n > 1.5 AND flag = '3' AND s = '4'").tolist() == [False, True]
+    assert matching(table, "flag = 'true' AND n = 1 AND s = 'a'").tolist() == [True, False]
+    table = table.edit((), passages[2:])
+    assert matching(table, "n = 'x' AND flag = 'false' AND s IS NULL AND new = 1").tolist() == [False, False, True]
+    whole = write_passages(str(tmp_path / "w.lance"), passages, {})
+    for name in ("flag", "s", "new"):
+        assert table.rows[name].to_pylist() == whole.rows[name].to_pylist(), name
+    assert [p.metadata["n"] for p in PassageRows(table.rows)] == ["1.0", "2.5", "x"] and table.state == {"settings": 1}

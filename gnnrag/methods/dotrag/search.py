@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.paths import GrowthLimits, Neighbourhood, Path, grow, mean_relation_score
+from gnnrag.graphs.paths import Neighbourhood, Path, grow, mean_relation_score
 from gnnrag.methods.dotrag.paths import (
     AcceptedPath,
     PathVerdict,
@@ -112,13 +112,18 @@ class TypedGraph:
         shut = np.zeros(len(degree), dtype=bool) if hub_degree is None else (degree > hub_degree) & ~named
         if wanted.passable is not None:
             shut |= self.of_types(wanted.terminal) & ~self.of_types(wanted.passable)
-        limits = GrowthLimits(self.of_types(wanted.allowed) if wanted.allowed else None, shut)
+        allowed, first = self.of_types(wanted.allowed) if wanted.allowed else None, dict[int, np.ndarray]()
         if not degree[list(anchors)].any():
             notes.append("isolated")
-        if hub_degree is not None and any(degree[a] > hub_degree for a in anchors):
-            limits = replace(limits, hub_degree=hub_degree, hub_keep=hub_degree, scores=scores)
+        for anchor in anchors if hub_degree is not None else ():
+            if degree[anchor] > hub_degree:
+                around = self.adjacency.neighbours_of(anchor)
+                around = around if allowed is None else around[allowed[around] | np.isin(around, anchors)]
+                first[anchor] = np.sort(around[np.argsort(-scores[around], kind="stable")[:hub_degree]])
+        if first:
+            shut |= degree > hub_degree
             notes.append("hub_cut")
-        near = grow(self.adjacency, list(anchors), settings.hops, limits)
+        near = grow(self.adjacency, list(anchors), settings.hops, allowed, shut, first)
         if settings.max_nodes is not None and len(near) > settings.max_nodes:
             near = near.cut(scores, settings.max_nodes)
             notes.append("size_cut")
