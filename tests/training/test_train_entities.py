@@ -98,8 +98,6 @@ def test_without_a_start_dense_search_ranks_and_is_flagged(folder: Path) -> None
     cosines = index.passage_vectors @ index.embedder.encode([query.text], is_query=True)[0]
     assert ranking.branch == "dense_fallback" and ranking.ids[0] == index.ids[int(np.argmax(cosines))]
     assert np.allclose(ranking.scores, np.sort(cosines)[::-1][:5])
-    (nothing,) = set_up(GFMRetriever(str(folder / "runs/idf"), fallback="none"), index=index).retrieve([query])
-    assert nothing.branch == "gnn_none_fallback" and nothing.scores.max() == 0
 
 
 def test_targets_are_the_entities_of_the_gold_passages(folder: Path) -> None:
