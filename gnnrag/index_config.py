@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from gnnrag.executors import ExecutorConfig
+
 
 @dataclass
 class RoleConfig:
@@ -179,6 +181,7 @@ class IndexConfig:
     writers: WritersConfig = field(default_factory=WritersConfig)  # type: ignore[valid-type]
     llm: dict[str, Any] | None = None  # model of prompted writers; null: the `llm` section
     llm_cache: str | None = ".cache/llm.sqlite"
+    executor: ExecutorConfig = field(default_factory=ExecutorConfig)  # a run's own, unless this is given
     max_calls: int | None = None  # language-model calls that one stage of a build may make; null: no limit
     max_tokens: int | None = None  # prompt and completion tokens that they may take; null: no limit
     # Replace an index of other data; said once, on a command line, and recorded nowhere.

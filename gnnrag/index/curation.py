@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
 from gnnrag.index.stages import Context, unit_rows
+from gnnrag.index.work import Ask
 from gnnrag.io import digest
 from gnnrag.roles.writers.base import UNSURE, CurateTask, SummaryTask, TypesTask
 from gnnrag.text.sentences import count_words
@@ -84,13 +86,13 @@ class Curator:
             CurateTask(tuple((graph.names[i], graph.names[i], graph.types[i], graph.descriptions[i]) for i in cluster))
             for cluster in clusters
         ]
-        groups = self._decide("curator", tasks, lambda result: [list(group) for group in result.groups])
+        groups = self._decide("curator", tasks, attrgetter("groups"))
         return merges_of(graph, [group for cluster in groups for group in cluster])
 
     def _retype(self, graph: KnowledgeGraph, schema: tuple[tuple[str, str], ...]) -> dict[str, str]:
         rows = [(name, name, text) for name, text in zip(graph.names, graph.descriptions, strict=True)]
         tasks = [TypesTask(tuple(batch), schema) for batch in batches(rows)]
-        decided = self._decide("types", tasks, lambda result: [list(pair) for pair in result.types])
+        decided = self._decide("types", tasks, attrgetter("types"))
         return {name: kind for pairs in decided for name, kind in pairs}
 
     def _shorten(self, graph: KnowledgeGraph, words: int) -> KnowledgeGraph:
@@ -103,7 +105,7 @@ class Curator:
             return graph
         tasks = [SummaryTask(tuple(said[i][1].split("\n")), max(words // 2, 1), said[i][0]) for i in long]
         texts = [*graph.descriptions, *graph.texts]
-        for i, text in zip(long, self._decide("summary", tasks, lambda result: result.text), strict=True):
+        for i, text in zip(long, self._decide("summary", tasks, attrgetter("text")), strict=True):
             texts[i] = text or texts[i]
         self.done.summarised = len(long)
         count = graph.num_entities
@@ -115,10 +117,8 @@ class Curator:
         identity = jobs.identity(writer)
         keys = [digest([writer, identity, asdict(task)]) for task in tasks]
 
-        def compute(tasks: list[Any]) -> list[Any]:
-            return [plain(result) for result in jobs.run(writer, tasks)]
-
-        values = self.context.computed_json(f"{STAGE}-{writer}", digest(identity), keys, tasks, compute, 16)
+        work = Ask(self.context.config, writer, plain, jobs)
+        values = self.context.computed_json(f"{STAGE}-{writer}", digest(identity), keys, tasks, work, 16)
         self.done.computed += self.context.computed_values
         self.done.decisions.update(zip(keys, values, strict=True))
         return values

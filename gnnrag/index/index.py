@@ -362,7 +362,7 @@ def read_artefact(folder: Path, load: Callable[[Path], T]) -> T:
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
-_LOCAL = ("path", "root", "llm", "llm_cache", "max_calls", "max_tokens", "replace")  # never recorded
+_LOCAL = ("path", "root", "llm", "llm_cache", "executor", "max_calls", "max_tokens", "replace")  # never recorded
 
 
 def recorded(config: IndexConfig) -> dict[str, Any]:
