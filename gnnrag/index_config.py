@@ -152,15 +152,19 @@ class MessageConfig:
 
 
 WRITERS = ("triples", "summary", "report", "curator", "types")  # jobs of a model, or of rules, while an index is built
-WritersConfig = dataclasses.make_dataclass(
-    "WritersConfig",
-    [("default", Literal["offline", "prompted"], "offline")]
-    + [
-        # Which triples a model writes is a setting of the extraction, `format`.
-        (name, RoleConfig, field(default_factory=RoleConfig))
-        for name in WRITERS
-    ],  # type: ignore[arg-type]
-)
+
+
+@dataclass
+class WritersConfig:
+    """Who writes what an index holds besides its passages."""
+
+    default: Literal["offline", "prompted"] = "offline"
+    # Which triples a model writes is a setting of the extraction, `format`.
+    triples: RoleConfig = field(default_factory=RoleConfig)
+    summary: RoleConfig = field(default_factory=RoleConfig)
+    report: RoleConfig = field(default_factory=RoleConfig)
+    curator: RoleConfig = field(default_factory=RoleConfig)
+    types: RoleConfig = field(default_factory=RoleConfig)
 
 
 @dataclass
@@ -178,7 +182,7 @@ class IndexConfig:
     tree: TreeConfig = field(default_factory=TreeConfig)
     communities: CommunityConfig = field(default_factory=CommunityConfig)
     gnn: MessageConfig = field(default_factory=MessageConfig)
-    writers: WritersConfig = field(default_factory=WritersConfig)  # type: ignore[valid-type]
+    writers: WritersConfig = field(default_factory=WritersConfig)
     llm: dict[str, Any] | None = None  # model of prompted writers; null: the `llm` section
     llm_cache: str | None = ".cache/llm.sqlite"
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)  # a run's own, unless this is given

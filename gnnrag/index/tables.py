@@ -51,7 +51,8 @@ class PassageRows(Sequence[Passage]):
         return len(self._columns[0])
 
     def _metadata(self, i: int) -> dict[str, Any]:
-        return {name: value for name, column in self._fields.items() if (value := column[i].as_py()) is not None}
+        fields = ((name, column[i].as_py()) for name, column in self._fields.items()) if self._fields else ()
+        return {name: value for name, value in fields if value is not None}
 
     @overload
     def __getitem__(self, i: int) -> Passage: ...
