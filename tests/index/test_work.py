@@ -48,9 +48,8 @@ def test_workers_make_the_index_that_this_process_makes(tmp_path, monkeypatch, n
         build(root, settings=settings(executor), names=names)
         update_index(root, add=[NEW], caller=settings(executor))
     assert artefacts(tmp_path / "there") == artefacts(tmp_path / "here")
-    for stage, count in (("extraction", "triples calls"), ("tree", "written")):
-        here, there = (Index(tmp_path / at).record(stage)["counts"][count] for at in ("here", "there"))
-        assert there == here > 0, stage
+    here, there = (Index(tmp_path / at).record("extraction")["counts"] for at in ("here", "there"))
+    assert there["triples calls"] == here["triples calls"] > 0
     with pytest.raises(BudgetError, match=r"index\.max_calls=1"):
         build(tmp_path / "other", settings=settings(name, max_calls=1), names=["extraction"])
     if name == "ray":
@@ -80,8 +79,8 @@ def bucket(tmp_path, monkeypatch):
             if client.connect_ex(("127.0.0.1", port)) == 0:
                 break
         time.sleep(0.5)
-    boto3.client("s3").create_bucket(Bucket="b")
-    yield "s3://b"
+    boto3.client("s3").create_bucket(Bucket="bucket")
+    yield "s3://bucket"
     server.terminate()
     server.wait()
 
