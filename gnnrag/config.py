@@ -164,6 +164,7 @@ class EvaluateConfig:
     index: IndexConfig = field(default_factory=IndexConfig)
     retriever: Any = "chg"  # a method with a `default_retriever` overrides this default
     method: Any = "bdtr"
+    filter: str | None = None  # SQL that passages have to meet, on metadata too: "source LIKE 'reports/%'"
     roles: RolesConfig = field(default_factory=RolesConfig)  # type: ignore[valid-type]
     llm: Any = "openai"
     llm_cache: str | None = ".cache/llm.sqlite"  # null: no response cache

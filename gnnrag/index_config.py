@@ -106,7 +106,6 @@ class KnowledgeConfig:
     resolve_threshold: Annotated[float, Gt(-1), Le(1)] = 0.6  # least cosine of two names that it is asked about
     # longer descriptions are summarised to half of it; null: none are
     description_words: Annotated[int, Ge(1)] | None = 300
-    schema: str | None = None  # YAML of types and definitions that the writer `types` gives every entity one of
 
 
 @dataclass
@@ -149,7 +148,7 @@ class MessageConfig:
     synonyms: bool = False  # names whose vectors are near are joined; needs the entity graph
 
 
-WRITERS = ("triples", "summary", "report", "curator", "types")  # jobs of a model, or of rules, while an index is built
+WRITERS = ("triples", "summary", "report", "curator")  # jobs of a model, or of rules, while an index is built
 WritersConfig = dataclasses.make_dataclass(
     "WritersConfig",
     [("default", Literal["offline", "prompted"], "offline")]

@@ -191,7 +191,7 @@ class KnowledgeStage(Stage):
 
     name = "knowledge"
     needs = ("extraction",)
-    sections = ("knowledge", "writers.curator", "writers.types", "writers.summary")
+    sections = ("knowledge", "writers.curator", "writers.summary")
     version = 4
 
     def needs_for(self, config: IndexConfig) -> tuple[str, ...]:
@@ -208,8 +208,8 @@ class KnowledgeStage(Stage):
         if "text" in self.needs_for(context.config):
             sentences = [text.sentences for text in context.read("text")]
 
-        def folded(extractions: Any, renamed: Mapping[str, str], retyped: Mapping[str, str]) -> KnowledgeGraph:
-            return fold(extractions, config.match, config.hyperedges, sentences, renamed, retyped)
+        def folded(extractions: Any, renamed: Mapping[str, str]) -> KnowledgeGraph:
+            return fold(extractions, config.match, config.hyperedges, sentences, renamed)
 
         curator = Curator(context, folded)
         graph = curator.run(context.read("extraction"))
@@ -218,7 +218,7 @@ class KnowledgeStage(Stage):
         counts = {"entities": graph.num_entities, "relations": graph.num_relations}
         counts |= {"hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
         counts |= curator.done.write(folder)
-        for writer in ("curator", "types", "summary") if curator.done.decisions else ():
+        for writer in ("curator", "summary") if curator.done.decisions else ():
             counts |= context.tasks.record(writer)
         return counts
 

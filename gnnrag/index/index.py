@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +21,7 @@ from gnnrag.errors import ArtefactError, ConfigError, DataError, NotGivenError, 
 from gnnrag.index import remote
 from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
 from gnnrag.index.embedder import Embedder, make_embedder
+from gnnrag.index.filters import checked, matching
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage, KnowledgeStage, KnowledgeVectorStage
 from gnnrag.index.lexical import Lexical
 from gnnrag.index.message_stages import (
@@ -266,6 +267,18 @@ class Index:
     def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
         """Return passages by id, in the order given."""
         return tuple(self.passages[self.position[i]] for i in ids)
+
+    def condition(self, condition: str) -> str:
+        """Return a filter as Lance takes it. ConfigError: see `filters.checked`."""
+        return checked(condition, self.table.columns)
+
+    def matching(self, condition: str) -> np.ndarray:
+        """Return which passages meet a filter. Shape (num_passages,), bool, read-only; ConfigError: it is malformed."""
+        return self._matching(condition)
+
+    @cached_property
+    def _matching(self) -> Callable[[str], np.ndarray]:
+        return lru_cache(16)(partial(matching, self.table))
 
     @property
     def hierarchy(self) -> HierarchyGraph:

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from lance import LanceOperation
 from lance.fragment import write_fragments
 
-from gnnrag.errors import ArtefactError, DataError
+from gnnrag.datasets.metadata import with_one_type
+from gnnrag.errors import ArtefactError
 from gnnrag.types import Passage
 
 PASSAGES = "passages.lance"
@@ -83,6 +84,11 @@ class PassageTable:
         except (ValueError, OSError) as error:
             raise ArtefactError(f"{uri} cannot be opened: {_first_line(error)}") from error
         self.state: dict[str, Any] = json.loads((self.dataset.schema.metadata or {}).get(_STATE, b"{}"))
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that conditions may use."""
+        return [*_OWN, *_metadata_names(self.dataset.schema)]
 
     @cached_property
     def rows(self) -> pa.Table:
@@ -172,6 +178,13 @@ class PassageTable:
             ]:
                 dataset.add_columns(pa.schema(further))  # of nulls
                 return PassageTable(uri).edit(gone, new)
+            for name in _metadata_names(table.schema):
+                if (wider := _wider(dataset.schema.field(name).type, table.schema.field(name).type)) is not None:
+                    dataset.add_columns({f"_{name}": f"cast(`{name}` as {wider})"})
+                    dataset.drop_columns([name])
+                    renamed: Any = {"path": f"_{name}", "name": name}
+                    dataset.alter_columns(renamed)
+                    return PassageTable(uri).edit(gone, new)
             fragments = write_fragments(_conforming(table, dataset.schema), uri, schema=dataset.schema)
         operation = LanceOperation.Update(removed, updated, fragments, [])
         lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
@@ -194,6 +207,7 @@ def write_passages(uri: str, passages: Sequence[Passage], state: Mapping[str, An
 
 
 def _as_table(passages: Sequence[Passage]) -> pa.Table:
+    passages = with_one_type(passages)
     columns: dict[str, Any] = {name: [_storable(getattr(p, name)) for p in passages] for name in _OWN}
     columns[_KEY] = [text_key(p.title, p.text) for p in passages]
     columns[CONTENT] = [_storable(p.content) for p in passages]
@@ -208,16 +222,21 @@ def _metadata_names(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT, "_rowid")]
 
 
+def _wider(stored: pa.DataType, new: pa.DataType) -> str | None:
+    """Return the SQL type that a column of metadata has to get before new values fit into it; None: it has it."""
+    if stored == new or pa.types.is_null(new) or pa.types.is_string(stored) or pa.types.is_large_string(stored):
+        return None
+    if pa.types.is_floating(stored) and pa.types.is_integer(new):
+        return None
+    return "double" if pa.types.is_integer(stored) and pa.types.is_floating(new) else "string"
+
+
 def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return new rows with the columns of a table. Raises DataError for a value of another type."""
-    columns = []
-    for field in schema:
-        column = table[field.name] if field.name in table.column_names else pa.nulls(len(table))
-        try:
-            columns.append(column.cast(field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            problem = f"is {field.type} in this index, not {column.type}; give it another name"
-            raise DataError("documents", f"metadata field {field.name!r} {problem}") from error
+    """Return new rows with the columns of a table."""
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnrag.index.nearest import FLAT_UP_TO
 from gnnrag.parts import part
-from gnnrag.retrievers.base import Retriever, vectors_of
+from gnnrag.retrievers.base import Retriever, best_positions, vectors_of
 from gnnrag.types import Query, Ranking
 
 SORTED_UP_TO = 20_000  # passages of a corpus all of which are sorted for each query
@@ -42,6 +42,19 @@ class DenseRetriever(Retriever):
         if not queries:
             return []
         vectors = vectors_of(queries, self.index.embedder)
+        if any(query.filter for query in queries):
+            pairs = zip(queries, vectors, strict=True)
+            return [self._filtered(q, v) if q.filter else self._search([q], v[None])[0] for q, v in pairs]
+        return self._search(queries, vectors)
+
+    def _filtered(self, query: Query, vector: np.ndarray) -> Ranking:
+        """Compare with all that passes, whatever the lists hold."""
+        rows = np.flatnonzero(self.index.matching(query.filter))
+        scores = self.index.passage_vectors[rows] @ vector
+        best = best_positions(scores, query.top_k)
+        return self._ranking(query, scores[best], rows[best], float(scores.min()) if len(rows) else None)
+
+    def _search(self, queries: Sequence[Query], vectors: np.ndarray) -> list[Ranking]:
         out = []
         if self.has_lists:
             for query, vector in zip(queries, vectors, strict=True):

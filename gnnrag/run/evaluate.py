@@ -359,7 +359,7 @@ class Pipeline:
         self.loop = Loop(
             method, retriever, self.roles["reader"], index.lookup,
             Budget(b.max_calls, b.max_tokens, b.max_seconds), config.concurrency, b.max_rounds, built,
-            answer.style, answer.words or WORDS,
+            answer.style, answer.words or WORDS, config.filter,
         )  # fmt: skip
 
     async def standalone(self, question: str, history: Sequence[tuple[str, str]], session: Session) -> str:
