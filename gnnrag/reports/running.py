@@ -12,8 +12,8 @@ from typing import Any
 
 from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.base import find_source
-from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.kb import question_files
+from gnnrag.datasets.releases import advice
 from gnnrag.errors import ConfigError, DataError, described
 from gnnrag.index.embedder import SHIPPED
 from gnnrag.index.index import Index, closure, index_path
