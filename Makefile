@@ -51,7 +51,7 @@ $(VLLM_STAMP): pyproject.toml
 	$(VLLM_VENV)/bin/pip uninstall -q -y torchvision torchaudio torchcodec triton
 	touch $(VLLM_STAMP)
 
-test-vllm: $(VLLM_STAMP)  ## every method on vLLM (in process and as a server, on the CPU), and schemas under transformers
+test-vllm: $(VLLM_STAMP)  ## every method on vLLM's server on the CPU, and schemas under transformers
 	$(VLLM_VENV)/bin/python -m pytest -m '' tests/llm/test_vllm.py tests/llm/test_hf.py tests/llm/test_tuned_language.py
 
 # Nothing is installed here: the packages are the machine's. What it starts is one node, as root, on the loopback.

@@ -231,7 +231,7 @@ class Index:
     def file_names(self) -> set[str]:
         """Return the names of the folders that belong to its passages and settings."""
         folders = set()
-        for name in STAGES:
+        for name in self._made:
             try:
                 folders.add(self._folder(name).name)
             except NotGivenError:  # only a caller who gives the model knows which one it is
@@ -241,7 +241,13 @@ class Index:
     @property
     def fingerprint(self) -> dict[str, str]:
         """Keys of all artefacts that exist."""
-        return {name: self.artefact_key(name) for name in STAGES if self.has(name)}
+        return {name: self.artefact_key(name) for name in self._made if self.has(name)}
+
+    @property
+    def _made(self) -> list[str]:
+        """Names of artefacts of which there are some, maybe of other passages or settings; a key takes a while."""
+        names = {path.name.rpartition("-")[0] for path in self.local.glob("*-*") if path.suffix != ".lance"}
+        return [name for name in STAGES if name in names or remote.is_remote(self.place)]
 
     @property
     def generation(self) -> str:
@@ -375,7 +381,7 @@ def read_artefact(folder: Path, load: Callable[[Path], T]) -> T:
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
-_LOCAL = ("path", "root", "llm", "llm_cache", "max_calls", "max_tokens", "replace")  # never recorded
+_LOCAL = ("path", "root", "llm", "llm_cache", "executor", "max_calls", "max_tokens", "replace")  # never recorded
 
 
 def recorded(config: IndexConfig) -> dict[str, Any]:

@@ -215,17 +215,8 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
         channels = retrievers[query.retriever].channels
         if query.channel not in channels:
             raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
-        if query.vector is not None:
-            _check_vector_search(retrievers[query.retriever])
-
-
-def _check_vector_search(retriever: Retriever) -> None:
-    """Raise ConfigError if a retriever cannot search by the vector of a query."""
-    if not retriever.accepts_vectors:
-        raise ConfigError(
-            f"{type(retriever).__name__} cannot search by a vector, and these thoughts ask in vectors: give "
-            "retriever=dense, chg, nexthop, bm25 or a hybrid of them, or thoughts that ask in words"
-        )
+        if query.vector is not None and not retrievers[query.retriever].accepts_vectors:
+            raise ConfigError(f"{type(retrievers[query.retriever]).__name__} cannot search by a vector; give others")
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:
