@@ -188,6 +188,11 @@ class Index:
         return inspect_index(self.path)
 
     @property
+    def is_current(self) -> bool:
+        """Tell whether the folder holds what it held when it was opened."""
+        return stored.Index(self.path).generation == self._opened.index.generation
+
+    @property
     def generation(self) -> str:
         """16 hex digits that change with what the index holds."""
         return self._opened.generation

@@ -278,7 +278,7 @@ def read_yaml(source: str | Path, examples: str = "configs/evaluate/sample.yaml"
     """Return the settings in a YAML file. Raises ConfigError, naming `examples`, if the file does not exist."""
     path = shipped(source)
     if path.is_dir():
-        setting = "index.path" if (path / "manifest.json").is_file() else "data.path"
+        setting = "index.path" if (path / "passages.lance").is_dir() else "data.path"
         raise ConfigError(f"{path} is a folder, and no config file: {setting}={path} names it")
     if not path.is_file():
         beside = sorted(p.name for p in path.parent.glob("*.yaml"))

@@ -239,7 +239,7 @@ class RayExecutor(Executor):
         actor_class = self._ray.remote(
             num_cpus=1, num_gpus=self._share(getattr(work, "gpus", 0.0)), max_restarts=-1, max_task_retries=RETRIES
         )(_Actor)
-        sent = self._ray.put(self._ray.cloudpickle.dumps(work))  # takes what a script or a notebook defines, too
+        sent = self._ray.cloudpickle.dumps(work)  # takes what a script or a notebook defines, too
         folder, numbered = os.getcwd(), enumerate(batches)
         actors = [actor_class.remote(sent, folder) for _ in range(count)]
         # An actor gets its first batch once it has started: for some there may be no room on the cluster for long.

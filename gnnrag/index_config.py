@@ -54,6 +54,15 @@ class TextConfig:
 
 
 @dataclass
+class LexicalConfig:
+    """How words are found and compared by BM25."""
+
+    language: str = "English"  # of stems and stop-words: German, French, Russian, ... (Snowball's)
+    # simple: words between blanks and marks; ngram: runs of three letters, for scripts without blanks
+    tokenizer: Literal["simple", "whitespace", "ngram"] = "simple"
+
+
+@dataclass
 class ExtractConfig:
     """Where entities, relations and triples come from."""
 
@@ -160,6 +169,7 @@ class IndexConfig:
     root: str = "indexes"
     embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
     text: TextConfig = field(default_factory=TextConfig)
+    lexical: LexicalConfig = field(default_factory=LexicalConfig)
     extract: ExtractConfig = field(default_factory=ExtractConfig)
     graph: GraphConfig = field(default_factory=GraphConfig)
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)

@@ -66,7 +66,7 @@ class TestIndexes:
         build(root, settings=triples, source={"path": "here"})
         found = inspect_index(root)
         assert {stage["name"] for stage in found["stages"]} == Index(root).fingerprint.keys()
-        assert sum(stage["bytes"] for stage in found["stages"]) == sum(
+        assert sum(part["bytes"] for part in [*found["stages"], *found["tables"]]) == sum(
             p.stat().st_size for folder in root.iterdir() if folder.is_dir() for p in folder.rglob("*") if p.is_file()
         )
         assert found["extraction"] == {"passages": 6, "malformed": 1, "without_record": 4, "without_triples": 5}

@@ -143,7 +143,7 @@ def test_importing_is_cheap() -> None:
         "transformers",
         "sentence_transformers",
         "openai",
-        "bm25s",
+        "lance",
         "openvino",
         "igraph",
     }

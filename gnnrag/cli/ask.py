@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
-from pathlib import Path
 from textwrap import fill, shorten
 from typing import Annotated, Any
 
@@ -21,7 +20,7 @@ from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.datasets.base import chunking
 from gnnrag.datasets.folder import write_report
 from gnnrag.errors import GnnragError
-from gnnrag.index.index import Index
+from gnnrag.index.index import Index, exists
 from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.answers import Answer, make_answer, where
 from gnnrag.run.evaluate import Pipeline, idle_settings, index_settings, open_index, require_index_or_data
@@ -81,7 +80,7 @@ def ask(
 def _open(config: EvaluateConfig, is_alone: bool) -> Index:
     """Open the index of a config after bringing it up to date with its data; `is_alone`: as it is, if there is one."""
     path = config.index.path
-    if is_alone and path and Path(path, "manifest.json").exists():
+    if is_alone and path and exists(path):
         return Index(path, index_settings(config))
     data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     with progress_bar() as advance:
@@ -204,6 +203,6 @@ def serve(
         asyncio.run(serve_stdio(service))
         return
     for name, path in service.indexes.items():
-        if not (path / "manifest.json").exists():
+        if not exists(path):
             note(f"{path} is no index yet: {name} is made of the first documents that are added")
     run(service, lambda address: note(f"serving {', '.join(service.indexes)} at {address} (Ctrl-C ends)"))

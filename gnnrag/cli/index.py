@@ -26,7 +26,7 @@ from gnnrag.datasets.base import chunking
 from gnnrag.datasets.folder import summary, write_report
 from gnnrag.index.documents import add_documents, cut_as, has_titles, remove_documents
 from gnnrag.index.index import Index, build_index, data_source, index_path
-from gnnrag.index.update import collect_garbage
+from gnnrag.index.update import collect_garbage, collect_tables
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
 from gnnrag.pages.inspection import inspect_index
@@ -112,8 +112,8 @@ def _change(path: Path, change: Callable[[Callable[[str, int, int], None]], list
 
 @app.command()
 def gc(index: IndexFolder) -> None:
-    """Delete artefacts of earlier passages or settings; close what reads them first."""
-    for name in collect_garbage(index):
+    """Delete artefacts, tables and versions of earlier passages or settings; close what reads them first."""
+    for name in [*collect_garbage(index), *collect_tables(index)]:
         print(f"deleted {name}")
 
 
@@ -138,6 +138,11 @@ def inspect(
         for stage in report["stages"]
     ]
     print(plain_table(("stage", "holds", "MB"), stages, f"index {index}"))
+    tables = [(t["name"], f"{t['rows']:,}", f"{t['bytes'] / 1e6:.2f}") for t in report["tables"]]
+    print(plain_table(("table", "rows", "MB"), tables))
+    for stage in report["stale"]:
+        cost = stage["values to compute"]
+        note(f"{stage['name']} is stale" + ("" if cost is None else f"; {cost} texts would be computed"))
     graphs = []
     for graph in report["graphs"]:
         hubs = "\n".join(f"{hub['name']} ({hub['degree']})" for hub in graph["hubs"][:5])

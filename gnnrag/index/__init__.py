@@ -1,0 +1,7 @@
+"""Tables and artefacts of an index."""
+
+import os
+import warnings
+
+os.environ.setdefault("LANCE_LOG", "error")  # else it warns of each table that it makes
+warnings.filterwarnings("ignore", "lance is not fork-safe")  # OpenVINO forks, and the child never comes here

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnnrag import arrays
-from gnnrag.arrays import Lists, get_json, put_json
+from gnnrag.arrays import Lists
 from gnnrag.graphs.communities import Communities, find_communities
 from gnnrag.graphs.tree import Layer, SummaryTree, build_tree
 from gnnrag.index.reports import (
@@ -49,59 +47,53 @@ class TreeStage(Stage):
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         config = context.config.tree
         work = _Summaries(context)
-        hashes, texts = context.hashes, [p.content for p in context.passages]
+        hashes, texts = [digest([p.title, p.text]) for p in context.passages], [p.content for p in context.passages]
         tokens = np.array([estimate_tokens(text) for text in texts], dtype=np.int64)
         leaves = Layer(context.read("embeddings"), hashes, hashes, tokens)
         tree = build_tree(leaves, texts, config, work.summarise, work.embed, estimate_tokens)
 
         arrays.save(folder, "tree", replace(tree, vectors=tree.vectors[:0]))  # those are apart
-        context.put_vectors(folder, tree.texts, tree.vectors)
-        put_json(folder / "summaries.json", {"made_with": work.made_with, "keys": work.keys, "texts": tree.texts})
+        np.save(folder / VECTORS, tree.vectors)
         layers = [len(nodes) for nodes in tree.layers]
         spent = context.tasks.record("summary")
         return {"layers": layers, "summaries": tree.num_summaries, **work.counts, **spent}
 
-    def load(self, folder: Path) -> SummaryTree:
+    def load(self, folder: Path, index: Any) -> SummaryTree:
         """Return the tree."""
         return replace(arrays.load(folder, "tree", SummaryTree), vectors=get_vectors(folder / VECTORS))
 
 
 class _Summaries:
-    """Writes and embeds what the earlier artefact does not have; `keys` hash the ordered texts of each summary."""
+    """Writes and embeds summaries; one of the same ordered texts is not written again."""
 
     def __init__(self, context: Context) -> None:
-        self.context, self.keys = context, list[str]()
+        self.context = context
         self.made_with = digest([context.tasks.identity("summary"), context.config.tree.summary_words])
         self.counts = dict.fromkeys(("written", "kept", "embedded"), 0)
-        self._known: dict[str, str] = context.earlier(TreeStage.name, self._read_earlier, {})
         config, passages = context.config.tree, len(context.passages)
         self._progress = context.progress_of(int(2.5 * passages / config.cluster_size) + 1)  # texts and vectors, about
 
     def summarise(self, clusters: list[list[str]]) -> list[str]:
         keys = [digest([digest(text) for text in texts]) for texts in clusters]
-        fresh = len(set(keys) - self._known.keys())
-        self.keys += keys
-        self.counts["written"] += fresh
-        self.counts["kept"] += len(set(keys)) - fresh
 
-        def compute(positions: list[int]) -> list[Any]:
+        def compute(clusters: list[Any]) -> list[Any]:
             words = self.context.config.tree.summary_words
-            tasks = [SummaryTask(tuple(clusters[i]), words) for i in positions]
+            tasks = [SummaryTask(tuple(texts), words) for texts in clusters]
             return [summary.text for summary in self.context.tasks.run("summary", tasks)]
 
-        batch, progress = self.context.tasks.batch("summary", _BATCH), self._progress
-        return self.context.cached(TreeStage.name, self.made_with, keys, self._known, compute, batch, progress)
+        batch = self.context.tasks.batch("summary", _BATCH)
+        texts = self.context.computed_json(
+            TreeStage.name, self.made_with, keys, clusters, compute, batch, progress=self._progress
+        )
+        self.counts["written"] += self.context.computed_values
+        self.counts["kept"] += len(set(keys)) - self.context.computed_values
+        return texts
 
     def embed(self, texts: list[str]) -> np.ndarray:
         """Return the unit vectors of summaries, (n, dim) float32."""
-        vectors, computed = self.context.embed(TreeStage.name, texts, self._progress)
+        vectors, computed = self.context.embed(texts, self._progress)
         self.counts["embedded"] += computed
         return vectors
-
-    def _read_earlier(self, folder: Path, record: dict[str, Any]) -> dict[str, str]:
-        """Return the summaries by key that the artefact before this one has."""
-        old = get_json(folder / "summaries.json")
-        return dict(zip(old["keys"], old["texts"], strict=True)) if old["made_with"] == self.made_with else {}
 
 
 _REPORTS_AT_ONCE = 256  # offline reports between two writes of the journal
@@ -128,7 +120,7 @@ class CommunityStage(Stage):
         counts = {"communities": len(communities), "levels": depth, "buckets": int(communities.is_bucket.sum())}
         return {**counts, "entities in one": len(members)}
 
-    def load(self, folder: Path) -> Communities:
+    def load(self, folder: Path, index: Any) -> Communities:
         """Return the communities."""
         return arrays.load(folder, "communities", Communities)
 
@@ -148,61 +140,51 @@ class ReportStage(Stage):
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         communities: Communities = context.read("communities")
-        made_by = digest(self._writer(context))
-
-        def read(folder: Path, record: dict[str, Any]) -> dict[str, Report]:
-            is_same = get_json(folder / "made_by.json") == made_by
-            return {report.key: report for report in self.load(folder).items} if is_same else {}
-
-        earlier: dict[str, Report] = context.earlier(self.name, read, {})
-        reports = self._write_all(context, communities, earlier)
-        made = sum(r.key not in earlier for r in reports)
+        reports, made = self._write_all(context, communities)
         level = context.config.communities.vector_level
         levels = communities.levels.tolist()
         texts = [embedded_sentences(r.draft) if at <= level else [] for r, at in zip(reports, levels, strict=True)]
         position: dict[str, int] = {}
         rows = Lists.of([[position.setdefault(s, len(position)) for s in row] for row in texts])
         strings = list(position)
-        matrix, new = context.embed(self.name, strings, lambda n: None)
+        matrix, new = context.embed(strings, lambda n: None)
 
-        write_reports(folder, Reports(reports, matrix, rows), made_by)
-        context.put_vectors(folder, strings, matrix.astype(np.float16))
+        write_reports(folder, Reports(reports, matrix, rows))
         counts = {"reports": len(reports), "made": made, "reused": len(reports) - made}
         return {**counts, "sentences": len(strings), "computed": new, **context.tasks.record("report")}
 
-    def load(self, folder: Path) -> Reports:
+    def load(self, folder: Path, index: Any) -> Reports:
         """Return the reports."""
         return read_reports(folder)
 
     def _writer(self, context: Context) -> list[Any]:
         return [self.version, context.tasks.identity("report")]
 
-    def _write_all(self, context: Context, communities: Communities, earlier: dict[str, Report]) -> list[Report]:
-        """Return a report for every community; level by level, for the upper ones may rest on the lower."""
+    def _write_all(self, context: Context, communities: Communities) -> tuple[list[Report], int]:
+        """Return a report for every community, and how many were not known; the upper ones may rest on the lower."""
         c, graph = context.config.communities, context.read("knowledge")
         tasks = ReportTasks(graph, communities, context.passages, c.report_tokens, c.report_words)
-        known = {key: draft_to_json(r.draft) for key, r in earlier.items()}
         reports: list[Report | None] = [None] * len(communities)
         drafts: list[ReportDraft | None] = [None] * len(communities)
-        progress = context.progress_of(len(communities))
+        progress, made = context.progress_of(len(communities)), 0
         made_by, batch = digest(self._writer(context)), context.tasks.batch("report", _REPORTS_AT_ONCE)
+
+        def compute(tasks: list[Any]) -> list[Any]:
+            return [draft_to_json(draft) for draft in context.tasks.run("report", tasks)]
+
         for level in range(int(communities.levels.max(initial=-1)), -1, -1):
             wave = np.flatnonzero(communities.levels == level).tolist()
-            asked = {i: tasks.task(i, drafts) for i in wave}
-            keys = {i: _task_key(asked[i]) for i in wave}
-            compute = partial(_written, context, [asked[i] for i in wave])
-            rows = context.cached(self.name, made_by, list(keys.values()), known, compute, batch, progress)
-            for i, row in zip(wave, rows, strict=True):
-                reports[i] = Report(keys[i], draft_from_json(row))
-                drafts[i] = reports[i].draft  # type: ignore[union-attr]
-        return [r for r in reports if r is not None]
+            asked = [tasks.task(i, drafts) for i in wave]
+            keys = [_task_key(task) for task in asked]
+            rows = context.computed_json(self.name, made_by, keys, asked, compute, batch, progress=progress)
+            made += context.computed_values
+            for i, key, row in zip(wave, keys, rows, strict=True):
+                drafts[i] = draft_from_json(row)
+                reports[i] = Report(key, drafts[i])  # type: ignore[arg-type]
+        return [r for r in reports if r is not None], made
 
 
 def _task_key(task: ReportTask) -> str:
     """Return the hash of all that a report is written from."""
     passages = [[p.id, p.title, p.text] for p in task.passages]
     return digest([task.entities, task.relations, passages, task.reports, task.max_words])
-
-
-def _written(context: Context, tasks: Sequence[ReportTask], positions: list[int]) -> list[Any]:
-    return [draft_to_json(draft) for draft in context.tasks.run("report", [tasks[p] for p in positions])]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
-from gnnrag.arrays import get_json, put_json
+from gnnrag.arrays import put_json
 from gnnrag.errors import DataError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
@@ -32,19 +32,18 @@ Fold = Callable[[Sequence[Extraction], Mapping[str, str], Mapping[str, str]], Kn
 
 @dataclass
 class Curation:
-    """The decisions made, and what it takes to decide only the rest next time."""
+    """The decisions made."""
 
     merges: list[Merge] = field(default_factory=list)  # undo log of entity resolution
     decisions: dict[str, Any] = field(default_factory=dict)  # results of writers by hash of task and writer
-    names: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float16))  # (n, dim) of resolution_text
-    texts: list[str] = field(default_factory=list)  # those texts
+    is_resolved: bool = False  # names were compared
     types: Counter[str] = field(default_factory=Counter)  # how many entities have each type of the schema
     summarised: int = 0  # how many descriptions were too long
     computed: int = 0  # how many decisions were new
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Write `curation.json` and the vectors, unless nothing was decided or compared; returns counts."""
-        if not self.decisions and not self.texts:
+        if not self.decisions and not self.is_resolved:
             return {}
         decisions = dict(sorted(self.decisions.items()))
         content = {"merges": [asdict(merge) for merge in self.merges], "decisions": decisions}
@@ -54,16 +53,11 @@ class Curation:
         return {**counts, **{f"of type {kind}": n for kind, n in sorted(self.types.items())}}
 
 
-def _decisions(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
-    return get_json(folder / "curation.json")["decisions"]  # type: ignore[no-any-return]
-
-
 class Curator:
     """Applies what the settings ask for; `fold` makes the graph from extractions, renamed names and given types."""
 
     def __init__(self, context: Context, fold: Fold) -> None:
         self.context, self._fold, self.done = context, fold, Curation()
-        self._known: dict[str, Any] = context.earlier(STAGE, _decisions, {})
 
     def run(self, extractions: Sequence[Extraction]) -> KnowledgeGraph:
         """Return the graph, resolved, relabelled and shortened as the settings say."""
@@ -83,9 +77,9 @@ class Curator:
 
     def _resolve(self, graph: KnowledgeGraph, threshold: float) -> list[Merge]:
         texts = [resolution_text(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
-        rows, _ = self.context.embed(STAGE, texts, lambda n: None)
-        self.done.texts, self.done.names = texts, rows.astype(np.float16)
-        clusters = candidate_clusters(graph, unit_rows(self.done.names), threshold)
+        rows, _ = self.context.embed(texts, lambda n: None)
+        self.done.is_resolved = True
+        clusters = candidate_clusters(graph, unit_rows(rows.astype(np.float16)), threshold)
         tasks = [
             CurateTask(tuple((graph.names[i], graph.names[i], graph.types[i], graph.descriptions[i]) for i in cluster))
             for cluster in clusters
@@ -121,12 +115,11 @@ class Curator:
         identity = jobs.identity(writer)
         keys = [digest([writer, identity, asdict(task)]) for task in tasks]
 
-        def compute(positions: list[int]) -> list[Any]:
-            self.done.computed += len(positions)
-            return [plain(result) for result in jobs.run(writer, [tasks[i] for i in positions])]
+        def compute(tasks: list[Any]) -> list[Any]:
+            return [plain(result) for result in jobs.run(writer, tasks)]
 
-        stage = f"{STAGE}-{writer}"
-        values = self.context.cached(stage, digest(identity), keys, self._known, compute, 16)
+        values = self.context.computed_json(f"{STAGE}-{writer}", digest(identity), keys, tasks, compute, 16)
+        self.done.computed += self.context.computed_values
         self.done.decisions.update(zip(keys, values, strict=True))
         return values
 

@@ -11,9 +11,8 @@ from gnnrag.config import IndexConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.folder import write_report
-from gnnrag.index.index import MANIFEST
-from gnnrag.index.update import is_cut_from, stored_passages, update_index
-from gnnrag.io import read_object
+from gnnrag.index.index import Index
+from gnnrag.index.update import is_cut_from, stored_ids, update_index
 from gnnrag.parts import from_settings
 from gnnrag.types import OnProgress, no_progress
 
@@ -29,8 +28,7 @@ def has_titles(root: Path) -> bool:
 
 
 def _source(root: Path) -> dict[str, Any]:
-    source = read_object(root / MANIFEST).get("source", {})
-    return source if isinstance(source, dict) else {}
+    return Index(root).source
 
 
 def add_documents(
@@ -56,7 +54,7 @@ def remove_documents(
 
     `may_empty`: those that are left, too; see `update_index`.
     """
-    ids = {passage.id for passage in stored_passages(root)}
+    ids = set(stored_ids(root))
     gone = [_known_as(name, ids, root) for name in names]
     built = update_index(root, (), gone, progress, (), caller, may_empty)
     write_report(root, (), set(gone))

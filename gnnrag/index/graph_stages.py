@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import find_synonyms
 from gnnrag.index.curation import Curator, curation_settings
-from gnnrag.index.stages import VECTORS, Context, Stage, get_vectors, unit_rows
+from gnnrag.index.stages import VECTORS, Context, Stage, get_vectors, table_of, unit_rows
 from gnnrag.io import digest
 from gnnrag.text.analyse import PassageText
 
@@ -46,20 +47,17 @@ class ExtractionStage(Stage):
         reads_text = "text" in self.needs_for(context.config)
         texts = context.read("text") if reads_text else [PassageText((), ())] * len(context.passages)
         extractor.read_corpus(context.passages, texts)
-        hashes = [digest(extractor.key(p, text)) for p, text in zip(context.passages, texts, strict=True)]
+        keys = [digest(extractor.key(p, text)) for p, text in zip(context.passages, texts, strict=True)]
 
-        def compute(positions: list[int]) -> list[Any]:
-            passages, rows = [context.passages[i] for i in positions], [texts[i] for i in positions]
-            return [None if e is None else e.to_json() for e in extractor.extract(passages, rows)]
+        def compute(pairs: list[Any]) -> list[Any]:
+            rows = extractor.extract([passage for passage, _ in pairs], [text for _, text in pairs])
+            return [None if row is None else row.to_json() for row in rows]
 
-        def read(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
-            rows = get_lines(folder / "records.jsonl") if record["settings"] == context.settings else []
-            return {key: value for key, value in rows if value is not None}
-
-        known: dict[str, Any] = context.earlier(self.name, read, {})
         # What a model wrote is worth keeping often; what rules find, seldom.
-        batch = extractor.batch_size
-        values = context.cached(self.name, context.settings, hashes, known, compute, batch, context.progress)
+        values = context.computed_json(
+            self.name, context.settings, keys, list(zip(context.passages, texts, strict=True)), compute,
+            extractor.batch_size, progress=context.progress,
+        )  # fmt: skip
 
         _refuse_failures(values, extractor.max_failed)
         if context.config.extract.path and all(value is None for value in values):
@@ -67,8 +65,7 @@ class ExtractionStage(Stage):
             problem = f"holds no record of any passage; the passages are called {shown}, ..."
             raise DataError(context.config.extract.path, f"{problem} See data/README.md for what a row must hold")
 
-        rows = zip(hashes, values, strict=True)
-        put_lines(folder / "records.jsonl", rows)
+        put_lines(folder / "keys.jsonl", keys)
         records = [v for v in values if v is not None]
         return {
             "entities": sum(len(v["entities"]) for v in records),
@@ -79,9 +76,10 @@ class ExtractionStage(Stage):
             **extractor.record,
         }
 
-    def load(self, folder: Path) -> list[Extraction]:
+    def load(self, folder: Path, index: Any) -> list[Extraction]:
         """Return one Extraction per passage; an empty one where nothing is known."""
-        return [Extraction() if v is None else Extraction.from_json(v) for _, v in get_lines(folder / "records.jsonl")]
+        rows = table_of(folder, index).take(get_lines(folder / "keys.jsonl")).to_pylist()
+        return [Extraction() if row is None else Extraction.from_json(json.loads(row)) for row in rows]
 
 
 def _extractor(context: Context) -> Extractor:
@@ -141,7 +139,7 @@ class EntityGraphStage(Stage):
         position: dict[str, int] = {}
         rows = [position.setdefault(fact_string(fact, style), len(position)) for fact in graph.facts]
         strings = [*graph.entities, *position]
-        vectors, computed = context.embed(self.name, strings)
+        vectors, computed = context.embed(strings)
         halves = vectors.astype(np.float16)
         names = unit_rows(halves[: graph.num_entities])
         pairs, cosines = find_synonyms(graph.entities, names, config.synonym_threshold, config.synonym_max)
@@ -149,11 +147,11 @@ class EntityGraphStage(Stage):
 
         arrays.save(folder, "graph", graph)
         arrays.save(folder, "statements", Statements(np.array(rows, dtype=np.int32), style == "statement"))
-        context.put_vectors(folder, strings, halves)
+        np.save(folder / VECTORS, halves)
         counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
         return {**counts, "synonyms": len(cosines), "computed": computed}
 
-    def load(self, folder: Path) -> EntityKnowledge:
+    def load(self, folder: Path, index: Any) -> EntityKnowledge:
         """Return the graph with its vectors."""
         graph = arrays.load(folder, "graph", EntityGraph)
         graph = replace(graph, facts=[tuple(fact) for fact in graph.facts])  # type: ignore[misc]
@@ -220,13 +218,11 @@ class KnowledgeStage(Stage):
         counts = {"entities": graph.num_entities, "relations": graph.num_relations}
         counts |= {"hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
         counts |= curator.done.write(folder)
-        if curator.done.texts:
-            context.put_vectors(folder, curator.done.texts, curator.done.names)
         for writer in ("curator", "types", "summary") if curator.done.decisions else ():
             counts |= context.tasks.record(writer)
         return counts
 
-    def load(self, folder: Path) -> KnowledgeGraph:
+    def load(self, folder: Path, index: Any) -> KnowledgeGraph:
         """Return the graph."""
         return arrays.load(folder, "graph", KnowledgeGraph)
 
@@ -267,14 +263,14 @@ class KnowledgeVectorStage(Stage):
         position: dict[str, int] = {}
         rows = {name: [position.setdefault(t, len(position)) for t in texts[name]] for name in TABLES}
         strings = list(position)
-        vectors, computed = context.embed(self.name, strings)
+        vectors, computed = context.embed(strings)
 
-        context.put_vectors(folder, strings, vectors.astype(np.float16))
+        np.save(folder / VECTORS, vectors.astype(np.float16))
         of_tables: dict[str, Any] = {name: np.array(values, dtype=np.int32) for name, values in rows.items()}
         np.savez(folder / "rows.npz", **of_tables)
         return {"strings": len(strings), "computed": computed}
 
-    def load(self, folder: Path) -> KnowledgeVectors:
+    def load(self, folder: Path, index: Any) -> KnowledgeVectors:
         """Return the vectors as float32."""
         with np.load(folder / "rows.npz") as rows:
             return KnowledgeVectors(get_vectors(folder / VECTORS).astype(np.float32), dict(rows))

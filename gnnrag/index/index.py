@@ -1,26 +1,28 @@
-"""An index: one folder of artefacts, each made when it is first read. `open_or_build` makes it of passages."""
+"""An index: tables of passages and what was computed of them, and artefacts, each made when it is first read."""
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from gnnrag.arrays import put_json, put_lines
+from gnnrag.arrays import put_json
 from gnnrag.config import DataConfig, IndexConfig, RoleConfig
 from gnnrag.datasets.base import chunking, find_source
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, ConfigError, DataError, NotGivenError, nearest
+from gnnrag.index import remote
 from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage, KnowledgeStage, KnowledgeVectorStage
+from gnnrag.index.lexical import Lexical
 from gnnrag.index.message_stages import (
     EntityVectorStage,
     MessageGraphStage,
@@ -37,6 +39,15 @@ from gnnrag.index.stages import (
     Stage,
     TextStage,
     TitleStage,
+    table_of,
+)
+from gnnrag.index.tables import (
+    PASSAGES,
+    PassageRows,
+    PassageTable,
+    latest_version,
+    undone_on_failure,
+    write_passages,
 )
 from gnnrag.index_config import WRITERS
 from gnnrag.io import digest, exclusive_lock, read_object, write_folder, write_json
@@ -50,13 +61,11 @@ if TYPE_CHECKING:
     from gnnrag.graphs.knowledge import KnowledgeGraph
     from gnnrag.graphs.titles import Layout, TitleMatcher
     from gnnrag.index.graph_stages import EntityKnowledge, KnowledgeVectors
-    from gnnrag.index.lexical import BM25
     from gnnrag.index.nearest import Nearest
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 KNOWN_KEYS = "keys.json"  # maps `Index._recorded_digest` of an artefact to its key
-MANIFEST = "manifest.json"  # the passages, settings and source of the newest state; replaced at the end of a change
 WAIT_S = 600.0  # how long one process waits for another that makes artefacts of the same index
 
 _ALL: tuple[Stage, ...] = (
@@ -69,10 +78,11 @@ STAGES = {stage.name: stage for stage in _ALL}
 
 
 class Index:
-    """An index folder, in its state when opened: later changes to the folder do not alter `passages` or `config`.
+    """An index in one version of its passages: later changes do not alter it.
 
-    `caller` gives what an index does not record: a device, the model of prompted writers, limits. A missing artefact is
-    made when it is first read. Raises ArtefactError where there is no index.
+    `root` is a folder, or `s3://...`, of which artefacts are kept in a local folder, too. `caller` gives what an index
+    does not record: a device, the model of prompted writers, limits. A missing artefact is made when it is first read.
+    Raises ArtefactError where there is no index.
     """
 
     trusts_known_keys = True  # False: keys are computed again, from the caller's model and files
@@ -82,22 +92,37 @@ class Index:
         root: Path | str,
         caller: IndexConfig | None = None,
         progress: OnProgress = no_progress,
-        manifest: Mapping[str, Any] | None = None,  # of a state that is still being made
+        version: int | None = None,
     ) -> None:
-        self.root, self.progress = Path(root), progress
-        self.manifest = manifest or read_object(self.root / MANIFEST)
-        if not self.manifest:
+        self.root, self.place, self.progress = Path(root), str(root), progress
+        if not exists(root):
             raise ArtefactError(f"{root} is no index; make one: gnnrag index build data.path=FOLDER index.path={root}")
+        self.local = remote.cache_of(root) if remote.is_remote(root) else self.root
+        self.table = PassageTable(self.uri(PASSAGES), version)
         caller = caller or IndexConfig()
-        if recorded(caller) != self.manifest["settings"]:
+        if recorded(caller) != self.settings:
             try:
-                caller = completed(from_settings(IndexConfig, self.manifest["settings"]), caller)
+                caller = completed(from_settings(IndexConfig, self.settings), caller)
             except ConfigError as error:
                 raise ArtefactError(f"index {root} was made by another version ({error}); build it again") from error
-        self.config = replace(caller, path=str(root))
+        self.config = replace(caller, path=self.place)
         self._values: dict[str, Any] = {}
         self._keys: dict[str, str] = {}
         self._settings: dict[str, str] = {}  # of each artefact, a digest of all that it depends on except its inputs
+
+    def uri(self, name: str) -> str:
+        """Return where a table of the index lies."""
+        return f"{self.place}/{name}"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The recorded settings; see `recorded`."""
+        return self.table.state["settings"]  # type: ignore[no-any-return]
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Where the passages came from; see `data_source`."""
+        return self.table.state["source"]  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------------------------------------------ artefacts
     def read(self, name: str) -> Any:
@@ -105,33 +130,39 @@ class Index:
         if name == "passages":
             return self.passages
         if name not in self._values:
-            self._values[name] = read_artefact(self.folder(name), STAGES[name].load)
+            self._values[name] = read_artefact(self.folder(name), partial(STAGES[name].load, index=self))
         return self._values[name]
 
     def folder(self, name: str) -> Path:
         """Return the folder of an artefact, which is made if missing."""
-        folder = self.root / f"{name}-{self.artefact_key(name)[:16]}"
-        if not (folder / RECORD).is_file():
-            with exclusive_lock(self.root / ".lock", f"index {self.root}", WAIT_S):
-                if not (folder / RECORD).is_file():  # another process may just have made it
+        folder = self._folder(name)
+        if not self.has(name):
+            with exclusive_lock(self.local / ".lock", f"index {self.place}", WAIT_S):
+                if not self.has(name):  # another process may just have made it
                     self._make(name, folder)
         return folder
+
+    def _folder(self, name: str) -> Path:
+        return self.local / f"{name}-{self.artefact_key(name)[:16]}"
 
     def has(self, name: str) -> bool:
         """Tell whether an artefact exists; False if its key needs settings that the caller did not give."""
         try:
-            return (self.root / f"{name}-{self.artefact_key(name)[:16]}" / RECORD).is_file()
+            folder = self._folder(name)
         except NotGivenError:
             return False
+        return (folder / RECORD).is_file() or (
+            remote.is_remote(self.place) and remote.pull(self.uri(folder.name), folder)
+        )
 
     def record(self, name: str) -> dict[str, Any]:
         """Return the record written with an artefact (settings, counts, seconds); empty if there is no artefact."""
-        return read_object(self.root / f"{name}-{self.artefact_key(name)[:16]}" / RECORD)
+        return read_object(self._folder(name) / RECORD)
 
     def artefact_key(self, name: str) -> str:
         """Return an artefact's key: a hash of its settings and of the keys of its inputs, 64 hex digits."""
         if name == "passages":
-            return str(self.manifest["passages"])
+            return self.table.key
         if name not in STAGES:
             raise ConfigError(f"artefact {name!r} is unknown. {nearest(name, STAGES)}")
         if name not in self._keys:
@@ -146,86 +177,86 @@ class Index:
 
     def _known_key(self, name: str) -> str | None:
         """Return the key of the artefact that was made last with the recorded settings; None where it is not there."""
-        known = read_object(self.root / KNOWN_KEYS).get(self._recorded_digest(name))
-        return known if known and (self.root / f"{name}-{known[:16]}" / RECORD).is_file() else None
+        known = read_object(self.local / KNOWN_KEYS).get(self._recorded_digest(name))
+        return known if known and (self.local / f"{name}-{known[:16]}" / RECORD).is_file() else None
 
     def remember_key(self, name: str) -> None:
         """Record the key of an artefact for those who open the index without the model or the files behind it."""
-        known, recorded_digest = read_object(self.root / KNOWN_KEYS), self._recorded_digest(name)
+        known, recorded_digest = read_object(self.local / KNOWN_KEYS), self._recorded_digest(name)
         if known.get(recorded_digest) != self.artefact_key(name):
-            write_json(self.root / KNOWN_KEYS, {**known, recorded_digest: self.artefact_key(name)})
+            write_json(self.local / KNOWN_KEYS, {**known, recorded_digest: self.artefact_key(name)})
 
     def _recorded_digest(self, name: str) -> str:
         """Return a hash of the recorded settings that an artefact depends on, and of the passages."""
         plain, sections = recorded(self.config), {"embedder", "text"}
         sections.update(section for each in closure([name], self.config) for section in STAGES[each].sections)
         own = {s: plain["writers"][s.removeprefix("writers.")] if "." in s else plain[s] for s in sorted(sections)}
-        return digest([name, own, self.manifest["passages"]])
+        return digest([name, own, self.table.key])
 
     def _make(self, name: str, folder: Path) -> None:
         for need in STAGES[name].needs_for(self.config):
             if need != "passages" and not self.has(need):
-                self._make(need, self.root / f"{need}-{self.artefact_key(need)[:16]}")
-        context, total, started = self._context, len(self.passages), time.perf_counter()
-        context.settings = self._settings[name]
-        context.progress = lambda done: self.progress(name, done, total)
-        context.remarks.clear()
+                self._make(need, self._folder(need))
+        total, started = len(self.passages), time.perf_counter()
+        context = Context(self, self.config, self.passages, self.read, lambda done: self.progress(name, done, total))
+        context.tasks, context.settings = self._tasks, self._settings[name]
         self.progress(name, 0, total)
 
         def whole(new: Path) -> dict[str, Any]:
             counts = STAGES[name].build(context, new)
             facts = {"seconds": round(time.perf_counter() - started, 3), "made": time.time(), "counts": counts}
             made_by = {"settings": context.settings, "needs": list(STAGES[name].needs_for(self.config))}
-            embedder = {"embedder": self.embedder.identity} if "embedder" in vars(self) else {}
-            put_json(new / RECORD, {**made_by, **embedder, **facts})
+            put_json(new / RECORD, {**made_by, "tables": context.tables, **facts})
             return counts
 
         counts = write_folder(folder, whole)
+        if remote.is_remote(self.place):
+            remote.push(folder, self.uri(folder.name))
         self.remember_key(name)
-        context.forget(f"{name}-vectors")
-        if not prompted_writers(name, self.config):
-            context.forget(name)
         for line in [*remarks(by_writer(counts), WARN, None), *context.remarks]:
             logger.warning("index, stage %s: %s", name, line)
 
     @cached_property
-    def _context(self) -> Context:
-        return Context(self, self.root, self.config, self.passages, self.read)
+    def _tasks(self) -> Any:
+        tasks = import_module("gnnrag.roles.writers.tasks")  # by name, so that the index does not depend on roles
+        return tasks.IndexTasks(self.config, lambda: self.embedder)
 
-    def file_names(self, passages: str | None = None) -> set[str]:
-        """Return the names of the files and folders that belong to its passages, or to those with the given key."""
-        other = self if passages is None else Index(self.root, self.config)
-        other.manifest = {**self.manifest, "passages": passages or self.manifest["passages"]}
-        folders = {f"passages-{other.manifest['passages'][:16]}.jsonl"}
+    @cached_property
+    def _context(self) -> Context:
+        context = Context(self, self.config, self.passages, self.read)
+        context.tasks = self._tasks
+        return context
+
+    def file_names(self) -> set[str]:
+        """Return the names of the folders that belong to its passages and settings."""
+        folders = set()
         for name in STAGES:
             try:
-                folders.add(f"{name}-{other.artefact_key(name)[:16]}")
+                folders.add(self._folder(name).name)
             except NotGivenError:  # only a caller who gives the model knows which one it is
-                folders.update(path.name for path in self.root.glob(f"{name}-*"))
+                folders.update(path.name for path in self.local.glob(f"{name}-*"))
         return folders
 
     @property
     def fingerprint(self) -> dict[str, str]:
         """Keys of all artefacts that exist."""
-        return {name: self.artefact_key(name) for name in STAGES if any(self.root.glob(f"{name}-*")) and self.has(name)}
+        return {name: self.artefact_key(name) for name in STAGES if self.has(name)}
 
     @property
     def generation(self) -> str:
         """16 hex digits that change with the passages or the recorded settings."""
-        return digest([self.manifest["passages"], recorded(self.config)])[:16]
+        return digest([self.table.key, recorded(self.config)])[:16]
 
     # --------------------------------------------------------------------------------------------------------- content
     @cached_property
     def passages(self) -> Sequence[Passage]:
         """The corpus, in index order."""
-        path = self.root / f"passages-{self.manifest['passages'][:16]}.jsonl"
-
-        return read_artefact(path, _read_passages)
+        return PassageRows(self.table.rows)
 
     @cached_property
     def ids(self) -> Sequence[str]:
         """Passage ids, in index order."""
-        return [passage.id for passage in self.passages]
+        return self.table.rows["id"].to_pylist()  # type: ignore[no-any-return]
 
     @cached_property
     def position(self) -> Mapping[str, int]:
@@ -276,17 +307,22 @@ class Index:
         return partial(question_phrases, analyser=language, rules=text.phrase_rules)
 
     @property
-    def lexical(self) -> BM25:
-        """The BM25 index."""
+    def lexical(self) -> Lexical:
+        """The BM25 index, also where it lags behind an edit: what it does not hold is searched without it."""
+        how = self.config.lexical
+        if "lexical" not in self._values and self.table.has_bm25(how.language, how.tokenizer):
+            self._values["lexical"] = Lexical(self.table)
         return self.read("lexical")
 
     @cached_property
     def nearest(self) -> Nearest:
         """Finds the passages nearest to vectors."""
-        from gnnrag.index.nearest import FILE, Nearest
+        from gnnrag.index.nearest import FLAT_UP_TO, Nearest
 
-        folder = self.folder("embeddings")
-        return Nearest(self.passage_vectors, folder if (folder / FILE).exists() else None)
+        vectors = self.passage_vectors
+        if len(vectors) <= FLAT_UP_TO:
+            return Nearest(vectors)
+        return Nearest(vectors, table_of(self.folder("embeddings"), self).dataset, self.table.keys.to_pylist())
 
     @property
     def passage_vectors(self) -> np.ndarray:
@@ -312,11 +348,6 @@ class Index:
         # One product per query, as the rounding of a matrix-matrix product depends on the batch.
         vectors = self.embedder.encode(queries, is_query=True)
         return np.stack([self.passage_vectors @ v for v in vectors]) if len(queries) else np.zeros((0, len(self.ids)))
-
-
-def _read_passages(path: Path) -> list[Passage]:
-    with path.open(encoding="utf-8", errors="surrogatepass", newline="\n") as lines:
-        return [Passage(**json.loads(line)) for line in lines]
 
 
 def read_artefact(folder: Path, load: Callable[[Path], T]) -> T:
@@ -384,27 +415,6 @@ def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
     return [name for name in STAGES if name in wanted]
 
 
-def passages_key(passages: Sequence[Passage]) -> str:
-    """Return the key of passages: a hash of their contents, 64 hex digits."""
-    return digest([_passage_row(passage) for passage in passages])
-
-
-def _passage_row(passage: Passage) -> dict[str, str]:
-    return {k: v for k, v in asdict(passage).items() if v or k in ("id", "title", "text")}
-
-
-def write_passages(root: Path, passages: Sequence[Passage]) -> str:
-    """Write passages into an index folder; returns their key. The manifest does not name them yet."""
-    key = passages_key(passages)
-    path = root / f"passages-{key[:16]}.jsonl"
-    if not path.is_file():
-        root.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(".new")
-        put_lines(new, map(_passage_row, passages))
-        new.rename(path)
-    return key
-
-
 # ------------------------------------------------------------------------------------------------------------ building
 def index_path(config: IndexConfig, name: str) -> Path:
     """Return the folder of an index: as configured, or under the root by the name of the data."""
@@ -433,14 +443,14 @@ def open_or_build(
     data; see `build_index`.
     """
     root, source = index_path(config, name), data_source(data)
-    manifest = read_object(root / MANIFEST)
-    if manifest != {"passages": passages_key(passages), "settings": recorded(config), "source": source}:
+    there = Index(root, config) if exists(root) else None
+    state = {"settings": recorded(config), "source": source}
+    if there is None or there.table.state != state or not there.table.holds(passages):
         stages = closure(stages, config)
-        if manifest and "extraction" in stages and not config.replace:
-            _refuse_to_replace_triples(root, manifest, config)
+        if there and "extraction" in stages and not config.replace:
+            _refuse_to_replace_triples(there, config)
         build_index(root, passages, config, stages, source, progress, keep_edits=True)
     index = Index(root, config, progress)
-    index.passages = passages
     index.trusts_known_keys = False  # the model or the files that artefacts are made with may be others by now
     for stage in stages:
         index.folder(stage)
@@ -468,28 +478,36 @@ def build_index(
     check_passages(root, passages)
     if not passages:
         raise DataError(root, "there are no passages to index")
-    if root.is_file():
+    if Path(root).is_file():
         raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
     wanted = closure(STAGES if names is None else names, config)
-    manifest = read_object(root / MANIFEST)
-    if manifest and not (config.replace and not _is_same(manifest["source"], source or {})):
-        _refuse_other_source(root, manifest, source or {}, passages)
-        if keep_edits and manifest["source"].get("edited") and list(Index(root).passages) != list(passages):
+    there = Index(root) if exists(root) else None
+    record = dict(source or {})
+    if there and not (config.replace and not _is_same(there.source, record)):
+        _refuse_other_source(there, record, passages)
+        is_edited = keep_edits and there.source.get("edited")
+        if is_edited and list(there.passages) != list(passages):
             raise ArtefactError(
                 f"index {root} was changed by gnnrag index add or remove, and this would undo it. Ask it as it is: "
                 f"gnnrag ask index.path={root}. To undo the changes: gnnrag index build data.path=... index.path={root}"
             )
-        config = _with_stored_settings(manifest, config, wanted)
-    record = dict(source) if source else manifest.get("source", {})
-    if keep_edits and manifest.get("source", {}).get("edited"):
-        record["edited"] = True
-    manifest = {"passages": write_passages(root, passages), "settings": recorded(config), "source": record}
-    made = make_all(Index(root, config, progress, manifest), wanted)
-    write_json(root / MANIFEST, manifest)  # at the end: a build that fails leaves the state of before
-    return made
+        config = _with_stored_settings(there, config, wanted)
+        record = {**(record or there.source), **({"edited": True} if is_edited else {})}
+    state, uri = {"settings": recorded(config), "source": record}, f"{root}/{PASSAGES}"
+    with undone_on_failure(uri):
+        if there is None or not there.table.holds(passages):
+            write_passages(uri, passages, state)
+        elif there.table.state != state:
+            there.table.record(state)
+        return make_all(Index(root, config, progress), wanted)
 
 
-def check_passages(root: Path, passages: Sequence[Passage]) -> None:
+def exists(root: Path | str) -> bool:
+    """Tell whether there is an index, maybe one without passages."""
+    return latest_version(f"{root}/{PASSAGES}") is not None
+
+
+def check_passages(root: Path | str, passages: Sequence[Passage]) -> None:
     """Raise DataError where passages share an id, or one has neither title nor text."""
     seen: dict[str, int] = {}
     for number, passage in enumerate(passages, start=1):
@@ -518,26 +536,25 @@ def _is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     return before["path"] == now["path"] or (places[0] == places[1] and places[0] is not None)
 
 
-def _refuse_other_source(
-    root: Path, manifest: Mapping[str, Any], source: Mapping[str, Any], passages: Sequence[Passage]
-) -> None:
+def _refuse_other_source(index: Index, source: Mapping[str, Any], passages: Sequence[Passage]) -> None:
     """Raise ConfigError where an index is of other data; moved or copied data count as the same."""
-    if _is_same(manifest["source"], source):
+    if _is_same(index.source, source):
         return
-    there, now = list(Index(root).passages), set(passages)
+    there, now = list(index.passages), set(passages)
     if there == list(passages):
         return
-    if place(str(manifest["source"]["path"])) is None and 2 * sum(passage in now for passage in there) >= len(there):
+    if place(str(index.source["path"])) is None and 2 * sum(passage in now for passage in there) >= len(there):
         return
     raise ConfigError(
-        f"index {root} is of data.path={manifest['source']['path']}, and data.path={source['path']} is another source: "
-        f"give it an index of its own, such as index.path={root}-2, or replace this one with index.replace=true"
+        f"index {index.place} is of data.path={index.source['path']}, and data.path={source['path']} is another "
+        f"source: give it an index of its own, such as index.path={index.place}-2, or replace this one with "
+        "index.replace=true"
     )
 
 
-def _with_stored_settings(manifest: Mapping[str, Any], config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
+def _with_stored_settings(index: Index, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
     """Return `config`, but with the stored settings in sections that no wanted artefact reads."""
-    stored: Any = from_settings(IndexConfig, manifest["settings"])
+    stored: Any = from_settings(IndexConfig, index.settings)
     read = {section for name in wanted for section in STAGES[name].sections}
     sections = {section for stage in STAGES.values() for section in stage.sections} - read
     plain = {name: getattr(stored, name) for name in sections if "." not in name}
@@ -560,12 +577,12 @@ def make_all(index: Index, names: Iterable[str]) -> list[str]:
     return made
 
 
-def _refuse_to_replace_triples(root: Path, manifest: Mapping[str, Any], config: IndexConfig) -> None:
+def _refuse_to_replace_triples(index: Index, config: IndexConfig) -> None:
     """Raise ArtefactError if rules would silently replace triples that came from a file or a model."""
-    have = from_settings(IndexConfig, manifest["settings"]).extract
+    have = from_settings(IndexConfig, index.settings).extract
     if config.extract.method == "offline" != have.method:
         where = " index.extract.path=FILE" if have.path else f" index.extract.format={have.format}"
         raise ArtefactError(
-            f"index {root} holds triples of index.extract.method={have.method}, and this run says nothing of them: "
-            f"give index.extract.method={have.method}{where}, or another index.path for triples made by rules"
+            f"index {index.place} holds triples of index.extract.method={have.method}, and this run says nothing of "
+            f"them: give index.extract.method={have.method}{where}, or another index.path for triples made by rules"
         )

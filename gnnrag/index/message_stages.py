@@ -77,7 +77,7 @@ class MessageGraphStage(Stage):
         counts = {"entities": graph.num_entities, "passages": graph.num_passages, "sentences": graph.num_sentences}
         return {**counts, "relations": graph.num_relations, "triples": len(graph.triples)}
 
-    def load(self, folder: Path) -> MessageKnowledge:
+    def load(self, folder: Path, index: Any) -> MessageKnowledge:
         """Return the graph."""
         graph, grounding = arrays.load(folder, "graph", MessageGraph), None
         if (folder / "mentions.npz").is_file():
@@ -132,7 +132,7 @@ def _facts(context: Context) -> list[tuple[Fact, ...]]:
     extractions: list[Extraction] = context.read("extraction")
     facts = [passage.as_triples() for passage in extractions]
     if not any(facts):
-        raise DataError(context.root, f"no passage has triples; index.gnn.facts={wanted} needs some")
+        raise DataError(context.index.root, f"no passage has triples; index.gnn.facts={wanted} needs some")
     return facts
 
 

@@ -1,70 +1,61 @@
-"""Nearest passages of a large corpus: faiss's inverted lists of one byte a number, the best rescored exactly.
-
-Jégou et al.'s inverted file (TPAMI 2011). What is found is approximate, what is scored is not.
-"""
+"""Nearest passages: all vectors are compared, or, of a large corpus, those that Lance's vector index finds."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
+import lance
 import numpy as np
 
 FLAT_UP_TO = 200_000  # vectors: fewer are all compared
-FILE = "lists.faiss"
-_CENTRES = 1024
-_SAMPLE = 64  # vectors a centre that k-means sees
-_PROBED = 48  # lists that a query looks into
-_PROBED_FAR = 8  # lists that are looked into for the least cosine, which only scales
-_ROWS = 1 << 16  # vectors added at a time
 _SAMPLED = 1 << 14  # scores that tell how large the best are
 
 
-def write_lists(folder: Path, vectors: np.ndarray) -> None:
-    """Put unit vectors (n, dim) into lists by what they are near."""
-    import faiss
-
-    count, dim = vectors.shape
-    centres = max(1, min(_CENTRES, count // _SAMPLE))
-    searcher: Any = faiss.index_factory(dim, f"IVF{centres},SQ8", faiss.METRIC_INNER_PRODUCT)
-    sample = vectors[np.linspace(0, count - 1, min(count, centres * _SAMPLE)).astype(np.int64)]
-    searcher.train(np.ascontiguousarray(sample, dtype=np.float32))
-    for start in range(0, count, _ROWS):
-        searcher.add(np.ascontiguousarray(vectors[start : start + _ROWS], dtype=np.float32))
-    faiss.write_index(searcher, str(folder / FILE))
+def index_vectors(uri: str) -> None:
+    """Make the vector index of a table of vectors, or bring it up to date: HNSW graphs over inverted lists, one byte a
+    number."""
+    dataset = lance.dataset(uri)
+    if dataset.describe_indices():
+        dataset.optimize.optimize_indices()
+    else:
+        dataset.create_index("value", "IVF_HNSW_SQ", metric="dot")
 
 
 class Nearest:
-    """Searches passage vectors (n, dim); `folder` holds their lists, None: all are compared."""
+    """Searches passage vectors (n, dim); `dataset` is their indexed table, None: all are compared.
 
-    def __init__(self, vectors: np.ndarray, folder: Path | None) -> None:
-        self.vectors = vectors
-        self._searcher: Any = None
-        if folder is not None:
-            import faiss
+    `keys` are those of the passages in the table.
+    """
 
-            self._searcher = faiss.read_index(str(folder / FILE))
-            self._searcher.nprobe = _PROBED
-            self._far: Any = faiss.IVFSearchParameters()
-            self._far.nprobe = _PROBED_FAR
+    def __init__(self, vectors: np.ndarray, dataset: Any = None, keys: Sequence[str] = ()) -> None:
+        self.vectors, self._dataset = vectors, dataset
+        self._positions: dict[str, list[int]] = defaultdict(list)
+        for position, key in enumerate(keys):
+            self._positions[key].append(position)
 
     def search(self, query: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, float]:
         """Return positions and cosines (float64) of the nearest, best first and ties by position, and the least cosine.
 
-        `query` has shape (dim,). Of lists the least is approximate, too, and fewer than `count` may be found.
+        `query` has shape (dim,). With an index the least is approximate, too, and fewer than `count` may be found.
         """
         query, count = np.asarray(query, dtype=np.float32), min(count, len(self.vectors))
-        if self._searcher is None:
+        if self._dataset is None:
             scores = self.vectors @ query
             near = largest(scores, count)
             scores, low = scores[near], float(scores.min(initial=np.inf))
         else:
-            near = self._searcher.search(query[None], min(2 * count, len(self.vectors)))[1][0]
-            near = near[near >= 0]
+            near = self._search(query, 2 * count)
             scores = self.vectors[near] @ query
-            low = float(self.vectors[self._searcher.search(-query[None], 1, params=self._far)[1][0, 0]] @ query)
+            low = float((self.vectors[self._search(-query, 1)] @ query).min(initial=np.inf))
         order = np.lexsort((near, -scores))[:count]
         return near[order], scores[order].astype(np.float64), low
+
+    def _search(self, query: np.ndarray, count: int) -> np.ndarray:
+        nearest = {"column": "value", "q": query, "k": count, "metric": "dot"}
+        keys = self._dataset.to_table(columns=["key", "_distance"], nearest=nearest)["key"].to_pylist()
+        return np.array([p for key in keys for p in self._positions.get(key, ())], dtype=np.int64)
 
 
 def largest(scores: np.ndarray, count: int) -> np.ndarray:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from gnnrag.arrays import Lists, get_lines, put_json, put_lines
+from gnnrag.arrays import Lists, get_lines, put_lines
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.index.stages import get_vectors
+from gnnrag.index.stages import VECTORS, get_vectors
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.text.sentences import split_sentences
@@ -208,15 +208,15 @@ def draft_from_json(row: Sequence[Any]) -> ReportDraft:
     return ReportDraft(title, summary, read, rating, reason, tuple(flags))
 
 
-def write_reports(folder: Path, reports: Reports, made_by: str) -> None:
-    """Write an artefact; `made_by` says which writer made it."""
+def write_reports(folder: Path, reports: Reports) -> None:
+    """Write an artefact."""
     put_lines(folder / "reports.jsonl", ([report.key, draft_to_json(report.draft)] for report in reports.items))
     np.savez(folder / "sentences.npz", indptr=reports.sentences.indptr, values=reports.sentences.values)
-    put_json(folder / "made_by.json", made_by)
+    np.save(folder / VECTORS, reports.matrix.astype(np.float16))
 
 
 def read_reports(folder: Path) -> Reports:
     """Read an artefact."""
     items = [Report(key, draft_from_json(row)) for key, row in get_lines(folder / "reports.jsonl")]
     with np.load(folder / "sentences.npz") as stored:
-        return Reports(items, get_vectors(folder / "vectors.npy").astype(np.float32), Lists(**stored))
+        return Reports(items, get_vectors(folder / VECTORS).astype(np.float32), Lists(**stored))

@@ -1,134 +1,125 @@
 """What makes the artefacts of an index: what stages may use, their base class, and those that read passages alone.
 
 An artefact is the folder `NAME-KEY/` in the index folder; the key hashes its settings and the keys of its inputs. It is
-made when it is first read, becomes visible only when complete, and is never changed. A new artefact is a class such as
-those below; it goes into `gnnrag.index.index.STAGES`.
+made when it is first read, becomes visible only when complete, and is never changed. What was computed of single texts
+stays in tables (`gnnrag.index.tables`), so that nothing is computed twice. A new artefact is a class such as those
+below; it goes into `gnnrag.index.index.STAGES`.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, overload
 
 import numpy as np
+import pyarrow as pa
 
 from gnnrag import arrays
-from gnnrag.arrays import get_json, get_lines, put_json, put_lines
 from gnnrag.config import IndexConfig
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.titles import Layout, TitleTables, layout_of, titles_of
-from gnnrag.index.lexical import BM25
-from gnnrag.index.nearest import FLAT_UP_TO, write_lists
-from gnnrag.io import Journal, digest, read_object
+from gnnrag.index.lexical import Lexical
+from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
+from gnnrag.index.tables import ValueTable, as_matrix, text_key
+from gnnrag.io import read_object
 from gnnrag.text.analyse import PassageText, analyse, resolve_language
 from gnnrag.types import Passage
 
-T = TypeVar("T")
+RECORD, VECTORS = "record.json", "vectors.npy"  # files of an artefact
+_TEXT = pa.struct([("sentences", pa.list_(pa.string())), ("phrases", pa.list_(pa.list_(pa.string())))])
 
 
 @dataclass
 class Context:
     """What a stage may use while it makes an artefact."""
 
-    index: Any  # for its `embedder`
-    root: Path
+    index: Any  # for its `embedder`, its `table` of passages and its place
     config: IndexConfig
     passages: Sequence[Passage]
     read: Callable[[str], Any]  # the value of another artefact
     progress: Callable[[int], None] = field(default=lambda n: None)
     remarks: list[str] = field(default_factory=list)  # warnings to log about what was made
     settings: str = ""  # digest of the settings of the artefact that is being made
+    tables: list[str] = field(default_factory=list)  # tables that it rests on
+    computed_values: int = 0  # values that were not in a table
+    tasks: Any = None  # runs the roles that write for an index: summaries, reports, extraction by a model
 
-    @cached_property
-    def tasks(self) -> Any:
-        """Runs the roles that write for an index: summaries, reports, extraction by a model."""
-        tasks = import_module("gnnrag.roles.writers.tasks")  # by name, so that the index does not depend on roles
-        return tasks.IndexTasks(self.config, lambda: self.index.embedder)
+    @property
+    def keys(self) -> Sequence[str]:
+        """Keys of the passages' titles and texts; a change of ids or order alone leaves them equal."""
+        return self.index.table.keys.to_pylist()  # type: ignore[no-any-return]
 
-    @cached_property
-    def hashes(self) -> list[str]:
-        """Digests of the passages' titles and texts; a change of ids or order alone leaves them equal."""
-        return [digest([passage.title, passage.text]) for passage in self.passages]
-
-    def earlier(self, name: str, read: Callable[[Path, dict[str, Any]], T], default: T) -> T:
-        """Return what `read` makes of the newest artefact of a name and its record; `default` if there is none."""
-        folders = [folder for folder in self.root.glob(f"{name}-*") if (folder / RECORD).is_file()]
-        newest = max(folders, key=lambda folder: (folder / RECORD).stat().st_mtime_ns, default=None)
-        try:
-            return default if newest is None else read(newest, read_object(newest / RECORD))
-        except (OSError, ValueError, KeyError):  # written by an earlier version of the code: ignored
-            return default
-
-    def cached(
+    def computed(
         self,
         name: str,
-        settings: str,
+        made_with: str,
         keys: Sequence[str],
-        known: dict[str, Any],
-        compute: Callable[[list[int]], list[Any]],
+        items: Sequence[Any],
+        compute: Callable[[list[Any]], Any],
+        batch: int,
+        kind: pa.DataType | None = None,
+        progress: Callable[[int], None] = lambda n: None,
+    ) -> pa.ChunkedArray:
+        """Return one value for each key, in order, null where there is none; each is computed once, whatever happens.
+
+        `compute` turns at most `batch` items into their values, None for a failure, which later calls try again. The
+        values are kept in the table of `name` and `made_with`, as Arrow type `kind`; None: vectors.
+        """
+        self.tables.append(f"{name}-{made_with[:16]}")
+        table = ValueTable(self.index.uri(f"{self.tables[-1]}.lance"), kind)
+        missing = table.missing(keys)
+        progress(len(keys) - len(missing))
+        try:
+            for start in range(0, len(missing), batch):
+                chunk = missing[start : start + batch]
+                values = compute([items[i] for i in chunk])
+                kept = [n for n in range(len(chunk)) if values[n] is not None]
+                table.add(
+                    [keys[chunk[n]] for n in kept], values if len(kept) == len(chunk) else [values[n] for n in kept]
+                )
+                progress(len(chunk))
+        finally:
+            table.flush()
+        self.computed_values = len(missing)
+        return table.take(keys)
+
+    def computed_json(
+        self,
+        name: str,
+        made_with: str,
+        keys: Sequence[str],
+        items: Sequence[Any],
+        compute: Callable[[list[Any]], list[Any]],
         batch: int,
         progress: Callable[[int], None] = lambda n: None,
     ) -> list[Any]:
-        """Compute one JSON value for each distinct key, resumably; returns the values in the order of `keys`.
+        """Do what `computed` does for values that are JSON data."""
 
-        `compute` maps at most `batch` positions in `keys` to their values; `known` holds values by key that need no
-        work. A journal of `name` and `settings` keeps values, but not None (a failure), which later calls try again.
-        """
-        journal = Journal(self.root / CACHE / f"{name}-{settings[:16]}.jsonl")
-        values = {**known, **{row[0]: row[1] for row in journal.rows}}
-        first = {key: i for i, key in reversed(list(enumerate(keys)))}
-        missing = [i for i, key in enumerate(keys) if key not in values and first[key] == i]
-        progress(len(keys) - len(missing))
-        for start in range(0, len(missing), batch):
-            chunk = missing[start : start + batch]
-            rows = [(keys[i], value) for i, value in zip(chunk, compute(chunk), strict=True)]
-            journal.append(*[list(row) for row in rows if row[1] is not None])
-            values.update(rows)
-            progress(len(chunk))
-        journal.close()
-        return [values[key] for key in keys]
+        def encode(items: list[Any]) -> list[str | None]:
+            return [None if value is None else json.dumps(value) for value in compute(items)]
 
-    def embed(
-        self, name: str, strings: Sequence[str], progress: Callable[[int], None] | None = None
-    ) -> tuple[np.ndarray, int]:
-        """Embed each distinct string once, resumably: (len(strings), dim) rows, and how many were new.
+        column = self.computed(name, made_with, keys, items, encode, batch, pa.large_string(), progress)
+        return [None if value is None else json.loads(value) for value in column.to_pylist()]
 
-        Vectors are copied from the newest artefact `name` where the same embedder made it and it has the string.
-        """
-        keys, progress = [digest(text) for text in strings], progress or self.progress_of(len(strings))
+    def embed(self, strings: Sequence[str], progress: Callable[[int], None] | None = None) -> tuple[np.ndarray, int]:
+        """Embed each distinct string once: (len(strings), dim) float32 rows, and how many were new."""
+        progress = progress or self.progress_of(len(strings))
+        vectors = self.embedded("string-vectors", [text_key("", text) for text in strings], strings, progress)
+        return vectors, self.computed_values
+
+    def embedded(
+        self, name: str, keys: Sequence[str], strings: Sequence[str], progress: Callable[[int], None]
+    ) -> np.ndarray:
+        """Return the vectors of strings, of which the table `name` keeps each by its key. Shape (n, dim), float32."""
+        if not strings:
+            return np.zeros((0, 0), np.float32)
         embedder = self.index.embedder
-
-        def read(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
-            if record.get("embedder") != embedder.identity:
-                return {}
-            return dict(zip(get_json(folder / DIGESTS), get_vectors(folder / VECTORS), strict=True))
-
-        def compute(positions: list[int]) -> list[Any]:
-            rows = embedder.encode([strings[i] for i in positions])
-            return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in rows]
-
-        known: dict[str, Any] = self.earlier(name, read, {})
-        settings = hashlib.sha256(embedder.identity.encode()).hexdigest()
-        values = self.cached(f"{name}-vectors", settings, keys, known, compute, embedder.block, progress)
-        rows = [np.frombuffer(base64.b64decode(v), "<f4") if isinstance(v, str) else v for v in values]
-        vectors = np.stack(rows).astype(np.float32, copy=False) if rows else np.zeros((0, 0), np.float32)
-        return vectors, len(set(keys) - known.keys())
-
-    def put_vectors(self, folder: Path, strings: Sequence[str], vectors: np.ndarray) -> None:
-        """Write vectors so that `embed` finds them again."""
-        np.save(folder / VECTORS, vectors)
-        put_json(folder / DIGESTS, [digest(text) for text in strings])
-
-    def forget(self, name: str) -> None:
-        """Delete the journals of a name; the artefact that they served must exist."""
-        for path in (self.root / CACHE).glob(f"{name}-*.jsonl"):
-            path.unlink(missing_ok=True)
+        made_with = hashlib.sha256(embedder.identity.encode()).hexdigest()
+        return as_matrix(self.computed(name, made_with, keys, strings, embedder.encode, embedder.block, None, progress))
 
     def progress_of(self, total: int) -> Callable[[int], None]:
         """Return a callback that turns counts out of `total` strings into counts of passages for `progress`."""
@@ -141,10 +132,6 @@ class Context:
             self.progress(reported - before)
 
         return progress
-
-
-# Files of an artefact: its record; vectors, and digests of the strings that they stand for. CACHE: journals of builds.
-RECORD, CACHE, DIGESTS, VECTORS = "record.json", ".cache", "digests.json", "vectors.npy"
 
 
 class Stage:
@@ -166,8 +153,8 @@ class Stage:
         """Compute the artefact and write it into an empty folder; returns counts for its record."""
         raise NotImplementedError
 
-    def load(self, folder: Path) -> Any:
-        """Read the artefact from its folder."""
+    def load(self, folder: Path, index: Any) -> Any:
+        """Read the artefact from its folder, or from the tables of its index."""
         raise NotImplementedError
 
 
@@ -184,12 +171,11 @@ class StringVectors(Stage):
         return context.index.embedder.identity
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
-        strings = self.strings(context)
-        vectors, computed = context.embed(self.name, strings)
-        context.put_vectors(folder, strings, vectors.astype(np.float16))
+        vectors, computed = context.embed(self.strings(context))
+        np.save(folder / VECTORS, vectors.astype(np.float16))
         return {self.what: len(vectors), "computed": computed}
 
-    def load(self, folder: Path) -> np.ndarray:
+    def load(self, folder: Path, index: Any) -> np.ndarray:
         """Return (number of strings, dim) float32."""
         return get_vectors(folder / VECTORS).astype(np.float32)
 
@@ -209,36 +195,53 @@ def unit_rows(halves: np.ndarray) -> np.ndarray:
 class TextStage(Stage):
     """Sentences and phrases of each passage."""
 
-    name, needs, version = "text", ("passages",), 5
+    name, needs, version = "text", ("passages",), 6
 
     def settings(self, context: Context) -> Any:
         text = context.config.text
         return [resolve_language(text.language), text.phrase_rules, text.title_mode]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
-        text, keys = context.config.text, context.hashes
+        text = context.config.text
         language = resolve_language(text.language)
 
-        def read(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
-            rows = get_lines(folder / "texts.jsonl") if record["settings"] == context.settings else []
-            return {row[0]: row[1:] for row in rows}
+        def compute(passages: list[Passage]) -> list[Any]:
+            how: Any = {"language": language, "title_mode": text.title_mode, "phrase_rules": text.phrase_rules}
+            return [{"sentences": row.sentences, "phrases": row.phrases} for row in analyse(passages, **how)]
 
-        def compute(positions: list[int]) -> list[Any]:
-            rows: Any = analyse(
-                [context.passages[i] for i in positions],
-                language=language, title_mode=text.title_mode, phrase_rules=text.phrase_rules,
-            )  # fmt: skip
-            return [[row.sentences, row.phrases] for row in rows]
-
-        known: dict[str, Any] = context.earlier(self.name, read, {})
-        values = context.cached(self.name, context.settings, keys, known, compute, 1000, context.progress)
-        put_lines(folder / "texts.jsonl", ([key, *row] for key, row in zip(keys, values, strict=True)))
+        context.computed(
+            self.name, context.settings, context.keys, context.passages, compute, 1000, _TEXT, context.progress
+        )
         return {"language": language}
 
-    def load(self, folder: Path) -> Sequence[PassageText]:
+    def load(self, folder: Path, index: Any) -> Sequence[PassageText]:
         """Return one PassageText per passage."""
-        rows = get_lines(folder / "texts.jsonl")
-        return [PassageText(tuple(sentences), tuple(map(tuple, phrases))) for _, sentences, phrases in rows]
+        return TextRows(table_of(folder, index).take(index.table.keys))
+
+
+class TextRows(Sequence[PassageText]):
+    """Sentences and phrases of passages, made of a column (num_passages,) when they are asked for."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, i: int) -> PassageText: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[PassageText]: ...
+    def __getitem__(self, i: int | slice) -> PassageText | list[PassageText]:
+        return list(self)[i] if isinstance(i, slice) else _passage_text(self._column[i].as_py())
+
+    def __iter__(self) -> Iterator[PassageText]:
+        for start in range(0, len(self), 10_000):
+            yield from map(_passage_text, self._column.slice(start, 10_000).to_pylist())
+
+
+def _passage_text(row: dict[str, Any]) -> PassageText:
+    return PassageText(tuple(row["sentences"]), tuple(map(tuple, row["phrases"])))
 
 
 class HierarchyStage(Stage):
@@ -252,7 +255,7 @@ class HierarchyStage(Stage):
         sizes = {"sentences": len(graph.sentences), "phrases": len(graph.phrases)}
         return {"nodes": graph.num_nodes, "edges": len(graph.neighbours.values) // 2, **sizes}
 
-    def load(self, folder: Path) -> HierarchyGraph:
+    def load(self, folder: Path, index: Any) -> HierarchyGraph:
         return HierarchyGraph.load(folder)
 
 
@@ -267,40 +270,49 @@ class TitleStage(Stage):
         arrays.save(folder, "layout", layout_of(context.passages))
         return {"forms": len(titles.forms)}
 
-    def load(self, folder: Path) -> tuple[TitleTables, Layout]:
+    def load(self, folder: Path, index: Any) -> tuple[TitleTables, Layout]:
         return arrays.load(folder, "titles", TitleTables), arrays.load(folder, "layout", Layout)
 
 
 class LexicalStage(Stage):
-    """The BM25 index."""
+    """The BM25 index of the table of passages."""
 
-    name, needs, version = "lexical", ("passages",), 4
+    name, needs, sections, version = "lexical", ("passages",), ("lexical",), 5
+
+    def settings(self, context: Context) -> Any:
+        return [context.config.lexical.language, context.config.lexical.tokenizer]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
-        model = BM25.fit([p.content for p in context.passages])
-        model.save(folder)
-        return {"terms": model.num_terms}
+        self.load(folder, context.index)
+        return {"passages": len(context.passages)}
 
-    def load(self, folder: Path) -> BM25:
-        return BM25.load(folder)
+    def load(self, folder: Path, index: Any) -> Lexical:
+        how = (index.config.lexical.language, index.config.lexical.tokenizer)
+        if not index.table.has_bm25(*how):
+            index.table = index.table.with_bm25(*how)
+        return Lexical(index.table)
 
 
 class EmbeddingStage(Stage):
     """Unit vectors of the passages."""
 
-    name, needs = "embeddings", ("passages",)
+    name, needs, version = "embeddings", ("passages",), 2
 
     def settings(self, context: Context) -> Any:
         return context.index.embedder.identity
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         contents = [passage.content for passage in context.passages]
-        vectors, computed = context.embed(self.name, contents, context.progress)
-        context.put_vectors(folder, contents, vectors)
+        vectors = context.embedded(self.name, context.keys, contents, context.progress)
         if len(vectors) > FLAT_UP_TO:
-            write_lists(folder, vectors)
-        return {"dim": int(vectors.shape[1]), "computed": computed}
+            index_vectors(context.index.uri(f"{context.tables[-1]}.lance"))
+        return {"dim": vectors.shape[1], "computed": context.computed_values}
 
-    def load(self, folder: Path) -> np.ndarray:
+    def load(self, folder: Path, index: Any) -> np.ndarray:
         """Return (num_passages, dim) float32."""
-        return get_vectors(folder / VECTORS)
+        return as_matrix(table_of(folder, index).take(index.table.keys))
+
+
+def table_of(folder: Path, index: Any) -> ValueTable:
+    """Return the first table that an artefact rests on."""
+    return ValueTable(index.uri(f"{read_object(folder / RECORD)['tables'][0]}.lance"))

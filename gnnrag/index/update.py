@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from datetime import timedelta
 from pathlib import Path
+
+import lance
 
 from gnnrag.config import IndexConfig
 from gnnrag.datasets.chunk import document_of
 from gnnrag.errors import DataError, nearest
-from gnnrag.index.index import (
-    MANIFEST,
-    STAGES,
-    WAIT_S,
-    Index,
-    check_passages,
-    make_all,
-    passages_key,
-    write_passages,
-)
-from gnnrag.io import exclusive_lock, read_object, write_json
+from gnnrag.index.index import STAGES, WAIT_S, Index, check_passages, exists, make_all
+from gnnrag.index.stages import Context
+from gnnrag.index.tables import PASSAGES, PassageTable, ValueTable, text_key, undone_on_failure
+from gnnrag.io import exclusive_lock
 from gnnrag.types import OnProgress, Passage, no_progress
 
 
 def update_index(
-    root: Path,
+    root: Path | str,
     add: Sequence[Passage] = (),
     remove: Sequence[str] = (),
     progress: OnProgress = no_progress,
@@ -33,91 +29,121 @@ def update_index(
     caller: IndexConfig | None = None,
     may_empty: bool = False,
 ) -> list[str]:
-    """Add, replace or remove passages; artefacts equal those of the changed corpus built from scratch.
+    """Add, replace or remove passages in one commit, then make anew the artefacts that there were; returns their names.
 
-    A passage whose id is known replaces the old one in place; a new one goes to the end. `remove` takes ids
-    of passages, or names of documents, whose passages are all removed. Of the documents in `documents`, only the
-    passages in `add` are kept. All existing artefacts are made again, reusing what has not changed.
+    New passages and those that replace one of their id go to the end. `remove` takes ids of passages, or names of
+    documents, whose passages are all removed. Of the documents in `documents`, only the passages in `add` are kept.
     `may_empty` permits a result without passages; without it that is a DataError.
 
     Raises DataError: an id to remove is not in the index, or two passages to add share an id. ArtefactError: no index.
     """
     check_passages(root, add)
-    Index(root, caller)  # raises if there is no index, before the lock makes the folder
-    with exclusive_lock(root / ".writer.lock", f"index {root}", WAIT_S):
-        return _update(root, add, remove, progress, documents, caller, may_empty)
-
-
-def _update(
-    root: Path,
-    add: Sequence[Passage],
-    remove: Sequence[str],
-    progress: OnProgress,
-    documents: Collection[str],
-    caller: IndexConfig | None,
-    may_empty: bool,
-) -> list[str]:
     before = Index(root, caller)
-    names = list(before.fingerprint)
-    at = {passage.id: i for i, passage in enumerate(before.passages)}
-    gone = {position for name in remove for position in named(root, name, before.passages, at)}
-    after = {p.id: p for i, p in enumerate(before.passages) if i not in gone}
+    with exclusive_lock(before.local / ".writer.lock", f"index {root}", WAIT_S):
+        before = Index(root, caller)
+        stages = list(before.fingerprint)
+        gone, new = _changes(before, add, remove, documents)
+        if len(gone) == len(before.ids) and not new and not may_empty:
+            raise DataError(root, "no passage would be left; delete the folder instead")
+        if not gone and not new:
+            return []
+        if "embeddings" in stages and new:  # before the commit, so that readers need not wait for them
+            _embed(before, new)
+        with undone_on_failure(before.table.dataset.uri):
+            if not before.source.get("edited"):
+                before.table.record({**before.table.state, "source": {**before.source, "edited": True}})
+            after = PassageTable(before.table.dataset.uri).edit(gone, new)
+            if "lexical" in stages and len(after.row_ids):
+                after.with_bm25(before.config.lexical.language, before.config.lexical.tokenizer)
+            made = make_all(Index(root, caller, progress), stages) if len(after.row_ids) else []
+        collect_garbage(root, {before.table.dataset.version})
+        return made
+
+
+def _changes(
+    index: Index, add: Sequence[Passage], remove: Sequence[str], documents: Collection[str]
+) -> tuple[list[str], list[Passage]]:
+    """Return the ids of the passages that go, and those that come; what stays as it is is in neither."""
+    there = {index.ids[i] for name in remove for i in named(index, name)}
+    names = frozenset(documents)
     new = {passage.id: passage for passage in add}
-    if documents:
-        names_of = frozenset(documents)
-        after = {id_: p for id_, p in after.items() if id_ in new or not is_cut_from(id_, names_of)}
-    passages = list({**after, **new}.values())
-    if not passages and not may_empty:
-        raise DataError(root, "no passage would be left; delete the folder instead")
-    is_other = passages != list(before.passages)
-    source = {**before.manifest["source"], **({"edited": True} if is_other else {})}
-    # The manifest changes only when all new artefacts exist, so that a reader finds the old state or the new one.
-    manifest = {**before.manifest, "passages": write_passages(root, passages), "source": source}
-    made = make_all(Index(root, caller, progress, manifest), names) if passages else []
-    write_json(root / MANIFEST, manifest)
-    collect_garbage(root, {before.manifest["passages"]})
-    return made
+    if names:
+        there.update(id_ for id_ in index.ids if id_ not in new and is_cut_from(id_, names))
+    for id_ in new.keys() & index.position.keys():
+        if index.lookup([id_])[0] == new[id_] and id_ not in there:
+            del new[id_]
+        else:
+            there.add(id_)
+    return [id_ for id_ in index.ids if id_ in there], list(new.values())
 
 
-def collect_garbage(root: Path, spare: Collection[str] = ()) -> list[str]:
+def _embed(index: Index, passages: Sequence[Passage]) -> None:
+    keys = [text_key(passage.title, passage.text) for passage in passages]
+    context = Context(index, index.config, passages, index.read)
+    context.embedded("embeddings", keys, [passage.content for passage in passages], lambda n: None)
+
+
+def collect_garbage(root: Path | str, spare: Collection[int] = ()) -> list[str]:
     """Delete artefacts of earlier passages or settings; returns the names of what was deleted.
 
-    `spare` are keys of passages whose artefacts readers may still hold open.
+    `spare` are versions of the passages whose artefacts readers may still hold open.
     """
     index = Index(root)
-    keep = index.file_names().union(*(index.file_names(key) for key in spare))
+    keep = index.file_names().union(*(Index(root, version=version).file_names() for version in spare))
     gone = []
-    for path in root.iterdir():
-        is_ours = path.name.rpartition("-")[0] in (*STAGES, "passages")
-        if is_ours and path.name not in keep:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in index.local.iterdir():
+        if (
+            path.name.rpartition("-")[0] in STAGES
+            and path.is_dir()
+            and path.name not in keep
+            and path.suffix != ".lance"
+        ):
+            shutil.rmtree(path)
             gone.append(path.name)
     return sorted(gone)
 
 
-def stored_passages(root: Path) -> Sequence[Passage]:
-    """Return the passages that an index holds, none where there is no index."""
-    return Index(root).passages if (root / MANIFEST).is_file() else []
+def collect_tables(root: Path | str) -> list[str]:
+    """Delete tables that no artefact rests on, values of passages that are gone, and old versions; returns names.
+
+    Readers of earlier versions must be closed.
+    """
+    index = Index(root)
+    records = [index.record(name) for name in index.fingerprint]
+    keep = {f"{table}.lance" for record in records for table in record["tables"]} | {PASSAGES}
+    gone = []
+    for path in index.local.glob("*.lance"):
+        if path.name not in keep:
+            shutil.rmtree(path)
+            gone.append(path.name)
+        elif path.name != PASSAGES and path.name.startswith(("text-", "embeddings-")):
+            ValueTable(str(path)).keep(index.table.keys.to_pylist())
+    for path in index.local.glob("*.lance"):
+        lance.dataset(str(path)).cleanup_old_versions(older_than=timedelta(0))
+    return sorted(gone)
 
 
-def is_empty(root: Path) -> bool:
+def stored_ids(root: Path | str) -> Sequence[str]:
+    """Return the ids of the passages that an index holds, none where there is no index."""
+    return Index(root).ids if exists(root) else []
+
+
+def is_empty(root: Path | str) -> bool:
     """Tell whether there is no index, or one without passages."""
-    return not (root / MANIFEST).is_file() or read_object(root / MANIFEST).get("passages") == passages_key(())
+    return not exists(root) or not len(Index(root).table.row_ids)
 
 
 # -------------------------------------------------------------------------------------------------------------- checks
-def named(root: Path, name: str, passages: Sequence[Passage], at: Mapping[str, int]) -> list[int]:
-    """Return positions: of the passage with that id, else of those cut from that document; DataError without any.
-
-    `at` maps each id to its position.
-    """
-    if name in at:
-        return [at[name]]
-    positions = [position for position, id_ in enumerate(at) if is_cut_from(id_, {name})]
+def named(index: Index, name: str) -> list[int]:
+    """Return positions: of the passage with that id, else of those cut from that document; DataError without any."""
+    if name in index.position:
+        return [index.position[name]]
+    positions = [position for position, id_ in enumerate(index.ids) if is_cut_from(id_, {name})]
     if not positions:
-        files = dict.fromkeys(document_of(passage.id) for passage in passages if passage.place)
-        hint = nearest(name, list(at if "#" in name or not files else files)[:2000])[:200]
-        raise DataError(root, f"passage {name!r} is not in the index{', nor a document' if files else ''}. {hint}")
+        files = dict.fromkeys(document_of(passage.id) for passage in index.passages if passage.place)
+        hint = nearest(name, list(index.ids if "#" in name or not files else files)[:2000])[:200]
+        problem = f"passage {name!r} is not in the index{', nor a document' if files else ''}. {hint}"
+        raise DataError(index.place, problem)
     return positions
 
 

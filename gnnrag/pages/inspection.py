@@ -6,18 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lance
 import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
 from gnnrag.extract.base import Extraction
-from gnnrag.index.index import Index
+from gnnrag.index.index import STAGES, Index
+from gnnrag.index.tables import ValueTable
 
 _TOP = 10  # hubs that are named
 
 
 def inspect_index(root: Path) -> dict[str, Any]:
-    """Return what an index holds, ready for JSON: `stages`, `graphs` (`summarise_graph`), gaps of the `extraction`.
+    """Return what an index holds, ready for JSON: `stages`, `tables`, `graphs` (`summarise_graph`), gaps of the
+    `extraction`, and what is `stale`: artefacts of earlier passages or settings alone, and how many values of texts
+    making them anew would have to compute (null: not known before).
 
     Raises ArtefactError where there is no index.
     """
@@ -36,7 +40,31 @@ def inspect_index(root: Path) -> dict[str, Any]:
             "without_record": counts["passages without a record"],
             "without_triples": empty,
         }
-    return {"root": str(root), "stages": stages, "graphs": _graphs(index), "extraction": gaps}
+    return {
+        "root": str(root), "stages": stages, "tables": _tables(index), "stale": _stale(index),
+        "graphs": _graphs(index), "extraction": gaps,
+    }  # fmt: skip
+
+
+def _tables(index: Index) -> list[dict[str, Any]]:
+    tables = []
+    for path in sorted(index.local.glob("*.lance")):
+        dataset = lance.dataset(str(path))
+        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        tables.append({"name": path.stem, "rows": dataset.count_rows(), "bytes": size, "versions": dataset.version})
+    return tables
+
+
+def _stale(index: Index) -> list[dict[str, Any]]:
+    names = {path.name.rpartition("-")[0] for path in index.local.iterdir() if path.suffix != ".lance"}
+    stale = []
+    for name in (name for name in STAGES if name in names and not index.has(name)):
+        missing = None
+        if name in ("text", "embeddings"):  # their tables are keyed by what a passage says
+            tables = [ValueTable(str(path)) for path in index.local.glob(f"{name}-*.lance")]
+            missing = min((len(table.missing(index.table.keys.to_pylist())) for table in tables), default=None)
+        stale.append({"name": name, "values to compute": missing})
+    return stale
 
 
 def summarise_graph(

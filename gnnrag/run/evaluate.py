@@ -30,7 +30,7 @@ from gnnrag.config import (
 from gnnrag.datasets.base import Dataset, load_configured
 from gnnrag.errors import BudgetError, ConfigError, DataError, GnnragError, StoppedError
 from gnnrag.executors import ExecutorConfig, make_executor
-from gnnrag.index.index import MANIFEST, Index, open_or_build
+from gnnrag.index.index import Index, exists, open_or_build
 from gnnrag.index_config import WRITERS
 from gnnrag.io import interpreting, write_json, write_jsonl
 from gnnrag.metrics.long_answers import TEXT, TEXT_VERSION, Material, compare_texts, is_long
@@ -491,7 +491,7 @@ def open_index(
 
 def require_index_or_data(config: IndexConfig, has_data: bool) -> None:
     """Raise ConfigError if the named index does not exist and no data is given: the sample data is not meant."""
-    if config.path and not has_data and not Path(config.path, MANIFEST).is_file():
+    if config.path and not has_data and not exists(config.path):
         raise ConfigError(
             f"index.path={config.path}: there is no index; give the name of one that is there, or what to make it of, "
             f"data.path=FOLDER"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import threading
 from collections import Counter
@@ -21,9 +20,8 @@ from gnnrag.api import Index, SearchHit, read_documents
 from gnnrag.config import Choice, EvaluateConfig
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, described
-from gnnrag.index.index import MANIFEST
+from gnnrag.index.tables import PASSAGES, latest_version
 from gnnrag.index.update import is_cut_from, is_empty
-from gnnrag.io import read_object
 from gnnrag.parts import names, part_from_settings
 from gnnrag.run.answers import Answer
 from gnnrag.run.evaluate import check_fit, needed_stages
@@ -88,13 +86,13 @@ class ServedIndex:
         self.service, self.name, self.path = service, name, service.indexes[name]
         self.jobs = Jobs(self._write, self._fail)
         self._index: Index | None = None
-        self._seen: tuple[int, ...] | None = None  # of the manifest, when it was opened
+        self._seen: int | None = None  # the version of the passages, when it was opened
         self._opening = threading.Lock()
         self._parts: tuple[frozenset[str], dict[str, list[str]]] = (frozenset(), {})
 
     async def index(self) -> Index:
         """Return the index as it is now. Problem: there is none, or it is being built for the first time."""
-        if not self.jobs.is_at_work and self._signature() != self._seen:
+        if not self.jobs.is_at_work and self._version() != self._seen:
             try:
                 await asyncio.to_thread(self._open)
             except GnnragError as error:
@@ -105,23 +103,19 @@ class ServedIndex:
             raise Problem(503, f"index {self.name} is being built; ask again in a while", 5)
         raise Problem(404, f"index {self.name} has no documents yet: add some")
 
-    def _signature(self) -> tuple[int, ...] | None:
-        try:
-            facts = os.stat(self.path / MANIFEST)
-        except OSError:
-            return None
-        return facts.st_ino, facts.st_mtime_ns, facts.st_size
+    def _version(self) -> int | None:
+        return latest_version(f"{self.path}/{PASSAGES}")
 
     def _open(self) -> Index | None:
         """Open what is there now, if there is something."""
         with self._opening:
-            if (seen := self._signature()) == self._seen:
+            if (seen := self._version()) == self._seen:
                 return self._index
             if is_empty(self.path):  # its last document was removed
                 self.close()
             elif self._index is None:
                 self._index = Index(self.path, config=self.service.source, settings=self.service.settings)
-            elif self._index.stored.manifest != read_object(self.path / MANIFEST):
+            elif not self._index.is_current:
                 self._index.refresh()
             self._seen = seen
             return self._index

@@ -11,6 +11,7 @@ from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder, encoder_record
+from gnnrag.index.index import Index
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = f"data.path={ROOT / 'data' / 'sample'}"
@@ -48,7 +49,7 @@ def test_answer_hops_and_evidence_for_people_and_as_json(
     data = json.loads(capsys.readouterr().out)
     assert {"text", "hops", "ranking", "context", "usage", "seconds", "error", "rounds", "trace"} <= data.keys()
     assert data["error"] is None and data["trace"][0]["text"] == QUESTION
-    assert data["context"][0].keys() == {"id", "title", "text", "place"} and len(data["ranking"]) == 20
+    assert data["context"][0].keys() == {"id", "title", "text", "place", "metadata"} and len(data["ranking"]) == 20
     assert [row["passage"] for row in data["citations"]] == ["sample-0"]
 
 
@@ -119,12 +120,12 @@ def test_an_index_is_not_replaced_by_other_data_unasked(tmp_path: Path, capsys: 
         folder.mkdir()
         (folder / "a.txt").write_text(text)
     assert call(["Who built it?", *own, f"data.path={one}"]) == 0
-    before = (tmp_path / "i" / "manifest.json").read_bytes()
+    before = Index(tmp_path / "i").generation
     assert call(["What is baked?", *own, f"data.path={two}"]) == 2
     assert f"is of data.path={one}, and data.path={two} is another source" in capsys.readouterr().err
     for command in (["evaluate"], ["index", "build"]):
         assert run([*command, *own, f"data.path={two}", f"run.root={tmp_path}"]) == 2
-    assert (tmp_path / "i" / "manifest.json").read_bytes() == before
+    assert Index(tmp_path / "i").generation == before
     assert call(["What is baked?", *own, f"data.path={two}", "index.replace=true", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["context"][0]["text"] == "Rye bread is baked."
     assert call(["What is baked?", f"index.path={tmp_path / 'i'}", "retriever=bm25", "method=single"]) == 0

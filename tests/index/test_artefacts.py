@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.index.embedder import HashEmbedder
-from gnnrag.index.index import STAGES, Index, build_index
-from gnnrag.index.update import collect_garbage, update_index
+from gnnrag.index.index import STAGES, Index, build_index, exists
+from gnnrag.index.tables import ValueTable
+from gnnrag.index.update import collect_garbage, collect_tables, update_index
 from gnnrag.io import exclusive_lock
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, REPOSITORY, artefacts, build, config, environment
@@ -78,7 +79,7 @@ class TestEdits:
         build(tmp_path / "i", names=OFFLINE)
         reader = Index(tmp_path / "i")
         update_index(tmp_path / "i", add=[NEW, replace(CORPUS[1], text="He wrote.")], remove=["p3"])
-        changed = [CORPUS[0], replace(CORPUS[1], text="He wrote."), *CORPUS[3:], NEW]
+        changed = [CORPUS[0], *CORPUS[3:], NEW, replace(CORPUS[1], text="He wrote.")]
         assert list(Index(tmp_path / "i").passages) == changed
         build(tmp_path / "fresh", changed, names=OFFLINE)
         assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
@@ -100,7 +101,7 @@ class TestEdits:
         edited = Index(tmp_path / "i")
         build(tmp_path / "f", list(edited.passages), names=names)
         fresh, queries = Index(tmp_path / "f"), ["Byron", "poets in London", "Title 3"]
-        assert np.array_equal(edited.bm25_scores(queries), fresh.bm25_scores(queries))
+        assert np.allclose(edited.bm25_scores(queries), fresh.bm25_scores(queries))
         assert np.array_equal(edited.dense_scores(queries), fresh.dense_scores(queries))
 
     def test_only_what_is_new_is_embedded(self, tmp_path, monkeypatch):
@@ -143,6 +144,18 @@ class TestEdits:
         collect_garbage(tmp_path / "i")
         assert len(list((tmp_path / "i").glob("lexical-*"))) == 1 and Index(tmp_path / "i").has("lexical")
 
+    def test_values_and_tables_that_nothing_rests_on_are_collected(self, tmp_path):
+        root = tmp_path / "i"
+        build(root, names=["text", "embeddings"])
+        build(root, settings=config("hash", title_mode="own"), names=["text"])
+        update_index(root, remove=["p1"])
+        assert len(list(root.glob("text-*.lance"))) == 2
+        collect_garbage(root)
+        collect_tables(root)
+        (table,) = root.glob("text-*.lance")
+        assert len(ValueTable(str(table)).keys) == 4, "of six passages two are equal, and one is gone"
+        assert Index(root).read("text")[0].sentences[0].startswith("Lord Byron")
+
 
 @pytest.mark.parametrize(
     ("passages", "words"),
@@ -168,13 +181,10 @@ class TestWhoseDataItIs:
     def test_data_that_have_moved_are_the_same(self, tmp_path):
         build(tmp_path / "i", source={"path": "gone"}, names=[])
         build(tmp_path / "i", [*CORPUS, NEW], source={"path": "moved"}, names=[])
-        assert Index(tmp_path / "i").manifest["source"] == {"path": "moved"}
+        assert Index(tmp_path / "i").source == {"path": "moved"}
 
 
-@pytest.mark.parametrize("name", ["", "manifest.json"])
-def test_what_is_no_index(tmp_path, name):
-    if name:
-        (tmp_path / "manifest.json").write_text("{}")
+def test_what_is_no_index(tmp_path):
     with pytest.raises(ArtefactError, match="no index"):
         Index(tmp_path)
     (tmp_path / "file").touch()
@@ -182,7 +192,8 @@ def test_what_is_no_index(tmp_path, name):
         build(tmp_path / "file")
 
 
-def test_a_build_that_fails_leaves_the_state_of_before(tmp_path, monkeypatch):
+def test_a_change_that_fails_leaves_the_state_of_before(tmp_path, monkeypatch):
+    plain = STAGES["lexical"].build
     monkeypatch.setattr(STAGES["lexical"], "build", lambda context, folder: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         build(tmp_path / "i", names=["lexical"])
@@ -192,6 +203,12 @@ def test_a_build_that_fails_leaves_the_state_of_before(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         build(tmp_path / "i", (*CORPUS, NEW), names=["lexical"])
     assert list(Index(tmp_path / "i").passages) == list(CORPUS)
+    monkeypatch.setattr(STAGES["lexical"], "build", plain)
+    build(tmp_path / "i", names=["lexical"])
+    monkeypatch.setattr(STAGES["lexical"], "build", lambda context, folder: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        update_index(tmp_path / "i", add=[NEW])
+    assert list(Index(tmp_path / "i").passages) == list(CORPUS) and Index(tmp_path / "i").has("lexical")
 
 
 def test_an_unknown_artefact(tmp_path):
@@ -200,11 +217,11 @@ def test_an_unknown_artefact(tmp_path):
 
 
 def test_a_damaged_artefact_is_named(tmp_path):
-    build(tmp_path / "i", names=["text"])
-    path = Index(tmp_path / "i").folder("text") / "texts.jsonl"
+    build(tmp_path / "i", names=["hierarchy"])
+    path = Index(tmp_path / "i").folder("hierarchy") / "graph.npz"
     path.write_text("nothing")
     with pytest.raises(ArtefactError, match="delete it"):
-        Index(tmp_path / "i").read("text")
+        Index(tmp_path / "i").read("hierarchy")
 
 
 def test_another_process_is_waited_for(tmp_path, monkeypatch):
@@ -251,7 +268,7 @@ def test_kill_9_at_random_moments_and_the_same_command_goes_on(tmp_path, change)
         time.sleep(delay)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        if (root / "manifest.json").exists():
+        if exists(root):
             assert len(Index(root).passages) in (80, 119), "the change is there whole, or not at all"
     subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE)
     index = Index(root)

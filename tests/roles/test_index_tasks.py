@@ -9,7 +9,7 @@ import pytest
 
 from gnnrag.config import RoleConfig
 from gnnrag.errors import BudgetError, LLMError
-from gnnrag.io import read_journal
+from gnnrag.index.tables import ValueTable
 from gnnrag.llm.base import ContentFilterError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.writers.base import TriplesTask
@@ -44,8 +44,8 @@ def test_a_spend_limit_loses_one_batch_at_most(tmp_path, monkeypatch, stage, wri
     asked.clear()
     with pytest.raises(BudgetError, match=r"index\.max_calls"):
         build(tmp_path / "i", TOWNS, settings(writer, max_calls=BATCH), names=[stage])
-    (journal,) = [p for p in (tmp_path / "i" / ".cache").glob(f"{stage}-*.jsonl") if p.stat().st_size]
-    kept = len(read_journal(journal))
+    (table,) = (tmp_path / "i").glob(f"{stage}-*.lance")
+    kept = len(ValueTable(str(table)).keys)
     assert kept and len(asked) - kept <= BATCH
     asked.clear()
     build(tmp_path / "i", TOWNS, settings(writer), names=[stage])

@@ -184,12 +184,12 @@ def test_a_client_cannot_raise_the_limits_of_the_settings(tmp_path: Path, monkey
 
 
 def test_a_damaged_artefact_is_a_fault_of_the_server_and_its_folder_stays_unsaid(tmp_path: Path) -> None:
-    for file in build(tmp_path).glob("lexical-*/bm25/*"):
+    for file in build(tmp_path).glob("hierarchy-*/*.npz"):
         file.write_bytes(b"damaged")
     with serving([tmp_path / "index"]) as client:
-        status, reply, _ = client("POST", "/api/indexes/index/search", {"query": "Solaris", "retriever": "bm25"})
-        answer = client("POST", ASK, SINGLE)[1]
-    assert status == 503 and "lexical-" in reply["error"]["message"] and "lexical-" in str(answer["error"])
+        status, reply, _ = client("POST", "/api/indexes/index/search", {"query": "Solaris", "retriever": "chg"})
+        answer = client("POST", ASK, {**SINGLE, "retriever": "chg"})[1]
+    assert status == 503 and "hierarchy-" in reply["error"]["message"] and "hierarchy-" in str(answer["error"])
     assert str(tmp_path) not in f"{reply}{answer}"
 
 

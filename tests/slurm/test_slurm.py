@@ -105,3 +105,24 @@ def test_a_server_says_where_it_is_and_comes_back_unless_a_person_cancels_it(clu
     cluster.run("scancel", "--full", id_)
     cluster.end(100)
     assert not file.exists()
+
+
+def test_ray_on_an_allocation_runs_a_command_that_survives_the_time_limit(cluster: Cluster) -> None:
+    folder = cluster.folder / "ray"
+    setup = folder / "setup.sh"
+    folder.mkdir()
+    setup.write_text(f"python={sys.executable}\n")
+    common = [SAMPLE, "method=bdtr", "retriever=dense", "roles=offline", *QUICK, f"index.path={folder / 'index'}"]
+    own = [f"run.root={folder}", "executor=ray", "executor.shards=4"]
+    given = f"--export=ALL,GNNRAG_HOME={ROOT},GNNRAG_SETUP={setup},RAY_LOG={folder / 'ray.log'}"
+    places = ["--cpus-per-task=2", "--mem=900M", given, f"--output={folder / 'job.log'}", "slurm/ray.sbatch"]
+    id_ = cluster.run("sbatch", "--parsable", *places, "inference/evaluate.py", *common, *own, "run.name=ray").strip()
+    shards = folder / "ray" / "shards"
+    wait_for(lambda: any(lines(file) for file in shards.glob("*/predictions.jsonl")), "rows of a shard", 400)
+    cluster.run("scancel", "--batch", "--signal=USR1", id_)
+    wait_for(lambda: cluster.restarts(id_) == 1, "its second start")
+    cluster.end()
+    assert not Path(f"/tmp/ray-{id_}").exists(), (folder / "job.log").read_text()
+    cluster.run(sys.executable, "inference/evaluate.py", *common, f"run.root={folder}", "run.name=whole")
+    assert figures(folder / "ray") == pytest.approx(figures(folder / "whole"))
+    assert lines(folder / "ray" / "predictions.jsonl") == 16 and len(list(shards.iterdir())) >= 4

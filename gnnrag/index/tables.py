@@ -1,0 +1,353 @@
+"""Lance tables of an index: its passages, and values that were computed of single texts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, overload
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceOperation
+from lance.fragment import write_fragments
+
+from gnnrag.errors import ArtefactError, DataError
+from gnnrag.types import Passage
+
+PASSAGES = "passages.lance"
+_OWN = ("id", "title", "text", "place")  # columns of every passage; those of metadata follow
+_KEY, CONTENT = "_key", "_content"  # no field of a document begins so
+_STATE = b"gnnrag"  # the key of settings and source in the schema of the passages
+_MANY_FRAGMENTS = 64  # files of a table that are put together
+_COMMIT_S = 2.0  # a killed build loses the values of so many seconds
+_CLEANUP: Any = {"auto_cleanup_options": {"interval": 64, "older_than_seconds": 24 * 3600}}
+
+
+def text_key(title: str, text: str) -> str:
+    """Return the key under which tables keep what is computed of a title and a text, 32 hex digits."""
+    return hashlib.sha256(f"{title}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _storable(text: str) -> str:
+    """Return text that Arrow takes: halves of surrogate pairs become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+# ------------------------------------------------------------------------------------------------------------ passages
+class PassageRows(Sequence[Passage]):
+    """The passages of a table, made when they are asked for."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._columns = [_one_chunk(table[name]) for name in _OWN]
+        self._fields = {name: _one_chunk(table[name]) for name in _metadata_names(table.schema)}
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def _metadata(self, i: int) -> dict[str, Any]:
+        return {name: value for name, column in self._fields.items() if (value := column[i].as_py()) is not None}
+
+    @overload
+    def __getitem__(self, i: int) -> Passage: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Passage]: ...
+    def __getitem__(self, i: int | slice) -> Passage | list[Passage]:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        i = i + len(self) if i < 0 else i
+        id_, title, text, place = (column[i].as_py() for column in self._columns)
+        return Passage(id_, title, text, place, self._metadata(i))
+
+    def __iter__(self) -> Iterator[Passage]:
+        for start in range(0, len(self), 10_000):
+            rows = zip(*(column.slice(start, 10_000).to_pylist() for column in self._columns), strict=True)
+            for i, (id_, title, text, place) in enumerate(rows, start):
+                yield Passage(id_, title, text, place, self._metadata(i))
+
+
+class PassageTable:
+    """One version of the passages of an index, with the settings and the source recorded for it.
+
+    The rows are in index order. `dataset` gives BM25 and filters; its row addresses ascend with the positions.
+    """
+
+    def __init__(self, uri: str, version: int | None = None) -> None:
+        try:
+            self.dataset = lance.dataset(uri, version=version)
+        except (ValueError, OSError) as error:
+            raise ArtefactError(f"{uri} cannot be opened: {_first_line(error)}") from error
+        self.state: dict[str, Any] = json.loads((self.dataset.schema.metadata or {}).get(_STATE, b"{}"))
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """All columns of all passages but what BM25 reads; with `_key`, see `text_key`, and `_rowid`."""
+        columns = [*_OWN, _KEY, *_metadata_names(self.dataset.schema)]
+        return self.dataset.to_table(columns=columns, with_row_id=True)
+
+    @property
+    def keys(self) -> pa.ChunkedArray:
+        """The key of each passage's title and text."""
+        return self.rows[_KEY]
+
+    def holds(self, passages: Sequence[Passage]) -> bool:
+        """Tell whether these are the passages, with the same metadata."""
+        table = _as_table(passages)
+        names = _metadata_names(table.schema)
+        if _table_key(table) != self.key or names != _metadata_names(self.dataset.schema):
+            return False
+        return all(table[name].to_pylist() == self.rows[name].to_pylist() for name in names)
+
+    @cached_property
+    def row_ids(self) -> np.ndarray:
+        """Row addresses, ascending. Shape (num_passages,), uint64."""
+        return self.rows["_rowid"].to_numpy()
+
+    def positions(self, row_ids: np.ndarray) -> np.ndarray:
+        """Return the positions of rows."""
+        return np.searchsorted(self.row_ids, row_ids)
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of all passages in their order, without metadata, 64 hex digits."""
+        return _table_key(self.rows)
+
+    def matching(self, condition: str) -> np.ndarray:
+        """Tell which passages fulfil an SQL condition over the columns. Shape (num_passages,), bool."""
+        rows = self.dataset.to_table(columns=[], filter=condition, with_row_id=True)["_rowid"].to_numpy()
+        mask = np.zeros(len(self.row_ids), dtype=bool)
+        mask[self.positions(rows)] = True
+        return mask
+
+    def record(self, state: Mapping[str, Any]) -> None:
+        """Record settings and source."""
+        metadata = {**(self.dataset.schema.metadata or {}), _STATE: json.dumps(state).encode()}
+        self.dataset.update_schema_metadata({k.decode(): v.decode() for k, v in metadata.items()}, replace=True)
+        self.state = dict(state)
+
+    def has_bm25(self, language: str, tokenizer: str) -> bool:
+        """Tell whether there is such a BM25 index; it may be of earlier passages, and the rest is searched without."""
+        return _bm25_name(language, tokenizer) in {index.name for index in self.dataset.describe_indices()}
+
+    def with_bm25(self, language: str, tokenizer: str) -> PassageTable:
+        """Return these passages with a new BM25 index on their titles and texts.
+
+        Raises ArtefactError where the passages have changed since they were opened.
+        """
+        newest = PassageTable(self.dataset.uri)
+        if newest.key != self.key:
+            raise ArtefactError(f"{self.dataset.uri} has changed since it was opened; open it again")
+        name, is_ngram = _bm25_name(language, tokenizer), tokenizer == "ngram"
+        for index in newest.dataset.describe_indices():
+            if index.name != name:
+                newest.dataset.drop_index(index.name)
+        # An index that is only optimised still counts the passages that are gone.
+        newest.dataset.create_scalar_index(
+            CONTENT, "INVERTED", name=name, replace=True, base_tokenizer=tokenizer, language=language,
+            stem=not is_ngram, remove_stop_words=not is_ngram, with_position=False,
+        )  # fmt: skip
+        return PassageTable(self.dataset.uri)
+
+    def edit(self, gone: Collection[str], new: Sequence[Passage]) -> PassageTable:
+        """Remove passages by id and add others at the end, in one commit; returns the new version."""
+        dataset, uri = self.dataset, self.dataset.uri
+        updated, removed = [], []
+        condition = f"id IN ({', '.join(map(_quoted, gone))})"
+        for fragment in dataset.get_fragments() if gone else ():
+            after = fragment.delete(condition)
+            if after is None:
+                removed.append(fragment.fragment_id)
+            elif after != fragment.metadata:
+                updated.append(after)
+        fragments = []
+        if new:
+            table = _as_table(new)
+            if further := [
+                table.schema.field(n) for n in _metadata_names(table.schema) if n not in dataset.schema.names
+            ]:
+                dataset.add_columns(pa.schema(further))  # of nulls
+                return PassageTable(uri).edit(gone, new)
+            fragments = write_fragments(_conforming(table, dataset.schema), uri, schema=dataset.schema)
+        operation = LanceOperation.Update(removed, updated, fragments, [])
+        lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
+        edited = PassageTable(uri)
+        if len(edited.dataset.get_fragments()) > _MANY_FRAGMENTS:
+            edited.dataset.optimize.compact_files()
+            edited = PassageTable(uri)
+        return edited
+
+
+def _bm25_name(language: str, tokenizer: str) -> str:
+    return f"bm25-{language}-{tokenizer}".lower()
+
+
+def write_passages(uri: str, passages: Sequence[Passage], state: Mapping[str, Any]) -> PassageTable:
+    """Write all passages as a new version, with settings and source."""
+    table = _as_table(passages).replace_schema_metadata({_STATE: json.dumps(state).encode()})
+    lance.write_dataset(table, uri, mode="overwrite", **_CLEANUP)
+    return PassageTable(uri)
+
+
+def _as_table(passages: Sequence[Passage]) -> pa.Table:
+    columns: dict[str, Any] = {name: [_storable(getattr(p, name)) for p in passages] for name in _OWN}
+    columns[_KEY] = [text_key(p.title, p.text) for p in passages]
+    columns[CONTENT] = [_storable(p.content) for p in passages]
+    table = pa.table(columns, schema=pa.schema([(name, pa.large_string()) for name in columns]))
+    for name in dict.fromkeys(name for p in passages for name in p.metadata):
+        values = [p.metadata.get(name) for p in passages]
+        table = table.append_column(name, pa.array([_storable(v) if isinstance(v, str) else v for v in values]))
+    return table
+
+
+def _metadata_names(schema: pa.Schema) -> list[str]:
+    return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT, "_rowid")]
+
+
+def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return new rows with the columns of a table. Raises DataError for a value of another type."""
+    columns = []
+    for field in schema:
+        column = table[field.name] if field.name in table.column_names else pa.nulls(len(table))
+        try:
+            columns.append(column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            problem = f"is {field.type} in this index, not {column.type}; give it another name"
+            raise DataError("documents", f"metadata field {field.name!r} {problem}") from error
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _table_key(table: pa.Table) -> str:
+    whole = hashlib.sha256()
+    for name in _OWN:
+        rows = [(chunk.buffers()[2], _offsets(chunk)) for chunk in table[name].chunks if len(chunk)]
+        for _, offsets in rows:
+            whole.update(np.diff(offsets).tobytes())
+        for data, offsets in rows:
+            whole.update(memoryview(data or b"")[offsets[0] : offsets[-1]])
+    return whole.hexdigest()
+
+
+def _offsets(chunk: pa.Array) -> np.ndarray:
+    return np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:300]
+
+
+@contextmanager
+def undone_on_failure(uri: str) -> Iterator[None]:
+    """Take back what was committed to a table meanwhile, if what follows fails."""
+    before = latest_version(uri)
+    try:
+        yield
+    except BaseException:
+        after = latest_version(uri)
+        if before is not None and after != before:
+            lance.dataset(uri, version=before).restore()
+        elif before is None and after is not None:
+            lance.LanceDataset.drop(uri)
+        raise
+
+
+def latest_version(uri: str) -> int | None:
+    """Return the number of the newest version of a table, None where there is none."""
+    try:
+        return lance.dataset(uri).version
+    except (ValueError, OSError):
+        return None
+
+
+# -------------------------------------------------------------------------------------------------------------- values
+class ValueTable:
+    """Values by the key of what they were computed from: a table that grows, and is the cache of builds.
+
+    `kind` is the Arrow type of a value; None: that of the values there are. Rows are committed every two seconds and
+    by `flush`.
+    """
+
+    def __init__(self, uri: str, kind: pa.DataType | None = None) -> None:
+        self.uri, self.kind = uri, kind
+        self.dataset = lance.dataset(uri) if latest_version(uri) else None
+        self._waiting: list[pa.Table] = []
+        self._committed = time.monotonic()
+
+    @cached_property
+    def keys(self) -> pa.ChunkedArray:
+        """The keys there are."""
+        return pa.chunked_array([], pa.string()) if self.dataset is None else self._read(["key"])["key"]
+
+    def _read(self, columns: list[str] | None = None) -> pa.Table:
+        return self.dataset.to_table(columns=columns)  # type: ignore[union-attr]
+
+    def missing(self, keys: Sequence[str]) -> list[int]:
+        """Return the positions of keys that have no value; of equal keys the first."""
+        is_absent = pc.is_null(pc.index_in(pa.array(keys, pa.string()), self.keys))
+        first: dict[str, int] = {}
+        for i in np.flatnonzero(is_absent.to_numpy(zero_copy_only=False)).tolist():
+            first.setdefault(keys[i], i)
+        return list(first.values())
+
+    def add(self, keys: Sequence[str], values: Any) -> None:
+        """Add values, an array (n, dim) or a sequence, in which None stands for one that there is not."""
+        if isinstance(values, np.ndarray):
+            column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+        else:
+            column = pa.array(values, self.kind)
+        table = pa.table({"key": pa.array(keys, pa.string()), "value": column})
+        self._waiting.append(table.filter(pc.is_valid(table["value"])))
+        if time.monotonic() - self._committed > _COMMIT_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Commit what was added."""
+        if self._waiting:
+            self.dataset = lance.write_dataset(pa.concat_tables(self._waiting), self.uri, mode="append", **_CLEANUP)
+            self._waiting.clear()
+            self.__dict__.pop("keys", None)
+            if len(self.dataset.get_fragments()) > _MANY_FRAGMENTS:
+                self.dataset.optimize.compact_files()
+                self.dataset = lance.dataset(self.uri)
+        self._committed = time.monotonic()
+
+    def take(self, keys: Sequence[str] | pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the value of each key, null where there is none."""
+        wanted = keys if isinstance(keys, pa.ChunkedArray) else pa.array(keys, pa.string())
+        if self.dataset is None:
+            return pa.chunked_array([pa.nulls(len(wanted), self.kind or pa.null())])
+        table = self._read()
+        rows = pc.index_in(_one_chunk(wanted.cast(pa.string())), table["key"])
+        is_whole = len(rows) == len(table) and not rows.null_count
+        if is_whole and np.array_equal(rows.to_numpy(zero_copy_only=False), np.arange(len(table))):
+            return table["value"]
+        return table["value"].take(rows)
+
+    def keep(self, keys: Sequence[str]) -> None:
+        """Delete the values of all other keys."""
+        if self.dataset is not None:
+            table = self._read()
+            kept = table.filter(pc.is_in(table["key"], pa.array(keys, pa.string())))
+            self.dataset = lance.write_dataset(kept, self.uri, mode="overwrite", **_CLEANUP)
+            self.__dict__.pop("keys", None)
+
+
+def as_matrix(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column of vectors as (n, dim)."""
+    array = _one_chunk(column)
+    dim = array.type.list_size
+    return array.values.slice(array.offset * dim, len(array) * dim).to_numpy().reshape(len(array), dim)
+
+
+def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
