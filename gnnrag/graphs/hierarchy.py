@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import compute, feather
 from scipy import sparse
 
 from gnnrag import arrays
 from gnnrag.arrays import Lists
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import phrase_key
+
+
+class Texts(Sequence[str]):
+    """The strings of an Arrow column; those of a mapped file take no memory until they are read."""
+
+    def __init__(self, column: Any) -> None:
+        self.column = column
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.column[int(i)].as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), 10_000):
+            yield from self.column.slice(start, 10_000).to_pylist()
 
 
 @dataclass(frozen=True)
@@ -77,27 +98,39 @@ class HierarchyGraph:
         return self.neighbours.sizes
 
     @cached_property
-    def phrase_keys(self) -> Sequence[str]:
+    def phrase_keys(self) -> Texts:
         """The spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation."""
-        return tuple(map(phrase_key, self.phrases))
+        return Texts(pa.array(map(phrase_key, self.phrases), pa.large_string()))
 
     @cached_property
-    def phrase_nodes(self) -> Mapping[str, tuple[int, ...]]:
-        """Node ids of the phrases that share a spelling-insensitive form."""
-        nodes: dict[str, tuple[int, ...]] = {}
-        for node, key in enumerate(self.phrase_keys, start=self.first_phrase):
-            if key:
-                nodes[key] = (*nodes[key], node) if key in nodes else (node,)
-        return nodes
+    def phrase_order(self) -> np.ndarray:
+        """Positions of the phrases by their form, equal ones ascending. Shape (num_phrases,), int32."""
+        return np.asarray(compute.array_sort_indices(self.phrase_keys.column)).astype(np.int32)
 
     @cached_property
-    def word_counts(self) -> Mapping[str, int]:
-        """How often sentences hold a phrase whose form has a word."""
+    def vocabulary(self) -> tuple[Texts, np.ndarray]:
+        """The words of the phrases' forms, sorted, and how often sentences hold a phrase with each, (n,) int64."""
         counts: Counter[str] = Counter()
         for key, degree in zip(self.phrase_keys, self.degrees[self.first_phrase :].tolist(), strict=True):
             for word in dict.fromkeys(key.split()):
                 counts[word] += degree
-        return counts
+        words = sorted(counts)
+        return Texts(pa.array(words, pa.large_string())), np.array([counts[word] for word in words], dtype=np.int64)
+
+    def phrase_nodes(self, key: str) -> tuple[int, ...]:
+        """Return the node ids of the phrases of a spelling-insensitive form, ascending."""
+        order, found = self.phrase_order, list[int]()
+        at = bisect_left(order, key, key=self.phrase_keys.__getitem__) if key else len(order)  # type: ignore[call-overload]
+        while at < len(order) and self.phrase_keys[order[at]] == key:
+            found.append(self.first_phrase + int(order[at]))
+            at += 1
+        return tuple(found)
+
+    def word_count(self, word: str) -> int:
+        """Return how often sentences hold a phrase whose form has a word."""
+        words, counts = self.vocabulary
+        at = bisect_left(words, word)
+        return int(counts[at]) if at < len(words) and words[at] == word else 0
 
     def sentences_of(self, passage: int) -> np.ndarray:
         """Return the sentences of one passage in reading order, as positions in `sentences`."""
@@ -113,15 +146,31 @@ class HierarchyGraph:
         return sorted({p for row in around for p in row if p < self.num_passages})
 
     def save(self, folder: Path) -> None:
-        """Write the graph, with the names of its phrases."""
-        arrays.save(folder, "graph", self)
-        arrays.put_json(folder / "names.json", {"keys": self.phrase_keys, "words": self.word_counts})
+        """Write the graph: its strings as Arrow files, which `load` maps."""
+        words, counts = self.vocabulary
+        columns = {"sentences": [self.sentences], "phrases": [self.phrases, self.phrase_keys], "words": [words]}
+        for name, texts in columns.items():
+            table = pa.table(
+                [pa.array(column, pa.large_string()) for column in texts], list(map(str, range(len(texts))))
+            )
+            feather.write_feather(
+                table, str(folder / f"{name}.arrow"), compression="uncompressed", chunksize=len(table) or 1
+            )
+        arrays.save(folder, "graph", replace(self, sentences=(), phrases=()))
+        np.savez(folder / "names.npz", order=self.phrase_order, counts=counts)
 
     @classmethod
     def load(cls, folder: Path) -> HierarchyGraph:
-        """Read what `save` wrote."""
-        graph, names = arrays.load(folder, "graph", cls), arrays.get_json(folder / "names.json")
-        vars(graph).update(phrase_keys=names["keys"], word_counts=names["words"])  # cached properties
+        """Map what `save` wrote."""
+        (sentences,), (phrases, keys), (words,) = (
+            [Texts(column) for column in feather.read_table(str(folder / f"{name}.arrow"), memory_map=True).columns]
+            for name in ("sentences", "phrases", "words")
+        )
+        graph = arrays.load(folder, "graph", cls)
+        with np.load(folder / "names.npz") as names:
+            cached = {"phrase_keys": keys, "phrase_order": names["order"], "vocabulary": (words, names["counts"])}
+        graph = replace(graph, sentences=sentences, phrases=phrases)
+        vars(graph).update(cached)  # cached properties
         return graph
 
 

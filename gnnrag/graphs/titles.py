@@ -93,7 +93,7 @@ def build_titles(
     words = sorted({word for row in contents for word in row})
     number = {word: i for i, word in enumerate(words)}
     num_sentences = max(len(graph.sentences), 1)
-    counts = graph.word_counts
+    counts = dict(zip(graph.vocabulary[0], graph.vocabulary[1].tolist(), strict=True))
     rarities = {word: rarity_of(counts.get(word, 0), num_sentences) for word in words}
     return TitleTables(
         forms=tuple(position),
@@ -242,7 +242,7 @@ class TitleMatcher:
         return np.zeros(0, dtype=np.int32) if at is None else self._tables.word_forms[at]
 
     def _rarity(self, word: str) -> float:
-        return rarity_of(self._graph.word_counts.get(word, 0), self._tables.num_sentences)
+        return rarity_of(self._graph.word_count(word), self._tables.num_sentences)
 
 
 @dataclass(frozen=True)
