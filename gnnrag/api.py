@@ -44,6 +44,15 @@ class AskOptions(TypedDict, total=False):
     retriever: str | None
     settings: Settings | None
     history: History
+    filter: str | None
+
+
+class SearchOptions(TypedDict, total=False):
+    """How passages are searched; see `Index.ask`."""
+
+    retriever: str | None
+    settings: Settings | None
+    filter: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,18 +227,13 @@ class Index:
         return f"Index({str(self.path)!r}, {len(self)} passages, generation {self.generation})"
 
     # ------------------------------------------------------------------------------------------- searching, asking
-    def search(
-        self, query: str, k: int = 10, *, retriever: str | None = None, settings: Settings | None = None
-    ) -> list[SearchHit]:
-        """Return the `k` best passages of one query, without a method or a reader. Errors as of `ask`."""
-        return self._thread.wait(self._search(query, k, _dots(settings, "single", retriever)))
+    def search(self, query: str, k: int = 10, **options: Unpack[SearchOptions]) -> list[SearchHit]:
+        """Return the `k` best passages of one query, without a method or a reader; options and errors as of `ask`."""
+        return self._thread.wait(self._search(query, k, **options))
 
-    async def asearch(
-        self, query: str, k: int = 10, *, retriever: str | None = None, settings: Settings | None = None
-    ) -> list[SearchHit]:
+    async def asearch(self, query: str, k: int = 10, **options: Unpack[SearchOptions]) -> list[SearchHit]:
         """Search, see `search`; cancelling the task stops it."""
-        job = self._thread.submit(self._search(query, k, _dots(settings, "single", retriever)))
-        return await asyncio.wrap_future(job)
+        return await asyncio.wrap_future(self._thread.submit(self._search(query, k, **options)))
 
     def ask(
         self,
@@ -239,6 +243,7 @@ class Index:
         retriever: str | None = None,
         settings: Settings | None = None,
         history: History = (),
+        filter: str | None = None,
     ) -> Answer:
         """Answer a question; what goes wrong with it alone is in `Answer.error`.
 
@@ -249,12 +254,14 @@ class Index:
             settings: dotted names of settings to values, for this question.
             history: earlier answers, or questions with answers, oldest first: a follow-up becomes a question of its
                 own (`Answer.question`), as `roles.rewriter` says.
+            filter: a condition in SQL on what may be read, over `id`, `title`, `text`, `place` and the metadata of
+                passages: `source LIKE 'reports/%' AND year >= 2020`.
 
         Raises:
-            ConfigError: a setting or a part that there is not, or that does not fit.
+            ConfigError: a setting or a part that there is not, or that does not fit; a malformed filter.
             ArtefactError: the index lacks what the retriever reads (`prepare`), or is damaged.
         """
-        options = AskOptions(method=method, retriever=retriever, settings=settings, history=history)
+        options = AskOptions(method=method, retriever=retriever, settings=settings, history=history, filter=filter)
         return self._thread.wait(self._answer(question, **options))
 
     async def aask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
@@ -297,24 +304,28 @@ class Index:
     async def _answer(
         self, question: str, tell: Callable[[Any], None] | None = None, **options: Unpack[AskOptions]
     ) -> Answer:
-        text, turns = _text(question), _turns(options.pop("history", ()))
-        shared, limits = parted(_dots(**options))  # type: ignore[misc]  # `history` is taken out
+        text, turns, condition = _text(question), _turns(options.pop("history", ())), options.pop("filter", None)
+        shared, limits = parted(_dots(**options))  # type: ignore[misc]  # the others are taken out
         async with self._opened as opened, opened.turn(shared, self._config) as parts:
             budget = replace(parts.loop.budget, **limits)  # type: ignore[arg-type]
-            session = Session(f"ask-{next(self._numbers)}", budget)
+            await _check(opened.index, condition)
+            session = Session(f"ask-{next(self._numbers)}", budget, condition or parts.loop.filter)
             if tell is not None:
                 session.events = Events(tell)
             text = await parts.standalone(text, turns, session)
             prediction, _ = await parts.loop.answer(Question(session.question_id, text), session)
             return make_answer(text, prediction, session.events, opened.index)
 
-    async def _search(self, query: str, k: int, dots: Sequence[str]) -> list[SearchHit]:
+    async def _search(self, query: str, k: int, **options: Unpack[SearchOptions]) -> list[SearchHit]:
+        condition = options.pop("filter", None)
+        dots = _dots(method="single", **options)  # type: ignore[misc]  # the filter is taken out
         if k < 1:
             raise ConfigError(f"k={k}: must be at least 1")
         async with self._opened as opened, opened.turn(dots, self._config) as parts:
-            ranking = (
-                await parts.loop.search([Query(_text(query), top_k=k)], Session(f"search-{next(self._numbers)}"))
-            )[0]
+            await _check(opened.index, condition)
+            asked = Query(_text(query), top_k=k, filter=condition or parts.loop.filter)
+            session = Session(f"search-{next(self._numbers)}")
+            (ranking,) = await parts.loop.search([asked], session)
             if isinstance(ranking, Exception):
                 raise ranking
             hits = [hit for hit in ranking.hits if hit.id in opened.index.position]
@@ -401,6 +412,12 @@ def _turns(history: History) -> Turns:
         if len(turn) != 2 or not all(isinstance(part, str) for part in turn):
             raise ConfigError(f"history={turn!r:.80}: give answers, or pairs of a question and its answer, both texts")
     return turns  # type: ignore[return-value]
+
+
+async def _check(index: stored.Index, condition: str | None) -> None:
+    """Evaluate a filter before the question begins. Raises ConfigError where it is malformed."""
+    if condition is not None:
+        await asyncio.to_thread(index.matching, condition)
 
 
 def _text(question: str) -> str:

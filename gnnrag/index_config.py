@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from gnnrag.executors import ExecutorConfig
+
 
 @dataclass
 class RoleConfig:
@@ -106,7 +108,6 @@ class KnowledgeConfig:
     resolve_threshold: Annotated[float, Gt(-1), Le(1)] = 0.6  # least cosine of two names that it is asked about
     # longer descriptions are summarised to half of it; null: none are
     description_words: Annotated[int, Ge(1)] | None = 300
-    schema: str | None = None  # YAML of types and definitions that the writer `types` gives every entity one of
 
 
 @dataclass
@@ -149,16 +150,19 @@ class MessageConfig:
     synonyms: bool = False  # names whose vectors are near are joined; needs the entity graph
 
 
-WRITERS = ("triples", "summary", "report", "curator", "types")  # jobs of a model, or of rules, while an index is built
-WritersConfig = dataclasses.make_dataclass(
-    "WritersConfig",
-    [("default", Literal["offline", "prompted"], "offline")]
-    + [
-        # Which triples a model writes is a setting of the extraction, `format`.
-        (name, RoleConfig, field(default_factory=RoleConfig))
-        for name in WRITERS
-    ],  # type: ignore[arg-type]
-)
+WRITERS = ("triples", "summary", "report", "curator")  # jobs of a model, or of rules, while an index is built
+
+
+@dataclass
+class WritersConfig:
+    """Who writes what an index holds besides its passages."""
+
+    default: Literal["offline", "prompted"] = "offline"
+    # Which triples a model writes is a setting of the extraction, `format`.
+    triples: RoleConfig = field(default_factory=RoleConfig)
+    summary: RoleConfig = field(default_factory=RoleConfig)
+    report: RoleConfig = field(default_factory=RoleConfig)
+    curator: RoleConfig = field(default_factory=RoleConfig)
 
 
 @dataclass
@@ -176,9 +180,10 @@ class IndexConfig:
     tree: TreeConfig = field(default_factory=TreeConfig)
     communities: CommunityConfig = field(default_factory=CommunityConfig)
     gnn: MessageConfig = field(default_factory=MessageConfig)
-    writers: WritersConfig = field(default_factory=WritersConfig)  # type: ignore[valid-type]
+    writers: WritersConfig = field(default_factory=WritersConfig)
     llm: dict[str, Any] | None = None  # model of prompted writers; null: the `llm` section
     llm_cache: str | None = ".cache/llm.sqlite"
+    executor: ExecutorConfig = field(default_factory=ExecutorConfig)  # a run's own, unless this is given
     max_calls: int | None = None  # language-model calls that one stage of a build may make; null: no limit
     max_tokens: int | None = None  # prompt and completion tokens that they may take; null: no limit
     # Replace an index of other data; said once, on a command line, and recorded nowhere.

@@ -68,8 +68,7 @@ HOMES: Mapping[tuple[str, str], str] = {
     ("role", "reader.offline"): "gnnrag.roles.offline_reader.reader",
     **{("role", f"{name}.tuned"): f"gnnrag.roles.tuned.{name}" for name in ("thoughts", "verifier", "reader")},
     **{("writer", name): f"gnnrag.roles.writers.{module}" for name, module in (
-        ("triples", "triples"), ("summary", "report"), ("report", "report"), ("curator", "entities"),
-        ("types", "entities"))},
+        ("triples", "triples"), ("summary", "report"), ("report", "report"), ("curator", "entities"))},
 }  # fmt: skip
 PRESETS = Path(__file__).with_name("presets")  # KIND/NAME.yaml: named groups of settings, for `preset=NAME`
 _PARTS: dict[tuple[str, str], type] = {}

@@ -37,6 +37,7 @@ class Session:
 
     question_id: str
     budget: Budget = field(default_factory=Budget)
+    filter: str | None = None  # what passages of this question have to meet, see `Query.filter`
     events: list[dict[str, Any]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     by_role: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -129,13 +130,19 @@ class Session:
 
 
 def _same(query: Query) -> tuple[Hashable, ...]:
-    return (normalised(query.text), query.channel, query.scope, query.retriever, query.vector)
+    return (normalised(query.text), query.channel, query.retriever, query.vector, query.filter)
 
 
 async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awaitable[T]]]) -> list[T]:
     """Run jobs of one question at once. The log follows the order of `jobs`. At the end the first failure is raised."""
     parts = [
-        Session(session.question_id, session.budget, started=session.started, failed_prompts={*session.failed_prompts})
+        Session(
+            session.question_id,
+            session.budget,
+            session.filter,
+            started=session.started,
+            failed_prompts={*session.failed_prompts},
+        )
         for _ in jobs
     ]
     results = await asyncio.gather(*(job(part) for job, part in zip(jobs, parts, strict=True)), return_exceptions=True)

@@ -20,6 +20,7 @@ from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.datasets.base import chunking
 from gnnrag.datasets.folder import write_report
 from gnnrag.errors import GnnragError
+from gnnrag.index.filters import EXAMPLE
 from gnnrag.index.index import Index, exists
 from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.answers import Answer, make_answer, where
@@ -35,6 +36,9 @@ ORIGINS = {"question": "the question", "fast": "fast thought", "slow": "slow tho
 def ask(
     settings: Annotated[list[str], typer.Argument(metavar="[QUESTION] [CONFIG] [key=value ...]", default_factory=list)],
     explain: Annotated[bool, typer.Option("--explain", help="show paths behind the evidence (retriever=gfm)")] = False,
+    filter_: Annotated[
+        str | None, typer.Option("--filter", metavar="SQL", help=f"read only passages that pass: {EXAMPLE}")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Ask a question of an index: the answer, the evidence, and how it was found.
@@ -51,6 +55,7 @@ def ask(
     if not question and not (sys.stdin.isatty() and not as_json and not explain):
         raise GnnragError('give the question first, in quotes: gnnrag ask "Who ...?"')
     source, overrides = split(settings[1:] if question else settings)
+    overrides += [f"filter={json.dumps(filter_)}"] if filter_ is not None else []
     config = load_config(EvaluateConfig, source, overrides)
     require_index_or_data(config.index, is_given("data.path", source, overrides))
     index = _open(config, is_alone=source is None and not is_given("data", None, overrides))
@@ -60,6 +65,8 @@ def ask(
     retriever = pipeline.loop.retrievers[None]
     if explain and not retriever.explains:
         raise GnnragError(f"--explain: retriever={config.retriever.name} has no paths to show; retriever=gfm has")
+    if pipeline.loop.filter:
+        index.matching(pipeline.loop.filter)  # a malformed one ends the command
     if not question:
         _converse(pipeline, index)
         return 0
@@ -99,7 +106,7 @@ def _converse(pipeline: Pipeline, index: Index) -> None:
     with asyncio.Runner() as runner:
         try:
             while typed := input("\n> ").strip():
-                session = Session(f"ask-{len(history)}", pipeline.loop.budget)
+                session = Session(f"ask-{len(history)}", pipeline.loop.budget, pipeline.loop.filter)
                 text = runner.run(pipeline.standalone(typed, history, session))
                 if text != typed:
                     note(f"asked: {text}")

@@ -13,7 +13,6 @@ import typer
 from gnnrag.cli.console import Settings, note, plain_table, progress_bar, split
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError, StoppedError, nearest
-from gnnrag.io import read_journal
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.run.evaluate import Observer
 from gnnrag.run.rundir import run_label, stop_flag
@@ -54,7 +53,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     from gnnrag.training.base import chosen_training, shut_down
     from gnnrag.training.base import train as train_fold
     from gnnrag.training.report import Report, write_report
-    from gnnrag.training.rundir import draw_curves, refuse_other_layout
+    from gnnrag.training.rundir import refuse_other_layout
 
     source, overrides = split(settings)
     kind = chosen_training(TRAININGS[script], source, overrides)
@@ -79,9 +78,6 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
         metrics = write_report(path, sorted(rows, key=lambda row: (row["set"], row["id"])), {"folds": folds})
         if rows:
             print(report_table(metrics, kind.columns))
-        if cross:
-            curves = {str(fold): read_journal(path / f"fold{fold}" / "metrics.jsonl") for fold in folds}
-            draw_curves(curves, path / "curves.png", path.name)
         print(path)
     shut_down(context.accelerator)
     return path

@@ -15,6 +15,7 @@ from gnnrag.types import Passage, Scalar
 OWN = "own_"  # begins the name of a document's field that would hide one of these
 RESERVED = frozenset({"id", "title", "text", "place", "source", "folder", "date", "page"})
 MOST_FIELDS, LONGEST = 50, 1000  # fields of a record, and characters of a value; more are left out
+MOST_IN_ALL = 200  # fields of a corpus
 _NO_VALUE = frozenset({"", "-", "n/a", "na", "nan", "none", "null"})
 _WHOLE, _DECIMAL = re.compile(r"-?(0|[1-9]\d{0,14})"), re.compile(r"-?(0|[1-9]\d{0,14})\.\d{1,15}")
 _DATE = re.compile(r"(?:D:)?(\d{4})-?(\d\d)-?(\d\d)(?!\d\d-)")
@@ -61,24 +62,29 @@ def iso_date(text: str) -> str:
     return found.isoformat()
 
 
-def field_types(passages: Iterable[Passage]) -> dict[str, type]:
-    """Return the type of each metadata field of a corpus: float where numbers are mixed, str where anything else is."""
-    types: dict[str, type] = {}
+def with_one_type(passages: Iterable[Passage]) -> list[Passage]:
+    """Return passages whose metadata fields have one type each: float where numbers are mixed, else str.
+
+    Of more than `MOST_IN_ALL` fields the first are kept.
+    """
+    passages, types = list(passages), dict[str, type]()
     for passage in passages:
         for name, value in passage.metadata.items():
             known = types.setdefault(name, type(value))
             if known is not type(value):
                 types[name] = float if {known, type(value)} == {int, float} else str
-    return types
+    types = dict(list(types.items())[:MOST_IN_ALL])
 
+    def is_plain(passage: Passage) -> bool:
+        return all(types.get(name) is type(value) for name, value in passage.metadata.items())
 
-def with_one_type(passages: Iterable[Passage]) -> list[Passage]:
-    """Return passages whose metadata fields have one type each."""
-    passages = list(passages)
-    types = field_types(passages)
     return [
         p
-        if all(type(value) is types[name] for name, value in p.metadata.items())
-        else replace(p, metadata={name: types[name](value) for name, value in p.metadata.items()})
+        if is_plain(p)
+        else replace(p, metadata={k: _as_type(types[k], value) for k, value in p.metadata.items() if k in types})
         for p in passages
     ]
+
+
+def _as_type(kind: type, value: Scalar) -> Scalar:
+    return str(value).lower() if kind is str and isinstance(value, bool) else kind(value)  # as SQL writes it

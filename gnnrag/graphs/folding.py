@@ -133,7 +133,6 @@ def fold(
     hyperedges: str = "auto",
     sentences: Sequence[Sequence[str]] | None = None,
     renamed: Mapping[str, str] | None = None,
-    retyped: Mapping[str, str] | None = None,
 ) -> KnowledgeGraph:
     """Merge what the passages state, one extraction per passage in corpus order, into one graph.
 
@@ -148,7 +147,6 @@ def fold(
             complete and hence of the highest score; `auto`: the first if there are any, else the second; `none`.
         sentences: of each passage, for `hyperedges` from sentences; None where there are none.
         renamed: names to the entity they were resolved to; those stated become aliases.
-        retyped: names to the type given by relabelling.
     """
     renamed = renamed or {}
     surfaces = _Surfaces(extractions, renamed)
@@ -168,7 +166,7 @@ def fold(
     return KnowledgeGraph(
         len(extractions),
         tuple(names),
-        *_fold_entities(surfaces, position, names, retyped or {}),
+        *_fold_entities(surfaces, position, names),
         np.array([r[:2] for r in ordered], dtype=np.int32).reshape(-1, 2),
         tuple(r[2] for r in ordered),
         tuple(r[3] or "\n".join(sorted(relations[r].texts)) for r in ordered),
@@ -243,7 +241,6 @@ def _fold_entities(
     surfaces: _Surfaces,
     position: Mapping[str, int],
     names: Sequence[str],
-    retyped: Mapping[str, str],
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, ...], ...], Lists]:
     """Return types, descriptions, aliases and passages of the entities."""
     passages: list[set[int]] = [set() for _ in names]
@@ -257,7 +254,7 @@ def _fold_entities(
         descriptions[i] |= surfaces.descriptions[surface]
         aliases[i] |= {surface} | surfaces.renamed[surface]
     return (
-        tuple(retyped.get(name) or _majority(counts) for name, counts in zip(names, types, strict=True)),
+        tuple(_majority(counts) for counts in types),
         tuple("\n".join(sorted(values)) for values in descriptions),
         tuple(tuple(sorted(values - {name})) for name, values in zip(names, aliases, strict=True)),
         Lists.of([sorted(values) for values in passages]),

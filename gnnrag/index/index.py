@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +21,7 @@ from gnnrag.errors import ArtefactError, ConfigError, DataError, NotGivenError, 
 from gnnrag.index import remote
 from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
 from gnnrag.index.embedder import Embedder, make_embedder
+from gnnrag.index.filters import checked, matching
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage, KnowledgeStage, KnowledgeVectorStage
 from gnnrag.index.lexical import Lexical
 from gnnrag.index.message_stages import (
@@ -230,7 +231,7 @@ class Index:
     def file_names(self) -> set[str]:
         """Return the names of the folders that belong to its passages and settings."""
         folders = set()
-        for name in STAGES:
+        for name in self._made:
             try:
                 folders.add(self._folder(name).name)
             except NotGivenError:  # only a caller who gives the model knows which one it is
@@ -240,7 +241,13 @@ class Index:
     @property
     def fingerprint(self) -> dict[str, str]:
         """Keys of all artefacts that exist."""
-        return {name: self.artefact_key(name) for name in STAGES if self.has(name)}
+        return {name: self.artefact_key(name) for name in self._made if self.has(name)}
+
+    @property
+    def _made(self) -> list[str]:
+        """Names of artefacts of which there are some, maybe of other passages or settings; a key takes a while."""
+        names = {path.name.rpartition("-")[0] for path in self.local.glob("*-*") if path.suffix != ".lance"}
+        return [name for name in STAGES if name in names or remote.is_remote(self.place)]
 
     @property
     def generation(self) -> str:
@@ -266,6 +273,18 @@ class Index:
     def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
         """Return passages by id, in the order given."""
         return tuple(self.passages[self.position[i]] for i in ids)
+
+    def condition(self, condition: str) -> str:
+        """Return a filter as Lance takes it. ConfigError: see `filters.checked`."""
+        return checked(condition, self.table.columns)
+
+    def matching(self, condition: str) -> np.ndarray:
+        """Return which passages meet a filter. Shape (num_passages,), bool, read-only; ConfigError: it is malformed."""
+        return self._matching(condition)
+
+    @cached_property
+    def _matching(self) -> Callable[[str], np.ndarray]:
+        return lru_cache(16)(partial(matching, self.table))
 
     @property
     def hierarchy(self) -> HierarchyGraph:
@@ -362,7 +381,7 @@ def read_artefact(folder: Path, load: Callable[[Path], T]) -> T:
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
-_LOCAL = ("path", "root", "llm", "llm_cache", "max_calls", "max_tokens", "replace")  # never recorded
+_LOCAL = ("path", "root", "llm", "llm_cache", "executor", "max_calls", "max_tokens", "replace")  # never recorded
 
 
 def recorded(config: IndexConfig) -> dict[str, Any]:

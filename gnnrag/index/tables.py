@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceOperation
-from lance.fragment import write_fragments
+from lance.fragment import FragmentMetadata, write_fragments
 
-from gnnrag.errors import ArtefactError, DataError
+from gnnrag.datasets.metadata import with_one_type
+from gnnrag.errors import ArtefactError
 from gnnrag.types import Passage
 
 PASSAGES = "passages.lance"
@@ -51,7 +52,8 @@ class PassageRows(Sequence[Passage]):
         return len(self._columns[0])
 
     def _metadata(self, i: int) -> dict[str, Any]:
-        return {name: value for name, column in self._fields.items() if (value := column[i].as_py()) is not None}
+        fields = ((name, column[i].as_py()) for name, column in self._fields.items()) if self._fields else ()
+        return {name: value for name, value in fields if value is not None}
 
     @overload
     def __getitem__(self, i: int) -> Passage: ...
@@ -83,6 +85,11 @@ class PassageTable:
         except (ValueError, OSError) as error:
             raise ArtefactError(f"{uri} cannot be opened: {_first_line(error)}") from error
         self.state: dict[str, Any] = json.loads((self.dataset.schema.metadata or {}).get(_STATE, b"{}"))
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that conditions may use."""
+        return [*_OWN, *_metadata_names(self.dataset.schema)]
 
     @cached_property
     def rows(self) -> pa.Table:
@@ -172,6 +179,13 @@ class PassageTable:
             ]:
                 dataset.add_columns(pa.schema(further))  # of nulls
                 return PassageTable(uri).edit(gone, new)
+            for name in _metadata_names(table.schema):
+                if (wider := _wider(dataset.schema.field(name).type, table.schema.field(name).type)) is not None:
+                    dataset.add_columns({f"_{name}": f"cast(`{name}` as {wider})"})
+                    dataset.drop_columns([name])
+                    renamed: Any = {"path": f"_{name}", "name": name}
+                    dataset.alter_columns(renamed)
+                    return PassageTable(uri).edit(gone, new)
             fragments = write_fragments(_conforming(table, dataset.schema), uri, schema=dataset.schema)
         operation = LanceOperation.Update(removed, updated, fragments, [])
         lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
@@ -194,6 +208,7 @@ def write_passages(uri: str, passages: Sequence[Passage], state: Mapping[str, An
 
 
 def _as_table(passages: Sequence[Passage]) -> pa.Table:
+    passages = with_one_type(passages)
     columns: dict[str, Any] = {name: [_storable(getattr(p, name)) for p in passages] for name in _OWN}
     columns[_KEY] = [text_key(p.title, p.text) for p in passages]
     columns[CONTENT] = [_storable(p.content) for p in passages]
@@ -208,16 +223,21 @@ def _metadata_names(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT, "_rowid")]
 
 
+def _wider(stored: pa.DataType, new: pa.DataType) -> str | None:
+    """Return the SQL type that a column of metadata has to get before new values fit into it; None: it has it."""
+    if stored == new or pa.types.is_null(new) or pa.types.is_string(stored) or pa.types.is_large_string(stored):
+        return None
+    if pa.types.is_floating(stored) and pa.types.is_integer(new):
+        return None
+    return "double" if pa.types.is_integer(stored) and pa.types.is_floating(new) else "string"
+
+
 def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return new rows with the columns of a table. Raises DataError for a value of another type."""
-    columns = []
-    for field in schema:
-        column = table[field.name] if field.name in table.column_names else pa.nulls(len(table))
-        try:
-            columns.append(column.cast(field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            problem = f"is {field.type} in this index, not {column.type}; give it another name"
-            raise DataError("documents", f"metadata field {field.name!r} {problem}") from error
+    """Return new rows with the columns of a table."""
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -279,6 +299,7 @@ class ValueTable:
         self.uri, self.kind = uri, kind
         self.dataset = lance.dataset(uri) if latest_version(uri) else None
         self._waiting: list[pa.Table] = []
+        self._fragments: list[FragmentMetadata] = []
         self._committed = time.monotonic()
 
     @cached_property
@@ -299,25 +320,37 @@ class ValueTable:
 
     def add(self, keys: Sequence[str], values: Any) -> None:
         """Add values, an array (n, dim) or a sequence, in which None stands for one that there is not."""
-        if isinstance(values, np.ndarray):
-            column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
-        else:
-            column = pa.array(values, self.kind)
-        table = pa.table({"key": pa.array(keys, pa.string()), "value": column})
-        self._waiting.append(table.filter(pc.is_valid(table["value"])))
+        self._waiting.append(_value_rows(keys, values, self.kind))
+        if time.monotonic() - self._committed > _COMMIT_S:
+            self.flush()
+
+    def add_fragments(self, fragments: Sequence[str], kind: pa.DataType) -> None:
+        """Add values that `write_values` wrote."""
+        self._fragments += map(FragmentMetadata.from_json, fragments)
+        self.kind = kind
         if time.monotonic() - self._committed > _COMMIT_S:
             self.flush()
 
     def flush(self) -> None:
         """Commit what was added."""
-        if self._waiting:
+        self._committed = time.monotonic()
+        if self._fragments:
+            operation: Any = LanceOperation.Append(self._fragments)
+            if self.dataset is None:
+                schema = pa.schema([("key", pa.string()), ("value", self.kind)])
+                operation = LanceOperation.Overwrite(schema, self._fragments)
+            version = self.dataset.version if self.dataset else None
+            self.dataset = lance.LanceDataset.commit(self.uri, operation, read_version=version)
+            self._fragments = []
+        elif self._waiting:
             self.dataset = lance.write_dataset(pa.concat_tables(self._waiting), self.uri, mode="append", **_CLEANUP)
             self._waiting.clear()
-            self.__dict__.pop("keys", None)
-            if len(self.dataset.get_fragments()) > _MANY_FRAGMENTS:
-                self.dataset.optimize.compact_files()
-                self.dataset = lance.dataset(self.uri)
-        self._committed = time.monotonic()
+        else:
+            return
+        self.__dict__.pop("keys", None)
+        if len(self.dataset.get_fragments()) > _MANY_FRAGMENTS:
+            self.dataset.optimize.compact_files()
+            self.dataset = lance.dataset(self.uri)
 
     def take(self, keys: Sequence[str] | pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the value of each key, null where there is none."""
@@ -338,6 +371,22 @@ class ValueTable:
             kept = table.filter(pc.is_in(table["key"], pa.array(keys, pa.string())))
             self.dataset = lance.write_dataset(kept, self.uri, mode="overwrite", **_CLEANUP)
             self.__dict__.pop("keys", None)
+
+
+def write_values(uri: str, keys: Sequence[str], values: Any, kind: pa.DataType | None) -> tuple[list[str], pa.DataType]:
+    """Write values as fragments that a driver adds to the table; returns them as JSON, with the type of a value."""
+    rows = _value_rows(keys, values, kind)
+    fragments = write_fragments(rows, uri) if len(rows) else []
+    return [json.dumps(fragment.to_json()) for fragment in fragments], rows.schema.field("value").type
+
+
+def _value_rows(keys: Sequence[str], values: Any, kind: pa.DataType | None) -> pa.Table:
+    if isinstance(values, np.ndarray):
+        column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    else:
+        column = pa.array(values, kind)
+    table = pa.table({"key": pa.array(keys, pa.string()), "value": column})
+    return table.filter(pc.is_valid(table["value"]))
 
 
 def as_matrix(column: pa.ChunkedArray) -> np.ndarray:

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from gnnrag.errors import LLMError
@@ -126,25 +125,13 @@ def estimate_tokens(text: str) -> int:
 Variant = Literal["auto", "full", "small"]
 
 SMALL_BELOW = 1e9  # parameters
-_BYTES = 2  # of a parameter, about: half precision, or less where weights are quantised
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([mb])(?![A-Za-z0-9])", re.IGNORECASE)  # 135M, 0.5B, 7b
-_WEIGHTS = (".safetensors", ".gguf", ".bin")
 
 
-def wants_small(prompts: Variant, model: str, path: Path | None = None) -> bool:
-    """Tell whether a model gets the prompts for small models.
-
-    `auto` goes by the largest size in its name (`1M` counts as one), else by the weights at `path`; a model fine-tuned
-    on prompts (a folder with `gnnrag.json`) gets those, whatever its size.
-    """
+def wants_small(prompts: Variant, model: str) -> bool:
+    """Tell whether a model gets the prompts for small models; `auto` goes by the largest size in its name."""
     if prompts != "auto":
         return prompts == "small"
-    if path is not None and (path / "gnnrag.json").is_file():
-        return False
     name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
-    if sizes := [float(number) * (1e6 if unit in "mM" else 1e9) for number, unit in _SIZE.findall(name)]:
-        return max(sizes) < SMALL_BELOW
-    if path is None:
-        return False
-    files = [path] if path.is_file() else [file for file in path.glob("*") if file.suffix in _WEIGHTS]
-    return 0 < sum(file.stat().st_size for file in files) < SMALL_BELOW * _BYTES
+    sizes = [float(number) * (1e6 if unit in "mM" else 1e9) for number, unit in _SIZE.findall(name)]
+    return 0 < max(sizes, default=0) < SMALL_BELOW

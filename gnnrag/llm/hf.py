@@ -1,21 +1,32 @@
-"""transformers in this process: any causal or sequence-to-sequence model of a folder, LoRA adapters, grammars."""
+"""transformers in this process: any causal language model of a folder, LoRA adapters, grammars."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
 
 from gnnrag.devices import device_named
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ArtefactError
 from gnnrag.llm.base import Reply
-from gnnrag.llm.local import Engine, Job, LocalModel, ModelThread, brief, cut_at, kind_of, own_context, require, shared
+from gnnrag.llm.local import (
+    Engine,
+    Job,
+    LocalModel,
+    ModelThread,
+    brief,
+    check_causal,
+    cut_at,
+    own_context,
+    require,
+    shared,
+)
 from gnnrag.parts import part
 
 if TYPE_CHECKING:
@@ -24,30 +35,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def load_model(folder: Path, kind: str, merged: Path | None, device: str, dtype: str) -> tuple[Any, Any]:
-    """Return a model ready for inference, with `merged` adapter, and its tokenizer; `kind` is `causal` or `seq2seq`.
+def load_model(folder: Path, device: str, dtype: str) -> tuple[Any, Any]:
+    """Return a causal model ready for inference, and its tokenizer.
 
-    Raises ConfigError: no such device, or nothing can read the tokenizer; ArtefactError: folder or adapter damaged.
+    Raises ConfigError: no such device, or nothing can read the tokenizer; ArtefactError: the folder is damaged.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     where: Any = device_named(device)
     number = getattr(torch, ("bfloat16" if where.type == "cuda" else "float32") if dtype == "auto" else dtype)
-    cls = AutoModelForSeq2SeqLM if kind == "seq2seq" else AutoModelForCausalLM
     try:
         # Set explicitly: otherwise transformers asks at the terminal whether to run code that a folder names.
         trusted = {"local_files_only": True, "trust_remote_code": False}
         tokenizer = AutoTokenizer.from_pretrained(folder, **trusted)
-        model = cls.from_pretrained(folder, dtype=number, use_safetensors=True, **trusted)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=number, use_safetensors=True, **trusted)
     except Exception as error:  # the libraries raise whatever the damage leads to
         problem = f"{type(error).__name__}: {brief(error)}"
         raise ArtefactError(f"model {str(folder)!r} cannot be loaded ({problem})") from error
-    if merged:
-        model = put_on(model, merged, "default").merge_and_unload()
     model = model.to(where).eval()
-    # Only what ends and starts a reply is taken over: sampling and penalties are the request's, not the checkpoint's.
-    names = ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_bos_token_id")
+    # Only what ends a reply is taken over: sampling and penalties are the request's, not the checkpoint's.
+    names = ("eos_token_id", "pad_token_id", "bos_token_id")
     model.generation_config = GenerationConfig(**{name: getattr(model.generation_config, name, None) for name in names})
     logger.info("%s on %s in %s", folder.name, where, number)
     return model, tokenizer
@@ -66,34 +74,31 @@ def put_on(model: Any, folder: Path, name: str, is_trainable: bool = False) -> A
         raise ArtefactError(f"adapter {str(folder)!r} does not fit the model ({brief(error)})") from error
 
 
-_SPARE = 8  # tokens looked at beyond the bytes of the longest stop string: a token is a byte at least
+class Choice:
+    """Lets every row of a batch go on by its own temperature, noise, penalty and schema, whatever its neighbours.
 
-
-class Batch:
-    """Gives every row of a batch its own temperature, noise, limit, stop strings and schema, whatever its neighbours.
-
-    `generate` decodes greedily; `choose` leaves a sampled row only the token that its own generator drew.
+    `generate` decodes greedily; a sampled row is left only the token that its own generator drew. Called with tokens
+    [rows, width] and scores [rows, vocabulary], whose greatest is the next token.
     """
 
     def __init__(self, jobs: Sequence[Job], model: HFModel, start: int) -> None:
         import torch
 
         self.jobs, self.model, self.start = jobs, model, start
-        self.lengths: list[int | None] = [None] * len(jobs)
-        self.reasons = ["length"] * len(jobs)
-        self._noise = [torch.Generator().manual_seed(job.seed) for job in jobs]
-        self._matchers = [model.matcher(job.schema) if job.schema is not None else None for job in jobs]
+        self._noise = [torch.Generator().manual_seed(job.request.seed or 0) for job in jobs]
+        schemas = [job.request.schema for job in jobs]
+        self._matchers = [None if schema is None else model.matcher(schema) for schema in schemas]
 
-    def choose(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Mask scores [rows, vocabulary] so that the greatest is the token that each row is to go on with."""
-        for at, job in enumerate(self.jobs):
-            if self.lengths[at] is not None:
-                continue
-            if job.presence_penalty:
-                scores[at, ids[at, self.start :].unique()] -= job.presence_penalty
-            if (matcher := self._matchers[at]) is not None:
+    def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        for at, (job, matcher) in enumerate(zip(self.jobs, self._matchers, strict=True)):
+            said = ids[at, self.start :]
+            if job.part.presence_penalty:
+                scores[at, said.unique()] -= job.part.presence_penalty
+            if matcher is not None and not matcher.is_terminated():
+                if len(said) and int(said[-1]) not in (*self.model.ends, self.model.pad):
+                    matcher.accept_token(int(said[-1]))
                 self.model.mask(matcher, scores[at : at + 1])
-            if job.temperature > 0:
+            if job.request.temperature:
                 token = self._draw(scores[at], at)
                 scores[at] = float("-inf")
                 scores[at, token] = 0.0
@@ -103,80 +108,37 @@ class Batch:
         """Draw a token of [vocabulary]: from the fewest tokens that hold top_p."""
         import torch
 
-        chance = torch.softmax(scores.float() / self.jobs[at].temperature, -1)
+        job = self.jobs[at]
+        chance = torch.softmax(scores.float() / (job.request.temperature or 1.0), -1)
         chance, tokens = chance.sort(descending=True, stable=True)
-        total = chance.where(chance.cumsum(-1) - chance < self.jobs[at].top_p, 0.0).cumsum(-1)
+        total = chance.where(chance.cumsum(-1) - chance < job.part.top_p, 0.0).cumsum(-1)
         number = torch.rand((), generator=self._noise[at]).to(total.device) * total[-1]
         return int(tokens[torch.searchsorted(total, number, right=True).clamp(max=len(tokens) - 1)])
-
-    def stop(self, ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
-        """Return which rows are done, [rows] of bool."""
-        import torch
-
-        length = ids.shape[1] - self.start
-        for at, token in enumerate(ids[:, -1].tolist()):
-            if self.lengths[at] is not None:
-                continue
-            matcher, request = self._matchers[at], self.jobs[at].request
-            if matcher is not None and token not in self.model.ends:
-                matcher.accept_token(token)
-            if token in self.model.ends or self._says(request.stop, ids[at]):
-                self.lengths[at], self.reasons[at] = length, "stop"
-            elif length >= request.max_tokens:
-                self.lengths[at] = length
-        return torch.tensor([n is not None for n in self.lengths], device=ids.device)
-
-    def _says(self, stop: Sequence[str], ids: torch.Tensor) -> bool:
-        if not stop:
-            return False
-        last = max(len(text.encode()) for text in stop) + _SPARE
-        tail = ids[max(self.start, len(ids) - last) :].tolist()
-        return cut_at(self.model.tokenizer.decode(tail, skip_special_tokens=True), stop) is not None
-
-    def replies(self, out: torch.Tensor, prompts: Sequence[list[int]]) -> list[Reply]:
-        """Return the replies in [rows, positions] of tokens."""
-        replies = []
-        for at, (job, prompt) in enumerate(zip(self.jobs, prompts, strict=True)):
-            tokens = out[at, self.start :].tolist()[: self.lengths[at]]
-            text = self.model.tokenizer.decode(tokens, skip_special_tokens=True)
-            if (cut := cut_at(text, job.request.stop)) is not None:
-                text, self.reasons[at] = cut, "stop"
-            counts = len(prompt), len(tokens)
-            replies.append(Reply(text, self.reasons[at], *counts, model=job.name))
-        return replies
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Of one batch: rows, and rows times the longest prompt and reply; a single row is always answered."""
-
-    rows: int
-    tokens: int
 
 
 class HFModel(Engine):
     """A transformers model in static batches of requests of like length."""
 
-    def __init__(self, model: Any, tokenizer: Any, is_seq2seq: bool, limits: Limits) -> None:
-        self.model, self.tokenizer, self.is_seq2seq, self.limits = model, tokenizer, is_seq2seq, limits
-        self.sizes: Counter[int] = Counter()  # of the batches so far
-        self.context = own_context(model.config, tokenizer, is_seq2seq)
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.context = own_context(model.config, tokenizer)
         ends = model.generation_config.eos_token_id
         self.ends = frozenset([ends] if isinstance(ends, int) else ends or [])
+        self.pad = next(iter(sorted(self.ends)), 0) if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         self._size = model.config.get_text_config().vocab_size  # of the output, may exceed the tokenizer's vocabulary
         self._adapters: dict[str, str] = {}
         self._refused: set[str] = set()  # schemas that xgrammar cannot enforce
 
     def batches(self, jobs: Sequence[Job], prompts: Mapping[int, list[int]]) -> list[list[int]]:
-        """Put jobs of one adapter and of like length together, within the limits."""
+        """Put jobs of one adapter, the same stop strings and like length together, within the limits."""
         batches: list[list[int]] = []
-        longest = 0
-        for at in sorted(prompts, key=lambda at: (jobs[at].adapter or "", len(prompts[at]), at)):
-            length = len(prompts[at]) + jobs[at].request.max_tokens
+        kind, longest = None, 0
+        for at in sorted(prompts, key=lambda at: (jobs[at].adapter or "", jobs[at].request.stop, len(prompts[at]), at)):
+            job, length = jobs[at], len(prompts[at]) + jobs[at].request.max_tokens
+            before, kind = kind, (job.adapter, job.request.stop)
             longest = max(longest, length)
-            is_like = bool(batches) and jobs[batches[-1][0]].adapter == jobs[at].adapter
-            size = len(batches[-1]) + 1 if is_like else 1
-            if is_like and size <= self.limits.rows and size * longest <= self.limits.tokens:
+            size = len(batches[-1]) + 1 if batches else 0
+            if size and kind == before and size <= job.part.max_batch and size * longest <= job.part.batch_tokens:
                 batches[-1].append(at)
             else:
                 batches.append([at])
@@ -186,21 +148,33 @@ class HFModel(Engine):
     def generate(self, jobs: Sequence[Job], prompts: Sequence[list[int]]) -> list[Reply]:
         import torch
 
-        device, pad = self.model.device, self.tokenizer.pad_token_id
-        pad = next(iter(sorted(self.ends)), 0) if pad is None else pad
-        width = max(map(len, prompts))
+        device, width = self.model.device, max(map(len, prompts))
         # [rows, width], filled from the right, so that every row goes on at the same position
-        ids = torch.tensor([[pad] * (width - len(row)) + row for row in prompts], device=device)
+        ids = torch.tensor([[self.pad] * (width - len(row)) + row for row in prompts], device=device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts], device=device)
-        self.sizes[len(jobs)] += 1
-        batch = Batch(jobs, self, 1 if self.is_seq2seq else width)
+        stop = list(jobs[0].request.stop)
         with torch.inference_mode(), self._with_adapter(jobs[0].adapter):
             out = self.model.generate(
-                input_ids=ids, attention_mask=mask, do_sample=False, pad_token_id=pad,
-                max_new_tokens=max(job.request.max_tokens for job in jobs),
-                logits_processor=[batch.choose], stopping_criteria=[batch.stop],
+                input_ids=ids, attention_mask=mask, do_sample=False, pad_token_id=self.pad,
+                max_new_tokens=max(job.request.max_tokens for job in jobs), stop_strings=stop or None,
+                tokenizer=self.tokenizer, logits_processor=[Choice(jobs, self, width)],
             )  # fmt: skip
-        return batch.replies(out, prompts)
+        replies = zip(jobs, prompts, out[:, width:].tolist(), strict=True)
+        return [self._reply(job, len(prompt), tokens) for job, prompt, tokens in replies]
+
+    def _reply(self, job: Job, prompt: int, tokens: list[int]) -> Reply:
+        tokens = tokens[: job.request.max_tokens]
+        ends = (i + (token in self.ends) for i, token in enumerate(tokens) if token in self.ends or token == self.pad)
+        end = next(ends, None)
+        text = self.tokenizer.decode(tokens[:end], skip_special_tokens=True)
+        cut = cut_at(text, job.request.stop)
+        return Reply(
+            text=text if cut is None else cut,
+            finish_reason="length" if end is None and cut is None else "stop",
+            prompt_tokens=prompt,
+            completion_tokens=len(tokens[:end]),
+            model=job.part.files.name,
+        )
 
     @cached_property
     def _compiler(self) -> Any:
@@ -257,21 +231,17 @@ class HF(LocalModel):
     """
 
     device: str = "auto"  # auto: a GPU where there is one; cpu, cuda, cuda:1, mps
-    max_batch: int = 16  # requests that are answered together; 1: no reply depends on its neighbours' rounding
-    batch_tokens: int = 32768  # limit of rows times (longest prompt + longest reply) of a batch: its memory
+    max_batch: Annotated[int, Ge(1)] = 16  # requests that are answered together; 1: no rounding by its neighbours
+    batch_tokens: Annotated[int, Ge(1)] = (
+        32768  # most rows times (longest prompt + longest reply) of a batch: its memory
+    )
 
     grammar = "xgrammar"
 
     def open(self) -> ModelThread:
-        if self.max_batch < 1 or self.batch_tokens < 1:
-            raise ConfigError("llm: max_batch and batch_tokens must be positive")
         for package in ("torch", "transformers", *(["peft"] if self.files.adapter else [])):
             require(package, "hf", f"pip install {package}")
-        files, device, dtype, kind = self.files, self.device, self.dtype, kind_of(self.files)
-        limits = Limits(self.max_batch, self.batch_tokens)
-
-        def load() -> HFModel:
-            model, tokenizer = load_model(files.base, kind, None, device, dtype)
-            return HFModel(model, tokenizer, kind == "seq2seq", limits)
-
-        return shared(("hf", files.base, files.base_fingerprint, device, dtype, limits), load)
+        check_causal(self.files)
+        base, device, dtype = self.files.base, self.device, self.dtype
+        key = ("hf", base, self.files.base_fingerprint, device, dtype)
+        return shared(key, lambda: HFModel(*load_model(base, device, dtype)))

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,14 +49,6 @@ class ModelFiles:
     def base_fingerprint(self) -> str:
         return digest(_fingerprint(self.base))
 
-    @cached_property
-    def rank(self) -> int:
-        """Rank of the adapter's matrices; 0 without one."""
-        if self.adapter is None:
-            return 0
-        config = read_json(self.adapter / "adapter_config.json")
-        return max([int(config.get("r") or 0), *map(int, (config.get("rank_pattern") or {}).values())])
-
 
 def _fingerprint(path: Path) -> list[Any]:
     files = [path] if path.is_file() else [file for pattern in OPENVINO for file in path.glob(pattern)]
@@ -72,15 +64,8 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
         raise ConfigError(f"llm={backend} needs a model: give llm.model=FOLDER, or of one role roles.ROLE.model=FOLDER")
     base = local_folder(model, backend)
     if (base / "adapter_config.json").is_file() and not (base / "config.json").is_file():
-        if adapter:
-            raise ConfigError(f"model={model!r} is itself an adapter, adapter={adapter!r} another: give one of them")
-        base_name = str(read_json(base / "adapter_config.json").get("base_model_name_or_path") or "")
         adapter = str(base)
-        try:
-            base = local_folder(base_name, backend)
-        except ConfigError as error:
-            fix = "give model=BASE and settings.adapter=ADAPTER"
-            raise ConfigError(f"adapter {model!r} was trained on {base_name!r}, which is not there: {fix}") from error
+        base = local_folder(str(read_json(base / "adapter_config.json").get("base_model_name_or_path") or ""), backend)
     if not (base / "config.json").is_file():
         raise ConfigError(f"model folder {str(base)!r} has no config.json: give one written by save_pretrained")
     if not any(base.glob("*.safetensors")):
@@ -91,21 +76,14 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
     return ModelFiles(base, folder, base.name + (f"+{folder.name}" if folder else ""))
 
 
-def kind_of(files: ModelFiles) -> str:
-    """Return `causal` or `seq2seq`, by config.json; ConfigError: a model that writes no text."""
-    from transformers.models.auto import modeling_auto as auto
-
+def check_causal(files: ModelFiles) -> None:
+    """Raise ConfigError where config.json names no causal language model."""
     name = next(iter(read_json(files.base / "config.json").get("architectures") or ()), "(none named)")
-    for kind, table in (
-        ("seq2seq", auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),
-        ("causal", auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
-    ):
-        if name in {name for value in table.values() for name in ((value,) if isinstance(value, str) else value)}:
-            return kind
-    raise ConfigError(
-        f"model {str(files.base)!r} is a {name}: llm=hf runs causal and sequence-to-sequence language models "
-        "(...ForCausalLM, ...ForConditionalGeneration); a classifier goes into a tuned role"
-    )
+    if not name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
+        raise ConfigError(
+            f"model {str(files.base)!r} is a {name}: llm=hf runs causal language models (...ForCausalLM); a classifier "
+            "goes into a tuned role"
+        )
 
 
 def require(package: str, backend: str, fix: str) -> None:
@@ -137,15 +115,13 @@ def encode(
     chat: str = "auto",
     options: Mapping[str, Any] | None = None,
     raw: bool = False,
-    is_seq2seq: bool = False,
 ) -> list[int]:
     """Return the tokens of a prompt; ConfigError: the tokenizer has no template, or its template refuses the messages.
 
-    `chat`: `auto` is the tokenizer's template, or `plain` for a sequence-to-sequence model without one; `plain` joins
-    the texts with empty lines. `options` are variables of the template, such as enable_thinking; `raw` continues the
-    joined text.
+    `chat`: `auto` is the tokenizer's template, `plain` joins the texts with empty lines. `options` are variables of the
+    template, such as enable_thinking; `raw` continues the joined text.
     """
-    if raw or chat == "plain" or (is_seq2seq and not tokenizer.chat_template):
+    if raw or chat == "plain":
         return list(tokenizer(("" if raw else "\n\n").join(m.content for m in messages))["input_ids"])
     if not tokenizer.chat_template:
         raise ConfigError(
@@ -166,38 +142,30 @@ def encode(
     return list(encoded["input_ids"])
 
 
-def own_context(config: Any, tokenizer: Any, is_seq2seq: bool) -> int | None:
+def own_context(config: Any, tokenizer: Any) -> int | None:
     """Return the limit that a model states itself: of positions, or, with relative ones, its tokenizer's."""
-    positions = None if is_seq2seq else getattr(config.get_text_config(), "max_position_embeddings", None)
-    limit = positions or tokenizer.model_max_length
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None) or tokenizer.model_max_length
     return int(limit) if limit and limit < _NO_LIMIT else None
 
 
 def cut_at(text: str, stop: Sequence[str]) -> str | None:
     """Return the text before the first of the stop strings; None if none is in it."""
-    places = [text.index(s) for s in stop if s and s in text]
+    places = [text.index(s) for s in stop if s in text]
     return text[: min(places)] if places else None
 
 
 @dataclass(frozen=True)
 class Job:
-    """A request with all that the settings decide; models with other settings may share the weights.
-
-    Temperature 0 is greedy; `seed` is of this request alone; `adapter` is a LoRA adapter's folder; `context` is the
-    most tokens of prompt and reply, None the model's own limit; for `chat` and `options` see `encode`.
-    """
+    """A request whose temperature, seed and schema are settled, and the part with all other settings."""
 
     request: Request
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
-    schema: Mapping[str, Any] | None = None
-    adapter: str | None = None
-    name: str = ""
-    chat: str = "auto"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    context: int | None = None
-    presence_penalty: float = 0.0
+    part: LocalModel
+
+    @property
+    def adapter(self) -> str | None:
+        """Folder of the LoRA adapter."""
+        adapter = self.part.files.adapter
+        return str(adapter) if adapter else None
 
 
 class Engine:
@@ -205,7 +173,6 @@ class Engine:
 
     tokenizer: Any
     context: int | None = None  # most tokens of prompt and reply
-    is_seq2seq = False
 
     def generate(self, jobs: Sequence[Job], prompts: Sequence[list[int]]) -> list[Reply]:
         """Return the replies to prompts, which are tokens."""
@@ -220,19 +187,18 @@ class Engine:
         outcomes: dict[int, Reply | Exception] = {}
         prompts: dict[int, list[int]] = {}
         for at, job in enumerate(jobs):
-            request = job.request
+            request, part = job.request, job.part
             try:
-                ids = encode(self.tokenizer, request.messages, job.chat, job.options, request.raw, self.is_seq2seq)
-                room = 0 if self.is_seq2seq else request.max_tokens  # a seq2seq model's reply has room of its own
-                limit = min((n for n in (job.context, self.context) if n), default=None)
+                ids = encode(self.tokenizer, request.messages, part.chat, part.template_options, request.raw)
+                room, limit = request.max_tokens, min((n for n in (part.context, self.context) if n), default=None)
                 if limit is not None and len(ids) + room > limit:
                     raise ContextLengthError(
-                        f"{job.name}: {len(ids)} tokens of prompt and {room} of reply do not fit into {limit}; show "
-                        "fewer or shorter passages, ask for shorter replies, or raise the setting context"
+                        f"{part.files.name}: {len(ids)} tokens of prompt and {room} of reply do not fit into {limit}; "
+                        "show fewer or shorter passages, ask for shorter replies, or raise the setting context"
                     )
                 prompts[at] = ids
             except Exception as error:  # noqa: BLE001 - what a tokenizer chokes on must not fail the others
-                outcomes[at] = _failed(job.name, error)
+                outcomes[at] = _failed(part.files.name, error)
         for batch in self.batches(jobs, prompts) if prompts else ():
             replies = self._try([jobs[at] for at in batch], [prompts[at] for at in batch])
             outcomes.update(zip(batch, replies, strict=True))
@@ -246,7 +212,7 @@ class Engine:
             raise
         except Exception as error:  # noqa: BLE001 - one row's failure must not fail its neighbours
             if len(jobs) == 1:
-                return [_failed(jobs[0].name, error)]
+                return [_failed(jobs[0].part.files.name, error)]
             half = len(jobs) // 2
             return self._try(jobs[:half], prompts[:half]) + self._try(jobs[half:], prompts[half:])
 
@@ -318,7 +284,7 @@ def shared(key: Hashable, load: Callable[[], Engine]) -> ModelThread:
 
 @dataclass(eq=False)
 class LocalModel(Backend):
-    """Base of `hf`, `vllm_engine` and `openvino`; parts of a process that run the same weights share `thread`."""
+    """Base of `hf` and `openvino`; parts of a process that run the same weights share `thread`."""
 
     grammar: ClassVar[str]  # the package that holds replies to a schema
 
@@ -333,7 +299,7 @@ class LocalModel(Backend):
     structured: Literal["auto", "json_schema", "off"] = "auto"  # auto: held to the schema where possible
     chat: Literal["auto", "plain"] = "auto"  # auto: the chat template; plain: the bare texts
     template_options: dict[str, Any] = field(default_factory=dict)  # variables of the template: enable_thinking, ...
-    prompts: Variant = "auto"  # full, or small: short and without examples; auto: small below a billion parameters
+    prompts: Variant = "auto"  # full, or small: short and without examples; auto: by the size in the model's name
 
     def setup(self) -> None:
         """Find the model, and the thread of others that run it. ConfigError: no model, or a package is missing."""
@@ -374,7 +340,7 @@ class LocalModel(Backend):
     @property
     def wants_small(self) -> bool:
         prompts: Variant = "full" if self.prompts == "auto" and self.files.adapter else self.prompts  # as trained
-        return wants_small(prompts, self.files.name, self.files.base)
+        return wants_small(prompts, self.files.name)
 
     async def generate(self, request: Request) -> Reply:
         return await self.thread.ask(self.job(request))
@@ -386,16 +352,11 @@ class LocalModel(Backend):
         seed = self.seed if request.seed is None else request.seed
         # Of the seed and the messages: no two requests draw the same noise.
         text = json.dumps([seed, [[m.role, m.content] for m in request.messages]])
-        return Job(
-            request=request,
+        settled = replace(
+            request,
             temperature=self.temperature if request.temperature is None else request.temperature,
-            top_p=self.top_p,
             seed=int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1,  # below 2^63
             schema=request.schema if self.is_constrained and not request.raw else None,
-            adapter=str(self.files.adapter) if self.files.adapter else None,
-            name=self.files.name,
-            chat=self.chat,
-            options=self.template_options,
-            context=self.context,
-            presence_penalty=self.presence_penalty,
+            stop=tuple(filter(None, request.stop)),
         )
+        return Job(settled, self)

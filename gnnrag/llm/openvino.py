@@ -8,7 +8,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.base import Reply
@@ -56,15 +58,15 @@ class Pipeline(Engine):
 
         config = GenerationConfig()
         config.stop_token_ids, config.max_new_tokens = self._ends, job.request.max_tokens
-        config.presence_penalty = job.presence_penalty
-        if job.temperature > 0:
-            config.do_sample, config.temperature, config.top_p = True, job.temperature, job.top_p
-            config.rng_seed = job.seed % _SEEDS
-        if stop := {text for text in job.request.stop if text}:
-            config.stop_strings, config.include_stop_str_in_output = stop, True
-        if job.schema is not None:
+        request, config.presence_penalty = job.request, job.part.presence_penalty
+        if request.temperature:
+            config.do_sample, config.temperature, config.top_p = True, request.temperature, job.part.top_p
+            config.rng_seed = (request.seed or 0) % _SEEDS
+        if request.stop:
+            config.stop_strings, config.include_stop_str_in_output = {*request.stop}, True
+        if request.schema is not None:
             try:
-                config.structured_output_config = StructuredOutputConfig(regex=pattern_of(job.schema))
+                config.structured_output_config = StructuredOutputConfig(regex=pattern_of(request.schema))
             except ValueError as error:
                 logger.warning("a schema is not enforced, only parsed for (%s)", error)
         return config
@@ -79,7 +81,7 @@ class Pipeline(Engine):
             finish_reason="length" if is_cut_off else "stop",
             prompt_tokens=prompt,
             completion_tokens=len(tokens),
-            model=job.name,
+            model=job.part.files.name,
         )
 
 
@@ -109,7 +111,7 @@ class OpenVINO(LocalModel):
     """Answers with a model that OpenVINO runs. `dtype`: auto is float32, where a reply does not depend on its batch."""
 
     device: str = "CPU"  # as OpenVINO names it: CPU, GPU (Intel's), AUTO
-    max_batch: int = 16  # replies that are made together
+    max_batch: Annotated[int, Ge(1)] = 16  # replies that are made together
 
     grammar = "openvino_genai"
 
@@ -132,8 +134,6 @@ class OpenVINO(LocalModel):
 
     def open(self) -> ModelThread:
         path, device, dtype, max_batch = self.files.base, self.device, self.dtype, self.max_batch
-        if max_batch < 1:
-            raise ConfigError(f"llm.max_batch={max_batch}: must be positive")
 
         def load() -> Pipeline:
             import openvino_genai

@@ -45,5 +45,5 @@ PROVIDERS = {
     "lmstudio": Provider("http://127.0.0.1:1234/v1"),
     "ollama": Provider("http://127.0.0.1:11434/v1"),
     "transformers": Provider("http://127.0.0.1:8000/v1"),  # `transformers serve`
-    "vllm": Provider("http://127.0.0.1:8000/v1"),  # `vllm serve`; llm=vllm_engine runs one in this process
+    "vllm": Provider("http://127.0.0.1:8000/v1"),  # `vllm serve`
 }

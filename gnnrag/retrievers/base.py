@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gnnrag.arrays import Lists
 from gnnrag.parts import Part
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
 ANSWER = "answer"  # id of the graph hit that holds the retriever's own answer; it is ranked first
 
 
+Passes = Callable[[str], bool]  # tells whether the passage with an id passes a filter
+
+
 class Retriever(Part):
     """Ranks passages or graph hits for batches of queries; read-only once built.
 
     A result must not depend on which other queries share the batch. If `asks_roles` is set, `retrieve_for` is called
     separately for each question, and its rankings are kept for that question only. Otherwise `retrieve` is called with
-    batches that mix the queries of all questions.
+    batches that mix the queries of all questions. Of a query with a filter only passages that pass are returned, and as
+    many as there are (`mask`); a graph hit has one of them behind it, and a summary rests on nothing else.
     """
 
     channels: frozenset[str] = frozenset({"text"})  # what it can search (`text`, `graph`)
@@ -41,18 +46,34 @@ class Retriever(Part):
         """Return one ranking for each query, in order, of at most `query.top_k` hits."""
         raise NotImplementedError
 
+    def mask(self, query: Query) -> np.ndarray | None:
+        """Return which passages pass the filter of a query, (num_passages,) bool; None where it has no filter."""
+        return self.index.matching(query.filter) if query.filter else None
+
+    def passes(self, query: Query) -> Passes | None:
+        """Return what tells whether the passage with an id passes the filter of a query; None: it has no filter."""
+        mask = self.mask(query)
+        return None if mask is None else lambda id_: bool(mask[self.index.position[id_]])
+
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Do what `retrieve` does for the queries of one question; roles are called in that question's session."""
         return self.retrieve(queries)
 
 
 def rank_passages(
-    scores: np.ndarray, ids: Sequence[str], top_k: int, branch: str, is_last_first: bool = False
+    scores: np.ndarray,
+    ids: Sequence[str],
+    top_k: int,
+    branch: str,
+    is_last_first: bool = False,
+    mask: np.ndarray | None = None,
 ) -> Ranking:
     """Rank the passages by their scores (num_passages,), best first; ties keep corpus order.
 
-    `is_last_first` reverses the order of ties. NaN and infinite scores are left out. The ranking records `branch`.
+    `is_last_first` reverses the order of ties. NaN and infinite scores are left out, and what `mask` (num_passages,)
+    lacks. The ranking records `branch`.
     """
+    scores = scores if mask is None else np.where(mask, scores, np.nan)
     finite = scores
     if not np.isfinite(scores.sum(dtype=np.float64)):
         finite = scores[np.isfinite(scores)]
@@ -67,32 +88,52 @@ def rank_passages(
 
 
 def rank_in_order(
-    order: Sequence[int], ids: Sequence[str], top_k: int, branch: str, tail: np.ndarray | None = None
+    order: Sequence[int],
+    ids: Sequence[str],
+    top_k: int,
+    branch: str,
+    tail: np.ndarray | None = None,
+    mask: np.ndarray | None = None,
 ) -> Ranking:
     """Rank distinct passage positions, given best first, with the scores 1, 1/2, 1/3, ...
 
-    The other passages follow by their scores in `tail` (num_passages,), ties in corpus order. None: none follow.
+    The other passages follow by their scores in `tail` (num_passages,), ties in corpus order. None: none follow. What
+    `mask` (num_passages,) lacks is left out.
     """
-    positions = list(order[:top_k])
+    positions = [p for p in order if mask is None or mask[p]][:top_k]
     if tail is not None and len(positions) < top_k:
         known = set(positions)
-        more = best_positions(tail, min(top_k + len(known), len(ids))).tolist()
+        count = len(ids) if mask is None else int(mask.sum())
+        rest = tail if mask is None else np.where(mask, tail, -np.inf)
+        more = best_positions(rest, min(top_k + len(known), count)).tolist()
         positions += [p for p in more if p not in known][: top_k - len(positions)]
     scores = 1.0 / np.arange(1, len(positions) + 1)
     return Ranking(tuple(ids[p] for p in positions), scores, branch=branch, low=0.0, high=1.0)
 
 
-def rank_hits_in_order(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
+def rank_hits_in_order(hits: Sequence[Hit], top_k: int, branch: str, passes: Passes | None = None) -> Ranking:
     """Turn graph hits of a method that defines only an order into a ranking with the scores 1, 1/2, 1/3, ..."""
-    ranking = rank_hits(hits, top_k, branch)
+    ranking = rank_hits(hits, top_k, branch, passes)
     return replace(ranking, scores=1.0 / np.arange(1, len(ranking) + 1), low=0.0, high=1.0)
 
 
-def rank_hits(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
-    """Turn graph hits, best first, into a ranking for the `graph` channel; the first hit of each id is kept."""
+def rank_hits(hits: Sequence[Hit], top_k: int, branch: str, passes: Passes | None = None) -> Ranking:
+    """Turn graph hits, best first, into a ranking for the `graph` channel; the first hit of each id is kept.
+
+    `passes` tells of a source whether it passes a filter: a hit keeps these sources, and its id alone where it has
+    others. One without any is left out, and so is a summary that rests on others, too.
+    """
     first: dict[str, Hit] = {}
     for hit in hits:
-        first.setdefault(hit.id, hit)
+        kept = hit
+        if passes is not None:
+            sources = tuple(filter(passes, hit.sources))
+            is_lost = not sources and hit.id != ANSWER  # an answer that there is none rests on nothing
+            if is_lost or (hit.kind == "community" and sources != hit.sources):
+                continue
+            # What is said of a name may come from any of its passages.
+            kept = replace(hit, sources=sources, text=hit.text if sources == hit.sources else hit.id)
+        first.setdefault(hit.id, kept)
     best = list(first.values())[:top_k]
     return Ranking(
         tuple(hit.id for hit in best),
@@ -114,6 +155,11 @@ def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
     threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
     candidates = np.flatnonzero(scores >= threshold)
     return candidates[np.argsort(-scores[candidates], kind="stable")][:k]
+
+
+def any_of(lists: Lists, mask: np.ndarray) -> np.ndarray:
+    """Tell of each list whether the mask is true of any of its values. Shape (len(lists),), bool."""
+    return np.bincount(lists.owners, mask[lists.values], len(lists)) > 0
 
 
 def min_max(scores: np.ndarray) -> np.ndarray:

@@ -22,13 +22,15 @@ class BM25Retriever(Retriever):
         return [self._ranking(query) for query in queries]
 
     def _ranking(self, query: Query) -> Ranking:
-        index, count = self.index, min(query.top_k, len(self.index.ids))
-        positions, scores = index.lexical.search(query.text, count)
+        index, mask = self.index, self.mask(query)
+        total = len(index.ids) if mask is None else int(mask.sum())
+        count = min(query.top_k, total)
+        condition = index.condition(query.filter) if query.filter else None
+        positions, scores = index.lexical.search(query.text, count, condition)
         # Passages without a term of the query follow in corpus order.
-        others = np.setdiff1d(np.arange(min(len(index.ids), count + len(positions))), positions)[
-            : count - len(positions)
-        ]
+        first = np.arange(total) if mask is None else np.flatnonzero(mask)
+        others = np.setdiff1d(first[: count + len(positions)], positions)[: count - len(positions)]
         ids = tuple(index.ids[i] for i in [*positions.tolist(), *others.tolist()])
-        low = float(scores.min(initial=0.0)) if len(positions) < len(index.ids) else float(scores.min())
+        low = float(scores.min(initial=0.0)) if len(positions) < max(total, 1) else float(scores.min())
         high = float(scores.max(initial=0.0))
         return Ranking(ids, np.concatenate([scores, np.zeros(len(others))]), branch="bm25", low=low, high=high)

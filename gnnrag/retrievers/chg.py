@@ -67,18 +67,25 @@ class CHGRetriever(Retriever):
         if not queries or not self.graph.num_passages:
             return [rank_passages(np.zeros(0), (), query.top_k, "ppr") for query in queries]
         texts = [query.text for query in queries]
-        searches = zip(texts, cosines_of(queries, self.index), self.index.bm25_scores(texts), strict=True)
-        seeds = [self._seeds(text, self._prior(dense, lexical)) for text, dense, lexical in searches]
+        masks = [self.mask(query) for query in queries]
+        searches = zip(texts, cosines_of(queries, self.index), self.index.bm25_scores(texts), masks, strict=True)
+        seeds = [self._seeds(text, self._prior(dense, lexical, mask)) for text, dense, lexical, mask in searches]
         reset = sparse.hstack([_column(masses, self.graph.num_nodes) for masses in seeds], format="csc")
         scores = self.walk.solve(reset, _TOLERANCE, rows=slice(0, self.graph.num_passages))
-        return [rank_passages(s, self.index.ids, q.top_k, "ppr") for q, s in zip(queries, scores.T, strict=True)]
+        rows = zip(queries, scores.T, masks, strict=True)
+        return [rank_passages(row, self.index.ids, query.top_k, "ppr", mask=mask) for query, row, mask in rows]
 
-    def _prior(self, dense: np.ndarray, lexical: np.ndarray) -> np.ndarray:
-        """Scale scores to [0, 1], raise them to `prior_power`, mix, and apply `section_gain`. Shape (num_passages,)."""
+    def _prior(self, dense: np.ndarray, lexical: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        """Scale scores to [0, 1], raise them to `prior_power`, mix, and apply `section_gain`. Shape (num_passages,).
+
+        What a filter leaves out (`mask`) has none: else a walk from elsewhere might reach nothing that passes.
+        """
         prior = (1 - self.lexical_share) * _scaled(dense) ** self.prior_power
         prior = prior + self.lexical_share * _scaled(lexical) ** self.prior_power
+        if mask is not None:
+            prior = np.where(mask, prior, 0.0)
         if not prior.any():
-            return np.ones_like(prior)
+            return np.ones_like(prior) if mask is None or not mask.any() else mask.astype(np.float64)
         sections = self.layout.sections  # 0: the passage is in no section
         if not sections.any():
             return prior

@@ -15,7 +15,7 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn import NODE_STAGES, entity_stages
 from gnnrag.io import folds_advice, read_json
 from gnnrag.parts import part
-from gnnrag.retrievers.base import Retriever, best_positions, rank_hits, rank_passages
+from gnnrag.retrievers.base import Retriever, any_of, best_positions, rank_hits, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking, Reason
 
 SHIPPED = Path(__file__).parents[1] / "gnn" / "checkpoints" / "default"
@@ -113,22 +113,24 @@ class GFMRetriever(Retriever):
         ]
 
     def _text(self, query: Query, scores: np.ndarray, branch: str) -> Ranking:
-        return rank_passages(scores, self.index.ids, query.top_k, _branch(branch))
+        return rank_passages(scores, self.index.ids, query.top_k, _branch(branch), mask=self.mask(query))
 
     def _graph(self, query: Query) -> Ranking:
         """Rank the entities that answer: at least one, and all that reach the threshold; none without a start."""
         chances, question = self.scorer.score(query.text)
         chances[list(question.seeds)] = -1.0  # a question does not ask for what it names
+        graph, hits, mask = self.scorer.questions.graph, [], self.mask(query)
+        if mask is not None:
+            chances = np.where(any_of(graph.entity_passages, mask), chances, -1.0)
         least = self.scorer.threshold if self.threshold is None else self.threshold
-        count = max(int((chances >= least).sum()), 1) if question.seeds else 0
+        count = max(int((chances >= least).sum()), 1) if question.seeds and (chances >= 0).any() else 0
         best = best_positions(chances, min(query.top_k, count)).tolist()
-        graph, hits = self.scorer.questions.graph, []
         for rank, entity in enumerate(best, start=1):
             name = graph.entities[entity]
-            stated = tuple(self.index.ids[p] for p in graph.entity_passages[entity][:3].tolist())
-            sources = (name,) if name in self.index.position else stated
+            stated = [p for p in graph.entity_passages[entity].tolist() if mask is None or mask[p]][:3]
+            sources = (name,) if name in self.index.position else tuple(self.index.ids[p] for p in stated)
             hits.append(Hit(name, float(chances[entity]), rank, "entity", name, sources))
-        return rank_hits(hits, query.top_k, _branch(question.branch))
+        return rank_hits(hits, query.top_k, _branch(question.branch), self.passes(query))
 
     def explain(self, query: Query, ids: Sequence[str], top_k: int = 3) -> list[Reason]:
         """Return the best paths behind the scores of some hits: passages, or entities of the channel `graph`."""

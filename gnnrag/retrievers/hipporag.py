@@ -63,12 +63,15 @@ class HippoRAGRetriever(Retriever):
             reset = sparse.hstack([self._reset(list(linked[i])) for i in walks], format="csc")
             mass = self.walk.solve(reset, _TOLERANCE)
             scores = dict(zip(walks, (self.graph.slots @ mass).T, strict=True))
+        masks = [self.mask(query) for query in queries]
+        # A walk that reaches nothing that passes the filter would leave the passages in corpus order.
+        others += [i for i in walks if masks[i] is not None and not scores[i][masks[i]].any()]
         if others:
             scores |= zip(others, self.index.dense_scores([queries[i].text for i in others]), strict=True)
         return [
             rank_passages(
                 min_max(scores[i]), self.index.ids, query.top_k,
-                "ppr" if linked[i] else "dense_fallback", self.ties == "last",
+                "dense_fallback" if i in others else "ppr", self.ties == "last", masks[i],
             )
             for i, query in enumerate(queries)
         ]  # fmt: skip

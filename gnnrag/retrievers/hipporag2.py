@@ -210,4 +210,4 @@ class HippoRAG2Retriever(Retriever):
             scores = [solved[:, walks.index(i)] if i in walks else row for i, row in enumerate(scores)]
         branches = ["ppr" if row else "dense_fallback" for row in seeds]
         rows = zip(queries, scores, branches, strict=True)
-        return [rank_passages(s, self.index.ids, q.top_k, branch) for q, s, branch in rows]
+        return [rank_passages(s, self.index.ids, q.top_k, branch, mask=self.mask(q)) for q, s, branch in rows]

@@ -192,29 +192,30 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
         low: np.ndarray | None,
         high: np.ndarray | None,
     ) -> Ranking:
-        cosines = self.index.passage_vectors @ vector
-        entity_side = SideHits() if low is None else self.entity_side(low, vector)
-        fact_side = SideHits() if high is None else self.fact_side(high)
+        cosines, mask = self.index.passage_vectors @ vector, self.mask(query)
+        entity_side = SideHits() if low is None else self.entity_side(low, vector, mask)
+        fact_side = SideHits() if high is None else self.fact_side(high, mask)
         branch = {(True, True): "hybrid", (True, False): "entities", (False, True): "hyperedges"}.get(
             (bool(entity_side.entities), bool(fact_side.facts)), "naive_fallback"
         )
         if query.channel == "graph":
             facts = [self._fact_hit(f) for f in distinct([*fact_side.facts, *entity_side.facts])]
             entities = distinct([*fact_side.entities, *entity_side.entities])
-            return rank_hits_in_order(facts + [self.shown.entity_hit(e) for e in entities], query.top_k, branch)
+            hits = facts + [self.shown.entity_hit(e) for e in entities]
+            return rank_hits_in_order(hits, query.top_k, branch, self.passes(query))
         near = above(cosines, self.near_k, self.near_floor)
         own = round_robin(near, fact_side.passages, entity_side.passages)
         return self.with_tail(own, query, branch, cosines)
 
-    def entity_side(self, low: np.ndarray, query: np.ndarray) -> SideHits:
+    def entity_side(self, low: np.ndarray, query: np.ndarray, mask: np.ndarray | None = None) -> SideHits:
         """Return entities near the names `low`, their hyperedges (by degrees, or near `query`), passages of both."""
-        scores = self.vectors.scores("entities", low)
+        scores = self.scores("entities", low, mask)
         if self.is_paper:
             scores = scores * self.bipartite.entity_confidence
         near = above(scores, self.top_k, self.entity_tau if self.is_paper else self.cosine_floor)
         facts = self.bipartite.incident(near)
         if self.is_paper:
-            scores = self.vectors.scores("hyperedges", query) * self.bipartite.fact_confidence
+            scores = self.scores("hyperedges", query, mask) * self.bipartite.fact_confidence
             facts.sort(key=lambda fact: -scores[fact])
         passages = classic_passages(
             near, self.graph.entity_passages, self.graph.entity_hyperedges, self.graph.hyper_passages
@@ -224,9 +225,9 @@ class HyperGraphRAGRetriever(KnowledgeGraphRetriever):
             self._fit_entities(distinct([*near, *self.bipartite.members(facts)])), facts, self._fit(passages)
         )
 
-    def fact_side(self, high: np.ndarray) -> SideHits:
+    def fact_side(self, high: np.ndarray, mask: np.ndarray | None = None) -> SideHits:
         """Return the hyperedges near the facts of a query, their members and their passages."""
-        scores = self.vectors.scores("hyperedges", high)
+        scores = self.scores("hyperedges", high, mask)
         if self.is_paper:
             scores = scores * self.bipartite.fact_confidence
         near = above(scores, self.top_k, self.fact_tau if self.is_paper else self.cosine_floor)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnrag.batching import MicroBatcher
 from gnnrag.graphs.rendering import Edges, Shown
-from gnnrag.retrievers.base import Retriever, query_vectors, rank_in_order
+from gnnrag.retrievers.base import Retriever, any_of, query_vectors, rank_in_order
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
@@ -68,4 +68,16 @@ class KnowledgeGraphRetriever(Retriever):
     def with_tail(self, own: Sequence[int], query: Query, branch: str, cosines: np.ndarray) -> Ranking:
         """Rank the method's own passages, best first, then the others by cosine where `tail` says so."""
         has_tail = self.tail == "dense" or branch == "naive_fallback"
-        return rank_in_order(own, self.index.ids, query.top_k, branch, cosines if has_tail else None)
+        tail = cosines if has_tail else None
+        return rank_in_order(own, self.index.ids, query.top_k, branch, tail, self.mask(query))
+
+    def scores(self, kind: str, vector: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+        """Return the cosines of a vector with all entities, names, relations or hyperedges; shape (their number,).
+
+        What is in no passage of a filter's `mask` (num_passages,) has -2, less than any cosine.
+        """
+        scores, graph = self.vectors.scores(kind, vector), self.graph
+        if mask is None:
+            return scores
+        stated = {"relations": graph.relation_passages, "hyperedges": graph.hyper_passages}
+        return np.where(any_of(stated.get(kind, graph.entity_passages), mask), scores, -2.0)

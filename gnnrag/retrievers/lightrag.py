@@ -82,14 +82,14 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
     def rank_one(
         self, query: Query, reply: Keywords | None, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None
     ) -> Ranking:
-        cosines = self.index.passage_vectors @ vector
-        hits = merge(self._local(low, vector), self._global(high))
+        cosines, mask = self.index.passage_vectors @ vector, self.mask(query)
+        hits = merge(self._local(low, vector, mask), self._global(high, mask))
         hits = cut(self.shown, hits, self.entity_tokens, self.relation_tokens)
         branch = self.mode if self.mode == "naive" or hits.entities else "naive_fallback"
         if query.channel == "graph":
             entities = [self.shown.entity_hit(e) for e in hits.entities]
             relations = [hit for edge in hits.edges for hit in self.shown.relation_hits(edge)]
-            return rank_hits_in_order(round_robin(entities, relations), query.top_k, branch)
+            return rank_hits_in_order(round_robin(entities, relations), query.top_k, branch, self.passes(query))
         is_near = self.mode in ("naive", "mix") or branch == "naive_fallback"
         near = above(cosines, self.chunk_top_k, self.cosine_floor) if is_near else []
         chosen_by = None if self.is_fixed else cosines
@@ -98,20 +98,20 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         own = self.shown.fit_passages(own[: self.chunk_top_k], self.total_tokens - used)
         return self.with_tail(own, query, branch, cosines)
 
-    def _local(self, low: np.ndarray | None, query: np.ndarray) -> GraphHits:
+    def _local(self, low: np.ndarray | None, query: np.ndarray, mask: np.ndarray | None) -> GraphHits:
         """Entities by the low-level keywords, and their relations."""
         if low is None:
             return GraphHits()
-        entities = above(self.vectors.scores("entities", low), self.top_k, self.cosine_floor)
+        entities = above(self.scores("entities", low, mask), self.top_k, self.cosine_floor)
         if self.is_fixed:
-            by_cosine = [self.edges.best(self.vectors.scores("relations", query))]
+            by_cosine = [self.edges.best(self.scores("relations", query, mask))]
             return GraphHits(entities, seed_edges(self.edges, entities, by_cosine, _EDGES))
         return GraphHits(entities, seed_edges(self.edges, entities, [self.edges.degree_sums, self.edges.weights]))
 
-    def _global(self, high: np.ndarray | None) -> GraphHits:
+    def _global(self, high: np.ndarray | None, mask: np.ndarray | None) -> GraphHits:
         """Relations by the high-level keywords, and their ends."""
         if high is None:
             return GraphHits()
-        scores = self.edges.best(self.vectors.scores("relations", high))
+        scores = self.edges.best(self.scores("relations", high, mask))
         edges = above(scores, self.top_k, self.cosine_floor)
         return GraphHits(distinct(self.edges.ends[edges].ravel().tolist()), edges)

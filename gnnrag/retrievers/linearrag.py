@@ -285,7 +285,7 @@ class LinearRAGRetriever(Retriever):
             for i, column in zip(walks, solved.T, strict=True):
                 scores[i] = column
         rows = zip(queries, scores, ("ppr" if linked else "dense_fallback" for linked in seeds), strict=True)
-        return [rank_passages(s, self.index.ids, q.top_k, branch) for q, s, branch in rows]
+        return [rank_passages(s, self.index.ids, q.top_k, branch, mask=self.mask(q)) for q, s, branch in rows]
 
     def link(self, text: str) -> list[tuple[int, float]]:
         """Return the entity of each name of a text, with how near it is, in order."""

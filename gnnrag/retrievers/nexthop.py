@@ -64,14 +64,16 @@ class NextHopRetriever(Retriever):
 
         beams = beam_search(self.index.passage_vectors, firsts, follow, self.hops, self.beam, self.temperature)
         rows = zip(queries, beams, firsts, strict=True)
-        return [in_order(chains, first, self.index, query.top_k) for query, chains, first in rows]
+        return [in_order(chains, first, self.index, query.top_k, self.mask(query)) for query, chains, first in rows]
 
 
-def in_order(chains: Sequence[tuple[Chain, float]], first: np.ndarray, index: Any, top_k: int) -> Ranking:
+def in_order(
+    chains: Sequence[tuple[Chain, float]], first: np.ndarray, index: Any, top_k: int, mask: np.ndarray | None = None
+) -> Ranking:
     """Rank passages by their best chain (chains come best first), then by the cosine with the first hop's query."""
     order = list(dict.fromkeys(position for chain, _ in chains for position in chain))
     tail = (index.passage_vectors @ first).astype(np.float64)
-    return rank_in_order(order, index.ids, top_k, "nexthop", tail)
+    return rank_in_order(order, index.ids, top_k, "nexthop", tail, mask)
 
 
 def beam_search(

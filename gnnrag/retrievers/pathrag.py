@@ -205,23 +205,23 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         return low, f"{query} {high}" if high else query
 
     def rank_one(self, query: Query, reply: Keywords, vector: np.ndarray, low: np.ndarray, high: np.ndarray) -> Ranking:
-        hits = self.find(low, high)
+        hits = self.find(low, high, self.mask(query))
         is_empty = not hits.seeds and not hits.themes.edges
         branch = "paths" if hits.paths else "naive_fallback" if is_empty else "no_paths"
         if query.channel == "graph":
-            return self._graph_ranking(hits, query.top_k, branch)
+            return self._graph_ranking(hits, query, branch)
         cosines = self.index.passage_vectors @ vector
         own = self._passages(hits)
         if branch == "naive_fallback":
             own = above(cosines, _FALLBACK, self.cosine_floor)
         return self.with_tail(own, query, branch, cosines)
 
-    def find(self, low: np.ndarray | None, high: np.ndarray | None) -> PathRAGHits:
-        """Return seeds, relations and paths for the vectors of the keywords."""
-        seeds = [] if low is None else above(self.vectors.scores("entities", low), self.top_k, self.cosine_floor)
+    def find(self, low: np.ndarray | None, high: np.ndarray | None, mask: np.ndarray | None = None) -> PathRAGHits:
+        """Return seeds, relations and paths for the vectors of the keywords, of what `mask` (num_passages,) has."""
+        seeds = [] if low is None else above(self.scores("entities", low, mask), self.top_k, self.cosine_floor)
         edges: list[int] = []
         if high is not None:
-            edges = above(self.edges.best(self.vectors.scores("relations", high)), self.top_k, self.cosine_floor)
+            edges = above(self.edges.best(self.scores("relations", high, mask)), self.top_k, self.cosine_floor)
         edges = self.shown.fit_edges(edges, self.relation_tokens)
         ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), self.entity_tokens)
         return PathRAGHits(seeds, GraphHits(ends, edges), self.paths(seeds))
@@ -239,8 +239,9 @@ class PathRAGRetriever(KnowledgeGraphRetriever):
         own = round_robin(stated, shown.fit_passages(ranked, self.passage_tokens))
         return distinct(chain(own, *(shown.path_passages(path.nodes) for path in hits.paths)))
 
-    def _graph_ranking(self, hits: PathRAGHits, top_k: int, branch: str) -> Ranking:
+    def _graph_ranking(self, hits: PathRAGHits, query: Query, branch: str) -> Ranking:
         paths = [self.shown.path_hit(path.nodes) for path in hits.paths]
         entities = [self.shown.entity_hit(e) for e in distinct([*hits.seeds, *hits.themes.entities])]
         relations = [hit for edge in hits.themes.edges for hit in self.shown.relation_hits(edge)]
-        return rank_hits_in_order([*paths, *round_robin(entities, relations)], top_k, branch)
+        found = [*paths, *round_robin(entities, relations)]
+        return rank_hits_in_order(found, query.top_k, branch, self.passes(query))

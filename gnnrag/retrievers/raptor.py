@@ -48,17 +48,28 @@ class RaptorRetriever(Retriever):
         for query, vector in zip(queries, vectors, strict=True):
             # One product a query: the rounding of a matrix-matrix product depends on the batch.
             cosines = np.concatenate([self.index.passage_vectors @ vector, self.tree.vectors @ vector])
-            scores = cosines.astype(np.float64)
-            nodes, reached = self.traverse(scores) if self.mode == "traverse" else (self.collapsed(scores), None)
+            scores, mask = cosines.astype(np.float64), self.mask(query)
+            if self.mode == "traverse":
+                nodes, reached = self.traverse(scores)
+            else:
+                usable = scores if mask is None else np.where(self._resting_on(mask), scores, -np.inf)
+                nodes, reached = self.collapsed(usable), None
             if query.channel == "graph":
+                nodes = nodes if mask is None else nodes[self._resting_on(mask)[nodes]]
                 out.append(self._summaries(nodes, scores, query.top_k))
             else:
-                out.append(rank_passages(self._lift(nodes, reached, scores), self.index.ids, query.top_k, self.mode))
+                lifted = self._lift(nodes, reached, scores)
+                out.append(rank_passages(lifted, self.index.ids, query.top_k, self.mode, mask=mask))
         return out
+
+    def _resting_on(self, mask: np.ndarray) -> np.ndarray:
+        """Tell of each node whether all passages below it pass a filter (num_passages,). Shape (num_nodes,), bool."""
+        counts = range(self.tree.num_leaves, self.tree.num_leaves + len(self.tree.texts))
+        return np.concatenate([mask, [bool(mask[self.tree.leaves(node)].all()) for node in counts]]).astype(bool)
 
     def collapsed(self, scores: np.ndarray) -> np.ndarray:
         """Return the best nodes of all layers, as long as the budget lasts; none is skipped for a shorter one."""
-        best = best_positions(scores, self.nodes)
+        best = best_positions(scores, min(self.nodes, int(np.isfinite(scores).sum())))
         return best[np.cumsum(self.tree.tokens[best]) <= self.tokens]
 
     def traverse(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

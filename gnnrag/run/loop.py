@@ -32,6 +32,7 @@ class Loop:
 
     `concurrency` has no influence on any result. `max_rounds` is a limit for all methods, besides their own.
     A question that reaches it gets the flag `round_limit`. `style` and `words` of the answers: see `ReaderTask`.
+    `filter` is that of questions without a session of their own.
     """
 
     def __init__(
@@ -46,9 +47,10 @@ class Loop:
         others: Mapping[str, Retriever] | None = None,
         style: AnswerStyle | None = "short",
         words: int = WORDS,
+        filter: str | None = None,
     ) -> None:
         self.method, self.reader, self.lookup = method, reader, lookup
-        self.style, self.words = style, words
+        self.style, self.words, self.filter = style, words, filter
         self.retrievers: dict[str | None, Retriever] = {None: retriever} | dict(others or {})
         self.budget, self.concurrency, self.max_rounds = budget or Budget(), concurrency, max_rounds
         self._batchers: dict[str | None, MicroBatcher[Query, Ranking]] = {
@@ -89,7 +91,7 @@ class Loop:
 
     async def answer(self, question: Question, session: Session | None = None) -> tuple[Prediction, Session]:
         """Answer one question, recorded in `session` or a new one. An exception becomes the prediction's `error`."""
-        session = session or Session(question.id, self.budget)
+        session = session or Session(question.id, self.budget, self.filter)
         evidence, answer, rounds, error = Evidence(), "", 0, None
         limit = asyncio.timeout(session.budget.max_seconds)
         try:
@@ -123,11 +125,16 @@ class Loop:
             await self.method.absorb(state, queries, rankings)
             state.round += 1
         evidence = await self.method.select(state)
+        if passes := self.retrievers[None].passes(Query("", filter=session.filter)) if session.filter else None:
+            ranking, context = (list(filter(passes, ids)) for ids in (evidence.ranking, evidence.context))
+            evidence = replace(evidence, ranking=ranking, context=context)
         session.record("evidence", **{k: v for k, v in to_dict(evidence).items() if k != "ranking"})
         return evidence, max(0, state.round - 1)
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
         """Rank each query. One whose retrieval fails is counted and gets an empty ranking, and the round goes on."""
+        if session.filter:
+            queries = [replace(query, filter=session.filter) for query in queries]
         session.count_queries(queries)
         found = await self.search(queries, session)
         rankings = []
@@ -172,7 +179,7 @@ class Loop:
         the counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
-        return (query.text, query.vector, query.channel, query.top_k, query.scope, query.retriever, owner)
+        return (query.text, query.vector, query.channel, query.top_k, query.retriever, query.filter, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Ask one retriever after the other, for a fixed order of records. Batched unless the retriever asks roles."""
@@ -208,17 +215,8 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
         channels = retrievers[query.retriever].channels
         if query.channel not in channels:
             raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
-        if query.vector is not None:
-            _check_vector_search(retrievers[query.retriever])
-
-
-def _check_vector_search(retriever: Retriever) -> None:
-    """Raise ConfigError if a retriever cannot search by the vector of a query."""
-    if not retriever.accepts_vectors:
-        raise ConfigError(
-            f"{type(retriever).__name__} cannot search by a vector, and these thoughts ask in vectors: give "
-            "retriever=dense, chg, nexthop, bm25 or a hybrid of them, or thoughts that ask in words"
-        )
+        if query.vector is not None and not retrievers[query.retriever].accepts_vectors:
+            raise ConfigError(f"{type(retrievers[query.retriever]).__name__} cannot search by a vector; give others")
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:

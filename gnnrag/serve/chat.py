@@ -18,7 +18,17 @@ from pydantic import Field
 from gnnrag.run.answers import Answer
 from gnnrag.serve.guard import as_response
 from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex
-from gnnrag.serve.rest import MOST_TURNS, Body, EventStream, Limits, answer_data, served, server_of, until_gone
+from gnnrag.serve.rest import (
+    MOST_TURNS,
+    Body,
+    Condition,
+    EventStream,
+    Limits,
+    answer_data,
+    served,
+    server_of,
+    until_gone,
+)
 
 router = APIRouter(prefix="/v1")
 _SOURCES = "\n\nSources:\n"
@@ -49,6 +59,7 @@ class ChatBody(Body):
     stream: bool = False
     stream_options: dict[str, Any] = Field({})
     n: Literal[1] = 1
+    filter: Condition | None = None
     budget: Limits = Limits()
 
 
@@ -93,7 +104,7 @@ async def completions(request: Request, body: ChatBody) -> dict[str, Any] | Even
         raise Problem(400, "messages: there is none of the user with a text in it")
     target, method, retriever = _parts(request, body.model)
     question, history = messages[questions[-1]][1], _turns(messages[: questions[-1]])
-    ask = Ask(question, history[-MOST_TURNS:], method, retriever, body.budget.model_dump())
+    ask = Ask(question, history[-MOST_TURNS:], method, retriever, body.budget.model_dump(), body.filter)
     if body.stream:
         await target.check(ask)
         return EventStream(_chunks(request, target, body, ask))

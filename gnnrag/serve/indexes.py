@@ -77,6 +77,7 @@ class Ask:
     method: str | None = None
     retriever: str | None = None
     limits: Mapping[str, float | None] = field(default_factory=dict)
+    filter: str | None = None
 
 
 class ServedIndex:
@@ -187,6 +188,8 @@ class ServedIndex:
             if name is not None and name not in parts[f"{kind}s"]:
                 known = ", ".join(parts[f"{kind}s"])
                 raise Problem(400, f"{kind} {name[:60]!r} cannot be asked of index {self.name}; allowed: {known}")
+        if ask.filter is not None:
+            await asyncio.to_thread(index.stored.matching, ask.filter)  # ConfigError: malformed
         return index
 
     def close(self) -> None:
@@ -232,12 +235,14 @@ class Server:
             raise Problem(403, f"your token has not the right to {right} index {name}")
         return self.served[name]
 
-    async def search(self, served: ServedIndex, query: str, k: int, retriever: str | None = None) -> list[SearchHit]:
+    async def search(
+        self, served: ServedIndex, query: str, k: int, retriever: str | None = None, condition: str | None = None
+    ) -> list[SearchHit]:
         """Return the passages of a query. Problem: as of a question."""
         try:
             async with asyncio.timeout(self.limits.seconds), self._turns:
-                index = await served.check(Ask(query, retriever=retriever))
-                return await index.asearch(query, k, retriever=retriever)
+                index = await served.check(Ask(query, retriever=retriever, filter=condition))
+                return await index.asearch(query, k, retriever=retriever, filter=condition)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # the client has left
@@ -271,7 +276,7 @@ class Server:
                 async with asyncio.timeout_at(deadline):
                     index = await served.check(ask)
                 parts: dict[str, Any] = {"method": ask.method, "retriever": ask.retriever, "settings": settings}
-                stream = index.stream(ask.question, history=ask.history, **parts)
+                stream = index.stream(ask.question, history=ask.history, filter=ask.filter, **parts)
                 async with aclosing(stream):  # type: ignore[type-var]
                     while True:
                         async with asyncio.timeout_at(deadline):

@@ -17,6 +17,8 @@ from starlette.types import Receive, Scope, Send
 from gnnrag.datasets.chunk import document_of
 from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.folder import read_report
+from gnnrag.index.filters import EXAMPLE
+from gnnrag.index.filters import LONGEST as LONGEST_FILTER
 from gnnrag.index.index import Index
 from gnnrag.run.answers import Answer, where
 from gnnrag.serve.graph import answer_graph, busiest, find, neighbourhood, open_graph, titled
@@ -64,11 +66,17 @@ class Turn(Strict):
     answer: str = Field(max_length=LONGEST)
 
 
+Condition = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_FILTER, description=f"SQL on passages and metadata: {EXAMPLE}")
+]
+
+
 class AskBody(Strict):
     question: str = Field(min_length=1, max_length=LONGEST)
     history: list[Turn] = Field([], description="what it follows up on, oldest first")
     method: str | None = Field(default=None, max_length=60)
     retriever: str | None = Field(default=None, max_length=60)
+    filter: Condition | None = None
     stream: bool = Field(False, description="server-sent events: step as it happens, then answer or error")
     trace: bool = Field(False, description="with everything that happened, long lists and texts cut short")
     budget: Limits = Limits()
@@ -78,6 +86,7 @@ class SearchBody(Strict):
     query: str = Field(min_length=1, max_length=LONGEST)
     k: int = Field(10, ge=1, le=100)
     retriever: str | None = Field(default=None, max_length=60)
+    filter: Condition | None = None
 
 
 class GraphBody(Strict):
@@ -125,7 +134,7 @@ async def ask(request: Request, index: IndexName, body: AskBody) -> dict[str, An
     """
     target, server = served(request, index), server_of(request)
     history = [(turn.question, turn.answer) for turn in body.history[-MOST_TURNS:]]
-    question = Ask(body.question, history, body.method, body.retriever, body.budget.model_dump())
+    question = Ask(body.question, history, body.method, body.retriever, body.budget.model_dump(), body.filter)
     if body.stream:
         await target.check(question)
         return EventStream(_sse(request, target, question))
@@ -212,7 +221,7 @@ def shortened(value: Any, most: int = 20) -> Any:
 @router.post("/indexes/{index}/search")
 async def search(request: Request, index: IndexName, body: SearchBody) -> dict[str, Any]:
     """Return the best passages of a query."""
-    hits = await server_of(request).search(served(request, index), body.query, body.k, body.retriever)
+    hits = await server_of(request).search(served(request, index), body.query, body.k, body.retriever, body.filter)
     return {"passages": [{"rank": hit.rank, "score": float(hit.score), **_snippet(hit.passage)} for hit in hits]}
 
 
@@ -242,7 +251,7 @@ def open_passage(index: Index, id_: str, sentence: str = "") -> dict[str, Any]:
     around = {name: index.ids[at] for name, at in (("before", row - 1), ("after", row + 1)) if 0 <= at < len(index.ids)}
     near = {name: other for name, other in around.items() if document and document_of(other) == document}
     shown = {"id": id_, "title": passage.title, "place": where(passage), "document": document or id_, "parts": parts}
-    return {**shown, **near}
+    return {**shown, **near, "metadata": dict(passage.metadata)}
 
 
 def _span_of(sentence: str, text: str) -> tuple[int, int]:

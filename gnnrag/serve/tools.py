@@ -13,6 +13,8 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from gnnrag import __version__
+from gnnrag.index.filters import EXAMPLE
+from gnnrag.index.filters import LONGEST as LONGEST_FILTER
 from gnnrag.serve.graph import neighbourhood
 from gnnrag.serve.indexes import LONGEST, Ask, Problem, ServedIndex, Server, as_problem
 from gnnrag.serve.rest import answer_data
@@ -20,6 +22,7 @@ from gnnrag.serve.rest import open_passage as passage_data
 from gnnrag.serve.settings import LOCAL, Caller, Service
 
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+Filter = Annotated[str, Field(max_length=LONGEST_FILTER, description=f"SQL on passages and metadata: {EXAMPLE}")]
 IndexName = Annotated[str, Field(max_length=100, description="which index; empty where there is only one")]
 _ABOUT = (
     "Questions about a collection of documents: `ask` answers one with its sources, several steps if need be; `search` "
@@ -54,10 +57,12 @@ def make_tools(server: Server, caller: Callable[[], Caller]) -> MCPServer:
         query: Annotated[str, Field(min_length=1, max_length=LONGEST)],
         k: Annotated[int, Field(ge=1, le=50)] = 8,
         index: IndexName = "",
+        filter: Filter = "",
     ) -> dict[str, Any]:
         """Return the passages that fit a query best, with their ids and texts."""
         with problems():
-            passages = [hit.passage for hit in await server.search(find(index), query, k)]
+            hits = await server.search(find(index), query, k, condition=filter or None)
+            passages = [hit.passage for hit in hits]
             return {"passages": [{"id": p.id, "title": p.title, "text": p.text} for p in passages]}
 
     @tool
@@ -65,10 +70,11 @@ def make_tools(server: Server, caller: Callable[[], Caller]) -> MCPServer:
         question: Annotated[str, Field(min_length=1, max_length=LONGEST)],
         method: Annotated[str | None, Field(max_length=60, description="bdtr: several steps; single: one")] = None,
         index: IndexName = "",
+        filter: Filter = "",
     ) -> dict[str, Any]:
         """Answer a question from the documents, with the passages that the answer was read from."""
         with problems():
-            return answer_data(await server.answer(find(index), Ask(question, method=method)))
+            return answer_data(await server.answer(find(index), Ask(question, method=method, filter=filter or None)))
 
     @tool
     async def neighbours(

@@ -10,7 +10,6 @@ TRAININGS: dict[str, dict[str, str]] = {
     },
     "train_thoughts.py": {
         "causal": "gnnrag.training.language.train:ThoughtsCausalTraining",
-        "seq2seq": "gnnrag.training.language.train:ThoughtsSeq2SeqTraining",
     },
     "train_reader.py": {
         "span": "gnnrag.training.reader:ReaderTraining",

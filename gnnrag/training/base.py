@@ -186,9 +186,9 @@ class Training(ABC):
     def report(self, fitted: Any) -> tuple[Report, dict[str, Any]]:
         """Return all rows (`set`, `id`, `metrics`) in every process, and facts for the record; kept weights are set."""
 
-    def folders(self, fitted: Any, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
-        """Return what writes the folders of the run that hold weights, by their names."""
-        return {"best": lambda folder: fitted.task.save(fitted.bare, folder, record)}
+    def write(self, fitted: Any, record: Mapping[str, Any], folder: Path) -> None:
+        """Write weights, record and card into a folder."""
+        fitted.task.save(fitted.bare, folder, record)
 
     def sizes(self, **more: Callable[[str], Any]) -> list[dict[str, Any]]:
         """Return how many questions of each set are in each part, for the card; `more` give further columns."""
@@ -242,8 +242,7 @@ def train(path: Path, training: Training) -> Report | None:
         rows = [{**row, "fold": training.fold} for row in rows]
         metrics = write_report(path, rows, {}) if accelerator.is_main_process else {}
         record = {"step": fitted.kept_step, "validation": fitted.kept_metrics, **facts, "report": metrics}
-        for name, write in training.folders(fitted, record).items():
-            run.save_folder(name, partial(_save, write, training.seen))
+        run.save_folder("best", partial(_save, training, fitted, record))
         if tracker:
             tracker.finish({"best_step": fitted.kept_step, "validation": fitted.kept_metrics, **metrics})
         return rows
@@ -253,9 +252,9 @@ def train(path: Path, training: Training) -> Report | None:
         run.close()
 
 
-def _save(write: Callable[[Path], None], seen: frozenset[str], folder: Path) -> None:
-    write(folder)
-    write_seen(folder, seen)
+def _save(training: Training, fitted: Any, record: Mapping[str, Any], folder: Path) -> None:
+    training.write(fitted, record, folder)
+    write_seen(folder, training.seen)
 
 
 def _refuse_seen(training: Training) -> None:

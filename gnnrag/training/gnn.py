@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -34,7 +33,7 @@ from gnnrag.parts import layered
 from gnnrag.run.rundir import code_version, read_seen, seen_in
 from gnnrag.training.base import Report, RunContext, Training
 from gnnrag.training.composing import ComposeConfig, compose, facts_of
-from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_sets, divide, draw
+from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_sets, divide
 from gnnrag.training.loop import Task, Trainer
 from gnnrag.training.report import Card
 from gnnrag.types import OnProgress, Passage, Question
@@ -46,7 +45,6 @@ class GNNSetConfig(SetConfig):
 
     corpus: list[str] = field(default_factory=list)  # whose passages together are the corpus; []: the data's own
     composed: Annotated[int, Ge(0)] = 0  # further questions of two hops composed of the data's single ones, which train
-    train_limit: int | None = None  # at most so many questions train; of a knowledge base, of each number of hops
 
 
 @dataclass
@@ -203,18 +201,6 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: OnProgress) -> GN
     return GNNSet(name, config, data, index, settings)
 
 
-def limited(ids: Sequence[str], corpus: GNNSet) -> list[str]:
-    """Return at most so many questions, of each number of hops where the data says it; files may be sorted by type."""
-    hops = {question.id: question.extra.get("hops") for question in corpus.data.questions}
-    taken: Counter[Any] = Counter()
-    kept = set()
-    for id_ in sorted(ids, key=lambda id_: draw(id_, "limit")):
-        taken[hops[id_]] += 1
-        if corpus.config.train_limit is None or taken[hops[id_]] <= corpus.config.train_limit:
-            kept.add(id_)
-    return [id_ for id_ in ids if id_ in kept]
-
-
 def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, Pool]:
     """Return the pool of each part: `train` (questions that teach something), `validation` and `report`."""
     place = {name: {q.id: i for i, q in enumerate(one.questions)} for name, one in examples.items()}
@@ -285,14 +271,14 @@ class GNNTraining(Training):
         return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}
 
     def divide(self) -> dict[str, Parts]:
-        """Limit the questions that train; those made train whatever the `use`, unless made of one that does not."""
+        """Divide the questions; those made train whatever the `use`, unless made of one that does not."""
         parts = {}
         for name, corpus in self.corpora.items():
             texts = {question.id: question.text for question in corpus.data.questions}
             part = divide(texts, self.config.folds, self.fold, corpus.config.use)
             held = {*part.validation, *part.report}
             composed = (q for q in corpus.composed if held.isdisjoint(q.extra["sources"]))
-            parts[name] = replace(part, train=(*limited(part.train, corpus), *(q.id for q in composed)))
+            parts[name] = replace(part, train=(*part.train, *(q.id for q in composed)))
         return parts
 
     @property

@@ -20,14 +20,9 @@ UNSTATED = "not stated by whoever trained it; ask before you pass it on"
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
     """Return the probability that a positive scores above a negative, ties half; None without one of either."""
-    from scipy.stats import rankdata
+    from sklearn.metrics import roc_auc_score
 
-    positives = int(labels.sum())
-    negatives = len(labels) - positives
-    if not positives or not negatives:
-        return None
-    ranks = rankdata(scores)[labels.astype(bool)].sum()
-    return float((ranks - positives * (positives + 1) / 2) / (positives * negatives))
+    return float(roc_auc_score(labels, scores)) if 0 < labels.sum() < len(labels) else None
 
 
 def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int) -> dict[str, float]:

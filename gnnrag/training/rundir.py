@@ -33,11 +33,6 @@ STATE, BEFORE = "state.pt", "state.before.pt"
 CHECKPOINTS = "checkpoints"  # of a trainer of transformers, which keeps its own states
 FITTED = "fitted.json"  # what such a trainer came to, once it has ended
 TRAINED = (STATE, BEFORE, CHECKPOINTS, FITTED, "best")  # any of them: the run has trained
-# Of each panel of the curves: its metrics, what the rows are counted by, and its label.
-PANELS = (
-    ("train/loss", "step", "training loss", "step"),
-    ("validation/", "step", "validation", "step"),
-)
 logger = logging.getLogger(__name__)
 
 
@@ -105,7 +100,7 @@ class TrainingRun:
     def draw(self) -> None:
         """Draw `curves.png` anew."""
         if self.is_main:
-            draw_curves({"": self.rows}, self.path / "curves.png", self.path.name)
+            draw_curves(self.rows, self.path / "curves.png")
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Save what training resumes from; the state before is kept beside it."""
@@ -146,36 +141,23 @@ def refuse_other_layout(path: Path, folds: Sequence[int] | None) -> None:
         raise ConfigError(f"training run {path} holds {what}; give another run.name, or delete the folder")
 
 
-def draw_curves(runs: Mapping[str, Iterable[Mapping[str, Any]]], path: Path, title: str = "") -> None:
-    """Draw losses above, `validation/...` below, as PNG; runs by name (folds) share colours. No file without rows."""
+def draw_curves(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
+    """Draw `train/loss` above and each `validation/...` below by step, as PNG. No file without rows."""
     from matplotlib.figure import Figure  # no pyplot: it has global state
 
-    every = {name: list(rows) for name, rows in runs.items()}
-    shown = [panel for panel in PANELS if any(_series(rows, *panel[:2]) for rows in every.values())]
-    if not shown:
-        return
-    figure = Figure(figsize=(8, 3.2 * len(shown)), layout="constrained")
-    for position, (prefix, counter, label, below) in enumerate(shown, start=1):
-        axes: Any = figure.add_subplot(len(shown), 1, position)
-        series = [_series(rows, prefix, counter) for rows in every.values()]
-        for place, name in enumerate(sorted({name for of_run in series for name in of_run})):
-            for number, of_run in enumerate(series):
-                if points := of_run.get(name):
-                    text = "_" if number else name.partition("/")[2]  # one entry in the legend
-                    marker, alpha = "." if len(points) < 60 else None, 1.0 if len(series) == 1 else 0.6
-                    style: dict[str, Any] = {"color": f"C{place % 10}", "marker": marker, "alpha": alpha}
-                    axes.plot(*zip(*points, strict=True), label=text, **style)
-        axes.set(xlabel=below, ylabel=label)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.suptitle(title)
-    write_figure(figure, path)
-
-
-def _series(rows: Iterable[Mapping[str, Any]], prefix: str, counter: str) -> dict[str, list[tuple[int, float]]]:
     series: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         for name, value in row.items():
-            if name.startswith(prefix) and counter in row:
-                series.setdefault(name, []).append((row[counter], value))
-    return series
+            if name == "train/loss" or name.startswith("validation/"):
+                series.setdefault(name, []).append((row["step"], value))
+    if not series:
+        return
+    figure = Figure(figsize=(8, 6.4), layout="constrained")
+    panels: Any = figure.subplots(2, sharex=True)
+    for name, points in series.items():
+        panels[int(name != "train/loss")].plot(*zip(*points, strict=True), marker=".", label=name)
+    for axes in panels:
+        if axes.lines:
+            axes.legend(fontsize="small")
+    figure.suptitle(path.parent.name)
+    write_figure(figure, path)

@@ -184,11 +184,8 @@ class VerifierTraining(RowsTraining):
         rows = [{"set": name, "id": id_, "metrics": means(of)} for (name, id_), of in groups.items()]
         return rows, {"selection": asdict(selection), "threshold": selection.threshold}
 
-    def folders(self, fitted: Fitted, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
+    def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
         """Write the model, its record and its card."""
-        return {"best": partial(self._save, record)}
-
-    def _save(self, record: Mapping[str, Any], folder: Path) -> None:
         config, model = self.config, self.model
         facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
         save_cross_encoder(folder, model, config.network, base_record(config.network.base), facts)

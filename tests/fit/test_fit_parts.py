@@ -78,7 +78,7 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     rows = [verifier_row(id_, id_, question="who wrote  it?", set="toy") for id_ in pair]
     folds = FoldConfig(report=0)
     data: Any = SimpleNamespace(questions=questions, passages=())
-    own: Any = SimpleNamespace(use="folds", train_limit=None, held_out=0, leave_out=[])
+    own: Any = SimpleNamespace(use="folds", held_out=0, leave_out=[])
     corpus: Any = SimpleNamespace(data=data, config=own, composed=())
     settings: Any = SimpleNamespace(folds=folds, stage="questions", data=SimpleNamespace(divide="folds"))
     verifier = RowSet(VerifierRowsConfig(), (), {q.id: q.text for q in questions}, "")

@@ -59,10 +59,6 @@ class TestNames:
             ([typed("a"), typed("A"), typed(" a ")], {"match": "exact"}, ("A", "a"), None, None),
             ([Extraction(("a", "A"))], {}, ("A",), None, None),
             ([Extraction(("a", "A"), names_are_ids=True)], {}, ("A", "a"), None, None),
-            (
-                [typed("a", "film"), typed("b", "film")],
-                {"retyped": {"a": "work", "c": "person"}}, ("a", "b"), ("work", "film"), None,
-            ),
         ],
     )  # fmt: skip
     def test_names(self, rows, settings, names, types, aliases) -> None:

@@ -65,11 +65,6 @@ def _r1(searched: str, search: str, finish: str) -> Callable[[Request], str]:
     return lambda request: finish if user(request).count(searched) > 1 else search
 
 
-def _types(request: Request) -> str:
-    count = len(re.findall(r"^\d+\. ", user(request), re.MULTILINE))
-    return json.dumps({"types": {str(n): "person" for n in range(1, count + 1)}})
-
-
 GOOD: Mapping[str, Reply] = {
     "agent_react": lambda r: (
         "Thought: now I know.\nAction: Finish[Kalmar]"
@@ -137,7 +132,6 @@ GOOD: Mapping[str, Reply] = {
     "triples_more": "<|COMPLETE|>",
     "triples_names": '{"named_entities": ["Vera", "Night Harbour"]}',
     "triples_openie": '{"triples": [["Vera", "directed", "Night Harbour"]]}',
-    "types": _types,
     "verifier": '{"selected": [2]}',
 }  # fmt: skip
 REFUSAL = "I'm sorry, but I can't help with that request."

@@ -91,23 +91,6 @@ def make_tiny_adapter(model: Path, folder: Path, seed: int = 1, rank: int = 8) -
     return folder
 
 
-def make_tiny_seq2seq(model: Path, folder: Path, seed: int = 0) -> Path:
-    """Write a random T5 with the tokenizer of a tiny model, without its chat template, into `folder`."""
-    import torch
-    from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    tokenizer.chat_template = None
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(seed)
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    shape = T5Config(
-        vocab_size=512, d_model=64, d_ff=128, d_kv=16, num_layers=2, num_heads=4, decoder_start_token_id=0, **ends
-    )
-    T5ForConditionalGeneration(shape).save_pretrained(folder)
-    return folder
-
-
 def make_tiny_gguf(model: Path, path: Path, end: int | None = None) -> Path:
     """Write the weights of a tiny model, in half precision, and its tokenizer as a GGUF file.
 

@@ -15,7 +15,7 @@ from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, wri
 from tests.helpers.names import ROLES, forms
 from tests.helpers.parts import CORPUS
 from tests.helpers.tiny_encoder import make_tiny_encoder
-from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
+from tests.helpers.tiny_model import make_tiny_model
 
 Maker = Callable[..., None]
 
@@ -77,18 +77,11 @@ def make_causal(folder: Path, role: str) -> None:
     _language_record(folder, role, "causal")
 
 
-def make_seq2seq(folder: Path, role: str) -> None:
-    """Write a merged sequence-to-sequence model: its replies are noise."""
-    base = folder.with_name(f"{folder.name}-base")
-    make_tiny_seq2seq(make_tiny_model(base) if not base.exists() else base, folder)
-    _language_record(folder, role, "seq2seq")
-
-
 def _language_record(folder: Path, role: str, kind: str) -> None:
     from gnnrag.roles.tuned.causal_reader import PROMPT
 
     prompt = load_prompt(PROMPT if role == "reader" else role)
-    settings = {"form": "merged", "prompted": {"max_tokens": 8}}
+    settings = {"prompted": {"max_tokens": 8}}
     write_tuned(folder, TunedRecord(role, kind, {}, settings, {"prompts": {prompt.name: prompt.digest}}))
 
 
@@ -113,7 +106,7 @@ NETWORKS: Mapping[tuple[str, str], Maker] = {
     ("verifier", "chain"): make_chain,
     ("reader", "span"): make_span,
 }
-LANGUAGE: Mapping[str, Maker] = {"causal": make_causal, "seq2seq": make_seq2seq}
+LANGUAGE: Mapping[str, Maker] = {"causal": make_causal}
 
 
 def kinds() -> list[tuple[str, str]]:

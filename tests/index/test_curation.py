@@ -4,15 +4,12 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from gnnrag.config import ExtractConfig, RoleConfig
-from gnnrag.errors import DataError
-from gnnrag.index.curation import batches, read_schema
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
 from gnnrag.index.update import update_index
-from gnnrag.roles.writers.entities import OfflineCurator, OfflineTypes
+from gnnrag.roles.writers.entities import OfflineCurator
 from gnnrag.roles.writers.report import OfflineSummary
 from gnnrag.text.sentences import count_words
 from gnnrag.types import Passage
@@ -21,10 +18,8 @@ from tests.helpers.indexes import HASH, build
 WORDS = ("Plan", "Plans", "PLAN", "Grid Line", "Grid-Lines", "Office", "Old Office", "Offices of Rome", "Rome", "Line")
 
 
-def settings(tmp_path, resolve=True, schema=True, **more):
-    path = tmp_path / "schema.yaml"
-    path.write_text("types:\n  document: a plan or a line on paper\n  place: an office in Rome\n", "utf-8")
-    knowledge = replace(HASH.knowledge, resolve=resolve, schema=str(path) if schema else None, resolve_threshold=0.3)
+def settings(tmp_path, resolve=True, **more):
+    knowledge = replace(HASH.knowledge, resolve=resolve, resolve_threshold=0.3)
     triples = tmp_path / "t.jsonl"
     if not triples.exists():
         rng = np.random.default_rng(1)
@@ -39,7 +34,7 @@ def passages(*numbers):
 
 
 def test_names_are_merged_and_the_log_says_how(tmp_path):
-    build(tmp_path / "i", passages(*range(14)), settings(tmp_path, schema=False), names=["knowledge"])
+    build(tmp_path / "i", passages(*range(14)), settings(tmp_path), names=["knowledge"])
     graph = Index(tmp_path / "i").knowledge
     store = Index(tmp_path / "i")
     log = json.loads((store.folder("knowledge") / "curation.json").read_text("utf-8"))["merges"]
@@ -51,30 +46,22 @@ def test_names_are_merged_and_the_log_says_how(tmp_path):
     for merge in log:
         at = graph.position[merge["name"]]
         assert {name for name, _, _ in merge["members"]} <= {graph.names[at], *graph.aliases[at]}
-    build(tmp_path / "plain", passages(*range(14)), settings(tmp_path, False, False), names=["knowledge"])
+    build(tmp_path / "plain", passages(*range(14)), settings(tmp_path, False), names=["knowledge"])
     plain = Index(tmp_path / "plain").knowledge
     assert plain.num_entities == graph.num_entities + store.record("knowledge")["counts"]["merged"]
     assert not (Index(tmp_path / "plain").folder("knowledge") / "curation.json").exists()
 
 
-def test_every_entity_gets_a_type_of_the_schema(tmp_path):
-    build(tmp_path / "i", passages(*range(14)), settings(tmp_path, resolve=False), names=["knowledge"])
-    graph, info = Index(tmp_path / "i").knowledge, Index(tmp_path / "i").record("knowledge")["counts"]
-    assert set(graph.types) <= {"document", "place", "unsure"} and len(set(graph.types)) > 1
-    assert sum(n for name, n in info.items() if name.startswith("of type ")) == graph.num_entities
-
-
 def test_what_was_decided_is_not_asked_again(tmp_path, monkeypatch):
     root, asked = tmp_path / "i", []
     build(root, passages(*range(13)), settings(tmp_path), names=["knowledge"])
-    for cls in (OfflineCurator, OfflineTypes):
-        plain = cls.__call__
+    plain = OfflineCurator.__call__
 
-        async def counted(self, task, session, plain=plain):
-            asked.append(task)
-            return await plain(self, task, session)
+    async def counted(self, task, session):
+        asked.append(task)
+        return await plain(self, task, session)
 
-        monkeypatch.setattr(cls, "__call__", counted)
+    monkeypatch.setattr(OfflineCurator, "__call__", counted)
     seen, encode = [], HashEmbedder.encode
     monkeypatch.setattr(HashEmbedder, "encode", lambda s, t, is_query=False: seen.extend(t) or encode(s, t))
     added = [Passage("elsewhere", "", "nothing is known of it")]
@@ -84,38 +71,13 @@ def test_what_was_decided_is_not_asked_again(tmp_path, monkeypatch):
 
 
 def test_the_record_says_what_writers_have_spent(tmp_path):
-    llm = {"name": "scripted", "default": '{"types": {"1": "place"}}'}
-    made = settings(tmp_path, resolve=False, llm=llm, llm_cache=None)
-    made = replace(made, writers=replace(made.writers, types=RoleConfig(impl="prompted")))
-    build(tmp_path / "i", passages(0), made, names=["knowledge"])
+    llm = {"name": "scripted", "default": '{"groups": [[1], [2]]}'}
+    made = settings(tmp_path, llm=llm, llm_cache=None)
+    made = replace(made, writers=replace(made.writers, curator=RoleConfig(impl="prompted")))
+    build(tmp_path / "i", passages(*range(14)), made, names=["knowledge"])
     info = Index(tmp_path / "i").record("knowledge")["counts"]
-    assert info["types calls"] >= 1 and info["types prompt_tokens"] > 100
-    assert not [name for name in info if name.startswith(("curator ", "summary "))]
-
-
-def test_a_new_entity_moves_few_batches():
-    rows = [(f"n{i:04}", f"n{i:04}", "") for i in range(1000)]
-    before = {tuple(batch) for batch in batches(rows)}
-    after = {tuple(batch) for batch in batches([*rows[:500], ("n0499a", "x", ""), *rows[500:]])}
-    assert all(len(batch) <= 25 for batch in before) and sum(map(len, before)) == 1000
-    assert len(after - before) <= 6 and len(before) < 80
-
-
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("- a", "a schema is a mapping"),
-        ("a: 3", "a schema is a mapping"),
-        ("unsure: x", "besides unsure"),
-        ("a: [", "cannot be read"),
-    ],
-)
-def test_schemas_that_are_none(tmp_path, text, problem):
-    (tmp_path / "s.yaml").write_text(text, "utf-8")
-    with pytest.raises(DataError, match=problem):
-        read_schema(str(tmp_path / "s.yaml"))
-    with pytest.raises(DataError, match="cannot be read"):
-        read_schema(str(tmp_path / "none.yaml"))
+    assert info["curator calls"] >= 1 and info["curator prompt_tokens"] > 100
+    assert not [name for name in info if name.startswith("summary ")]
 
 
 def described(tmp_path, count, words=60):

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
@@ -24,18 +22,6 @@ from gnnrag.roles.prompting import Prompter
 def test_the_name_tells_the_size(model: str, expected: bool) -> None:
     assert wants_small("auto", model) is expected
     assert wants_small("full", model) is False and wants_small("small", model) is True
-
-
-def test_where_the_name_does_not_the_weights_do(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"0" * 100)
-    assert wants_small("auto", "mine", tmp_path) and wants_small("auto", "mine", tmp_path / "model.safetensors")
-    with (tmp_path / "more.safetensors").open("wb") as file:
-        file.truncate(3 * 10**9)  # a hole: nothing is written
-    assert not wants_small("auto", "mine", tmp_path)
-    (tmp_path / "more.safetensors").unlink()
-    (tmp_path / "gnnrag.json").write_text("{}")
-    assert not wants_small("auto", "SmolLM2-135M", tmp_path), "it was trained on whole prompts"
-    assert not wants_small("auto", "empty", tmp_path / "nowhere")
 
 
 def test_a_role_asks_in_the_variant_of_its_model() -> None:

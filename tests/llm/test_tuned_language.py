@@ -1,4 +1,4 @@
-"""Tuned language models from end to end: rows, LoRA on a model made on the spot, export, serving.
+"""Tuned language models from end to end: rows, LoRA on a model made on the spot, serving.
 
 A tiny model learns 32 decisions of BDTR on the sample corpus by heart, and then takes its teacher's place in the loop.
 """
@@ -96,12 +96,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 @pytest.fixture(scope="module")
 def thoughts(lab: Lab) -> Path:
-    return lab.train("thoughts", "thoughts", "trainer.max_steps=360", "export=both")
+    return lab.train("thoughts", "thoughts", "trainer.max_steps=360")
 
 
 @pytest.fixture(scope="module")
 def verifier(lab: Lab) -> Path:
-    return lab.train("verifier", "verifier", "trainer.max_steps=200", "export=both")
+    return lab.train("verifier", "verifier", "trainer.max_steps=200")
 
 
 def losses(run: Path) -> list[float]:
@@ -123,27 +123,25 @@ def says(folder: Path, role: str, rows: list[Any], **settings: Any) -> tuple[lis
     return asyncio.run(go()), sum(session.by_role[role]["parse_failure"] for session in sessions)
 
 
-@pytest.mark.parametrize("form", ["best", "merged"])
-def test_thoughts_are_learned_by_heart(lab: Lab, thoughts: Path, form: str) -> None:
+def test_thoughts_are_learned_by_heart(lab: Lab, thoughts: Path) -> None:
     rows = lab.rows("thoughts")
     assert len(rows) == COUNT and losses(thoughts)[-1] < 0.1 < losses(thoughts)[0]
-    found, failures = says(thoughts / form, "thoughts", rows)
+    found, failures = says(thoughts, "thoughts", rows)
     assert failures == 0
     assert [(t.fast, t.slow) for t in found] == [(row.fast, row.slow) for row in rows]
 
 
-@pytest.mark.parametrize("form", ["best", "merged"])
-def test_a_verifier_is_learned_by_heart(lab: Lab, verifier: Path, form: str) -> None:
+def test_a_verifier_is_learned_by_heart(lab: Lab, verifier: Path) -> None:
     rows = lab.rows("verifier")
     assert len(rows) == COUNT and losses(verifier)[-1] < 0.1 < losses(verifier)[0]
-    found, failures = says(verifier / form, "verifier", rows)
+    found, failures = says(verifier, "verifier", rows)
     assert failures == 0
     assert [v.selected for v in found] == [row.selected for row in rows]
 
 
 def test_they_take_their_teachers_places_in_the_loop(lab: Lab, thoughts: Path, verifier: Path) -> None:
     taught, known, _ = lab.evaluate("taught", "roles.verifier=oracle")
-    paths = [f"roles.thoughts.path={thoughts}", f"roles.verifier.path={verifier / 'merged'}"]
+    paths = [f"roles.thoughts.path={thoughts}", f"roles.verifier.path={verifier}"]
     rows, metrics, counts = lab.evaluate("learned", "roles.thoughts=tuned", "roles.verifier=tuned", *paths)
     assert counts["thoughts/calls"] == counts["verifier/calls"] == COUNT
     assert not counts["thoughts/parse_failure"] and not counts["verifier/parse_failure"]
@@ -160,7 +158,13 @@ def prompted(lab: Lab, role: str) -> list[str]:
 
 def test_transformers_serves_the_merged_model(lab: Lab, thoughts: Path, tmp_path: Path) -> None:
     expected, _, _ = lab.evaluate("by-hf", "roles.thoughts=tuned", f"roles.thoughts.path={thoughts}")
-    with serve(thoughts / "merged", tmp_path) as served:
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoTokenizer
+
+    merged = tmp_path / "merged"
+    AutoPeftModelForCausalLM.from_pretrained(thoughts / "best").merge_and_unload().save_pretrained(merged)
+    AutoTokenizer.from_pretrained(lab.base).save_pretrained(merged)
+    with serve(merged, tmp_path) as served:
         model = ["llm=openai", f"llm.model={served.model}", f"llm.base_url={served.base_url}", "llm.api_key_env=null"]
         rows, _, counts = lab.evaluate("by-serve", *prompted(lab, "thoughts"), *model)
     assert counts["thoughts/calls"] == COUNT and not counts["thoughts/parse_failure"]

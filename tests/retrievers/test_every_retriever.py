@@ -18,6 +18,7 @@ from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder, encoder_record
 from gnnrag.index.index import Index
+from gnnrag.retrievers.base import ANSWER
 from gnnrag.roles.registry import Roles
 from gnnrag.session import Session
 from gnnrag.types import Query
@@ -101,8 +102,51 @@ def test_the_contract(index: Index, trained: Any, name: str, settings: dict[str,
             assert name == "nexthop" or by_vector.ids == ranking.ids, "the vector stands for the text's embedding"
 
 
+FILTERS = {
+    "id = 'p7'": {"p7"},
+    "title LIKE '%Harbour%' OR text LIKE '%Kalmar%'": {"p0", "p1", "p2", "p6"},
+    "length(text) < 0": set(),
+    "true": {f"p{i}" for i in range(8)},
+}
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_only_what_passes_a_filter_and_as_much_as_there_is(
+    index: Index, trained: Any, name: str, settings: dict[str, Any]
+) -> None:
+    index, more = trained.get(name, (index, {}))
+    retriever = opened(index, name, {**settings, **more})
+    for text in TEXTS[:4]:
+        for condition, passing in FILTERS.items():
+            queries = [Query(text, c, k, filter=condition) for c in sorted(retriever.channels) for k in (2, 200)]
+            plain = ask(retriever, *(replace(query, filter=None) for query in queries))
+            for query, ranking, unfiltered in zip(queries, ask(retriever, *queries), plain, strict=True):
+                if query.channel == "graph":
+                    behind = [hit.sources for hit in ranking.hits if hit.id != ANSWER or hit.sources]
+                    assert all(sources and passing.issuperset(sources) for sources in behind), query
+                    assert condition != "true" or ranking.ids == unfiltered.ids, query
+                    continue
+                assert passing.issuperset(ranking.ids), query
+                if ranking.branch != "nothing":  # the released MiniRAG gives up
+                    assert len(ranking) == min(query.top_k, len(passing)), query
+                if condition == "true":
+                    assert ranking.ids[: len(unfiltered)] == unfiltered.ids, query
+
+
+def test_summaries_rest_on_nothing_that_a_filter_leaves_out(index: Index) -> None:
+    for name in ("graphrag_local", "graphrag_global"):
+        retriever = opened(index, name, {})
+        query = Query("Who directed Night Harbour?", "graph")
+        whole, filtered = ask(retriever, query, replace(query, filter="id <> 'p7'"))
+        kept = {hit.id: hit for hit in filtered.hits if hit.kind == "community" and hit.id != ANSWER}
+        for hit in whole.hits:
+            if hit.kind == "community" and "p7" in hit.sources:
+                assert hit.id not in kept, (name, hit)
+        assert any(hit.kind == "community" for hit in whole.hits), name
+
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("dense", {"search": "ivf"}, "lists"),
+    ("dense", {"search": "ivf"}, "flat"),
     ("chg", {"precision": "x"}, "exact"),
     *(("hipporag", {name: "x"}, allowed) for name, allowed in (("names", "role"), ("ties", "first"))),
     ("hipporag2", {"filter": "llm"}, "role"),

@@ -70,6 +70,18 @@ def test_golden_ranking(settings: dict[str, Any], scores: dict[str, float]) -> N
     assert ranking.branch == settings.get("mode", "collapsed") and ranking.low == pytest.approx(min(scores.values()))
 
 
+@pytest.mark.parametrize("mode", ["collapsed", "traverse"])
+def test_a_summary_of_what_a_filter_leaves_out_is_no_hit(mode: str) -> None:
+    retriever = golden(mode=mode)
+    retriever.index.matching = lambda condition: np.array([True, True, False, True, True])
+    retriever.index.position = {name: i for i, name in enumerate(NAMES[:5])}
+    text, graph = retriever.retrieve([Query("q", filter="x"), Query("q", "graph", filter="x")])
+    assert graph.texts == ("of L3, L4",) and graph.sources == (("L3", "L4"),)
+    assert set(text.ids) == {"L0", "L1", "L3", "L4"}
+    if mode == "collapsed":  # S0, of which L2 is a part, lifts nothing
+        assert text.scores.tolist()[:2] == pytest.approx([0.62, 0.58]) and text.ids[:2] == ("L0", "L3")
+
+
 def test_summaries_are_hits_of_the_graph_channel() -> None:
     text, graph = golden().retrieve([QUERY, GRAPH])
     assert set(text.ids) == set(NAMES[:5]) and not text.texts

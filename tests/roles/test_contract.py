@@ -54,8 +54,8 @@ from gnnrag.roles.rewriter import FollowUp, PromptedRewriter
 from gnnrag.roles.router import PromptedRouter
 from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.roles.verifier import PromptedVerifier
-from gnnrag.roles.writers.base import CurateTask, ReportTask, SummaryTask, TriplesTask, TypesTask
-from gnnrag.roles.writers.entities import PromptedCurator, PromptedTypes
+from gnnrag.roles.writers.base import CurateTask, ReportTask, SummaryTask, TriplesTask
+from gnnrag.roles.writers.entities import PromptedCurator
 from gnnrag.roles.writers.report import PromptedReport, PromptedSummary
 from gnnrag.roles.writers.triples import HyperTriples, LightRAGTriples, OpenIETriples
 from gnnrag.types import Passage, Question
@@ -97,7 +97,6 @@ ROLES: dict[str, tuple[Any, Any]] = {
     "summary": (PromptedSummary, SummaryTask((FILM.text, CORPUS[1].text))),
     "report": (PromptedReport, ReportTask(ENTITIES, (("r1", "Vera", "Kalmar", "born in"),), PASSAGES)),
     "curator": (PromptedCurator, CurateTask(ENTITIES)),
-    "types": (PromptedTypes, TypesTask((("e1", "Vera", FILM.text),), (("person", "who lives"),))),
     "triples openie": (OpenIETriples, TriplesTask(FILM)),
     "triples lightrag": (LightRAGTriples, TriplesTask(FILM, gleaning=1)),
     "triples hyper": (HyperTriples, TriplesTask(FILM, gleaning=1)),

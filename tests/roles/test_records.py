@@ -1,4 +1,4 @@
-"""Records between markers: both formats, every spelling met, and what is dropped and counted."""
+"""Records between markers: every spelling met, and what is dropped and counted."""
 
 from __future__ import annotations
 
@@ -22,22 +22,15 @@ A = (
     '("relationship"<|>Ada<|>Byron<|>Ada is his child.<|>family, descent<|>9)##\n'
     '("content_keywords"<|>computing)##\n<|COMPLETE|>'
 )
-B = "entity<|#|>Ada<|#|>person<|#|>Ada wrote.\nrelation<|#|>Ada<|#|>Byron<|#|>family<|#|>A child.\n<|complete|>"
 
 
-@pytest.mark.parametrize(
-    "text, relation",
-    [
-        (A, RelationRecord("Ada", "Byron", "Ada is his child.", ("family", "descent"), 9.0)),
-        (B, RelationRecord("Ada", "Byron", "A child.", ("family",), 1.0)),
-    ],
-)
-def test_both_formats(text: str, relation: RelationRecord) -> None:
-    found = split_records(text)
-    assert [tag for tag, _, _ in found.rows] == ["entity", "relation"] and found.is_complete
+def test_records_are_read_in_order() -> None:
+    found = split_records(A)
+    assert [tag for tag, _ in found.rows] == ["entity", "relation"] and found.is_complete
     assert found.counts["seen"] == 2 and found.flags == ("records_seen",) * 2
     assert read_entity(found.rows[0][1], found.counts) == EntityRecord("Ada", "person", "Ada wrote.")
-    assert read_relation(*found.rows[1][1:], found.counts) == relation
+    relation = RelationRecord("Ada", "Byron", "Ada is his child.", ("family", "descent"), 9.0)
+    assert read_relation(found.rows[1][1], found.counts) == relation
 
 
 @pytest.mark.parametrize(
@@ -49,13 +42,11 @@ def test_both_formats(text: str, relation: RelationRecord) -> None:
         "entity<|>Ada<|>person<|>d",
         '1. ("entity"<|>Ada<|>person<|>d',
         '<think>hm ##</think>("entity"<|>Ad&#97;<|>person<|>d\x07)',
-        "**entity**<|#|>Ada<|#|>person<|#|>d",
-        "- entity<|#|>Ada<##>person<|#|>d",
     ],
 )
 def test_spellings_of_one_record(text):
     found = split_records(text)
-    assert [(tag, fields) for tag, fields, _ in found.rows] == [("entity", ["Ada", "person", "d"])]
+    assert found.rows == [("entity", ["Ada", "person", "d"])]
     assert not found.is_complete and found.flags[-1] == "no_end_marker"
 
 
@@ -67,9 +58,6 @@ def test_spellings_of_one_record(text):
         ('("relationship"<|>A<|>B<|>d<|>k<|>high)', RelationRecord("A", "B", "d", ("k",), 1.0)),
         ('("relationship"<|>A<|>B<|>d<|>k<|>nan)', RelationRecord("A", "B", "d", ("k",), 1.0)),
         ('("relationship"<|>A<|>B<|>d<|>k<|>1e9)', RelationRecord("A", "B", "d", ("k",), 10.0)),
-        ("relation<|#|>A<|#|>B<|#|>k<|#|>d<|#|>4", RelationRecord("A", "B", "d", ("k",), 4.0)),
-        ("relation<|#|>A<|#|>B<|#|>k<|#|>d<|#|>more", "dropped_fields"),
-        ("relation<|#|>A<|#|>B<|#|>k", "dropped_fields"),
         ('("relationship"<|>A<|>B)', "dropped_fields"),
         ('("relationship"<|>A<|>a<|>d<|>k<|>1)', "dropped_loop"),
         ('("relationship"<|>A<|>B<|><|>k<|>1)', "dropped_empty"),
@@ -77,7 +65,7 @@ def test_spellings_of_one_record(text):
 )
 def test_relations(text, expected):
     records = split_records(text)
-    found = read_relation(*records.rows[0][1:], records.counts)
+    found = read_relation(records.rows[0][1], records.counts)
     if isinstance(expected, str):
         assert found is None and records.counts[expected] == 1
     else:

@@ -136,15 +136,15 @@ def test_what_was_gleaned_is_merged_by_the_longer_description():
 
 
 def test_a_relation_under_the_wrong_tag_is_one():
-    result = run(LightRAGTriples, "entity<|#|>A<|#|>B<|#|>k<|#|>d\n<|COMPLETE|>").result
-    assert result.extraction.relations == (RelationRecord("A", "B", "d", ("k",)),)
+    result = run(LightRAGTriples, '("entity"<|>A<|>B<|>d<|>k<|>1)##<|COMPLETE|>').result
+    assert result.extraction.relations == (RelationRecord("A", "B", "d", ("k",), 1.0),)
     assert result.flags == ("records_repaired", "records_seen")
 
 
 @pytest.mark.parametrize("good, failed", [(1, True), (2, False)])
 def test_a_passage_fails_when_most_records_are_dropped(good, failed):
-    bad = ["relation<|#|>A<|#|>a<|#|>k<|#|>d", "entity<|#|>A<|#|>x"]
-    reply = "\n".join([*(f"entity<|#|>E{i}<|#|>x<|#|>d" for i in range(good)), *bad])
+    bad = ["(relation<|>A<|>a<|>d<|>k<|>1)", "(entity<|>A<|>x)"]
+    reply = "##".join([*(f"(entity<|>E{i}<|>x<|>d)" for i in range(good)), *bad])
     result = run(LightRAGTriples, reply).result
     assert (result.extraction is None) is failed
     assert {"records_dropped_loop", "records_dropped_fields", "no_end_marker"} <= set(result.flags)

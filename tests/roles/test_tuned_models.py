@@ -79,7 +79,6 @@ def test_a_base_that_moved_is_given_by_hand(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"llm": "openai"}, "llm='openai': must be 'hf' or 'vllm_engine'"),
         ({"llm_settings": {"speed": 1}}, "unknown setting 'roles.thoughts.options.llm_settings.speed'"),
         ({"prompted": {"speed": 1}}, "unknown setting 'roles.thoughts.options.prompted.speed'"),
     ],

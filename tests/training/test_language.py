@@ -26,13 +26,13 @@ from gnnrag.session import Session
 from gnnrag.training import TRAININGS
 from gnnrag.training.base import RunContext, chosen_training
 from gnnrag.training.hf_trainer import RunCallback
-from gnnrag.training.language.data import Encoder, TrainLanguageConfig, asked, check_language, read_role, task_of
+from gnnrag.training.language.data import Examples, TrainLanguageConfig, asked, check_language, read_role, task_of
 from gnnrag.training.language.scoring import reply_pairs, reward, verdict_scores
 from gnnrag.training.language.train import TRAINERS, ThoughtsCausalTraining
 from gnnrag.training.rows import Candidate, Turn
 from gnnrag.training.rundir import TrainingRun
 from tests.helpers.language_rows import Letters, settings, thoughts_row, verifier_row, write_prompt, write_rows
-from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
+from tests.helpers.tiny_model import make_tiny_model
 
 CONFIG = TrainLanguageConfig()
 CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs" / "train").glob("*.yaml"))
@@ -44,10 +44,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("base"), lively=True)
 
 
-def opened(folder: Path, model: Path, *more: str) -> Encoder:
+def opened(folder: Path, model: Path, *more: str) -> Examples:
     config = load_config(TrainLanguageConfig, None, settings(folder, "thoughts", model, *more))
     network = AutoModelForCausalLM.from_pretrained(model)
-    return Encoder(network, AutoTokenizer.from_pretrained(model), config, config.data.prompt or "")
+    return Examples(network, AutoTokenizer.from_pretrained(model), config, config.data.prompt or "")
 
 
 class Recorder(Backend):
@@ -83,34 +83,30 @@ def test_a_reply_is_parsed_into_what_the_teacher_said() -> None:
     assert tuple(choice.passages[n - 1].id for n in sorted(numbers)) == choice.selected
 
 
-def test_the_prompt_is_that_of_inference_and_only_the_reply_is_a_label(base: Path, tmp_path: Path) -> None:
-    encoder, row = opened(tmp_path, base), thoughts_row(2)
-    (example,) = encoder.supervised(row)
-    prompt = encode(encoder.tokenizer, asked(row, encoder.prompt_name))
-    reply = [token for token in example["labels"] if token != -100]
-    assert example["input_ids"] == prompt + reply and example["labels"] == [-100] * len(prompt) + reply
-    assert encoder.tokenizer.decode(reply) == row.messages[-1].content + "<|im_end|>"
-
-
-def test_a_seq2seq_models_reply_has_room_of_its_own(base: Path, tmp_path: Path) -> None:
-    encoder = opened(tmp_path, base, "kind=seq2seq")
-    (example,) = encoder.supervised(thoughts_row(2))
-    encoder.context = len(example["input_ids"])
-    assert encoder.supervised(thoughts_row(2)) == [example] and -100 not in example["labels"]
-
-
 def trainer_of(folder: Path, model: Path, stage: str = "sft", *more: str) -> Any:
     dots = settings(folder, "thoughts", model, f"stage={stage}", "corpora.toy.data.path=x", "folds.report=null", *more)
     config = load_config(TrainLanguageConfig, None, dots)
     rows = read_role("thoughts", config.data.rows, config.data.prompt or "")
     training = ThoughtsCausalTraining(config, (rows, {"toy": Letters()}), 0, RunContext(Accelerator(cpu=True)))
     run = TrainingRun(folder / "run", {}, {})
-    return training.trainer(folder / "checkpoints", RunCallback(run, training.context)), training.encoder
+    return training.trainer(folder / "checkpoints", RunCallback(run, training.context)), training.examples
+
+
+def test_the_prompt_is_that_of_inference_and_only_the_reply_is_a_label(base: Path, tmp_path: Path) -> None:
+    trainer, examples = trainer_of(tmp_path, base)
+    by_reply = {row.messages[-1].content: row for row in map(thoughts_row, range(24))}
+    for example in trainer.train_dataset:
+        labels = example["labels"]
+        reply = [token for token in labels if token != -100]
+        row = by_reply[examples.tokenizer.decode(reply, skip_special_tokens=True).strip()]
+        prompt = encode(examples.tokenizer, asked(row, examples.prompt_name))
+        assert example["input_ids"] == prompt + reply and labels == [-100] * len(prompt) + reply
+        assert examples.tokenizer.eos_token_id in reply
 
 
 def test_the_loss_of_a_batch_is_the_mean_over_the_tokens_of_its_replies(base: Path, tmp_path: Path) -> None:
-    trainer, encoder = trainer_of(tmp_path, base)
-    examples = [encoder.supervised(thoughts_row(n))[0] for n in range(5)]
+    trainer, _ = trainer_of(tmp_path, base)
+    examples = [trainer.train_dataset[n] for n in range(5)]
     assert len({len(e["input_ids"]) for e in examples}) > 1, "the batch is padded"
     model = AutoModelForCausalLM.from_pretrained(base)  # LoRA starts as nothing
     losses = []
@@ -131,13 +127,15 @@ def test_the_adapter_alone_trains(base: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_too_long_is_dropped_and_counted(base: Path, tmp_path: Path) -> None:
-    encoder, rows = opened(tmp_path, base), [thoughts_row(n) for n in range(24)]
     write_prompt("thoughts", tmp_path)
-    lengths = sorted(len(e["input_ids"]) for row in rows for e in encoder.supervised(row))
-    encoder.context = lengths[9]
-    kept = [e for row in rows for e in encoder.supervised(row)]
-    assert all(len(e["input_ids"]) <= lengths[9] for e in kept) and 10 <= len(kept) < len(rows)
-    assert encoder.dropped == {"too long": len(rows) - len(kept)}
+    examples, rows = opened(tmp_path, base), [thoughts_row(n) for n in range(24)]
+    assert sum(len(examples.supervised(row)) for row in rows) == len(rows)
+    prompt = encode(examples.tokenizer, asked(rows[0], examples.prompt_name))
+    reply = examples.tokenizer(rows[0].messages[-1].content)["input_ids"]
+    examples.context = len(prompt) + len(reply) + 1  # and its end
+    assert examples.supervised(rows[0])
+    examples.context -= 1
+    assert not examples.supervised(rows[0]) and examples.dropped == {"too long": 1}
 
 
 def test_rows_asked_with_another_prompt_are_refused(tmp_path: Path) -> None:
@@ -175,14 +173,14 @@ def test_the_other_thought_is_no_competitor() -> None:
 
 
 def test_both_replies_of_a_pair_follow_the_prompt_of_inference(base: Path, tmp_path: Path) -> None:
-    trainer, encoder = trainer_of(tmp_path, base, "dpo", "margin=0.05")
-    row = thoughts_row(0)
-    pairs = reply_pairs(row, encoder.config)
-    examples = encoder.compared(row, pairs)
-    assert [e["prompt_ids"] for e in examples] == [encoder.prompt(row)] * len(pairs)
-    texts = [[encoder.tokenizer.decode(e[f"{kind}_ids"]) for kind in ("chosen", "rejected")] for e in examples]
+    trainer, examples = trainer_of(tmp_path, base, "dpo", "margin=0.05")
+    prompt = trainer.train_dataset[0]["prompt_ids"]
+    rows = map(thoughts_row, range(24))
+    row = next(r for r in rows if encode(examples.tokenizer, asked(r, examples.prompt_name)) == prompt)
+    pairs = reply_pairs(row, examples.config)
+    made = [example for example in trainer.train_dataset if example["prompt_ids"] == prompt]
+    texts = [[examples.tokenizer.decode(e[f"{kind}_ids"]).strip() for kind in ("chosen", "rejected")] for e in made]
     assert texts == [[f"{reply}<|im_end|>" for reply in pair] for pair in pairs]
-    assert set(examples[0]) == set(trainer.train_dataset.column_names), "TRL tokenises nothing anew"
 
 
 @pytest.mark.parametrize(
@@ -203,18 +201,18 @@ def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
         def __call__(self, row: Any, queries: Any) -> dict[str, float]:
             return {"gain": 0.0}
 
-    trainer, encoder = trainer_of(tmp_path, base, "grpo", "trainer.num_generations=2", "data.validation=0")
+    trainer, examples = trainer_of(tmp_path, base, "grpo", "trainer.num_generations=2", "data.validation=0")
     rows = [thoughts_row(0), thoughts_row(1, set="other"), thoughts_row(2, set="whole")]
-    found = [e for row in rows for e in encoder.drawn(row, {"toy": Letters(), "whole": Whole()})]
+    found = [e for row in rows for e in examples.drawn(row, {"toy": Letters(), "whole": Whole()})]
     assert [e["row"] for e in found] == ["t0"]
-    assert encoder.dropped == {"of a set that corpora does not name": 1, "with nothing left to find": 1}
-    assert trainer._tokenize_prompts([found[0]["prompt"]])[0] == [encoder.prompt(rows[0])]
+    assert examples.dropped == {"of a set that corpora does not name": 1, "with nothing left to find": 1}
+    prompt = encode(examples.tokenizer, asked(rows[0], examples.prompt_name))
+    assert trainer._tokenize_prompts([found[0]["prompt"]])[0] == [prompt]
 
 
 @pytest.mark.parametrize(
     "more, error, message",
     [
-        ("kind=seq2seq", ConfigError, "is a causal model; set kind=causal"),
         ("lora.target_modules=[nothing]", ConfigError, "Target modules {'nothing'} not found"),
         ("lora.rank=8", ConfigError, r"unknown setting 'lora\.rank'"),
         ("trainer.learning_rat=1", ConfigError, r"unknown setting 'trainer\.learning_rat'.*learning_rate"),
@@ -240,7 +238,6 @@ def test_what_cannot_be_opened_is_named(
         ("cross=true data.divide=rows", "cross=true needs data.divide=folds"),
         ("trainer.seed=1", r"trainer\.seed follows from seed"),
         ("stage=grpo", "name the rows' sets in corpora"),
-        ("stage=dpo kind=seq2seq", "only causal models of thoughts"),
     ],
 )
 def test_bad_settings_are_named(more: str, message: str, tmp_path: Path) -> None:
@@ -251,7 +248,7 @@ def test_bad_settings_are_named(more: str, message: str, tmp_path: Path) -> None
 
 def test_only_thoughts_have_preferences(tmp_path: Path) -> None:
     config = load_config(TrainLanguageConfig, None, settings(tmp_path, "verifier", tmp_path, "stage=dpo"))
-    with pytest.raises(ConfigError, match="only causal models of thoughts have queries to rate"):
+    with pytest.raises(ConfigError, match="only thoughts have queries to rate"):
         check_language(config, "verifier")
 
 
@@ -287,11 +284,5 @@ def test_the_settings_of_a_config_are_those_of_its_trainer(path: Path) -> None:
     training = object.__new__(cls)
     training.config = cls.load(path)
     check_language(training.config, cls.role)
-    kind = "seq2seq" if kind == "seq2seq" else training.config.stage
-    made = from_settings(TRAINERS[kind][1], training.arguments(kind, Path("runs"), has_validation=True))
+    made = from_settings(TRAINERS[training.config.stage][1], training.arguments(Path("runs"), has_validation=True))
     assert made.max_steps > 0 and from_settings(LoraConfig, training.config.lora).target_modules is None
-
-
-def test_t5_is_no_causal_model(base: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is a seq2seq model; set kind=seq2seq"):
-        trainer_of(tmp_path, make_tiny_seq2seq(base, tmp_path / "t5"))

@@ -22,7 +22,7 @@ from gnnrag.training.hf_trainer import RunCallback, newest_checkpoint
 from gnnrag.training.language.data import TrainLanguageConfig, asked, read_role
 from gnnrag.training.language.train import ThoughtsCausalTraining
 from tests.helpers.language_rows import Letters, settings
-from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
+from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.trainings import reported, rows_of
 from tests.test_kill import finish, kill_when
 
@@ -34,9 +34,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sft(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run of a supervised training, exported in both forms."""
+    """The run of a supervised training."""
     folder = tmp_path_factory.mktemp("sft")
-    assert call(settings(folder, "thoughts", base, "run.name=a", "export=both", "run.notes=[a toy]")) == 0
+    assert call(settings(folder, "thoughts", base, "run.name=a", "run.notes=[a toy]")) == 0
     return folder / "runs" / "a"
 
 
@@ -57,30 +57,9 @@ def test_a_run_reports_on_unseen_questions_and_describes_itself(sft: Path) -> No
     report = reported(sft, "toy", "a toy", "question_id")
     assert {"complete", "agrees", "parse_failure"} <= report[0]["metrics"].keys()
     record = read_tuned(sft, "thoughts", ["causal"])
-    assert record.settings["form"] == "adapter" and record.facts["prompts"].keys() == {"thoughts_short"}
+    assert record.facts["prompts"].keys() == {"thoughts_short"}
     assert Path(record.base["name"]).is_absolute() and record.facts["report"]["toy"]["questions"] == len(report)
     assert record.facts["validation"]["loss"] > 0
-
-
-def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
-    found = read_tuned(sft / "merged", "thoughts", ["causal"])
-    assert found.settings["form"] == "merged"
-    assert found.facts["report"] == read_tuned(sft / "best", "thoughts", ["causal"]).facts["report"] != {}
-    tables = [
-        (sft / name / "README.md").read_text("utf-8").partition("## Evaluation")[2] for name in ("best", "merged")
-    ]
-    assert tables[0] == tables[1] and "| toy | report | parse_failure |" in tables[1]
-    assert not (sft / "merged" / "adapter_config.json").exists()
-    adapter, merged = (asyncio.run(says(sft / name)) for name in ("best", "merged"))
-    assert adapter == merged
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("more", [["kind=seq2seq"], ["lora.target_modules=[q_proj]"]])
-def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path) -> None:
-    model = make_tiny_seq2seq(base, tmp_path / "t5") if more == ["kind=seq2seq"] else base
-    assert call(settings(tmp_path, "thoughts", model, "run.name=c", "data.validation=0", *more)) == 0
-    assert len(asyncio.run(says(tmp_path / "runs" / "c" / "best"))) == 2
 
 
 def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +70,7 @@ def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: p
 
 def test_an_unknown_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["kind=diffusion"]) == 2
-    assert "kind='diffusion' is unknown. Allowed: causal, seq2seq." in capsys.readouterr().err
+    assert "kind='diffusion' is unknown. Allowed: causal." in capsys.readouterr().err
 
 
 # --------------------------------------------------------------------------------- stages, and what stops a training

@@ -91,6 +91,12 @@ def rank_passages(
     return [*sorted(position, key=lambda id_: (-scores[position[id_]], position[id_])), *rest]
 
 
+def _is_stated(graph: KnowledgeGraph, nodes: Sequence[int], mask: np.ndarray) -> bool:
+    """Tell whether passages that pass a filter (num_passages,) state each edge of a path."""
+    edges = (graph.adjacency.relations_between(a, b).tolist() for a, b in pairwise(nodes))
+    return all(any(mask[graph.relation_passages[relation]].any() for relation in edge) for edge in edges)
+
+
 def num_fitting(texts: Sequence[str], tokens: int) -> int:
     """Return how many texts, from the first, fit a budget; one fits always."""
     total = np.cumsum([estimate_tokens(text) for text in texts])
@@ -102,7 +108,13 @@ def gather(
 ) -> Evidence:
     """Return passages, notes and nodes; all three node sets and what relations paths follow go into the trace."""
     graph = index.knowledge
+    if session.filter:
+        mask = index.matching(session.filter)
+        kept = tuple(p for p in findings.paths if _is_stated(graph, p.nodes, mask))
+        findings = replace(findings, paths=kept)
     ranking = rank_passages(graph, findings.paths, index.ids, cosines, pool, settings)
+    if session.filter:
+        ranking = [id_ for id_ in ranking if mask[index.position[id_]]]
     context = ranking[: settings.passages]
     context = context[: num_fitting([passage.content for passage in index.lookup(context)], settings.tokens)]
     lines = [f"{'complete' if p.complete else 'partial'}: {describe(graph, p.nodes)}" for p in findings.paths]

@@ -122,7 +122,10 @@ class MGranRAG(Method):
         if "ppr" not in self.ablate:
             memory["previous"] = scores[: self.graph.num_nodes] if len(scores) else None
         if len(scores):
-            order = np.argsort(-scores[: self.graph.num_passages], kind="stable")[:TOP_K]
+            order = np.argsort(-scores[: self.graph.num_passages], kind="stable")
+            if state.session.filter:
+                order = order[self.index.matching(state.session.filter)[order]]
+            order = order[:TOP_K]
             memory["ranked"] = [self.index.ids[p] for p in order.tolist()]
         if self.next_candidates == "ppr":
             memory["next"] = memory["ranked"]

@@ -14,7 +14,15 @@ from annotated_types import Ge
 from gnnrag.errors import ConfigError
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.parts import part
-from gnnrag.retrievers.base import ANSWER, Retriever, best_positions, rank_hits_in_order, rank_passages
+from gnnrag.retrievers.base import (
+    ANSWER,
+    Retriever,
+    any_of,
+    best_positions,
+    rank_hits_in_order,
+    rank_in_order,
+    rank_passages,
+)
 from gnnrag.retrievers.graphrag.report_roles import Point, ReduceTask, ReportPointsTask
 from gnnrag.retrievers.graphrag.reports import (
     ReportView,
@@ -67,28 +75,40 @@ class GraphRAGLocalRetriever(Retriever):
         return [self._rank(query, next(vectors) if query.text.strip() else None) for query in queries]
 
     def _rank(self, query: Query, vector: np.ndarray | None) -> Ranking:
-        entities = self.select(vector)
+        mask = self.mask(query)
+        entities = self.select(vector, mask)
         if query.channel == "graph":
-            (kept, relations), reports = self.table(entities), self.reports(entities)
+            (kept, relations), reports = self.table(entities), self.reports(entities, mask)
             hits = [self.view.entity_hit(e, self._passages_of(e)) for e in kept]
             hits += [self.view.hit(i) for i in reports]
             hits += [self.view.relation_hit(r) for r in relations]
-            return rank_hits_in_order(hits, query.top_k, "graphrag_local")
-        passages = self.passages(entities)
+            return rank_hits_in_order(hits, query.top_k, "graphrag_local", self.passes(query))
+        passages = self.passages(entities, mask)
         if not passages and vector is not None:
-            return rank_passages(self.index.passage_vectors @ vector, self.index.ids, query.top_k, "dense_fallback")
+            cosines = self.index.passage_vectors @ vector
+            return rank_passages(cosines, self.index.ids, query.top_k, "dense_fallback", mask=mask)
+        if mask is not None and vector is not None:  # what passes and these entities do not have follows by cosine
+            tail = self.index.passage_vectors @ vector
+            return rank_in_order(passages, self.index.ids, query.top_k, "graphrag_local", tail, mask)
         ids = tuple(self.index.ids[p] for p in passages[: query.top_k])
         return Ranking(ids, 1.0 / np.arange(1, len(ids) + 1), branch="graphrag_local")
 
-    def select(self, vector: np.ndarray | None) -> list[int]:
-        """Return the entities nearest to a query vector (dim,), best first; without one, those of highest degree."""
+    def select(self, vector: np.ndarray | None, mask: np.ndarray | None = None) -> list[int]:
+        """Return the entities nearest to a query vector (dim,), best first; without one, those of highest degree.
+
+        With `mask` (num_passages,) only those of passages that pass, where there are any.
+        """
         scores = self.graph.degrees.astype(np.float64) if vector is None else self.vectors.scores("entities", vector)
+        if mask is not None:
+            scores = np.where(any_of(self.graph.entity_passages, mask), scores, -np.inf)
         return best_positions(scores, self.count).tolist()
 
-    def reports(self, entities: Sequence[int]) -> list[int]:
+    def reports(self, entities: Sequence[int], mask: np.ndarray | None = None) -> list[int]:
         """Return the communities of the entities by (how many of them they hold, rating), as far as reports fit."""
         matches = Counter(i for e in entities for i in self._communities_of[e].tolist())
-        items = [i for i in sorted(matches) if self.view.communities.levels[i] <= self.max_level]
+        items = [
+            i for i in sorted(matches) if self.view.communities.levels[i] <= self.max_level and self.view.rests(i, mask)
+        ]
         items.sort(key=lambda i: (-matches[i], -self.view.ratings[i]))
         return _that_fit(items, [self.view.text(i) for i in items], self.report_tokens)
 
@@ -125,9 +145,9 @@ class GraphRAGLocalRetriever(Retriever):
         out = out[np.lexsort((out, -self.rank[out], -links))][: self.out_relations * len(selected)]
         return [*own.tolist(), *out.tolist()]
 
-    def passages(self, entities: Sequence[int]) -> list[int]:
+    def passages(self, entities: Sequence[int], mask: np.ndarray | None = None) -> list[int]:
         """Return the passages of the entities by (order of the entity, relations stated), as far as they fit."""
-        passages = list(dict.fromkeys(p for e in entities for p in self._passages_of(e)))
+        passages = list(dict.fromkeys(p for e in entities for p in self._passages_of(e) if mask is None or mask[p]))
         return _that_fit(passages, [self.index.passages[p].content for p in passages], self.text_tokens)
 
     def _passages_of(self, entity: int) -> list[int]:
@@ -186,15 +206,15 @@ class GraphRAGGlobalRetriever(Retriever):
 
     async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
         """Return one ranking for each query; a text that two channels ask is searched once."""
-        answers: dict[str, GlobalAnswer] = {}
+        answers: dict[tuple[str, str | None], GlobalAnswer] = {}
         for query in queries:
-            if query.text not in answers:
-                answers[query.text] = await self.search(query.text, session)
-        return [self._ranking(query, answers[query.text]) for query in queries]
+            if (query.text, query.filter) not in answers:
+                answers[query.text, query.filter] = await self.search(query.text, session, self.mask(query))
+        return [self._ranking(query, answers[query.text, query.filter]) for query in queries]
 
-    async def search(self, query: str, session: Session) -> GlobalAnswer:
-        """Choose reports, map, reduce."""
-        chosen = self.candidates()
+    async def search(self, query: str, session: Session, mask: np.ndarray | None = None) -> GlobalAnswer:
+        """Choose reports, map, reduce; with `mask` (num_passages,) reports that rest on passages that pass."""
+        chosen = [i for i in self.candidates() if self.view.rests(i, mask)]
         batches = self.batches(chosen)
         session.record("global_search", reports=len(chosen), batches=[[self.keys[i] for i in b] for b in batches])
         tasks = [ReportPointsTask(query, tuple((self.keys[i], self.view.text(i)) for i in b)) for b in batches]
@@ -243,6 +263,9 @@ class GraphRAGGlobalRetriever(Retriever):
         shown = list(answer.reports.items())[: query.top_k]
         if query.channel == "text":
             ids = tuple(dict.fromkeys(p for i, point in shown for p in self.view.passages(i, point)))[: query.top_k]
+            if (mask := self.mask(query)) is not None:
+                order, tail = [self.index.position[id_] for id_ in ids], self.index.dense_scores([query.text])[0]
+                return rank_in_order(order, self.index.ids, query.top_k, branch, tail, mask)
             return Ranking(ids, 1.0 / np.arange(1, len(ids) + 1), branch=branch)
         entities = dict.fromkeys(e for i in cited for e in self.view.entities(i))
         passages = tuple(dict.fromkeys(p for i in cited for p in self.view.passages(i, answer.reports[i])))
@@ -254,4 +277,4 @@ class GraphRAGGlobalRetriever(Retriever):
         hits += [self.view.hit(i, point) for i, point in shown[: len(cited)]]
         hits += [self.view.entity_hit(e) for e in entities]
         hits += [self.view.hit(i) for i, _ in shown[len(cited) :]]
-        return rank_hits_in_order(hits, query.top_k, branch)
+        return rank_hits_in_order(hits, query.top_k, branch, self.passes(query))

@@ -85,6 +85,10 @@ class ReportView:
     def __getitem__(self, i: int) -> Report:
         return self.reports.items[i]
 
+    def rests(self, i: int, mask: np.ndarray | None) -> bool:
+        """Tell whether all passages of a community pass a filter (num_passages,); None: there is no filter."""
+        return mask is None or bool(mask[self.communities.passages[i]].all())
+
     def text(self, i: int) -> str:
         """Return a report in full."""
         return report_text(self[i].draft)

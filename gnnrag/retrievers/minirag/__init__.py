@@ -166,15 +166,15 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         return [name for name in reply.names if name][: self.max_mentions]
 
     def rank_one(self, query: Query, reply: Mentions, vector: np.ndarray, *vectors: np.ndarray) -> Ranking:
-        cosines = self.index.passage_vectors @ vector
-        linked = self.link(vector, vectors, reply.answer_types)
+        cosines, mask = self.index.passage_vectors @ vector, self.mask(query)
+        linked = self.link(vector, vectors, reply.answer_types, mask)
         if not self.is_fixed and (not linked.mentions or not linked.mentions[-1] or not len(self.edges)):
             return Ranking((), np.zeros(0), branch="nothing")
         branch = "walks" if linked.scores else "naive_fallback"
         if query.channel == "graph":
-            return self._graph_ranking(linked, query.top_k, branch)
+            return self._graph_ranking(linked, query, branch)
         scores = self._passage_scores(query.text, linked, cosines)
-        own = sorted(scores, key=lambda p: -scores[p])[: self.passages_k]
+        own = [p for p in sorted(scores, key=lambda p: -scores[p]) if mask is None or mask[p]][: self.passages_k]
         ranking = self.with_tail(own, query, branch, cosines)
         # The rest stays below the last of MiniRAG's own, and keeps the spacing of its cosines.
         rest = (scores[own[-1]] if own else 1.0) * min_max(cosines)
@@ -182,19 +182,25 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         values = np.array([scores[p] if k < len(own) else rest[p] for k, p in enumerate(positions)], dtype=np.float64)
         return replace(ranking, scores=values, low=0.0, high=float(values.max(initial=0.0)))
 
-    def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> LinkedQuery:
+    def link(
+        self,
+        vector: np.ndarray,
+        names: Sequence[np.ndarray],
+        answer_types: Sequence[str],
+        mask: np.ndarray | None = None,
+    ) -> LinkedQuery:
         """Find each mention's candidates, and the nodes and edges that speak for walks."""
         candidates: list[list[int]] = []
         scores: dict[int, float] = {}
         for name in names:
-            cosines = self.vectors.scores("names", name)
+            cosines = self.scores("names", name, mask)
             candidates.append(above(cosines, self.num_candidates, self.cosine_floor))
             for entity in candidates[-1]:
                 score = float(cosines[entity])
                 scores[entity] = max(score, scores.get(entity, 0.0)) if self.is_fixed else score
         kinds = self.types.nearest(answer_types) if self.is_fixed else self.types.equal(answer_types)
         answers = self.types.entities(kinds)
-        near = self.edges.best(self.vectors.scores("relations", vector))
+        near = self.edges.best(self.scores("relations", vector, mask))
         hits = np.array(above(near, self.top_k * max(len(names), 1), self.cosine_floor), dtype=np.int64)
         touched = np.isin(self.edges.ends[hits], [*scores, *answers]).any(axis=1)
         size = (self.graph.num_entities, len(self.edges))
@@ -218,7 +224,7 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         mentions = [[(linked.scores[e], supported[e]) for e in row] for row in linked.mentions]
         return score_passages(mentions, near, sticky=not self.is_fixed)
 
-    def _graph_ranking(self, linked: LinkedQuery, top_k: int, branch: str) -> Ranking:
+    def _graph_ranking(self, linked: LinkedQuery, query: Query, branch: str) -> Ranking:
         """Return candidates and their best walks, in one order of scores."""
         best = sorted(linked.scores, key=lambda e: -linked.scores[e])
         hits = [
@@ -228,4 +234,4 @@ class MiniRAGRetriever(KnowledgeGraphRetriever):
         walks = [(e, *walk) for e in best for walk in self.walks.best_walks(e, linked.votes, self.walks_k)]
         most = max((weight for *_, weight in walks), default=1)
         hits += [replace(self.shown.path_hit(nodes), score=linked.scores[e] * w / most) for e, nodes, w in walks]
-        return rank_hits(sorted(hits, key=lambda hit: -hit.score), top_k, branch)
+        return rank_hits(sorted(hits, key=lambda hit: -hit.score), query.top_k, branch, self.passes(query))

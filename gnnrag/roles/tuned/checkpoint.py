@@ -1,8 +1,7 @@
 """The checkpoint of a tuned role: a folder of weights with the record `gnnrag.json`; language models that come as one.
 
-A model for `hf`, `vllm_engine` or `transformers serve` is such a folder, too: they ignore the record beside
-`config.json`. Of a network on a Hugging Face encoder, a checkpoint holds only what was trained, and names the digest of
-the base.
+A model for `hf` or `transformers serve` is such a folder, too: they ignore the record beside `config.json`. Of a
+network on a Hugging Face encoder, a checkpoint holds only what was trained, and names the digest of the base.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 RECORD = "gnnrag.json"
 SHIPPED = Path(__file__).parent / "checkpoints"
-LANGUAGE_KINDS = ("causal", "seq2seq")
+LANGUAGE = "causal"  # the kind of a language model
 _APART = {RECORD, "README.md", "questions.json"}  # not what the model computes with
 ConfigT = TypeVar("ConfigT")
 ModelT = TypeVar("ModelT", bound="nn.Module")
@@ -46,7 +45,7 @@ class TunedRecord:
     """What a tuned model is."""
 
     role: str  # `verifier`, `thoughts` or `reader`
-    kind: str  # how it works: `cross_encoder`, `chain`, `encoder`, `span`, or a language model (`causal`, `seq2seq`)
+    kind: str  # how it works: `cross_encoder`, `chain`, `encoder`, `span`, or a language model (`causal`)
     base: dict[str, Any] = field(default_factory=dict)  # what it was made from: name and digest of the weights
     settings: dict[str, Any] = field(default_factory=dict)  # of its network, as plain data
     facts: dict[str, Any] = field(default_factory=dict)  # threshold, steps, scores, digests of data and prompts
@@ -206,7 +205,7 @@ def load_trained(
 # ----------------------------------------------------------------------------------------------------------- the roles
 @dataclass
 class TunedRole(Role[Any, Any]):
-    """Base of roles done by a trained model; `llm`, `llm_settings` and `prompted` matter to language models only.
+    """Base of roles done by a trained model; `llm_settings` and `prompted` matter to language models only.
 
     A subclass says which network does the role (`open`); language models are opened here. ConfigError: no checkpoint
     is named and none ships, or a setting that backend or role does not have. ArtefactError: the checkpoint is missing,
@@ -214,8 +213,7 @@ class TunedRole(Role[Any, Any]):
     """
 
     path: str | None = None  # the checkpoint, or the training run that holds it; null: the one that ships
-    llm: Literal["hf", "vllm_engine"] = "hf"  # what runs a language model
-    llm_settings: dict[str, Any] = field(default_factory=dict)  # of that backend: dtype, merge, max_batch, ...
+    llm_settings: dict[str, Any] = field(default_factory=dict)  # of `llm=hf`: dtype, max_batch, ...
     prompted: dict[str, Any] = field(default_factory=dict)  # settings of the prompted role, over those of the training
     base: str | None = None  # where the base model lies now, if not where it was trained
 
@@ -227,7 +225,7 @@ class TunedRole(Role[Any, Any]):
         folder = role_folder(self.role, self.path)
         record = read_tuned(folder, self.role, self.kinds)
         self.does: Role[Any, Any]
-        if record.kind in LANGUAGE_KINDS:
+        if record.kind == LANGUAGE:
             self.does = self._language(folder, record)
         else:
             self.does = self.open(folder, record)
@@ -252,7 +250,8 @@ class TunedRole(Role[Any, Any]):
         own = dict(record.settings.get("prompted", {}))
         if str(own.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
             own["prompt"] = str(folder / own["prompt"])
-        role = from_settings(prompted_class(self.role), {**own, **self.prompted}, f"{where}.prompted")
+        name = "reader.brief" if self.role == "reader" else f"{self.role}.prompted"
+        role: Any = from_settings(find_class("role", name), {**own, **self.prompted}, f"{where}.prompted")
         role = set_up(role, backend=backend)
         known: Mapping[str, str] = record.facts.get("prompts", {})
         for prompt in (prompter.prompt for prompter in role.prompters):
@@ -261,17 +260,17 @@ class TunedRole(Role[Any, Any]):
                     f"{folder}: the model was trained on another prompt than {prompt.name!r} as it is here; train "
                     "again with this version's prompt"
                 )
-        return LanguageRole(role, backend)
+        role.close = backend.close
+        return role  # type: ignore[no-any-return]
 
     def _backend(self, folder: Path, record: TunedRecord, where: str) -> Any:
         """Return the backend with the model: the folder itself, or its base with the folder as adapter."""
-        known: dict[str, Any] = {n: record.settings[n] for n in ("chat", "template_options") if n in record.settings}
         is_adapter = (folder / "adapter_config.json").is_file()
         place = {"model": self.base, "adapter": str(folder)} if self.base and is_adapter else {"model": str(folder)}
         # Whatever the size of the model, prompts are those of the training.
-        given = {"prompts": "full", **known, **self.llm_settings, **place}
+        given = {"prompts": "full", **self.llm_settings, **place}
         try:
-            backend: Any = build("llm", part_from_settings("llm", self.llm, given, f"{where}.llm_settings"))
+            backend: Any = build("llm", part_from_settings("llm", "hf", given, f"{where}.llm_settings"))
         except ConfigError as error:
             raise ConfigError(f"{folder}: {error}; a base that lies elsewhere now is {where}.base=FOLDER") from error
         expected = record.base.get("weights")
@@ -281,22 +280,3 @@ class TunedRole(Role[Any, Any]):
                 f"weights; give {where}.base=FOLDER of the right one"
             )
         return backend
-
-
-class LanguageRole(Role[Any, Any]):
-    """A prompted role with a backend of its own."""
-
-    def __init__(self, role: Any, backend: Any) -> None:
-        self.role, self.backend, self.prompters = role, backend, role.prompters
-
-    async def __call__(self, task: Any, session: Session) -> Any:
-        return await self.role(task, session)
-
-    async def close(self) -> None:
-        """Close the backend."""
-        await self.backend.close()
-
-
-def prompted_class(role: str) -> Any:
-    """Return the class that asks a tuned language model: that of the prompted role, of a reader one of its own."""
-    return find_class("role", "reader.brief" if role == "reader" else f"{role}.prompted")

@@ -24,7 +24,7 @@ from gnnrag.roles.offline_reader.candidates import FEATURES, rule_kind
 from gnnrag.roles.offline_reader.question import with_style
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import (
-    LANGUAGE_KINDS,
+    LANGUAGE,
     TunedRecord,
     TunedRole,
     load_encoder,
@@ -261,7 +261,7 @@ class TunedReader(TunedRole):
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
 
     role: ClassVar[str] = "reader"
-    kinds: ClassVar[tuple[str, ...]] = (SPAN, *LANGUAGE_KINDS)
+    kinds: ClassVar[tuple[str, ...]] = (SPAN, LANGUAGE)
 
     def setup(self) -> None:
         """Open the checkpoint."""

@@ -15,7 +15,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.parts import part, set_up
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
-from gnnrag.roles.tuned.checkpoint import LANGUAGE_KINDS, TunedRecord, TunedRole, read_tuned, role_folder
+from gnnrag.roles.tuned.checkpoint import LANGUAGE, TunedRecord, TunedRole, read_tuned, role_folder
 from gnnrag.roles.tuned.encoder import KIND as ENCODER
 from gnnrag.roles.tuned.encoder import NextHop
 from gnnrag.session import Session
@@ -39,7 +39,7 @@ class TunedThoughts(TunedRole):
     mixed: bool = False  # of an encoder: the slow query is that of the rules, in words, where they name what is missing
 
     role: ClassVar[str] = "thoughts"
-    kinds: ClassVar[tuple[str, ...]] = (ENCODER, *LANGUAGE_KINDS)
+    kinds: ClassVar[tuple[str, ...]] = (ENCODER, LANGUAGE)
     reads = ("hierarchy", "embeddings")
 
     @classmethod

@@ -18,7 +18,7 @@ from gnnrag.io import digest, interpreting
 from gnnrag.parts import part
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.tuned.chain_verifier import CHAIN, ChainVerifier
-from gnnrag.roles.tuned.checkpoint import LANGUAGE_KINDS, TunedRecord, TunedRole, write_tuned
+from gnnrag.roles.tuned.checkpoint import LANGUAGE, TunedRecord, TunedRole, write_tuned
 from gnnrag.session import Session
 from gnnrag.types import Passage
 
@@ -97,7 +97,7 @@ class TunedVerifier(TunedRole):
     batch_size: Annotated[int, Ge(1)] = 32  # pairs of a forward pass
 
     role: ClassVar[str] = "verifier"
-    kinds: ClassVar[tuple[str, ...]] = (KIND, CHAIN, *LANGUAGE_KINDS)
+    kinds: ClassVar[tuple[str, ...]] = (KIND, CHAIN, LANGUAGE)
     reads = ("embeddings",)
 
     def open(self, folder: Path, record: TunedRecord) -> Role[VerifierTask, Verdict]:

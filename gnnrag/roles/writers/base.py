@@ -76,18 +76,3 @@ class CurateTask:
 class Curated:
     groups: tuple[tuple[str, ...], ...]  # a partition of the ids
     flags: tuple[str, ...] = ()
-
-
-UNSURE = "unsure"  # the type of what no type fits
-
-
-@dataclass(frozen=True, slots=True)
-class TypesTask:
-    entities: tuple[tuple[str, str, str], ...]  # (id, name, description)
-    schema: tuple[tuple[str, str], ...]  # (type, definition)
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    types: tuple[tuple[str, str], ...]  # (id, type) of every entity
-    flags: tuple[str, ...] = ()

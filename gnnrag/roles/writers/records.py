@@ -1,9 +1,8 @@
 """Records of entities and relations in delimited replies.
 
-Format A: `("entity"<|>NAME<|>TYPE<|>DESCRIPTION)` and
+`("entity"<|>NAME<|>TYPE<|>DESCRIPTION)` and
 `("relationship"<|>HEAD<|>TAIL<|>DESCRIPTION<|>KEYWORDS<|>STRENGTH)`, joined by `##`, with `<|COMPLETE|>` at the end.
-Format B: one record a line, fields separated by `<|#|>`, keywords before the description and no strength. Format C is
-format A with a record for each n-ary fact before the records of its entities.
+HyperGraphRAG has a record for each n-ary fact before the records of its entities.
 
 Nothing here raises for what a reply says: what cannot be used is counted under the reason why.
 """
@@ -24,9 +23,6 @@ MAX_CHARACTERS, MAX_BYTES = 256, 512  # of a name
 MAX_STRENGTH = 10.0
 _END = re.compile(r"<\s*\|\s*complete\s*\|\s*>", re.IGNORECASE)
 # Blanks are bounded: a reply of nothing but blanks must not cost quadratic time.
-_TORN_SEPARATOR = re.compile(
-    r"<(?!\|#\|>) {0,3}\|? {0,3}\\?#{1,9} {0,3}\|? {0,3}>|< {0,3}\| {0,3}# {0,3}\| {0,3}(?![>| ])"
-)
 _OPENING = re.compile(r"\( {0,3}[\"'“`]?[a-z][a-z_ -]{0,30}[\"'”`]? {0,3}< {0,3}\| {0,3}>", re.IGNORECASE)
 _SEPARATOR = re.compile(r"<\s*\|\s*>")
 _BORDER = re.compile(r"##|\n(?=[ \t]{0,8}[(\"'])")
@@ -41,7 +37,7 @@ _IGNORED = {"content_keywords", "content keywords"}  # asked for by the original
 class Records:
     """The records of one reply; tags are `entity`, `relation` or `hyper`."""
 
-    rows: list[tuple[str, list[str], bool]] = field(default_factory=list)  # (tag, fields, is format B?)
+    rows: list[tuple[str, list[str]]] = field(default_factory=list)  # (tag, fields)
     counts: Counter[str] = field(default_factory=Counter)  # `seen`, `repaired`, `dropped_...` by reason
     is_complete: bool = False  # the end marker was there
 
@@ -62,22 +58,16 @@ def split_records(reply: str) -> Records:
     text = plain(reply)
     records = Records(is_complete=bool(_END.search(text)))
     counts, text = records.counts, _END.sub("##", text)
-    if "<|#|>" in text:
-        text, mended = _TORN_SEPARATOR.subn("<|#|>", text)
-        counts["repaired"] += mended
-    pieces = (line for piece in _BORDER.split(text) for line in (piece.splitlines() if "<|#|>" in piece else [piece]))
-    for piece in pieces:
-        is_lines = "<|#|>" in piece  # format B
-        if not (is_lines or _SEPARATOR.search(piece)):
+    for piece in _BORDER.split(text):
+        if not _SEPARATOR.search(piece):
             continue
-        body = piece if is_lines else _body(piece, counts)
-        fields = [_clean(part) for part in (body.split("<|#|>") if is_lines else _SEPARATOR.split(body))]
+        fields = [_clean(part) for part in _SEPARATOR.split(_body(piece, counts))]
         tag = fields[0].strip("\"'`()[]<>{}*-• ").casefold()
         if len(fields) < 2 or tag in _IGNORED:
             continue
         counts["seen"] += 1
         if tag in _TAGS:
-            records.rows.append((_TAGS[tag], fields[1:], is_lines))
+            records.rows.append((_TAGS[tag], fields[1:]))
         else:
             counts["dropped_tag"] += 1
     return records
@@ -135,22 +125,14 @@ def read_entity(fields: list[str], counts: Counter[str]) -> EntityRecord | None:
     return None
 
 
-def read_relation(fields: list[str], is_lines: bool, counts: Counter[str]) -> RelationRecord | None:
-    """Read a relation of format A (with or without keywords) or B; None, and a reason, where it cannot be used."""
-    keywords, strength = "", number(fields[-1], MAX_STRENGTH)
-    if is_lines and len(fields) == 5 and strength is not None:
-        counts["repaired"] += 1
-        head, tail, keywords, text = fields[:4]
-    elif is_lines and len(fields) == 4:
-        head, tail, keywords, text = fields
-        strength = None
-    elif not is_lines and len(fields) in (4, 5):
-        head, tail, text = fields[:3]
-        keywords = fields[3] if len(fields) == 5 or strength is None else ""
-    else:
+def read_relation(fields: list[str], counts: Counter[str]) -> RelationRecord | None:
+    """Read a relation, with or without keywords; None, and a reason, where it cannot be used."""
+    if len(fields) not in (4, 5):
         counts["dropped_fields"] += 1
         return None
-    head, tail = clean_name(head), clean_name(tail)
+    strength = number(fields[-1], MAX_STRENGTH)
+    keywords = fields[3] if len(fields) == 5 or strength is None else ""
+    head, tail, text = clean_name(fields[0]), clean_name(fields[1]), fields[2]
     if not (head and tail and text):
         counts["dropped_empty"] += 1
     elif head.casefold() == tail.casefold():

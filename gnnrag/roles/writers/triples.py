@@ -163,8 +163,7 @@ def _said(reply: str) -> Message:
 class LightRAGTriples(GleanedTriples):
     """Asks for entities and relations with descriptions, keywords and strengths.
 
-    Replies of format A and B are read (`gnnrag.roles.writers.records`). Where several replies state a name or a pair,
-    the longer description stays (LightRAG).
+    Where several replies state a name or a pair, the longer description stays (LightRAG).
     """
 
     prompt_name = "triples_lightrag"
@@ -182,13 +181,13 @@ class LightRAGTriples(GleanedTriples):
     def collect(self, replies: Sequence[Records]) -> Extraction:
         entities, relations = list[EntityRecord](), list[RelationRecord]()
         for records in replies:
-            for tag, fields, is_lines in records.rows:
+            for tag, fields in records.rows:
                 if tag == "entity" and len(fields) == 3:
                     if entity := read_entity(fields, records.counts):
                         entities.append(entity)
                 elif tag in ("relation", "entity") and len(fields) > 3:
                     records.counts["repaired"] += tag == "entity"  # a relation under the wrong tag
-                    if relation := read_relation(fields, is_lines, records.counts):
+                    if relation := read_relation(fields, records.counts):
                         relations.append(relation)
                 else:
                     records.counts["dropped_fields"] += 1
@@ -224,7 +223,7 @@ class HyperTriples(GleanedTriples):
 
     def read(self, reply: str) -> Records:
         records = split_records(reply)
-        if not records.is_complete and not any(tag == "hyper" for tag, _, _ in records.rows):
+        if not records.is_complete and not any(tag == "hyper" for tag, _ in records.rows):
             raise MalformedError("no hyper-relation and no end marker")
         return records
 
@@ -233,7 +232,7 @@ class HyperTriples(GleanedTriples):
         scores, members = dict[str, float](), dict[str, dict[str, float]]()  # of each fact; importance of each entity
         for records in replies:
             fact, counts = None, records.counts
-            for tag, fields, _ in records.rows:
+            for tag, fields in records.rows:
                 if tag == "hyper":
                     fact = self._TAG.sub("", fields[0]).strip(" \"'") if fields else ""
                     if len(fields) > 2 or not fact:

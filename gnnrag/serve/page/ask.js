@@ -51,7 +51,7 @@ export function startAsking() {
     at("second").hidden = !at("compare").checked;
     if (at("compare").checked) at("method-2").value = at("method").value === "single" ? "bdtr" : "single";
   });
-  for (const id of ["method", "retriever", "compare"]) at(id).addEventListener("change", how);
+  for (const id of ["method", "retriever", "filter", "compare"]) at(id).addEventListener("change", how);
   at("how").open = !matchMedia("(max-width: 700px)").matches;
   at("anew").addEventListener("click", anew);
   document.addEventListener("parts", parts);
@@ -71,7 +71,7 @@ function parts() {
 }
 
 function how() {
-  at("how-summary").textContent = `How: ${at("method").value} on ${at("retriever").value}${at("compare").checked ? ", compared" : ""}`;
+  at("how-summary").textContent = `How: ${at("method").value} on ${at("retriever").value}${at("filter").value.trim() ? ", filtered" : ""}${at("compare").checked ? ", compared" : ""}`;
 }
 
 function anew() {
@@ -140,7 +140,7 @@ async function run(one, question, history, method, retriever) {
   const control = new AbortController();
   one.stop.addEventListener("click", () => control.abort());
   try {
-    for await (const [name, data] of streamed(under("ask"), { question, history, method, retriever, stream: true }, control.signal)) {
+    for await (const [name, data] of streamed(under("ask"), { question, history, method, retriever, filter: at("filter").value.trim() || null, stream: true }, control.signal)) {
       if (name === "step") step(one, data);
       if (name === "error") throw new Error(data.message);
       if (name === "answer") return finish(one, data, question);

@@ -60,15 +60,14 @@ class CorpusConfig:
 class TrainLanguageConfig(CommonConfig):
     """Everything that training of a language model for a role reads."""
 
-    kind: Literal["causal", "seq2seq"] = "causal"  # as the model is
+    kind: Literal["causal"] = "causal"
     # sft: on the teacher's replies; of thoughts also dpo: preferences, grpo: by what replies find (arXiv 2402.03300)
     stage: Literal["sft", "dpo", "grpo"] = "sft"
     start: str | None = None  # run or checkpoint to go on from, of the stage before
     data: RowsConfig = field(default_factory=RowsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     lora: dict[str, Any] = field(default_factory=dict)  # of peft.LoraConfig; default target_modules: all-linear
-    # of the trainer of the stage, by its own names: trl.SFTConfig, DPOConfig, GRPOConfig; of a seq2seq model
-    # transformers.Seq2SeqTrainingArguments
+    # of the trainer of the stage, by its own names: trl.SFTConfig, DPOConfig, GRPOConfig
     trainer: dict[str, Any] = field(default_factory=dict)
     patience: Count | None = None  # evaluations without a better one after which training stops; null: never
     corpora: dict[str, CorpusConfig] = field(default_factory=dict)  # by set; thoughts: measures what they retrieve
@@ -77,7 +76,6 @@ class TrainLanguageConfig(CommonConfig):
     malformed: float = -0.1  # grpo: reward of a reply that is cut off, unreadable, or states an answer
     reply_tokens: Count = 160  # limit of a reply
     llm_settings: dict[str, Any] = field(default_factory=dict)  # of `hf` for the report: max_batch, batch_tokens, ...
-    export: Literal["adapter", "both"] = "adapter"  # both: the merged model, too, in folder merged
 
 
 # Settings of a Trainer that others of ours decide, or the environment.
@@ -97,8 +95,8 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
         raise ConfigError(f"data.rows: name at least one file {role}.jsonl of {made}")
     if not (config.model.base or config.start):
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")
-    if config.stage != "sft" and (role != "thoughts" or config.kind != "causal"):
-        raise ConfigError(f"stage={config.stage}: only causal models of thoughts have queries to rate, not {role}")
+    if config.stage != "sft" and role != "thoughts":
+        raise ConfigError(f"stage={config.stage}: only thoughts have queries to rate, not {role}")
     if config.stage == "grpo" and not config.corpora:
         raise ConfigError("stage=grpo rewards what queries retrieve: name the rows' sets in corpora")
     if config.cross and config.data.divide == "rows":
@@ -208,8 +206,8 @@ def shown(row: AnyRow) -> tuple[Passage, ...]:
     return tuple(passages[id_] for id_ in chat)
 
 
-class Encoder:
-    """Turns rows into what a trainer takes, as tokens: the prompt exactly as inference encodes it, then the reply.
+class Examples:
+    """Turns rows into conversations for TRL, which tokenises them by the chat template, as inference does.
 
     Args:
         network: the model, whose limit of length and whose end tokens count.
@@ -222,8 +220,7 @@ class Encoder:
 
     def __init__(self, network: Any, tokenizer: Any, config: TrainLanguageConfig, prompt: str) -> None:
         self.tokenizer, self.config, self.prompt_name = tokenizer, config, prompt
-        self.is_seq2seq = config.kind == "seq2seq"
-        self.context = config.model.context or own_context(network.config, tokenizer, self.is_seq2seq)
+        self.context = config.model.context or own_context(network.config, tokenizer)
         self.dropped: Counter[str] = Counter()
         ends = network.generation_config.eos_token_id
         self.ends = [ends] if isinstance(ends, int) else list(ends or ())
@@ -233,44 +230,35 @@ class Encoder:
                 "by its generation_config.json: a model trained so would never stop; mend eos_token_id there"
             )
 
-    def prompt(self, row: AnyRow) -> list[int]:
-        """Return the tokens of a row's prompt."""
-        return encode(self.tokenizer, asked(row, self.prompt_name), is_seq2seq=self.is_seq2seq)
+    def prompt(self, row: AnyRow) -> list[dict[str, str]]:
+        """Return the turns up to where the model speaks."""
+        return [{"role": m.role, "content": m.content} for m in asked(row, self.prompt_name)]
 
-    def reply(self, text: str) -> list[int]:
-        """Return the tokens of a reply and its end."""
-        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.tokenizer.eos_token_id]
-
-    def fits(self, prompt: Sequence[int], *replies: int) -> bool:
-        """Tell whether a prompt with its longest reply is within the context; a seq2seq model's reply has its own."""
-        is_long = self.context is not None and len(prompt) + max((0, *replies)) * (not self.is_seq2seq) > self.context
-        if is_long:
-            self.dropped["too long"] += 1
+    def fits(self, row: AnyRow, *replies: str, length: int = 0) -> bool:
+        """Tell whether a row's prompt with its longest reply, or one of so many tokens, is within the context."""
+        lengths = [len(self.tokenizer(text)["input_ids"]) + 1 for text in replies]
+        whole = len(encode(self.tokenizer, asked(row, self.prompt_name))) + max([length, *lengths])
+        is_long = self.context is not None and whole > self.context
+        self.dropped.update(["too long"] * is_long)
         return not is_long
 
     def supervised(self, row: AnyRow) -> list[dict[str, Any]]:
-        """Return the teacher's reply to a row; of a causal model the prompt is no label: the loss is on the reply."""
+        """Return the teacher's reply to a row; the loss is on the reply."""
         if not row.messages:
             self.dropped["without a reply"] += 1
-            return []
-        prompt, reply = self.prompt(row), self.reply(row.messages[-1].content)
-        if not self.fits(prompt, len(reply)):
-            return []
-        if self.is_seq2seq:
-            return [{"input_ids": prompt, "labels": reply}]
-        return [{"input_ids": prompt + reply, "labels": [-100] * len(prompt) + reply}]
+        elif self.fits(row, text := row.messages[-1].content):
+            return [{"prompt": self.prompt(row), "completion": _said(text)}]
+        return []
 
     def compared(self, row: ThoughtsRow, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         """Return pairs of replies to a row, the better one first."""
         if not pairs:
             self.dropped["without a pair of replies"] += 1
-            return []
-        prompt, found = self.prompt(row), []
-        for better, worse in pairs:
-            chosen, rejected = self.reply(better), self.reply(worse)
-            if self.fits(prompt, len(chosen), len(rejected)):
-                found.append({"prompt_ids": prompt, "chosen_ids": chosen, "rejected_ids": rejected})
-        return found
+        return [
+            {"prompt": self.prompt(row), "chosen": _said(better), "rejected": _said(worse)}
+            for better, worse in pairs
+            if self.fits(row, better, worse)
+        ]
 
     def drawn(self, row: ThoughtsRow, corpora: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the prompt of a row whose replies can be rewarded: its set, its pool and missing gold are known."""
@@ -278,7 +266,10 @@ class Encoder:
             self.dropped["of a set that corpora does not name"] += 1
         elif "found" not in corpora[row.set](row, ()):
             self.dropped["with nothing left to find"] += 1
-        elif self.fits(self.prompt(row), self.config.reply_tokens):
-            turns = asked(row, self.prompt_name)
-            return [{"prompt": [{"role": m.role, "content": m.content} for m in turns], "row": row.id}]
+        elif self.fits(row, length=self.config.reply_tokens):
+            return [{"prompt": self.prompt(row), "row": row.id}]
         return []
+
+
+def _said(text: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text}]

@@ -1,4 +1,4 @@
-"""Training of a language model for a role by TRL and peft: rows, model, trainer, report, and what is exported."""
+"""Training of a language model for a role by TRL and peft: rows, model, trainer, report, adapter."""
 
 from __future__ import annotations
 
@@ -6,25 +6,19 @@ import asyncio
 import gc
 import random
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from transformers import (
-    DataCollatorForSeq2Seq,
-    EarlyStoppingCallback,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-)
+from transformers import EarlyStoppingCallback
 
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError
-from gnnrag.io import file_digest, read_json
-from gnnrag.llm.base import Message
+from gnnrag.io import file_digest
 from gnnrag.llm.hf import load_model, put_on
-from gnnrag.llm.local import ModelFiles, encode, find_model, kind_of
+from gnnrag.llm.local import ModelFiles, check_causal, find_model
 from gnnrag.parts import build, from_settings
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.run.rundir import code_version, read_seen
@@ -35,7 +29,7 @@ from gnnrag.training.config import Parts
 from gnnrag.training.hf_trainer import Fitted, RunCallback, common_arguments, fit
 from gnnrag.training.language.data import (
     AnyRow,
-    Encoder,
+    Examples,
     RoleRows,
     TrainLanguageConfig,
     check_language,
@@ -49,7 +43,7 @@ from gnnrag.types import OnProgress
 
 try:
     from datasets import Dataset
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig
     from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 except ImportError as missing:
     raise ConfigError(f"language models are trained by TRL ({missing}): pip install 'gnnrag[language]'") from missing
@@ -62,25 +56,10 @@ SUMMARY = (
 METRICS = {"dpo": "rewards/accuracies", "grpo": "reward"}  # that decide which weights are kept; else the loss
 
 
-class PairTrainer(DPOTrainer):
-    """DPO on pairs that are tokens already, as inference makes them."""
-
-    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
-        return dataset
-
-
-class RewardTrainer(GRPOTrainer):
-    """GRPO on prompts that are encoded as at inference."""
-
-    def _tokenize_prompts(self, prompts: Sequence[Any]) -> Any:
-        return [encode(self.processing_class, [Message(**turn) for turn in prompt]) for prompt in prompts], None, {}
-
-
 TRAINERS: dict[str, tuple[Any, Any]] = {
     "sft": (SFTTrainer, SFTConfig),
-    "dpo": (PairTrainer, DPOConfig),
-    "grpo": (RewardTrainer, GRPOConfig),
-    "seq2seq": (Seq2SeqTrainer, Seq2SeqTrainingArguments),
+    "dpo": (DPOTrainer, DPOConfig),
+    "grpo": (GRPOTrainer, GRPOConfig),
 }
 
 
@@ -134,8 +113,7 @@ class LanguageTraining(Training):
         name = config.model.base or str(record.base.get("name")) if record and adapter else None
         name = name or str(self.start or config.model.base)
         files = find_model(name, None, "hf")
-        if (kind := kind_of(files)) != config.kind:
-            raise ConfigError(f"kind={config.kind!r}: {files.name} is a {kind} model; set kind={kind}")
+        check_causal(files)
         weights = files.base_fingerprint
         if record and adapter and record.base.get("weights") != weights:
             raise ArtefactError(f"start={config.start!r} was trained on other weights than {str(files.base)!r} holds")
@@ -148,56 +126,50 @@ class LanguageTraining(Training):
         def save(trainer: Any, fitted: Fitted, folder: Path) -> None:
             model = self.context.accelerator.unwrap_model(trainer.model)
             count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-            fitted.facts.update(parameters=count, dropped=dict(self.encoder.dropped))
+            fitted.facts.update(parameters=count, dropped=dict(self.examples.dropped))
             model.peft_config["default"].base_model_name_or_path = self._origin[2]["name"]
             model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
-            self.encoder.tokenizer.save_pretrained(folder)
-            self._describe(folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics}, "adapter", fitted)
+            self.examples.tokenizer.save_pretrained(folder)
+            self._describe(folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics}, fitted)
 
         return fit(run, self.context, tracker, self.trainer, save)
 
     def trainer(self, folder: Path, callback: RunCallback) -> Any:
         """Return the trainer of the stage. Raises DataError where there is nothing to train on."""
         config, (files, adapter, _), device = self.config, self._origin, str(self.context.accelerator.device)
-        network, tokenizer = load_model(files.base, config.kind, None, device, config.model.dtype)
-        self.encoder = encoder = Encoder(network, tokenizer, config, self.rows.prompt_name)
+        network, tokenizer = load_model(files.base, device, config.model.dtype)
+        self.examples = examples = Examples(network, tokenizer, config, self.rows.prompt_name)
 
-        def examples(rows: Sequence[Any]) -> list[dict[str, Any]]:
+        def made(rows: Sequence[Any]) -> list[dict[str, Any]]:
             if config.stage == "dpo":
-                return [one for row in rows for one in encoder.compared(row, reply_pairs(row, config))]
+                return [one for row in rows for one in examples.compared(row, reply_pairs(row, config))]
             if config.stage == "grpo":
-                return [one for row in rows for one in encoder.drawn(row, self.corpora)]
-            return [one for row in rows for one in encoder.supervised(row)]
+                return [one for row in rows for one in examples.drawn(row, self.corpora)]
+            return [one for row in rows for one in examples.supervised(row)]
 
         rows = self.rows.of(self.parts, "validation")
         most = len(rows) if config.data.validation is None else config.data.validation
-        validation = examples(random.Random(config.seed).sample(rows, min(most, len(rows))))
-        encoder.dropped.clear()
-        training = examples(self.rows.of(self.parts, "train"))
-        dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(encoder.dropped.items()))
+        validation = made(random.Random(config.seed).sample(rows, min(most, len(rows))))
+        examples.dropped.clear()
+        training = made(self.rows.of(self.parts, "train"))
+        dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(examples.dropped.items()))
         if not training:
             raise DataError(", ".join(config.data.rows), f"nothing to train on (rows left out: {dropped or 'none'})")
         if dropped:
             self.context.on_note(f"training rows left out: {dropped}")
-        kind = "seq2seq" if config.kind == "seq2seq" else config.stage
-        cls, settings = TRAINERS[kind]
-        low_rank = {"task_type": "SEQ_2_SEQ_LM" if kind == "seq2seq" else "CAUSAL_LM", "target_modules": "all-linear"}
+        cls, settings = TRAINERS[config.stage]
+        low_rank = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"}
         lora: LoraConfig = from_settings(LoraConfig, low_rank | config.lora, "lora")
         callbacks: list[Any] = [callback]
         if config.patience and validation:
             callbacks.append(EarlyStoppingCallback(config.patience))
-        more: dict[str, Any] = {"reward_funcs": self.reward} if kind == "grpo" else {}
+        more: dict[str, Any] = {"reward_funcs": self.reward} if config.stage == "grpo" else {}
         try:
             if adapter:
                 network = put_on(network, adapter, "default", is_trainable=True)
-            elif kind == "seq2seq":
-                network = get_peft_model(network, lora)  # TRL's trainers do so themselves
             else:
                 more["peft_config"] = lora
-            if kind == "seq2seq":
-                network.enable_input_require_grads()  # else a checkpointed block of frozen weights has no gradient
-                more["data_collator"] = DataCollatorForSeq2Seq(tokenizer, network)
-            args = from_settings(settings, self.arguments(kind, folder, bool(validation)), "trainer")
+            args = from_settings(settings, self.arguments(folder, bool(validation)), "trainer")
             if len(callbacks) > 1 and (args.eval_strategy == "no" or args.metric_for_best_model is None):
                 raise ConfigError("patience counts evaluations: leave out trainer.eval_strategy, metric_for_best_model")
             return cls(
@@ -212,17 +184,17 @@ class LanguageTraining(Training):
         except ValueError as error:
             raise ConfigError(f"trainer, lora: {' '.join(str(error).split())[:300]}") from error
 
-    def arguments(self, kind: str, folder: Path, has_validation: bool) -> dict[str, Any]:
+    def arguments(self, folder: Path, has_validation: bool) -> dict[str, Any]:
         """Return the trainer's own settings: ours, and those of the user above them."""
-        values = common_arguments(folder, self.config.seed)
+        stage, values = self.config.stage, common_arguments(folder, self.config.seed)
         values |= {"bf16": torch.cuda.is_available(), "save_strategy": "steps"}
-        if kind in ("sft", "dpo"):
-            values["max_length"] = None  # what is too long is left out, not cut
-        if kind == "grpo":
+        if stage == "grpo":
             values["max_completion_length"] = self.config.reply_tokens
+        else:
+            values["max_length"] = None  # what is too long is left out, not cut
         if has_validation:
             values |= {"eval_strategy": "steps", "load_best_model_at_end": True}
-            values["metric_for_best_model"] = METRICS.get(kind, "loss")
+            values["metric_for_best_model"] = METRICS.get(stage, "loss")
         return values | self.config.trainer
 
     def reward(
@@ -231,12 +203,12 @@ class LanguageTraining(Training):
         """Return the reward of each reply of a batch, for the trainer."""
         worth = []
         for turns, tokens, id_ in zip(completions, completion_ids, row, strict=True):
-            one, is_whole = self.rows.by_id[id_], tokens[-1] in self.encoder.ends
+            one, is_whole = self.rows.by_id[id_], tokens[-1] in self.examples.ends
             corpus = self.corpora[one.set]
             worth.append(reward(one, turns[0]["content"], is_whole, corpus, self.config.malformed))
         return worth
 
-    # --------------------------------------------------------------------------------------------- report and exports
+    # ------------------------------------------------------------------------------------------- report and checkpoint
     def report(self, fitted: Fitted) -> tuple[Report, dict[str, Any]]:
         """Ask the role that was trained, each process its share of the fold's rows, and measure what it says."""
         gc.collect()
@@ -265,32 +237,14 @@ class LanguageTraining(Training):
         finally:
             await role.close()
 
-    def folders(self, fitted: Fitted, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
-        """Write the adapter anew with its figures, and the merged model where both forms are asked for."""
-        adapter = {"best": partial(self._copy, record=record, fitted=fitted)}
-        merged = {"merged": partial(self._merge, record=record, fitted=fitted)}
-        return {**(merged if self.config.export == "both" else {}), **adapter}
-
-    def _copy(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
+    def write(self, fitted: Fitted, record: Mapping[str, Any], folder: Path) -> None:
+        """Write the adapter anew with its figures."""
         shutil.copytree(self.best, folder, dirs_exist_ok=True)
-        self._describe(folder, record, "adapter", fitted)
+        self._describe(folder, record, fitted)
 
-    def _merge(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
-        """Write a model of its own: the base, loaded anew in its precision, with the adapter added to its weights."""
-        base = self._origin[0].base
-        settings = read_json(base / "config.json")
-        dtype = str(settings.get("dtype") or settings.get("torch_dtype") or "float32")
-        whole, tokenizer = load_model(base, self.config.kind, self.best, "cpu", dtype)
-        whole.save_pretrained(folder, safe_serialization=True)
-        tokenizer.save_pretrained(folder)
-        # What the base says of generation: in training, sampling settings are left out.
-        if (base / "generation_config.json").is_file():
-            shutil.copyfile(base / "generation_config.json", folder / "generation_config.json")
-        self._describe(folder, record, "merged", fitted)
-
-    def _describe(self, folder: Path, record: Mapping[str, Any], form: str, fitted: Fitted) -> None:
+    def _describe(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
         """Write the record and the card of a folder."""
-        config, prompt, (files, _, base) = self.config, self.rows.prompt, self._origin
+        config, prompt, base = self.config, self.rows.prompt, self._origin[2]
         prompted = {**self.rows.settings, "max_tokens": config.reply_tokens}
         if config.data.prompt:  # a file of one's own comes along, so that the folder is complete
             own = Path(config.data.prompt)
@@ -299,8 +253,7 @@ class LanguageTraining(Training):
                 shutil.copyfile(own, folder / own.name)
         teachers = sorted({row.teacher for row in self.rows.rows if row.teacher})
         shown = {
-            "base": Path(base["name"]).name if form == "adapter" else files.name,
-            "form": form,
+            "base": Path(base["name"]).name,
             "stage": config.stage,
             "teacher": ", ".join(teachers) or "not stated",
             "prompt": f"{prompt.name}, digest {prompt.digest[:12]}",
@@ -311,8 +264,6 @@ class LanguageTraining(Training):
         dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(fitted.facts["dropped"].items())]
         summary = SUMMARY.format(role=self.role, prompt=prompt.name)
         self.write_card(folder, Card(TITLES[self.role], summary, shown, data, notes=dropped), record)
-        # An encoder with relative positions reads more than its tokenizer says, and has been trained to.
-        context = config.model.context if config.kind == "seq2seq" else None
         facts = {
             **record,
             "prompts": {prompt.name: prompt.digest},
@@ -322,8 +273,7 @@ class LanguageTraining(Training):
             "training": to_plain(config),
             "commit": code_version(),
         }
-        settings = {"form": form, "context": context, "prompted": prompted}
-        write_tuned(folder, TunedRecord(self.role, config.kind, base, settings, facts))
+        write_tuned(folder, TunedRecord(self.role, config.kind, base, {"prompted": prompted}, facts))
 
 
 class VerifierLanguageTraining(LanguageTraining):
@@ -345,9 +295,3 @@ class ThoughtsCausalTraining(LanguageTraining):
 
     role, prefix = "thoughts", "thoughts-causal"
     columns = ("gain", "found", "complete", "agrees", "parse_failure")
-
-
-class ThoughtsSeq2SeqTraining(ThoughtsCausalTraining):
-    """The same by a model with an encoder."""
-
-    prefix = "thoughts-seq2seq"
