@@ -21,6 +21,7 @@ from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.documents import add_documents, cut_as, has_titles, remove_documents
 from gnnrag.index.index import build_index, data_source, index_path
+from gnnrag.index.remote import local_folder, place_of
 from gnnrag.index.update import is_empty
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
@@ -91,7 +92,7 @@ class Index:
     def __init__(
         self, path: str | Path, *, config: str | Path | Settings | None = None, settings: Settings | None = None
     ) -> None:
-        self.path = Path(with_pulled(str(path)))
+        self.path = place_of(with_pulled(str(path)))
         self._source, self._dots = config, _dots(settings)
         self._opened = Opened(self.path, self._config(()))
         self._thread = LoopThread()
@@ -143,7 +144,7 @@ class Index:
             folder, data.passages, index_settings(run_config), stages, source, on_progress, keep_edits=not fresh
         )
         if data.report:
-            write_report(folder, data.report)
+            write_report(local_folder(folder), data.report)
         return cls(folder, config=config, settings=settings)
 
     @classmethod
@@ -382,7 +383,7 @@ def evaluate(
     opened = index._opened.index
     named = {"run.name": name} if name is not None else {}
     run_config = index._config(_dots({**(settings or {}), **named}, method, retriever))
-    data = Dataset(index.path.name, tuple(opened.passages), tuple(_questions(questions, opened)))
+    data = Dataset(Path(index.path).name, tuple(opened.passages), tuple(_questions(questions, opened)))
     observer = evaluation.Observer(on_question=on_question, on_note=on_note)
 
     def run() -> tuple[Path, dict[str, Any]]:
