@@ -1,4 +1,4 @@
-"""Commands that get and give data: `fetch`, `exchange`."""
+"""The command that writes files for other tools: `exchange`."""
 
 from __future__ import annotations
 
@@ -7,37 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from gnnrag.cli.console import note, plain_table
 from gnnrag.datasets.base import load_dataset
-from gnnrag.datasets.fetch import fetch as fetch_release
-from gnnrag.datasets.fetch import release, releases
 from gnnrag.index.index import Index
 from gnnrag.interchange import write_beir, write_graphml, write_trec
 from gnnrag.run.evaluate import load_data_of
 from gnnrag.run.rundir import read_predictions
-
-
-def fetch(
-    action: Annotated[Literal["list", "get"], typer.Argument()],
-    name: Annotated[str, typer.Argument(help="benchmark")] = "",
-    folder: Annotated[Path | None, typer.Argument(help="where it goes; none: print page and terms")] = None,
-    only: Annotated[str | None, typer.Option(help="files, separated by commas")] = None,
-) -> None:
-    """Get the public benchmarks.
-
-    \b
-    gnnrag fetch list
-    gnnrag fetch get graphrag_bench
-    gnnrag fetch get ultradomain data/ultradomain --only cs.jsonl,mix.jsonl
-    """
-    if action == "list":
-        rows = [(r.name, r.title, r.licence, r.size, "by get" if r.repo else "by hand") for r in releases().values()]
-        print(plain_table(("name", "benchmark", "licence", "size", "fetched"), rows, "benchmarks that gnnrag reads"))
-        return
-    benchmark = release(name)
-    note(benchmark.described(folder or ""))
-    for path in fetch_release(benchmark, folder, only, note) if folder else ():
-        print(path)
 
 
 def exchange(

@@ -20,13 +20,15 @@ import pyarrow as pa
 
 from gnnrag import arrays
 from gnnrag.config import IndexConfig
+from gnnrag.executors import make_executor
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.titles import Layout, TitleTables, layout_of, titles_of
 from gnnrag.index.lexical import Lexical
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
 from gnnrag.index.tables import ValueTable, as_matrix, text_key
+from gnnrag.index.work import Analyse, Ask, Embed, Write
 from gnnrag.io import read_object
-from gnnrag.text.analyse import PassageText, analyse, resolve_language
+from gnnrag.text.analyse import PassageText, resolve_language
 from gnnrag.types import Passage
 
 RECORD, VECTORS = "record.json", "vectors.npy"  # files of an artefact
@@ -59,29 +61,35 @@ class Context:
         made_with: str,
         keys: Sequence[str],
         items: Sequence[Any],
-        compute: Callable[[list[Any]], Any],
+        work: Callable[[list[Any]], Any],
         batch: int,
         kind: pa.DataType | None = None,
         progress: Callable[[int], None] = lambda n: None,
     ) -> pa.ChunkedArray:
         """Return one value for each key, in order, null where there is none; each is computed once, whatever happens.
 
-        `compute` turns at most `batch` items into their values, None for a failure, which later calls try again. The
-        values are kept in the table of `name` and `made_with`, as Arrow type `kind`; None: vectors.
+        `work` turns at most `batch` items into their values, None for a failure, which later calls try again; that of
+        `gnnrag.index.work` is done by the configured executor. The values are kept in the table of `name` and
+        `made_with`, as Arrow type `kind`; None: vectors.
         """
         self.tables.append(f"{name}-{made_with[:16]}")
         table = ValueTable(self.index.uri(f"{self.tables[-1]}.lance"), kind)
         missing = table.missing(keys)
         progress(len(keys) - len(missing))
+        chunks = [missing[start : start + batch] for start in range(0, len(missing), batch)]
+        settings = self.config.executor
         try:
-            for start in range(0, len(missing), batch):
-                chunk = missing[start : start + batch]
-                values = compute([items[i] for i in chunk])
-                kept = [n for n in range(len(chunk)) if values[n] is not None]
-                table.add(
-                    [keys[chunk[n]] for n in kept], values if len(kept) == len(chunk) else [values[n] for n in kept]
-                )
-                progress(len(chunk))
+            if settings.name == "local" or not isinstance(work, Embed | Analyse | Ask):
+                for chunk in chunks:
+                    table.add([keys[i] for i in chunk], work([items[i] for i in chunk]))
+                    progress(len(chunk))
+            elif chunks:
+                batches = [([keys[i] for i in chunk], [items[i] for i in chunk]) for chunk in chunks]
+                for position, (written, spent) in make_executor(settings).map(Write(table.uri, kind, work), batches):
+                    table.add_fragments(*written)
+                    progress(len(chunks[position]))
+                    for writer, usage in spent.items():
+                        self.tasks.count(writer, usage)
         finally:
             table.flush()
         self.computed_values = len(missing)
@@ -93,16 +101,12 @@ class Context:
         made_with: str,
         keys: Sequence[str],
         items: Sequence[Any],
-        compute: Callable[[list[Any]], list[Any]],
+        work: Callable[[list[Any]], Any],
         batch: int,
         progress: Callable[[int], None] = lambda n: None,
     ) -> list[Any]:
-        """Do what `computed` does for values that are JSON data."""
-
-        def encode(items: list[Any]) -> list[str | None]:
-            return [None if value is None else json.dumps(value) for value in compute(items)]
-
-        column = self.computed(name, made_with, keys, items, encode, batch, pa.large_string(), progress)
+        """Do what `computed` does for values that are JSON data; `work` gives their texts."""
+        column = self.computed(name, made_with, keys, items, work, batch, pa.large_string(), progress)
         return [None if value is None else json.loads(value) for value in column.to_pylist()]
 
     def embed(self, strings: Sequence[str], progress: Callable[[int], None] | None = None) -> tuple[np.ndarray, int]:
@@ -119,7 +123,8 @@ class Context:
             return np.zeros((0, 0), np.float32)
         embedder = self.index.embedder
         made_with = hashlib.sha256(embedder.identity.encode()).hexdigest()
-        return as_matrix(self.computed(name, made_with, keys, strings, embedder.encode, embedder.block, None, progress))
+        work = embedder.encode if self.config.executor.name == "local" else Embed(self.config.embedder)
+        return as_matrix(self.computed(name, made_with, keys, strings, work, embedder.block, None, progress))
 
     def progress_of(self, total: int) -> Callable[[int], None]:
         """Return a callback that turns counts out of `total` strings into counts of passages for `progress`."""
@@ -205,12 +210,9 @@ class TextStage(Stage):
         text = context.config.text
         language = resolve_language(text.language)
 
-        def compute(passages: list[Passage]) -> list[Any]:
-            how: Any = {"language": language, "title_mode": text.title_mode, "phrase_rules": text.phrase_rules}
-            return [{"sentences": row.sentences, "phrases": row.phrases} for row in analyse(passages, **how)]
-
+        work = Analyse(language, text.title_mode, text.phrase_rules)
         context.computed(
-            self.name, context.settings, context.keys, context.passages, compute, 1000, _TEXT, context.progress
+            self.name, context.settings, context.keys, context.passages, work, 1000, _TEXT, context.progress
         )
         return {"language": language}
 
@@ -247,7 +249,7 @@ def _passage_text(row: dict[str, Any]) -> PassageText:
 class HierarchyStage(Stage):
     """The contextual hierarchy graph of MGranRAG."""
 
-    name, needs, version = "hierarchy", ("text",), 4
+    name, needs, version = "hierarchy", ("text",), 5
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         graph = build_hierarchy(context.read("text"))

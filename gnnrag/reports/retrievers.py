@@ -50,7 +50,7 @@ def fitting_retrievers() -> list[str]:
     return fitting
 
 
-def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int = 200) -> float:
+def time_retriever(config: EvaluateConfig, root: Path | str, texts: Sequence[str], top_k: int = 200) -> float:
     """Return the median milliseconds of a query alone, its embedding included, on a warm retriever.
 
     Replies of a language model come from the response cache where there is one.

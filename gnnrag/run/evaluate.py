@@ -500,4 +500,5 @@ def index_settings(config: EvaluateConfig) -> IndexConfig:
     impls: list[Any] = [getattr(writers, name).impl or getattr(writers, "default") for name in WRITERS]  # noqa: B009
     if index.llm is None and ("prompted" in impls or index.extract.method == "prompted"):
         index = replace(index, llm=to_plain(config.llm))
-    return replace(index, llm_cache=config.llm_cache)
+    executor = config.executor if index.executor == ExecutorConfig() else index.executor
+    return replace(index, llm_cache=config.llm_cache, executor=executor)

@@ -179,7 +179,7 @@ class Loop:
         the counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
-        return (query.text, query.vector, query.channel, query.top_k, query.scope, query.retriever, query.filter, owner)
+        return (query.text, query.vector, query.channel, query.top_k, query.retriever, query.filter, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Ask one retriever after the other, for a fixed order of records. Batched unless the retriever asks roles."""
