@@ -309,8 +309,8 @@ class Index:
         shared, limits = parted(_dots(**options))  # type: ignore[misc]  # the others are taken out
         async with self._opened as opened, opened.turn(shared, self._config) as parts:
             budget = replace(parts.loop.budget, **limits)  # type: ignore[arg-type]
-            await _check(opened.index, condition)
-            session = Session(f"ask-{next(self._numbers)}", budget, condition or parts.loop.filter)
+            condition = await _checked(opened.index, condition, parts.loop.filter)
+            session = Session(f"ask-{next(self._numbers)}", budget, condition)
             if tell is not None:
                 session.events = Events(tell)
             text = await parts.standalone(text, turns, session)
@@ -323,8 +323,8 @@ class Index:
         if k < 1:
             raise ConfigError(f"k={k}: must be at least 1")
         async with self._opened as opened, opened.turn(dots, self._config) as parts:
-            await _check(opened.index, condition)
-            asked = Query(_text(query), top_k=k, filter=condition or parts.loop.filter)
+            condition = await _checked(opened.index, condition, parts.loop.filter)
+            asked = Query(_text(query), top_k=k, filter=condition)
             session = Session(f"search-{next(self._numbers)}")
             (ranking,) = await parts.loop.search([asked], session)
             if isinstance(ranking, Exception):
@@ -415,10 +415,12 @@ def _turns(history: History) -> Turns:
     return turns  # type: ignore[return-value]
 
 
-async def _check(index: stored.Index, condition: str | None) -> None:
-    """Evaluate a filter before the question begins. Raises ConfigError where it is malformed."""
-    if condition is not None:
+async def _checked(index: stored.Index, *conditions: str | None) -> str | None:
+    """Return the filters that are given as one, each evaluated before the question begins. ConfigError: malformed."""
+    given = [condition for condition in conditions if condition is not None]
+    for condition in given:
         await asyncio.to_thread(index.matching, condition)
+    return " AND ".join(f"({condition})" for condition in given) if len(given) > 1 else next(iter(given), None)
 
 
 def _text(question: str) -> str:

@@ -254,7 +254,7 @@ def _passage_text(row: dict[str, Any]) -> PassageText:
 class HierarchyStage(Stage):
     """The contextual hierarchy graph of MGranRAG."""
 
-    name, needs, version = "hierarchy", ("text",), 4
+    name, needs, version = "hierarchy", ("text",), 5
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         graph = build_hierarchy(context.read("text"))

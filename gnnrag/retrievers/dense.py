@@ -24,9 +24,7 @@ class DenseRetriever(Retriever):
     accepts_vectors = True
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        if not queries:
-            return []
-        vectors = vectors_of(queries, self.index.embedder)
+        vectors = vectors_of(queries, self.index.embedder) if queries else ()
         return [self._ranking(query, vector) for query, vector in zip(queries, vectors, strict=True)]
 
     def _ranking(self, query: Query, vector: np.ndarray) -> Ranking:
