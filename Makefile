@@ -68,8 +68,8 @@ site: $(STAMP)  ## the documentation as a site, in .site
 	$(BIN)/mkdocs build --strict -q
 
 bench: $(STAMP)  ## speed against peers, in ratios (reads DATA=../shared/data)
-	@test -e $(DATA)/2wiki || { echo "make bench: $(DATA)/2wiki does not exist. Get it with" \
-		"\"$(BIN)/python inference/fetch.py get 2wiki data/2wiki\", then: make bench DATA=data" >&2; exit 2; }
+	@test -e $(DATA)/2wiki || { echo "make bench: $(DATA)/2wiki does not exist. data/README.md" \
+		"says how to get it; then: make bench DATA=data" >&2; exit 2; }
 	$(BIN)/python benchmarks/bench_ppr.py --data $(DATA)/2wiki
 	$(BIN)/python benchmarks/bench_index.py --data $(DATA)/2wiki
 

@@ -21,6 +21,7 @@ from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.documents import add_documents, cut_as, has_titles, remove_documents
 from gnnrag.index.index import build_index, data_source, index_path
+from gnnrag.index.remote import local_folder, place_of
 from gnnrag.index.update import is_empty
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
@@ -91,7 +92,7 @@ class Index:
     def __init__(
         self, path: str | Path, *, config: str | Path | Settings | None = None, settings: Settings | None = None
     ) -> None:
-        self.path = Path(with_pulled(str(path)))
+        self.path = place_of(with_pulled(str(path)))
         self._source, self._dots = config, _dots(settings)
         self._opened = Opened(self.path, self._config(()))
         self._thread = LoopThread()
@@ -143,7 +144,7 @@ class Index:
             folder, data.passages, index_settings(run_config), stages, source, on_progress, keep_edits=not fresh
         )
         if data.report:
-            write_report(folder, data.report)
+            write_report(local_folder(folder), data.report)
         return cls(folder, config=config, settings=settings)
 
     @classmethod
@@ -308,8 +309,8 @@ class Index:
         shared, limits = parted(_dots(**options))  # type: ignore[misc]  # the others are taken out
         async with self._opened as opened, opened.turn(shared, self._config) as parts:
             budget = replace(parts.loop.budget, **limits)  # type: ignore[arg-type]
-            await _check(opened.index, condition)
-            session = Session(f"ask-{next(self._numbers)}", budget, condition or parts.loop.filter)
+            condition = await _checked(opened.index, condition, parts.loop.filter)
+            session = Session(f"ask-{next(self._numbers)}", budget, condition)
             if tell is not None:
                 session.events = Events(tell)
             text = await parts.standalone(text, turns, session)
@@ -322,8 +323,8 @@ class Index:
         if k < 1:
             raise ConfigError(f"k={k}: must be at least 1")
         async with self._opened as opened, opened.turn(dots, self._config) as parts:
-            await _check(opened.index, condition)
-            asked = Query(_text(query), top_k=k, filter=condition or parts.loop.filter)
+            condition = await _checked(opened.index, condition, parts.loop.filter)
+            asked = Query(_text(query), top_k=k, filter=condition)
             session = Session(f"search-{next(self._numbers)}")
             (ranking,) = await parts.loop.search([asked], session)
             if isinstance(ranking, Exception):
@@ -382,7 +383,7 @@ def evaluate(
     opened = index._opened.index
     named = {"run.name": name} if name is not None else {}
     run_config = index._config(_dots({**(settings or {}), **named}, method, retriever))
-    data = Dataset(index.path.name, tuple(opened.passages), tuple(_questions(questions, opened)))
+    data = Dataset(Path(index.path).name, tuple(opened.passages), tuple(_questions(questions, opened)))
     observer = evaluation.Observer(on_question=on_question, on_note=on_note)
 
     def run() -> tuple[Path, dict[str, Any]]:
@@ -414,10 +415,12 @@ def _turns(history: History) -> Turns:
     return turns  # type: ignore[return-value]
 
 
-async def _check(index: stored.Index, condition: str | None) -> None:
-    """Evaluate a filter before the question begins. Raises ConfigError where it is malformed."""
-    if condition is not None:
+async def _checked(index: stored.Index, *conditions: str | None) -> str | None:
+    """Return the filters that are given as one, each evaluated before the question begins. ConfigError: malformed."""
+    given = [condition for condition in conditions if condition is not None]
+    for condition in given:
         await asyncio.to_thread(index.matching, condition)
+    return " AND ".join(f"({condition})" for condition in given) if len(given) > 1 else next(iter(given), None)
 
 
 def _text(question: str) -> str:

@@ -100,9 +100,7 @@ class TrackingConfig:
 
     tracking: Literal["off", "offline", "online"] = "off"  # Weights & Biases
     project: str = "gnnrag"
-    entity: str | None = None  # team or account; null: the account that is logged in
     group: str | None = None  # groups runs; null: shards and folds of a run form a group
-    tags: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -112,7 +110,6 @@ class RunConfig(TrackingConfig):
     root: str = "runs"
     name: str | None = None  # default: data, method, retriever and a hash of the settings
     fresh: bool = False  # delete an earlier run of that name
-    retry_failed: bool = True  # a resumed run retries questions that ended with an error
     traces: bool = True
     warn_bad_replies: Share | None = 0.1  # warn if a larger share of a role's replies is bad
     max_bad_replies: Share | None = 0.5  # above this share: an error, exit code 1; null: never
@@ -176,7 +173,7 @@ class EvaluateConfig:
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     run: RunConfig = field(default_factory=RunConfig)
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)  # no result depends on it
-    shard: str | None = None  # 3/16: the third of 16 shards of the questions; merge: combine all shards
+    shard: str | None = None  # 3/16: the third of 16 shards of the questions; without it a run takes their rows
     seed: int = 0  # of the bootstrap for the intervals; predictions use no random numbers
     concurrency: Annotated[int, Ge(1)] = 16
 

@@ -24,9 +24,8 @@ import pickle
 import signal
 import threading
 import traceback
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -57,48 +56,33 @@ class ExecutorConfig:
     gpus: Annotated[float, Ge(0)] = 0.0  # share of a GPU that each worker takes, for networks and models in it
 
 
-class Executor(ABC):
-    """Runs work on batches."""
+class Executor:
+    """Runs work on batches: this one in this process, one after the other."""
 
     def __init__(self, settings: ExecutorConfig) -> None:
         self.settings = settings
 
-    @abstractmethod
     def workers(self, gpus: float = 0.0) -> int:
-        """Return how many workers there would be for work that takes this share of a GPU."""
+        """Return how many workers there are for work that takes this share of a GPU."""
+        return 1
 
-    @abstractmethod
     def map(self, work: Callable[[B], R], batches: Iterable[B]) -> Iterator[tuple[int, R]]:
         """Yield the position of each batch with its result, in order of completion.
 
         `work` and what it takes and gives can be pickled. Its exceptions are raised here, and end all workers. A batch
         whose worker was killed is done again. Raises GnnragError where this happens more than `RETRIES` times.
         """
+        for position, batch in enumerate(batches):
+            yield position, work(batch)
 
-    def _count(self, work: Any, batches: Iterable[Any]) -> int:
+    def _needed(self, work: Any, batches: Iterable[Any]) -> int:
         count = self.workers(getattr(work, "gpus", 0.0))
         return max(1, min(count, len(batches))) if isinstance(batches, Sized) else count
 
 
 def make_executor(settings: ExecutorConfig) -> Executor:
     """Return the executor of some settings. Raises ConfigError for Ray where it is not installed."""
-    kinds: Mapping[str, Callable[[ExecutorConfig], Executor]] = {
-        "local": LocalExecutor,
-        "processes": ProcessExecutor,
-        "ray": RayExecutor,
-    }
-    return kinds[settings.name](settings)
-
-
-class LocalExecutor(Executor):
-    """One batch after the other, in this process."""
-
-    def workers(self, gpus: float = 0.0) -> int:
-        return 1
-
-    def map(self, work: Callable[[B], R], batches: Iterable[B]) -> Iterator[tuple[int, R]]:
-        for position, batch in enumerate(batches):
-            yield position, work(batch)
+    return {"local": Executor, "processes": ProcessExecutor, "ray": RayExecutor}[settings.name](settings)
 
 
 # ---------------------------------------------------------------------------------------------------- in each worker
@@ -132,7 +116,7 @@ class ProcessExecutor(Executor):
         return int(len(_groups(gpus)) / min(gpus, 1)) if _groups(gpus) else _cores()
 
     def map(self, work: Callable[[B], R], batches: Iterable[B]) -> Iterator[tuple[int, R]]:
-        count, groups = self._count(work, batches), _groups(getattr(work, "gpus", 0.0))
+        count, groups = self._needed(work, batches), _groups(getattr(work, "gpus", 0.0))
         devices = [",".join(groups[i % len(groups)]) if groups else None for i in range(count)]
         sent, threads = pickle.dumps(work), max(1, _cores() // count)
         numbered, killed = enumerate(batches), 0
@@ -235,7 +219,7 @@ class RayExecutor(Executor):
 
     def map(self, work: Callable[[B], R], batches: Iterable[B]) -> Iterator[tuple[int, R]]:
         self._connect()
-        count = self._count(work, batches)
+        count = self._needed(work, batches)
         actor_class = self._ray.remote(
             num_cpus=1, num_gpus=self._share(getattr(work, "gpus", 0.0)), max_restarts=-1, max_task_retries=RETRIES
         )(_Actor)

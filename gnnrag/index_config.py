@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from gnnrag.executors import ExecutorConfig
+
 
 @dataclass
 class RoleConfig:
@@ -149,15 +151,18 @@ class MessageConfig:
 
 
 WRITERS = ("triples", "summary", "report", "curator")  # jobs of a model, or of rules, while an index is built
-WritersConfig = dataclasses.make_dataclass(
-    "WritersConfig",
-    [("default", Literal["offline", "prompted"], "offline")]
-    + [
-        # Which triples a model writes is a setting of the extraction, `format`.
-        (name, RoleConfig, field(default_factory=RoleConfig))
-        for name in WRITERS
-    ],  # type: ignore[arg-type]
-)
+
+
+@dataclass
+class WritersConfig:
+    """Who writes what an index holds besides its passages."""
+
+    default: Literal["offline", "prompted"] = "offline"
+    # Which triples a model writes is a setting of the extraction, `format`.
+    triples: RoleConfig = field(default_factory=RoleConfig)
+    summary: RoleConfig = field(default_factory=RoleConfig)
+    report: RoleConfig = field(default_factory=RoleConfig)
+    curator: RoleConfig = field(default_factory=RoleConfig)
 
 
 @dataclass
@@ -175,9 +180,10 @@ class IndexConfig:
     tree: TreeConfig = field(default_factory=TreeConfig)
     communities: CommunityConfig = field(default_factory=CommunityConfig)
     gnn: MessageConfig = field(default_factory=MessageConfig)
-    writers: WritersConfig = field(default_factory=WritersConfig)  # type: ignore[valid-type]
+    writers: WritersConfig = field(default_factory=WritersConfig)
     llm: dict[str, Any] | None = None  # model of prompted writers; null: the `llm` section
     llm_cache: str | None = ".cache/llm.sqlite"
+    executor: ExecutorConfig = field(default_factory=ExecutorConfig)  # a run's own, unless this is given
     max_calls: int | None = None  # language-model calls that one stage of a build may make; null: no limit
     max_tokens: int | None = None  # prompt and completion tokens that they may take; null: no limit
     # Replace an index of other data; said once, on a command line, and recorded nowhere.

@@ -130,7 +130,7 @@ class Session:
 
 
 def _same(query: Query) -> tuple[Hashable, ...]:
-    return (normalised(query.text), query.channel, query.scope, query.retriever, query.vector, query.filter)
+    return (normalised(query.text), query.channel, query.retriever, query.vector, query.filter)
 
 
 async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awaitable[T]]]) -> list[T]:

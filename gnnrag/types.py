@@ -72,17 +72,16 @@ def to_dict(record: Any) -> dict[str, Any]:
 class Query:
     """A string sent to a retriever in one round.
 
-    `origin` says where it came from (`question`, `fast`, `slow`, ...). `scope` restricts the search to a named part of
-    the knowledge base. `retriever` names one of the run's further retrievers; None is its main one. `vector`, if given,
-    replaces the embedding of the text: a unit vector in the embedding space of the index. `filter` is a condition
-    in SQL that passages have to meet, such as `source LIKE 'reports/%' AND year >= 2020` (see `index.filters`).
+    `origin` says where it came from (`question`, `fast`, `slow`, ...). `retriever` names one of the run's further
+    retrievers; None is its main one. `vector`, if given, replaces the embedding of the text: a unit vector in the
+    embedding space of the index. `filter` is a condition in SQL that passages have to meet, such as
+    `source LIKE 'reports/%' AND year >= 2020` (see `index.filters`).
     """
 
     text: str
     channel: Channel = "text"
     top_k: int = 200
     origin: str = "question"
-    scope: str | None = None
     retriever: str | None = None
     vector: tuple[float, ...] | None = None
     filter: str | None = None

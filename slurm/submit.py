@@ -119,7 +119,7 @@ def tasks_of(source: Path, points: Sequence[tuple[str, ...]], shards: int) -> It
         for number in range(1, shards + 1):
             shard = f"shard={number}/{shards}"
             yield Task("evaluate", ("inference/evaluate.py", *arguments, shard), folder, f"{number}-of-{shards}")
-        yield Task("merge", ("inference/evaluate.py", *arguments, "shard=merge"), folder)
+        yield Task("merge", ("inference/evaluate.py", *arguments), folder)
 
 
 def _name(stem: str, overrides: Sequence[str]) -> str:
@@ -159,7 +159,7 @@ def submission(kind: str, tasks: Sequence[Task], folder: Path, site: Mapping, ne
     setup.write_text(site.get("setup") or "", "utf-8")
     at_once = 1 if kind == "index" else site.get("max_running", 16)  # builds of one index would wait for each other
     flags = site.get("sbatch") or {}
-    # What needs an index that was not built fails by itself; a merge names the shards that have failed.
+    # What needs an index that was not built fails by itself; a merge answers what shards have left.
     dependency = [f"--dependency={'afterok' if kind == 'evaluate' else 'afterany'}:{':'.join(needs)}"] if needs else []
     return [
         "sbatch", "--parsable", f"--job-name={folder.name}-{kind}", f"--array=1-{len(tasks)}%{at_once}",

@@ -132,10 +132,6 @@ def test_failures_are_rows_score_zero_and_are_tried_again(config: Any, monkeypat
     assert rows["sample-q3"].error == "RuntimeError: out of memory" and rows["sample-q3"].answer == ""
     broken.clear()
     seen: list[str] = []
-    evaluate(
-        config("method=single", "run.retry_failed=false"), Observer(on_question=lambda p: seen.append(p.question_id))
-    )
-    assert seen == []
     _, metrics = evaluate(config("method=single"), Observer(on_question=lambda p: seen.append(p.question_id)))
     assert sorted(seen) == ["sample-q3", "sample-q5"] and metrics["failed"] == 0 and metrics["answer/em"] == 1
 
@@ -145,8 +141,6 @@ def test_figures_go_before_a_question_is_answered_again(config: Any) -> None:
     path, metrics = evaluate(config(*dots))
     rows = read_journal(path / "predictions.jsonl")
     write_jsonl(path / "predictions.jsonl", [*rows[:2], rows[2] | {"error": "down"}])
-    evaluate(config(*dots, "run.retry_failed=false"))
-    assert json.loads((path / "metrics.json").read_text())["failed"] == 1
     seen: list[Prediction] = []
 
     def stop(prediction: Prediction) -> None:

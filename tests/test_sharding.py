@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.errors import ConfigError
 from gnnrag.run.evaluate import Observer, evaluate
 from gnnrag.run.rundir import questions_of, read_predictions, read_shard, shards_of
 
@@ -32,11 +32,11 @@ def test_shards_merge_into_the_rows_and_figures_of_one_run(run):
     for number in (2, 3, 1):
         path, counts = run("parts", f"shard={number}/3")
         assert counts["failed"] == 0 and (path / "metrics.json").is_file()
-    merged, metrics = run("parts", "shard=merge")
+    merged, metrics = run("parts")
     rows = [[(p.question_id, p.answer, p.ranking) for p in read_predictions(one)] for one in (whole, merged)]
     assert rows[0] == rows[1] and figures(metrics) == figures(wanted)
     assert [folder.name for folder in shards_of(merged)] == ["1-of-3", "2-of-3", "3-of-3"]
-    assert figures(run("parts", "shard=merge")[1]) == figures(wanted)  # again changes nothing
+    assert figures(run("parts")[1]) == figures(wanted)  # again changes nothing
 
 
 @pytest.mark.parametrize("name", ["processes", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
@@ -66,10 +66,8 @@ def test_workers_divide_as_before_and_tell_what_they_answer(run):
     )
 
 
-def test_missing_shards_are_named_and_an_undivided_run_answers_what_is_left(run):
+def test_an_undivided_run_answers_what_shards_have_left(run):
     run("torn", "shard=1/2")
-    with pytest.raises(GnnragError, match="shard=2/2"):
-        run("torn", "shard=merge")
     _, metrics = run("torn")
     assert metrics["questions"] == 7
 
@@ -83,14 +81,14 @@ def test_an_answer_replaces_a_failure(run):
     for name in ("meta.json", "log.jsonl", "config.yaml"):
         (other / name).write_text((path / name).read_text())
     (other / "predictions.jsonl").write_text(json.dumps({**rows[0], "error": "down", "answer": ""}) + "\n")
-    _, metrics = run("failed", "shard=merge")
+    _, metrics = run("failed")
     assert metrics["failed"] == 0
 
 
 def test_a_shard_of_other_settings_is_refused(run):
     run("mixed", "shard=1/2")
     with pytest.raises(ConfigError, match=r"retriever\.name"):
-        run("mixed", "shard=merge", "retriever=dense")
+        run("mixed", "retriever=dense")
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "-1/2"])

@@ -46,7 +46,7 @@ def fake_wandb(monkeypatch: pytest.MonkeyPatch, fails: str = "") -> list[Any]:
 
 def test_a_run_is_shown_and_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake_wandb(monkeypatch)
-    settings = TrackingConfig(tracking="online", project="p", tags=["t"])
+    settings = TrackingConfig(tracking="online", project="p")
     for _ in range(2):
         tracker = Tracker(settings, tmp_path / "r" / "fold1", "train", {"seed": 1}, tmp_path / "r")
         tracker.log({"loss": 1.0}, 1)

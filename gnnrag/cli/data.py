@@ -1,4 +1,4 @@
-"""Commands that get and give data and models: `fetch`, `exchange`, `hub`."""
+"""The command that writes files for other tools: `exchange`."""
 
 from __future__ import annotations
 
@@ -7,39 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from gnnrag.cli.console import note, plain_table
 from gnnrag.datasets.base import load_dataset
-from gnnrag.datasets.fetch import fetch as fetch_release
-from gnnrag.datasets.fetch import release, releases
-from gnnrag.errors import GnnragError
-from gnnrag.hub import from_pretrained, push_to_hub
 from gnnrag.index.index import Index
 from gnnrag.interchange import write_beir, write_graphml, write_trec
 from gnnrag.run.evaluate import load_data_of
 from gnnrag.run.rundir import read_predictions
-
-
-def fetch(
-    action: Annotated[Literal["list", "get"], typer.Argument()],
-    name: Annotated[str, typer.Argument(help="benchmark")] = "",
-    folder: Annotated[Path | None, typer.Argument(help="where it goes; none: print page and terms")] = None,
-    only: Annotated[str | None, typer.Option(help="files, separated by commas")] = None,
-) -> None:
-    """Get the public benchmarks.
-
-    \b
-    gnnrag fetch list
-    gnnrag fetch get graphrag_bench
-    gnnrag fetch get ultradomain data/ultradomain --only cs.jsonl,mix.jsonl
-    """
-    if action == "list":
-        rows = [(r.name, r.title, r.licence, r.size, "by get" if r.repo else "by hand") for r in releases().values()]
-        print(plain_table(("name", "benchmark", "licence", "size", "fetched"), rows, "benchmarks that gnnrag reads"))
-        return
-    benchmark = release(name)
-    note(benchmark.described(folder or ""))
-    for path in fetch_release(benchmark, folder, only, note) if folder else ():
-        print(path)
 
 
 def exchange(
@@ -62,21 +34,3 @@ def exchange(
     else:
         write_graphml(out, Index(source))
     print(out)
-
-
-def hub(action: Annotated[Literal["push", "pull"], typer.Argument()], words: list[str]) -> None:
-    """Push trained parts and whole indexes to Hugging Face's hub, and pull them.
-
-    \b
-    gnnrag hub push FOLDER ORG/NAME          an index, or a checkpoint; prints the revision
-    gnnrag hub pull ORG/NAME[@REVISION]      prints the folder
-
-    Give the folder, or hub:ORG/NAME@REVISION, as index.path, gnn.checkpoint, or roles.ROLE.path.
-    """
-    if len(words) != (2 if action == "push" else 1):
-        raise GnnragError("usage: gnnrag hub push FOLDER ORG/NAME, or gnnrag hub pull ORG/NAME[@REVISION]")
-    if action == "push":
-        print(push_to_hub(*words))
-    else:
-        name, _, revision = words[0].partition("@")
-        print(from_pretrained(name, revision=revision or None))

@@ -45,7 +45,7 @@ def evaluate(settings: Settings = []) -> int:  # noqa: B006 - typer's default
     \b
     gnnrag evaluate configs/evaluate/2wiki.yaml method=bdtr retriever=chg roles=offline
     gnnrag evaluate CONFIG shard=3/16      the third of 16 shards, on any machine
-    gnnrag evaluate CONFIG shard=merge     all shards together
+    gnnrag evaluate CONFIG                 all shards together
     gnnrag evaluate CONFIG executor=ray    shards on workers (processes: of this machine), then together
 
     The same command again continues an interrupted run. The last line printed is the run directory. The exit code is 1
@@ -170,13 +170,12 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
     Settings: gnnrag/judge/__init__.py. Judgements go to RUN/judgements/KIND; the same command again continues. The exit
     code is 1 where no reply of a judgement could be read.
     """
-    judged = run_judge(load_config(JudgeConfig, *split(settings)), note)
-    reports = judged["judgements"]
+    reports = run_judge(load_config(JudgeConfig, *split(settings)), note)
     for report in reports:
         for line in judge_remarks(report):
             note(line)
     if as_json:
-        print(json.dumps(judged, ensure_ascii=False, indent=2))
+        print(json.dumps(reports, ensure_ascii=False, indent=2))
     else:
         for report in reports:
             if report["read"] or not report["asked"]:
@@ -203,9 +202,6 @@ def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
         if counts["unanswered"]:
             outcome = "score 0" if report["kind"] == "scores" else "lose"
             yield f"{run}: {counts['unanswered']} questions without an answer {outcome}"
-    overall = report.get("dimensions", {}).get("overall", {})
-    if overall.get("better") == "too_few":
-        yield f"{name}: {overall['counted']} of {overall['asked']} questions have a value: too few to call a run better"
     for dimension, position in report.get("position", {}).items():
         if position["judged"] and not position["interval"][0] <= 0.5 <= position["interval"][1]:
             yield f"{name}: of {dimension}, the answer shown first wins {position['first_wins']:.0%}"

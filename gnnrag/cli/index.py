@@ -26,6 +26,7 @@ from gnnrag.datasets.base import chunking
 from gnnrag.datasets.folder import summary, write_report
 from gnnrag.index.documents import add_documents, cut_as, has_titles, remove_documents
 from gnnrag.index.index import Index, build_index, data_source, index_path
+from gnnrag.index.remote import local_folder
 from gnnrag.index.update import collect_garbage, collect_tables
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
@@ -33,7 +34,7 @@ from gnnrag.pages.inspection import inspect_index
 from gnnrag.run.evaluate import index_settings, needed_stages, require_index_or_data
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build, change and look at an index.")
-IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX")]
+IndexFolder = Annotated[str, typer.Argument(metavar="INDEX")]
 Named = Annotated[list[str], typer.Argument(metavar="NAME [NAME ...] [CONFIG] [key=value ...]")]
 
 
@@ -59,7 +60,7 @@ def build(
     settings_of = index_settings(config)
     _change(path, lambda advance: build_index(path, data.passages, settings_of, stage_names, source_of, advance))
     if data.report:
-        write_report(path, data.report)
+        write_report(local_folder(path), data.report)
         note("\n".join(summary(data.report)))
 
 
@@ -97,7 +98,7 @@ def _caller(settings: Sequence[str]) -> IndexConfig | None:
     return replace(index, llm=to_plain(config.llm)) if index.llm is None and named else index
 
 
-def _change(path: Path, change: Callable[[Callable[[str, int, int], None]], list[str]]) -> None:
+def _change(path: Path | str, change: Callable[[Callable[[str, int, int], None]], list[str]]) -> None:
     started = time.perf_counter()
     with progress_bar() as advance:
         built = change(advance)

@@ -21,23 +21,21 @@ from gnnrag.datasets import folder, hipporag, jsonl, kb
 from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import SUFFIXES
-from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.folder import FileReport
 from gnnrag.datasets.hipporag import MissingGold, PopqaAliases
 from gnnrag.datasets.jsonl import Skips
+from gnnrag.datasets.releases import advice
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.types import OnProgress, Passage, Question, no_progress
 
 _LONG_PASSAGES: dict[str, Callable[[Path, Chunking, Skips], list[Passage]]] = {
     "multihop_rag": long.multihop_rag_passages,
     "graphrag_bench": long.graphrag_bench_passages,
-    "textbook_bench": long.textbook_passages,
     "ultradomain": long.ultradomain_passages,
 }
 _LONG_QUESTIONS: dict[str, Callable[[Path, Sequence[Passage], Skips, MissingGold], list[Question]]] = {
     "multihop_rag": long.multihop_rag_questions,
     "graphrag_bench": long.graphrag_bench_questions,
-    "textbook_bench": long.textbook_questions,
     "ultradomain": long.ultradomain_questions,
 }
 
@@ -251,9 +249,7 @@ def _questions(
 
 
 # ------------------------------------------------------------------------------------------------ what a path holds
-Layout = Literal[
-    "canonical", "release", "kb", "folder", "multihop_rag", "graphrag_bench", "textbook_bench", "ultradomain"
-]
+Layout = Literal["canonical", "release", "kb", "folder", "multihop_rag", "graphrag_bench", "ultradomain"]
 _CORPUS, _QUESTIONS = "_corpus.json", "_questions.json"
 # Where GraphRAG-Bench keeps documents and questions: as released, and put side by side.
 _PLACES = (("Datasets/Corpus", "Datasets/Questions"), ("Corpus", "Questions"), (".", "."))
@@ -285,7 +281,7 @@ class Source:
         """Tell whether a questions file is of a long release's own format, rather than canonical `.jsonl`."""
         if self.layout == "ultradomain":
             return long.is_ultradomain(questions)
-        return self.questions is not None and (questions.suffix != ".jsonl" or questions.stem in long.KINDS)
+        return self.questions is not None and questions.suffix != ".jsonl"
 
 
 def find_source(path: Path) -> Source:
@@ -315,7 +311,7 @@ def _of_folder(path: Path) -> Source:
     if (path / kb.FILE).is_file():
         return Source("kb", path, name)
     releases = [Source("release", p, p.name.removesuffix(_CORPUS)) for p in sorted(path.glob(f"*{_CORPUS}"))]
-    releases = releases or [*_multihop_rag(path), *_graphrag_bench(path), *_textbooks(path), *_domains(path)]
+    releases = releases or [*_multihop_rag(path), *_graphrag_bench(path), *_domains(path)]
     if len(releases) > 1:
         names = [source.name for source in releases]
         raise DataError(path, f"holds {len(names)} releases; name one, as in {path / names[0]}: {', '.join(names)}")
@@ -348,12 +344,6 @@ def _graphrag_bench(folder: Path) -> Iterator[Source]:
             name = questions.name.removesuffix(_QUESTIONS)
             if (corpus := folder / corpora / f"{name}.json").is_file():
                 yield Source("graphrag_bench", corpus, name, questions)
-
-
-def _textbooks(folder: Path) -> Iterator[Source]:
-    questions, books = folder / "questions", folder / "textbooks"
-    if books.is_dir() and any((questions / f"{kind}.jsonl").is_file() for kind in long.KINDS):
-        yield Source("textbook_bench", books, "textbook_bench", questions)
 
 
 def _domains(folder: Path) -> Iterator[Source]:

@@ -18,9 +18,9 @@ from unicodedata import normalize
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.documents.child import DocumentReader
-from gnnrag.datasets.fetch import advice
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.metadata import with_one_type
+from gnnrag.datasets.releases import advice
 from gnnrag.errors import DataError, GnnragError
 from gnnrag.io import read_object, write_json
 from gnnrag.types import OnProgress, Passage, no_progress

@@ -3,11 +3,9 @@
 - MultiHop-RAG (Tang and Yang, 2024): news articles in `corpus.json`, questions in `MultiHopRAG.json`.
 - GraphRAG-Bench of Xiang et al. (arXiv 2506.05690): `NAME.json` (novels, or one medical guideline text) and
   `NAME_questions.json`.
-- GraphRAG-Bench of Xiao et al. (arXiv 2506.02404), here `textbook_bench`: exam questions over 20 textbooks,
-  `questions/KIND.jsonl` and `textbooks/NAME/NAME.md`.
 - UltraDomain (released with MemoRAG, 2024): questions over whole books, one `DOMAIN.jsonl` for each domain.
 
-The last two name no gold passages.
+The last one names no gold passages.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,9 +23,8 @@ import numpy as np
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from gnnrag.datasets.chunk import Chunking, cut, document_of
-from gnnrag.datasets.documents.readers import MAX_TEXT, decoded, front_matter, markdown_tokens
 from gnnrag.datasets.hipporag import MissingGold
-from gnnrag.datasets.jsonl import Filled, Id, Skips, parse_row, read_json, read_jsonl, read_objects, read_whole
+from gnnrag.datasets.jsonl import Filled, Id, Skips, parse_row, read_json, read_jsonl, read_objects
 from gnnrag.errors import DataError
 from gnnrag.types import Passage, Question
 
@@ -193,74 +189,6 @@ def _triples(texts: Iterable[str]) -> dict[tuple[str, str, str], None]:
     """Return those triples that have three parts; a comma inside a name cannot be told from one between parts."""
     rows = ([part.strip() for part in text.strip().rstrip(".").strip().strip("()").split(",")] for text in texts)
     return {(row[0], row[1], row[2]): None for row in rows if len(row) == 3 and all(row)}
-
-
-# -------------------------------------------------------------------------------------- GraphRAG-Bench of Xiao et al.
-KINDS = ("FB", "MC", "MS", "OE", "TF")  # fill in the blank, multiple choice, multi-select, open ended, true or false
-
-
-class _Exam(_Row):
-    Question: Filled
-    Answer: Texts
-    Choices: dict[str, str] | None = None
-
-
-def markdown_sections(path: Path) -> list[tuple[str, str]]:
-    """Return the sections of a Markdown file as they stand: the path of headings, and the text; some may be blank."""
-    title, body = front_matter(decoded(path, read_whole(path, MAX_TEXT))[0])
-    lines, tokens = body.split("\n"), markdown_tokens(body)
-    trail: list[tuple[int, str]] = []
-    sections: list[tuple[str, str]] = []
-    start, names = 0, [title or path.stem]
-    for token, inline in pairwise(tokens):
-        if token.type == "heading_open" and token.level == 0 and token.map and inline.content:
-            sections.append((" > ".join(names), "\n".join(lines[start : token.map[0]])))
-            level, heading = int(token.tag[1]), " ".join(inline.content.split())
-            if not title:
-                title = heading  # the first heading names the file; the others are sections of it
-            else:
-                trail = [item for item in trail if item[0] < level] + ([(level, heading)] if heading != title else [])
-            start, names = token.map[1], [title, *(name for _, name in trail)]
-    return [*sections, (" > ".join(names), "\n".join(lines[start:]))]
-
-
-def textbook_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
-    """Return the books below `path` in passages `<book>/<section>#<number>`; DataError: one is unreadable, or none."""
-    passages: list[Passage] = []
-    for book in sorted(path.glob("*/*.md")):
-        sections = [(title, text) for title, text in markdown_sections(book) if text.strip()]
-        for number, (title, text) in enumerate(sections, start=1):
-            passages += cut(f"{book.stem}/{number}", title, text, chunking)
-        if not sections:
-            skips.add("empty book", book.name)
-    return passages
-
-
-def textbook_questions(
-    path: Path, passages: Sequence[Passage], skips: Skips, missing_gold: MissingGold
-) -> list[Question]:
-    """Return the questions of one file, or of all files of the folder `path`; the type is the name of the file.
-
-    Choices are appended to the question. The answers of multiple choice are the text of the right choice and its
-    letter, those of multi-select all right texts joined by "; " and all letters by ", ". DataError: a broken row.
-    """
-    files = [path] if path.is_file() else [file for kind in KINDS if (file := path / f"{kind}.jsonl").is_file()]
-    questions = []
-    for file in files:
-        for number, (line, raw) in enumerate(read_jsonl(file)):
-            row = parse_row(_Exam, file, raw, line=line)
-            text, answers, extra = row.Question, _distinct(row.Answer), row.extra
-            if choices := row.Choices:
-                extra |= {"Choices": choices}
-                text = "\n".join([text, *(f"{letter}) {choices[letter]}" for letter in sorted(choices))])
-                letters = [letter for letter in "".join(answers) if letter not in ",; "]
-                if not letters or not choices.keys() >= set(letters):
-                    problem = f"'Answer' {', '.join(answers)!r} names none of the choices {sorted(choices)}"
-                    raise DataError(file, problem, line)
-                answers = ("; ".join(choices[letter] for letter in letters), ", ".join(letters))
-            questions.append(Question(f"{file.stem}-{number}", text, answers, file.stem, extra=extra))
-    skips.notes.append("this GraphRAG-Bench names no gold passages: retrieval cannot be scored on it, answers can")
-    return questions
 
 
 # -------------------------------------------------------------------------------------------------------- UltraDomain

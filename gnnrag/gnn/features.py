@@ -104,7 +104,7 @@ def _add_name(
         found[entity] = max(found[entity], sure * seed_weight(graph, graphs.config, entity))
         confidence[entity] = max(confidence.get(entity, (0.0, 0.0)), (sure, rare))
     else:
-        for phrase in graphs.hierarchy.phrase_nodes.get(name.key, ()):
+        for phrase in graphs.hierarchy.phrase_nodes(name.key):
             around = graphs.hierarchy.adjacency
             for node in around.indices[around.indptr[phrase] : around.indptr[phrase + 1]].tolist():
                 sentence = graph.first_sentence + node - graphs.hierarchy.first_sentence
@@ -287,7 +287,7 @@ def _mentioned(graphs: QuestionGraphs, view: QuestionView, sentences: np.ndarray
     out = np.zeros((len(sentences), len(names)), dtype=bool)
     around = hierarchy.adjacency
     for column, name in enumerate(names):
-        for phrase in hierarchy.phrase_nodes.get(name.key, ()):
+        for phrase in hierarchy.phrase_nodes(name.key):
             found = around.indices[around.indptr[phrase] : around.indptr[phrase + 1]] - hierarchy.first_sentence
             out[:, column] |= np.isin(sentences, found)
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from gnnrag.index.reports import (
     write_reports,
 )
 from gnnrag.index.stages import VECTORS, Context, Stage, get_vectors
+from gnnrag.index.work import Ask
 from gnnrag.io import digest
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import ReportDraft, ReportTask, SummaryTask
@@ -49,7 +51,7 @@ class TreeStage(Stage):
         work = _Summaries(context)
         hashes, texts = [digest([p.title, p.text]) for p in context.passages], [p.content for p in context.passages]
         tokens = np.array([estimate_tokens(text) for text in texts], dtype=np.int64)
-        leaves = Layer(context.read("embeddings"), hashes, hashes, tokens)
+        leaves = Layer(context.read("embeddings"), hashes, tokens)
         tree = build_tree(leaves, texts, config, work.summarise, work.embed, estimate_tokens)
 
         arrays.save(folder, "tree", replace(tree, vectors=tree.vectors[:0]))  # those are apart
@@ -76,14 +78,12 @@ class _Summaries:
     def summarise(self, clusters: list[list[str]]) -> list[str]:
         keys = [digest([digest(text) for text in texts]) for texts in clusters]
 
-        def compute(clusters: list[Any]) -> list[Any]:
-            words = self.context.config.tree.summary_words
-            tasks = [SummaryTask(tuple(texts), words) for texts in clusters]
-            return [summary.text for summary in self.context.tasks.run("summary", tasks)]
-
+        words = self.context.config.tree.summary_words
+        tasks = [SummaryTask(tuple(texts), words) for texts in clusters]
+        work = Ask(self.context.config, "summary", attrgetter("text"), self.context.tasks)
         batch = self.context.tasks.batch("summary", _BATCH)
         texts = self.context.computed_json(
-            TreeStage.name, self.made_with, keys, clusters, compute, batch, progress=self._progress
+            TreeStage.name, self.made_with, keys, tasks, work, batch, progress=self._progress
         )
         self.counts["written"] += self.context.computed_values
         self.counts["kept"] += len(set(keys)) - self.context.computed_values
@@ -169,14 +169,12 @@ class ReportStage(Stage):
         progress, made = context.progress_of(len(communities)), 0
         made_by, batch = digest(self._writer(context)), context.tasks.batch("report", _REPORTS_AT_ONCE)
 
-        def compute(tasks: list[Any]) -> list[Any]:
-            return [draft_to_json(draft) for draft in context.tasks.run("report", tasks)]
-
+        work = Ask(context.config, "report", draft_to_json, context.tasks)
         for level in range(int(communities.levels.max(initial=-1)), -1, -1):
             wave = np.flatnonzero(communities.levels == level).tolist()
             asked = [tasks.task(i, drafts) for i in wave]
             keys = [_task_key(task) for task in asked]
-            rows = context.computed_json(self.name, made_by, keys, asked, compute, batch, progress=progress)
+            rows = context.computed_json(self.name, made_by, keys, asked, work, batch, progress=progress)
             made += context.computed_values
             for i, key, row in zip(wave, keys, rows, strict=True):
                 drafts[i] = draft_from_json(row)

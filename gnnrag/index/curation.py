@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
 from gnnrag.index.stages import Context, unit_rows
+from gnnrag.index.work import Ask
 from gnnrag.io import digest
 from gnnrag.roles.writers.base import CurateTask, SummaryTask
 from gnnrag.text.sentences import count_words
@@ -72,7 +74,7 @@ class Curator:
             CurateTask(tuple((graph.names[i], graph.names[i], graph.types[i], graph.descriptions[i]) for i in cluster))
             for cluster in clusters
         ]
-        groups = self._decide("curator", tasks, lambda result: [list(group) for group in result.groups])
+        groups = self._decide("curator", tasks, attrgetter("groups"))
         return merges_of(graph, [group for cluster in groups for group in cluster])
 
     def _shorten(self, graph: KnowledgeGraph, words: int) -> KnowledgeGraph:
@@ -85,7 +87,7 @@ class Curator:
             return graph
         tasks = [SummaryTask(tuple(said[i][1].split("\n")), max(words // 2, 1), said[i][0]) for i in long]
         texts = [*graph.descriptions, *graph.texts]
-        for i, text in zip(long, self._decide("summary", tasks, lambda result: result.text), strict=True):
+        for i, text in zip(long, self._decide("summary", tasks, attrgetter("text")), strict=True):
             texts[i] = text or texts[i]
         self.done.summarised = len(long)
         count = graph.num_entities
@@ -97,10 +99,8 @@ class Curator:
         identity = jobs.identity(writer)
         keys = [digest([writer, identity, asdict(task)]) for task in tasks]
 
-        def compute(tasks: list[Any]) -> list[Any]:
-            return [plain(result) for result in jobs.run(writer, tasks)]
-
-        values = self.context.computed_json(f"{STAGE}-{writer}", digest(identity), keys, tasks, compute, 16)
+        work = Ask(self.context.config, writer, plain, jobs)
+        values = self.context.computed_json(f"{STAGE}-{writer}", digest(identity), keys, tasks, work, 16)
         self.done.computed += self.context.computed_values
         self.done.decisions.update(zip(keys, values, strict=True))
         return values

@@ -12,39 +12,40 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.folder import write_report
 from gnnrag.index.index import Index
+from gnnrag.index.remote import local_folder
 from gnnrag.index.update import is_cut_from, stored_ids, update_index
 from gnnrag.parts import from_settings
 from gnnrag.types import OnProgress, no_progress
 
 
-def cut_as(root: Path) -> Chunking:
+def cut_as(root: Path | str) -> Chunking:
     """Return how the documents of an index were cut."""
     return from_settings(Chunking, _source(root).get("chunking", {}), "chunking")
 
 
-def has_titles(root: Path) -> bool:
+def has_titles(root: Path | str) -> bool:
     """Tell whether the passages of an index have titles: false where it was built with `data.titles=false`."""
     return _source(root).get("titles", True) is not False
 
 
-def _source(root: Path) -> dict[str, Any]:
+def _source(root: Path | str) -> dict[str, Any]:
     return Index(root).source
 
 
 def add_documents(
-    root: Path, data: Dataset, progress: OnProgress = no_progress, caller: IndexConfig | None = None
+    root: Path | str, data: Dataset, progress: OnProgress = no_progress, caller: IndexConfig | None = None
 ) -> list[str]:
     """Add what was loaded, or replace what has its names; returns the stages that were built, errors: `update_index`.
 
     `data` is cut as the index is (`cut_as`), with titles or without (`has_titles`).
     """
     built = update_index(root, data.passages, (), progress, data.documents, caller)
-    write_report(root, data.report, ())
+    write_report(local_folder(root), data.report, ())
     return built
 
 
 def remove_documents(
-    root: Path,
+    root: Path | str,
     names: Sequence[str],
     progress: OnProgress = no_progress,
     caller: IndexConfig | None = None,
@@ -57,11 +58,11 @@ def remove_documents(
     ids = set(stored_ids(root))
     gone = [_known_as(name, ids, root) for name in names]
     built = update_index(root, (), gone, progress, (), caller, may_empty)
-    write_report(root, (), set(gone))
+    write_report(local_folder(root), (), set(gone))
     return built
 
 
-def _known_as(name: str, ids: Collection[str], root: Path) -> str:
+def _known_as(name: str, ids: Collection[str], root: Path | str) -> str:
     """Return the name that an index has for a file: its path within the folder that was read; else the name given."""
     name = name if name in ids else normalize("NFC", name)
     folder = _source(root).get("path")

@@ -54,11 +54,11 @@ def matching(table: PassageTable, condition: str) -> np.ndarray:
 
 
 def checked(condition: str, names: Sequence[str]) -> str:
-    """Return a condition with its columns in backticks; ConfigError: see `matching`."""
+    """Return a condition in parentheses, with its columns in backticks; ConfigError: see `matching`."""
     if not condition.strip() or len(condition) > LONGEST:
         raise _refusal(condition, f"must have 1 to {LONGEST} characters that are not all blank", names)
     known = {name.lower(): name for name in names}
-    parts, at, before = [], 0, ""
+    parts, at, before, depth = [], 0, "", 0
     while at < len(condition):
         token = _TOKEN.match(condition, at)
         if token is None:
@@ -79,8 +79,13 @@ def checked(condition: str, names: Sequence[str]) -> str:
             before = name
         elif text.strip():
             before = text
+        depth += (text == "(") - (text == ")")
+        if depth < 0:
+            break
         parts.append(text)
-    return "".join(parts)
+    if depth:
+        raise _refusal(condition, "its parentheses do not match", names)
+    return f"({''.join(parts)})"  # Lance would leave out what follows a whole expression
 
 
 def _refusal(condition: str, problem: str, names: Sequence[str], name: str = "") -> ConfigError:

@@ -24,6 +24,7 @@ from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.synonyms import find_synonyms
 from gnnrag.index.curation import Curator, curation_settings
 from gnnrag.index.stages import VECTORS, Context, Stage, get_vectors, table_of, unit_rows
+from gnnrag.index.work import Extract
 from gnnrag.io import digest
 from gnnrag.text.analyse import PassageText
 
@@ -51,13 +52,16 @@ class ExtractionStage(Stage):
 
         def compute(pairs: list[Any]) -> list[Any]:
             rows = extractor.extract([passage for passage, _ in pairs], [text for _, text in pairs])
-            return [None if row is None else row.to_json() for row in rows]
+            return [None if row is None else json.dumps(row.to_json()) for row in rows]
 
+        if context.config.extract.method == "prompted":
+            work: Any = Extract(context.config, "triples", Extraction.to_json, context.tasks)
+            items: list[Any] = list(context.passages)
+        else:
+            work, items = compute, list(zip(context.passages, texts, strict=True))
         # What a model wrote is worth keeping often; what rules find, seldom.
-        values = context.computed_json(
-            self.name, context.settings, keys, list(zip(context.passages, texts, strict=True)), compute,
-            extractor.batch_size, progress=context.progress,
-        )  # fmt: skip
+        batch = extractor.batch_size
+        values = context.computed_json(self.name, context.settings, keys, items, work, batch, progress=context.progress)
 
         _refuse_failures(values, extractor.max_failed)
         if context.config.extract.path and all(value is None for value in values):

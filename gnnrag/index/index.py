@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
@@ -15,7 +15,7 @@ import numpy as np
 
 from gnnrag.arrays import put_json
 from gnnrag.config import DataConfig, IndexConfig, RoleConfig
-from gnnrag.datasets.base import chunking, find_source
+from gnnrag.datasets.base import chunking
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, ConfigError, DataError, NotGivenError, nearest
 from gnnrag.index import remote
@@ -47,6 +47,7 @@ from gnnrag.index.tables import (
     PassageRows,
     PassageTable,
     latest_version,
+    text_key,
     undone_on_failure,
     write_passages,
 )
@@ -98,7 +99,7 @@ class Index:
         self.root, self.place, self.progress = Path(root), str(root), progress
         if not exists(root):
             raise ArtefactError(f"{root} is no index; make one: gnnrag index build data.path=FOLDER index.path={root}")
-        self.local = remote.cache_of(root) if remote.is_remote(root) else self.root
+        self.local = remote.local_folder(root)
         self.table = PassageTable(self.uri(PASSAGES), version)
         caller = caller or IndexConfig()
         if recorded(caller) != self.settings:
@@ -133,6 +134,10 @@ class Index:
         if name not in self._values:
             self._values[name] = read_artefact(self.folder(name), partial(STAGES[name].load, index=self))
         return self._values[name]
+
+    def forget(self, but: Collection[str]) -> None:
+        """Free the memory of all loaded values but these; they are loaded again when they are read."""
+        self._values = {name: value for name, value in self._values.items() if name in but}
 
     def folder(self, name: str) -> Path:
         """Return the folder of an artefact, which is made if missing."""
@@ -231,7 +236,7 @@ class Index:
     def file_names(self) -> set[str]:
         """Return the names of the folders that belong to its passages and settings."""
         folders = set()
-        for name in STAGES:
+        for name in self._made:
             try:
                 folders.add(self._folder(name).name)
             except NotGivenError:  # only a caller who gives the model knows which one it is
@@ -241,7 +246,13 @@ class Index:
     @property
     def fingerprint(self) -> dict[str, str]:
         """Keys of all artefacts that exist."""
-        return {name: self.artefact_key(name) for name in STAGES if self.has(name)}
+        return {name: self.artefact_key(name) for name in self._made if self.has(name)}
+
+    @property
+    def _made(self) -> list[str]:
+        """Names of artefacts of which there are some, maybe of other passages or settings; a key takes a while."""
+        names = {path.name.rpartition("-")[0] for path in self.local.glob("*-*") if path.suffix != ".lance"}
+        return [name for name in STAGES if name in names or remote.is_remote(self.place)]
 
     @property
     def generation(self) -> str:
@@ -375,7 +386,7 @@ def read_artefact(folder: Path, load: Callable[[Path], T]) -> T:
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
-_LOCAL = ("path", "root", "llm", "llm_cache", "max_calls", "max_tokens", "replace")  # never recorded
+_LOCAL = ("path", "root", "llm", "llm_cache", "executor", "max_calls", "max_tokens", "replace")  # never recorded
 
 
 def recorded(config: IndexConfig) -> dict[str, Any]:
@@ -429,17 +440,17 @@ def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------ building
-def index_path(config: IndexConfig, name: str) -> Path:
-    """Return the folder of an index: as configured, or under the root by the name of the data."""
-    return Path(config.path) if config.path else Path(config.root) / name
+def index_path(config: IndexConfig, name: str) -> Path | str:
+    """Return where an index lies: as configured, or under the root by the name of the data."""
+    return remote.place_of(config.path or f"{config.root}/{name}")
 
 
 def data_source(config: DataConfig) -> dict[str, Any]:
     """Return what an index records about where its passages came from."""
-    where, cut = place(config.path), chunking(config)
+    cut = chunking(config)
     chunks = {"chunking": asdict(cut)} if cut != Chunking() else {}
     bare = {} if config.titles else {"titles": False}
-    return {"path": config.path, **chunks, **bare, **({"place": where} if where else {})}
+    return {"path": config.path, **chunks, **bare}
 
 
 def open_or_build(
@@ -471,7 +482,7 @@ def open_or_build(
 
 
 def build_index(
-    root: Path,
+    root: Path | str,
     passages: Sequence[Passage],
     config: IndexConfig,
     names: Iterable[str] | None = None,
@@ -496,8 +507,13 @@ def build_index(
     wanted = closure(STAGES if names is None else names, config)
     there = Index(root) if exists(root) else None
     record = dict(source or {})
-    if there and not (config.replace and not _is_same(there.source, record)):
-        _refuse_other_source(there, record, passages)
+    if there and not (config.replace and _is_other(there, record, passages)):
+        if _is_other(there, record, passages):
+            raise ConfigError(
+                f"index {root} is of data.path={there.source['path']}, and data.path={record['path']} is another "
+                f"source: give it an index of its own, such as index.path={root}-2, or replace this one with "
+                "index.replace=true"
+            )
         is_edited = keep_edits and there.source.get("edited")
         if is_edited and list(there.passages) != list(passages):
             raise ArtefactError(
@@ -532,37 +548,13 @@ def check_passages(root: Path | str, passages: Sequence[Passage]) -> None:
             raise DataError(root, f"passage {passage.id!r} has neither title nor text; remove it")
 
 
-def place(path: str) -> str | None:
-    """Return an identifier of the data at a path, equal for all paths that lead to them; None if there are none."""
-    try:
-        source = find_source(Path(path))
-    except (DataError, OSError, ValueError):
-        return None
-    return digest([str(source.path.resolve()), source.name])
-
-
-def _is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Tell whether two records name the same source; one without a path matches any."""
-    if "path" not in before or "path" not in now:
-        return True
-    places = [source.get("place") or place(str(source["path"])) for source in (before, now)]
-    return before["path"] == now["path"] or (places[0] == places[1] and places[0] is not None)
-
-
-def _refuse_other_source(index: Index, source: Mapping[str, Any], passages: Sequence[Passage]) -> None:
-    """Raise ConfigError where an index is of other data; moved or copied data count as the same."""
-    if _is_same(index.source, source):
-        return
-    there, now = list(index.passages), set(passages)
-    if there == list(passages):
-        return
-    if place(str(index.source["path"])) is None and 2 * sum(passage in now for passage in there) >= len(there):
-        return
-    raise ConfigError(
-        f"index {index.place} is of data.path={index.source['path']}, and data.path={source['path']} is another "
-        f"source: give it an index of its own, such as index.path={index.place}-2, or replace this one with "
-        "index.replace=true"
-    )
+def _is_other(index: Index, source: Mapping[str, Any], passages: Sequence[Passage]) -> bool:
+    """Tell whether an index is of other data: another path, and not even half of its passages."""
+    paths = {index.source.get("path"), source.get("path")}
+    if len(paths) == 1 or None in paths:
+        return False
+    there, now = set(index.table.keys.to_pylist()), {text_key(p.title, p.text) for p in passages}
+    return 2 * len(there & now) < len(there)
 
 
 def _with_stored_settings(index: Index, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
@@ -582,11 +574,13 @@ def _with_stored_settings(index: Index, config: IndexConfig, wanted: Sequence[st
 def make_all(index: Index, names: Iterable[str]) -> list[str]:
     """Make those of the artefacts and their inputs that are missing; returns their names."""
     made, index.trusts_known_keys = [], False
-    for name in closure(names, index.config):
+    order = closure(names, index.config)
+    for number, name in enumerate(order):
         if not index.has(name):
             index.folder(name)
             made.append(name)
         index.remember_key(name)
+        index.forget({need for later in order[number + 1 :] for need in STAGES[later].needs_for(index.config)})
     return made
 
 

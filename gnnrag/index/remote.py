@@ -13,8 +13,15 @@ def is_remote(root: Path | str) -> bool:
     return "://" in str(root)
 
 
-def cache_of(root: Path | str) -> Path:
-    """Return the local folder of the artefacts of a remote index, in `GNNRAG_CACHE`, else `~/.cache/gnnrag`."""
+def place_of(root: Path | str) -> Path | str:
+    """Return a folder as a path, an address as it is."""
+    return root if is_remote(root) else Path(root)
+
+
+def local_folder(root: Path | str) -> Path:
+    """Return the folder of an index's artefacts: its own, or of a remote one a folder in `GNNRAG_CACHE`."""
+    if not is_remote(root):
+        return Path(root)
     cache = Path(os.environ.get("GNNRAG_CACHE") or Path.home() / ".cache" / "gnnrag")
     return cache / "indexes" / digest(str(root))[:16]
 

@@ -20,13 +20,15 @@ import pyarrow as pa
 
 from gnnrag import arrays
 from gnnrag.config import IndexConfig
+from gnnrag.executors import make_executor
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.titles import Layout, TitleTables, layout_of, titles_of
 from gnnrag.index.lexical import Lexical
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
 from gnnrag.index.tables import ValueTable, as_matrix, text_key
+from gnnrag.index.work import Analyse, Ask, Embed, Write
 from gnnrag.io import read_object
-from gnnrag.text.analyse import PassageText, analyse, resolve_language
+from gnnrag.text.analyse import PassageText, resolve_language
 from gnnrag.types import Passage
 
 RECORD, VECTORS = "record.json", "vectors.npy"  # files of an artefact
@@ -59,33 +61,39 @@ class Context:
         made_with: str,
         keys: Sequence[str],
         items: Sequence[Any],
-        compute: Callable[[list[Any]], Any],
+        work: Callable[[list[Any]], Any],
         batch: int,
         kind: pa.DataType | None = None,
         progress: Callable[[int], None] = lambda n: None,
-    ) -> pa.ChunkedArray:
-        """Return one value for each key, in order, null where there is none; each is computed once, whatever happens.
+    ) -> ValueTable:
+        """Return the table of a value for each key, each computed once, whatever happens.
 
-        `compute` turns at most `batch` items into their values, None for a failure, which later calls try again. The
-        values are kept in the table of `name` and `made_with`, as Arrow type `kind`; None: vectors.
+        `work` turns at most `batch` items into their values, None for a failure, which later calls try again; that of
+        `gnnrag.index.work` is done by the configured executor. The values are kept in the table of `name` and
+        `made_with`, as Arrow type `kind`; None: vectors.
         """
         self.tables.append(f"{name}-{made_with[:16]}")
         table = ValueTable(self.index.uri(f"{self.tables[-1]}.lance"), kind)
         missing = table.missing(keys)
         progress(len(keys) - len(missing))
+        chunks = [missing[start : start + batch] for start in range(0, len(missing), batch)]
+        settings = self.config.executor
         try:
-            for start in range(0, len(missing), batch):
-                chunk = missing[start : start + batch]
-                values = compute([items[i] for i in chunk])
-                kept = [n for n in range(len(chunk)) if values[n] is not None]
-                table.add(
-                    [keys[chunk[n]] for n in kept], values if len(kept) == len(chunk) else [values[n] for n in kept]
-                )
-                progress(len(chunk))
+            if settings.name == "local" or not isinstance(work, Embed | Analyse | Ask):
+                for chunk in chunks:
+                    table.add([keys[i] for i in chunk], work(_picked(items, chunk)))
+                    progress(len(chunk))
+            elif chunks:
+                batches = [([keys[i] for i in chunk], _picked(items, chunk)) for chunk in chunks]
+                for position, (written, spent) in make_executor(settings).map(Write(table.uri, kind, work), batches):
+                    table.add_fragments(*written)
+                    progress(len(chunks[position]))
+                    for writer, usage in spent.items():
+                        self.tasks.count(writer, usage)
         finally:
             table.flush()
         self.computed_values = len(missing)
-        return table.take(keys)
+        return table
 
     def computed_json(
         self,
@@ -93,33 +101,30 @@ class Context:
         made_with: str,
         keys: Sequence[str],
         items: Sequence[Any],
-        compute: Callable[[list[Any]], list[Any]],
+        work: Callable[[list[Any]], Any],
         batch: int,
         progress: Callable[[int], None] = lambda n: None,
     ) -> list[Any]:
-        """Do what `computed` does for values that are JSON data."""
-
-        def encode(items: list[Any]) -> list[str | None]:
-            return [None if value is None else json.dumps(value) for value in compute(items)]
-
-        column = self.computed(name, made_with, keys, items, encode, batch, pa.large_string(), progress)
-        return [None if value is None else json.loads(value) for value in column.to_pylist()]
+        """Do what `computed` does for values that are JSON data; `work` gives their texts."""
+        table = self.computed(name, made_with, keys, items, work, batch, pa.large_string(), progress)
+        return [None if value is None else json.loads(value) for value in table.take(keys).to_pylist()]
 
     def embed(self, strings: Sequence[str], progress: Callable[[int], None] | None = None) -> tuple[np.ndarray, int]:
         """Embed each distinct string once: (len(strings), dim) float32 rows, and how many were new."""
-        progress = progress or self.progress_of(len(strings))
-        vectors = self.embedded("string-vectors", [text_key("", text) for text in strings], strings, progress)
-        return vectors, self.computed_values
+        if not strings:
+            return np.zeros((0, 0), np.float32), 0
+        keys = [text_key("", text) for text in strings]
+        table = self.embedded("string-vectors", keys, strings, progress or self.progress_of(len(strings)))
+        return as_matrix(table.take(keys)), self.computed_values
 
     def embedded(
-        self, name: str, keys: Sequence[str], strings: Sequence[str], progress: Callable[[int], None]
-    ) -> np.ndarray:
-        """Return the vectors of strings, of which the table `name` keeps each by its key. Shape (n, dim), float32."""
-        if not strings:
-            return np.zeros((0, 0), np.float32)
+        self, name: str, keys: Sequence[str], texts: Sequence[str | Passage], progress: Callable[[int], None]
+    ) -> ValueTable:
+        """Return the table `name` with the vectors of texts, or of passages, by their keys."""
         embedder = self.index.embedder
         made_with = hashlib.sha256(embedder.identity.encode()).hexdigest()
-        return as_matrix(self.computed(name, made_with, keys, strings, embedder.encode, embedder.block, None, progress))
+        work = Embed(self.config.embedder, embedder)
+        return self.computed(name, made_with, keys, texts, work, embedder.block, None, progress)
 
     def progress_of(self, total: int) -> Callable[[int], None]:
         """Return a callback that turns counts out of `total` strings into counts of passages for `progress`."""
@@ -132,6 +137,11 @@ class Context:
             self.progress(reported - before)
 
         return progress
+
+
+def _picked(items: Sequence[Any], positions: list[int]) -> list[Any]:
+    first, last = positions[0], positions[-1] + 1
+    return list(items[first:last]) if last - first == len(positions) else [items[i] for i in positions]
 
 
 class Stage:
@@ -205,12 +215,9 @@ class TextStage(Stage):
         text = context.config.text
         language = resolve_language(text.language)
 
-        def compute(passages: list[Passage]) -> list[Any]:
-            how: Any = {"language": language, "title_mode": text.title_mode, "phrase_rules": text.phrase_rules}
-            return [{"sentences": row.sentences, "phrases": row.phrases} for row in analyse(passages, **how)]
-
+        work = Analyse(language, text.title_mode, text.phrase_rules)
         context.computed(
-            self.name, context.settings, context.keys, context.passages, compute, 1000, _TEXT, context.progress
+            self.name, context.settings, context.keys, context.passages, work, 1000, _TEXT, context.progress
         )
         return {"language": language}
 
@@ -247,7 +254,7 @@ def _passage_text(row: dict[str, Any]) -> PassageText:
 class HierarchyStage(Stage):
     """The contextual hierarchy graph of MGranRAG."""
 
-    name, needs, version = "hierarchy", ("text",), 4
+    name, needs, version = "hierarchy", ("text",), 5
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         graph = build_hierarchy(context.read("text"))
@@ -302,11 +309,10 @@ class EmbeddingStage(Stage):
         return context.index.embedder.identity
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
-        contents = [passage.content for passage in context.passages]
-        vectors = context.embedded(self.name, context.keys, contents, context.progress)
-        if len(vectors) > FLAT_UP_TO:
-            index_vectors(context.index.uri(f"{context.tables[-1]}.lance"))
-        return {"dim": vectors.shape[1], "computed": context.computed_values}
+        table = context.embedded(self.name, context.keys, context.passages, context.progress)
+        if len(context.passages) > FLAT_UP_TO:
+            index_vectors(table.uri)
+        return {"dim": table.dim, "computed": context.computed_values}
 
     def load(self, folder: Path, index: Any) -> np.ndarray:
         """Return (num_passages, dim) float32."""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceOperation
-from lance.fragment import write_fragments
+from lance.fragment import FragmentMetadata, write_fragments
 
 from gnnrag.datasets.metadata import with_one_type
 from gnnrag.errors import ArtefactError
@@ -52,7 +52,8 @@ class PassageRows(Sequence[Passage]):
         return len(self._columns[0])
 
     def _metadata(self, i: int) -> dict[str, Any]:
-        return {name: value for name, column in self._fields.items() if (value := column[i].as_py()) is not None}
+        fields = ((name, column[i].as_py()) for name, column in self._fields.items()) if self._fields else ()
+        return {name: value for name, value in fields if value is not None}
 
     @overload
     def __getitem__(self, i: int) -> Passage: ...
@@ -60,15 +61,20 @@ class PassageRows(Sequence[Passage]):
     def __getitem__(self, i: slice) -> list[Passage]: ...
     def __getitem__(self, i: int | slice) -> Passage | list[Passage]:
         if isinstance(i, slice):
-            return [self[k] for k in range(*i.indices(len(self)))]
+            start, stop, step = i.indices(len(self))
+            return list(self._between(start, stop))[::step] if step > 0 else list(self)[i]
         i = i + len(self) if i < 0 else i
         id_, title, text, place = (column[i].as_py() for column in self._columns)
         return Passage(id_, title, text, place, self._metadata(i))
 
     def __iter__(self) -> Iterator[Passage]:
-        for start in range(0, len(self), 10_000):
-            rows = zip(*(column.slice(start, 10_000).to_pylist() for column in self._columns), strict=True)
-            for i, (id_, title, text, place) in enumerate(rows, start):
+        return self._between(0, len(self))
+
+    def _between(self, start: int, stop: int) -> Iterator[Passage]:
+        for first in range(start, stop, 10_000):
+            count = min(10_000, stop - first)
+            rows = zip(*(column.slice(first, count).to_pylist() for column in self._columns), strict=True)
+            for i, (id_, title, text, place) in enumerate(rows, first):
                 yield Passage(id_, title, text, place, self._metadata(i))
 
 
@@ -298,12 +304,18 @@ class ValueTable:
         self.uri, self.kind = uri, kind
         self.dataset = lance.dataset(uri) if latest_version(uri) else None
         self._waiting: list[pa.Table] = []
+        self._fragments: list[FragmentMetadata] = []
         self._committed = time.monotonic()
 
     @cached_property
     def keys(self) -> pa.ChunkedArray:
         """The keys there are."""
         return pa.chunked_array([], pa.string()) if self.dataset is None else self._read(["key"])["key"]
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self.dataset.schema.field("value").type.list_size  # type: ignore[union-attr]
 
     def _read(self, columns: list[str] | None = None) -> pa.Table:
         return self.dataset.to_table(columns=columns)  # type: ignore[union-attr]
@@ -318,25 +330,37 @@ class ValueTable:
 
     def add(self, keys: Sequence[str], values: Any) -> None:
         """Add values, an array (n, dim) or a sequence, in which None stands for one that there is not."""
-        if isinstance(values, np.ndarray):
-            column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
-        else:
-            column = pa.array(values, self.kind)
-        table = pa.table({"key": pa.array(keys, pa.string()), "value": column})
-        self._waiting.append(table.filter(pc.is_valid(table["value"])))
+        self._waiting.append(_value_rows(keys, values, self.kind))
+        if time.monotonic() - self._committed > _COMMIT_S:
+            self.flush()
+
+    def add_fragments(self, fragments: Sequence[str], kind: pa.DataType) -> None:
+        """Add values that `write_values` wrote."""
+        self._fragments += map(FragmentMetadata.from_json, fragments)
+        self.kind = kind
         if time.monotonic() - self._committed > _COMMIT_S:
             self.flush()
 
     def flush(self) -> None:
         """Commit what was added."""
-        if self._waiting:
+        self._committed = time.monotonic()
+        if self._fragments:
+            operation: Any = LanceOperation.Append(self._fragments)
+            if self.dataset is None:
+                schema = pa.schema([("key", pa.string()), ("value", self.kind)])
+                operation = LanceOperation.Overwrite(schema, self._fragments)
+            version = self.dataset.version if self.dataset else None
+            self.dataset = lance.LanceDataset.commit(self.uri, operation, read_version=version)
+            self._fragments = []
+        elif self._waiting:
             self.dataset = lance.write_dataset(pa.concat_tables(self._waiting), self.uri, mode="append", **_CLEANUP)
             self._waiting.clear()
-            self.__dict__.pop("keys", None)
-            if len(self.dataset.get_fragments()) > _MANY_FRAGMENTS:
-                self.dataset.optimize.compact_files()
-                self.dataset = lance.dataset(self.uri)
-        self._committed = time.monotonic()
+        else:
+            return
+        self.__dict__.pop("keys", None)
+        if len(self.dataset.get_fragments()) > _MANY_FRAGMENTS:
+            self.dataset.optimize.compact_files()
+            self.dataset = lance.dataset(self.uri)
 
     def take(self, keys: Sequence[str] | pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the value of each key, null where there is none."""
@@ -357,6 +381,22 @@ class ValueTable:
             kept = table.filter(pc.is_in(table["key"], pa.array(keys, pa.string())))
             self.dataset = lance.write_dataset(kept, self.uri, mode="overwrite", **_CLEANUP)
             self.__dict__.pop("keys", None)
+
+
+def write_values(uri: str, keys: Sequence[str], values: Any, kind: pa.DataType | None) -> tuple[list[str], pa.DataType]:
+    """Write values as fragments that a driver adds to the table; returns them as JSON, with the type of a value."""
+    rows = _value_rows(keys, values, kind)
+    fragments = write_fragments(rows, uri) if len(rows) else []
+    return [json.dumps(fragment.to_json()) for fragment in fragments], rows.schema.field("value").type
+
+
+def _value_rows(keys: Sequence[str], values: Any, kind: pa.DataType | None) -> pa.Table:
+    if isinstance(values, np.ndarray):
+        column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    else:
+        column = pa.array(values, kind)
+    table = pa.table({"key": pa.array(keys, pa.string()), "value": column})
+    return table.filter(pc.is_valid(table["value"]))
 
 
 def as_matrix(column: pa.ChunkedArray) -> np.ndarray:

@@ -19,7 +19,7 @@ from rich.progress import Progress
 
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.io import Journal, file_digest, read_journal, read_json, write_json, write_jsonl
+from gnnrag.io import Journal, file_digest, read_json, read_object, write_json, write_jsonl
 from gnnrag.judge.answers import JudgedRun, draw, load_data, read_run
 from gnnrag.judge.tasks import (
     CRITERIA,
@@ -30,7 +30,6 @@ from gnnrag.judge.tasks import (
     Pairing,
     Scoring,
     Task,
-    compare_scores,
     is_enough,
 )
 from gnnrag.llm.base import Backend, estimate_tokens
@@ -64,14 +63,13 @@ class JudgeConfig:
 
 def judge(
     config: JudgeConfig, on_note: Callable[[str], None] = lambda note: None, backend: Backend | None = None
-) -> dict[str, Any]:
+) -> list[dict[str, Any]]:
     """Judge the answers of finished runs, with the reasoning that led to them where a trace has it.
 
     The same settings again continue an interrupted judgement.
 
-    Returns `judgements`: the report of each folder (its `metrics.json`) with its `path`; of scores of several runs also
-    `differences` from the first. Raises ConfigError for too few runs, runs of equal names, or a folder of judgements
-    with other settings, GnnragError for a folder that is no finished run.
+    Returns the report of each folder (its `metrics.json`) with its `path`. Raises ConfigError for too few runs, runs of
+    equal names, or a folder of judgements with other settings, GnnragError for a folder that is no finished run.
     """
     names, least = [Path(run).resolve().name for run in config.runs], 2 if config.kind == "pairwise" else 1
     if len(names) < least or len(set(names)) < len(names):
@@ -88,15 +86,7 @@ def judge(
     backend = backend or open_backend("llm", config.llm.name, config.llm.part, config.llm_cache)
     for warning in _warnings(runs, backend):
         on_note(warning)
-    reports = [_judge_into_folder(config, task, backend, on_note) for task in tasks]
-    judged: dict[str, Any] = {"judgements": reports}
-    if len(reports) > 1 and config.kind == "scores":
-        tables = [read_journal(Path(report["path"]) / SCORES) for report in reports]
-        judged["differences"] = {
-            report["runs"][0]: compare_scores(tables[0], table)
-            for report, table in zip(reports[1:], tables[1:], strict=True)
-        }
-    return judged
+    return [_judge_into_folder(config, task, backend, on_note) for task in tasks]
 
 
 def _judge_into_folder(
@@ -234,14 +224,14 @@ def _model(backend: Backend) -> str:
 def judged_figures(run: Path) -> dict[str, Any]:
     """Return what the judgements in a run directory say, for tables: scores and criteria, and win rates in percent.
 
-    A win rate is against the run compared with. Only default names (`scores`, `pairwise`) and current predictions
-    count, and figures of which enough values are known.
+    A win rate is against the run compared with. Only the default names (`scores`, `pairwise`) count, judgements of the
+    run's present predictions, and figures of which enough values are known.
     """
     figures: dict[str, Any] = {}
     for kind, scale in (("scores", 1), ("pairwise", 100)):
-        path = run / "judgements" / kind / METRICS
-        report = read_json(path) if path.is_file() else {"judged_runs": {}}
-        if not _is_current(run, report["judged_runs"]):
+        report = read_object(run / "judgements" / kind / METRICS)
+        judged = report.get("judged_runs", {}).get(run.resolve().name, {})
+        if judged.get("predictions") != file_digest(run / "predictions.jsonl"):
             continue
         rows: list[tuple[Any, ...]] = []  # name, mean, interval, values known, values there should be
         for name in (*MEANS, "win_rate"):
@@ -259,11 +249,3 @@ def judged_figures(run: Path) -> dict[str, Any]:
                     f"judge/{name}_ci": [scale * bound for bound in interval],
                 }
     return figures
-
-
-def _is_current(run: Path, judged: dict[str, Any]) -> bool:
-    """Tell whether all judged runs keep their predictions; they are looked for beside `run`, so folders may move."""
-    files = {name: run.resolve().parent / name / "predictions.jsonl" for name in judged}
-    return run.resolve().name in judged and all(
-        file.is_file() and file_digest(file) == judged[name]["predictions"] for name, file in files.items()
-    )

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BeforeValidator
 
 from gnnrag.judge.answers import JudgedRun, golden_evidence, plain_text, shortened
-from gnnrag.metrics.statistics import bootstrap_interval, mcnemar, paired_difference, share_interval
+from gnnrag.metrics.statistics import bootstrap_interval, mcnemar, share_interval
 from gnnrag.prompts.untrusted import inline, judged_element, together
 from gnnrag.roles.parsing import ReplyModel, read_as, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError
@@ -228,29 +227,6 @@ Task = Scoring | Pairing
 
 def is_enough(counted: int, asked: int) -> bool:
     return counted >= LEAST and asked - counted <= MISSING * asked
-
-
-def compare_scores(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Compare two judged runs (`Scoring.table`) on the questions of which both have a value.
-
-    Returns, by score, mean difference (positive: the second is better), interval, p-value (paired bootstrap, with its
-    floor) and number of questions.
-    """
-    others = {row["question_id"]: row for row in second}
-    compared: dict[str, Any] = {}
-    for name in (*MEANS, *CRITERIA):
-        pairs = [(row.get(name), others.get(row["question_id"], {}).get(name)) for row in first]
-        a, b = np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2).T
-        if len(a):
-            test = paired_difference(a, b)
-            compared[name] = {
-                "difference": round(test.difference, 6),
-                "interval": _rounded((test.low, test.high)),
-                "p": round(test.p_value, 6),
-                "p_floor": round(test.p_floor, 6),
-                "counted": test.n,
-            }
-    return compared
 
 
 def _winners(question_id: str, dimension: str, rows: Rows) -> tuple[int, int] | None:

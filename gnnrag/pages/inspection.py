@@ -18,7 +18,7 @@ from gnnrag.index.tables import ValueTable
 _TOP = 10  # hubs that are named
 
 
-def inspect_index(root: Path) -> dict[str, Any]:
+def inspect_index(root: Path | str) -> dict[str, Any]:
     """Return what an index holds, ready for JSON: `stages`, `tables`, `graphs` (`summarise_graph`), gaps of the
     `extraction`, and what is `stale`: artefacts of earlier passages or settings alone, and how many values of texts
     making them anew would have to compute (null: not known before).

@@ -97,7 +97,7 @@ class Story:
         block: Block = {
             "t": "query", "text": clipped(event["text"]), "kind": str(event.get("origin") or ""),
             "channel": str(event.get("channel") or ""), "by": str(ranking.get("branch") or ""),
-            "retriever": event.get("retriever") or "", "scope": event.get("scope") or "",
+            "retriever": event.get("retriever") or "", "filter": event.get("filter") or "",
             "scores": [float(f"{s:.4g}") for s in ranking.get("scores", ())[:SHOWN]],
         }  # fmt: skip
         if ranking.get("kind", "passage") != "passage":

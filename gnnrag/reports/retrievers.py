@@ -50,7 +50,7 @@ def fitting_retrievers() -> list[str]:
     return fitting
 
 
-def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int = 200) -> float:
+def time_retriever(config: EvaluateConfig, root: Path | str, texts: Sequence[str], top_k: int = 200) -> float:
     """Return the median milliseconds of a query alone, its embedding included, on a warm retriever.
 
     Replies of a language model come from the response cache where there is one.
@@ -58,7 +58,7 @@ def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top
     return round(1e3 * statistics.median(asyncio.run(_seconds(config, root, texts, top_k))), 3)
 
 
-async def _seconds(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int) -> list[float]:
+async def _seconds(config: EvaluateConfig, root: Path | str, texts: Sequence[str], top_k: int) -> list[float]:
     pipeline = Pipeline(config, Index(root, config.index))
     retriever: Any = pipeline.loop.retrievers[None]
     seconds = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +11,7 @@ from typing import Any
 
 from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.base import find_source
-from gnnrag.datasets.fetch import advice
-from gnnrag.datasets.kb import question_files
-from gnnrag.errors import ConfigError, DataError, described
-from gnnrag.index.embedder import SHIPPED
+from gnnrag.errors import ConfigError, described
 from gnnrag.index.index import Index, closure, index_path
 from gnnrag.judge import judged_figures
 from gnnrag.metrics.replies import remarks
@@ -24,7 +20,6 @@ from gnnrag.reports.retrievers import time_retriever
 from gnnrag.reports.tables import Result, Row, Table, averages, row_config
 from gnnrag.run.evaluate import Observer, check_fit, index_settings, load_data_for, needed_stages
 from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
-from gnnrag.text.analyse import resolve_language
 from gnnrag.types import OnProgress, Prediction, no_progress
 
 
@@ -63,9 +58,8 @@ def run_table(
     for row in rows:
         config = configs.get(row.name)
         try:
-            missing = missing_inputs(config) if config else row.missing
-            if config is None or missing:
-                result = Result(replace(row, missing=missing), error=f"cannot be run: {missing}")
+            if config is None:
+                result = Result(row, error=f"cannot be run: {row.missing}")
             else:
                 check_fit(config)
                 data = load_data_for(config)
@@ -148,30 +142,6 @@ def index_figures(config: EvaluateConfig) -> dict[str, float]:
     return {**sums, "index/mb": sum(file.stat().st_size for file in files) / 1e6}
 
 
-def missing_inputs(config: EvaluateConfig) -> str:
-    """Return what a run names and this machine does not have, and where to get it; empty where all is here."""
-    data, model = config.data, config.index.embedder.model
-    for name in filter(None, (data.path, data.questions)):
-        if not Path(name).exists() and not Path(data.path).with_name(f"{Path(data.path).stem}_corpus.json").exists():
-            return f"data not here: {name}; {advice(Path(name)) or 'data/README.md says where to get it'}"
-    try:
-        source = find_source(Path(data.path))
-        if not data.questions:
-            _ = question_files(source.path, data.split) if source.layout == "kb" else source.questions_file(data.split)
-        resolve_language(config.index.text.language)
-    except DataError as error:
-        return f"data not here: {error}"
-    except ConfigError as error:
-        return str(error)
-    is_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    if is_offline and model not in SHIPPED and not Path(model).exists():
-        from huggingface_hub import try_to_load_from_cache
-
-        if not isinstance(try_to_load_from_cache(model, "config.json"), str):
-            return f"model not here: {model}, and HF_HUB_OFFLINE forbids to fetch it"
-    return ""
-
-
 def outline(table: Table, rows: Sequence[Row], overrides: Sequence[str] = ()) -> Iterator[str]:
     """Yield a line for each row without running it: parts, data, its own settings. Raises ConfigError on wrong ones."""
     label_says = {"method", "retriever", "roles", "data.path", "index.root"}
@@ -182,4 +152,4 @@ def outline(table: Table, rows: Sequence[Row], overrides: Sequence[str] = ()) ->
             continue
         config = resolved(table, row, overrides)
         settings = [item.replace('"', "") for item in row.settings if item.partition("=")[0] not in hidden]
-        yield f"{row.name}: {', '.join(filter(None, [_label(config), *settings, missing_inputs(config)]))}"
+        yield f"{row.name}: {', '.join([_label(config), *settings])}"

@@ -180,7 +180,8 @@ def query_vectors(embedder: Embedder, rows: Sequence[Sequence[str]]) -> list[lis
 
 def vectors_of(queries: Sequence[Query], embedder: Embedder) -> np.ndarray:
     """Return a search vector for each query: its own, else the embedding of its text. Shape (n, dim)."""
-    vectors = iter(embedder.encode([query.text for query in queries if query.vector is None], is_query=True))
+    texts = [query.text for query in queries if query.vector is None]
+    vectors = iter(embedder.encode(texts, is_query=True) if texts else ())
     return np.stack([next(vectors) if q.vector is None else np.array(q.vector, dtype=np.float32) for q in queries])
 
 

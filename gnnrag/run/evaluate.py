@@ -44,7 +44,6 @@ from gnnrag.roles.rewriter import FollowUp, Standalone
 from gnnrag.roles.tuned.checkpoint import shipped_folder, tuned_folder
 from gnnrag.run.loop import Loop
 from gnnrag.run.rundir import (
-    MERGE,
     SHARDS,
     RunDir,
     code_version,
@@ -111,7 +110,7 @@ def evaluate(
             run.unscore()
         if todo and is_divided:
             _answer_in_shards(config, run, index, todo, observer)
-            run.take_shards([q.id for q in asked], must_be_whole=True)
+            run.take_shards([q.id for q in asked])
         elif todo:
             started = time.perf_counter()
             try:
@@ -189,9 +188,7 @@ def load_data_of(run: Path) -> Dataset:
 def open_run(config: EvaluateConfig, data: Dataset, pipeline: Pipeline) -> RunDir:
     """Open the run directory of a config on this data, index and prompts, or that of its shard."""
     shard, fresh = read_shard(config.shard), config.run.fresh
-    if fresh and config.shard == MERGE:
-        raise ConfigError(f"run.fresh=true with shard={MERGE} would delete the shards; leave run.fresh out")
-    plain = to_plain(config) | ({} if shard else {"shard": None})  # a merged run has the settings of an undivided one
+    plain = to_plain(config)
     # Only the artefacts that this run reads: new artefacts in the index do not change its input.
     artefacts = {name: pipeline.index.artefact_key(name) for name in sorted({"passages", *pipeline.reads})}
     inputs = {"data": data.fingerprints, "index": artefacts, "prompts": pipeline.roles.prompts}
@@ -221,12 +218,11 @@ def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) 
 def _unanswered(
     config: EvaluateConfig, run: RunDir, asked: Sequence[Question], on_note: Callable[[str], None]
 ) -> list[Question]:
-    """Return the questions that have no row in the run or its shards, or that are to be retried."""
+    """Return the questions that have no answer in the run or its shards."""
     run.note(questions=len(asked))
-    merges = config.shard == MERGE
-    if merges or (config.shard is None and (run.path / SHARDS).is_dir()):
-        run.take_shards([q.id for q in asked], must_be_whole=merges)
-    done = run.done(retry_failed=config.run.retry_failed and not merges)
+    if config.shard is None:
+        run.take_shards([q.id for q in asked])
+    done = run.done()
     for note in _remarks(config, asked, run, len(done)):
         on_note(note)
     return [q for q in asked if q.id not in done]
@@ -244,7 +240,7 @@ def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, don
         )
     if stale := run.made_by - {code_version()}:
         yield f"{run.path} holds predictions of other code ({', '.join(sorted(stale))}); run.fresh=true redoes them"
-    if done and config.shard != MERGE:
+    if done:
         then = "going on with the others" if done < len(asked) else "run.fresh=true answers them again"
         yield f"{done} of {len(asked)} questions were answered before; {then}"
 
@@ -504,4 +500,5 @@ def index_settings(config: EvaluateConfig) -> IndexConfig:
     impls: list[Any] = [getattr(writers, name).impl or getattr(writers, "default") for name in WRITERS]  # noqa: B009
     if index.llm is None and ("prompted" in impls or index.extract.method == "prompted"):
         index = replace(index, llm=to_plain(config.llm))
-    return replace(index, llm_cache=config.llm_cache)
+    executor = config.executor if index.executor == ExecutorConfig() else index.executor
+    return replace(index, llm_cache=config.llm_cache, executor=executor)

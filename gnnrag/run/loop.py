@@ -179,7 +179,7 @@ class Loop:
         the counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
-        return (query.text, query.vector, query.channel, query.top_k, query.scope, query.retriever, query.filter, owner)
+        return (query.text, query.vector, query.channel, query.top_k, query.retriever, query.filter, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Ask one retriever after the other, for a fixed order of records. Batched unless the retriever asks roles."""
@@ -215,17 +215,8 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
         channels = retrievers[query.retriever].channels
         if query.channel not in channels:
             raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
-        if query.vector is not None:
-            _check_vector_search(retrievers[query.retriever])
-
-
-def _check_vector_search(retriever: Retriever) -> None:
-    """Raise ConfigError if a retriever cannot search by the vector of a query."""
-    if not retriever.accepts_vectors:
-        raise ConfigError(
-            f"{type(retriever).__name__} cannot search by a vector, and these thoughts ask in vectors: give "
-            "retriever=dense, chg, nexthop, bm25 or a hybrid of them, or thoughts that ask in words"
-        )
+        if query.vector is not None and not retrievers[query.retriever].accepts_vectors:
+            raise ConfigError(f"{type(retrievers[query.retriever]).__name__} cannot search by a vector; give others")
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:

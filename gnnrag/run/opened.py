@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Opened:
     """One state of the folder with the pipelines that were opened on it; of the index's thread."""
 
-    def __init__(self, path: Path, config: EvaluateConfig) -> None:
+    def __init__(self, path: Path | str, config: EvaluateConfig) -> None:
         self.index = Index(path, index_settings(config))
         self.generation = self.index.generation
         self._pipelines: dict[tuple[str, ...], Pipeline] = {}

@@ -102,10 +102,10 @@ class RunDir:
         starts = [row for row in self._log.rows if row["event"] == "start"] if self._predictions.rows else []
         return {row["commit"] for row in starts if row.get("commit")}
 
-    def done(self, retry_failed: bool = True) -> dict[str, Prediction]:
-        """Return the predictions of earlier sessions; failed ones are left out when they are to be tried again."""
-        rows = predictions_of(self.path, self._predictions.rows, self._log.rows)
-        return {row.question_id: row for row in rows if not (retry_failed and row.error is not None)}
+    def done(self) -> set[str]:
+        """Return the questions that earlier sessions have answered: failed ones are to be tried again."""
+        rows = {row["question_id"]: row for row in self._predictions.rows}
+        return {id_ for id_, row in rows.items() if row.get("error") is None}
 
     def add(self, prediction: Prediction, session: Session) -> None:
         """Record a question that has ended. The prediction is written last, so a question cut short here is redone."""
@@ -125,23 +125,21 @@ class RunDir:
         """Append to `log.jsonl`."""
         self._log.append({"time": round(time.time(), 3), "event": event, **details})
 
-    def take_shards(self, order: Sequence[str], must_be_whole: bool) -> None:
+    def take_shards(self, order: Sequence[str]) -> None:
         """Add the rows of all shards. If a question has several rows, the first without an error is taken.
 
-        Raises ConfigError if a shard has other settings or inputs, and GnnragError if one is being written. With
-        `must_be_whole`, GnnragError also names the shards whose questions are missing.
+        Raises ConfigError if a shard has other settings or inputs, and GnnragError if one is being written.
         """
-        shards = shards_of(self.path)
         rows = {row["question_id"]: row for row in read_journal(self.path / "predictions.jsonl")}
         known = [row for row in read_journal(self.path / "log.jsonl") if row["event"] != "question"]
         with ExitStack() as locks:
-            for folder in shards:
+            for folder in shards_of(self.path):
                 check_same(folder, self.settings, self.inputs)
                 locks.enter_context(lock_run(folder))
                 taken = set()
                 for row in read_journal(folder / "predictions.jsonl"):
                     earlier = rows.get(row["question_id"])
-                    if earlier is None or earlier["error"] is not None:
+                    if earlier is None or (earlier["error"] is not None and row["error"] is None):
                         rows[row["question_id"]] = row
                         taken.add(row["question_id"])
                 self._predictions.append(*(rows[id_] for id_ in order if id_ in taken))
@@ -153,14 +151,6 @@ class RunDir:
                     if is_new:
                         self._log.append(row)
         self._predictions.rows, self._log.rows = list(rows.values()), read_journal(self.path / "log.jsonl")
-        missing = [number for number, id_ in enumerate(order) if id_ not in rows]
-        if must_be_whole and missing:
-            count = shard_count(self.path) or 1
-            names = sorted({number % count + 1 for number in missing})
-            raise GnnragError(
-                f"{self.path}: {len(missing)} of {len(order)} questions have no row in any shard; run "
-                f"{', '.join(f'shard={name}/{count}' for name in names[:10])} first, then merge again"
-            )
 
     def finish(self, order: Sequence[str]) -> list[Prediction]:
         """Keep each question's newest prediction and trace, in question order. GnnragError for missing predictions."""
@@ -299,19 +289,13 @@ def differences(a: Any, b: Any, where: str = "") -> set[str]:
 
 
 # -------------------------------------------------------------------------------------------------------------- shards
-MERGE = "merge"
-
-
 def read_shard(text: str | None) -> tuple[int, int] | None:
-    """Return number (from 1) and count of a shard (`3/16`); None for None or `merge`. ConfigError for other texts."""
-    if text is None or text == MERGE:
+    """Return number (from 1) and count of a shard (`3/16`). ConfigError for other texts."""
+    if text is None:
         return None
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise ConfigError(
-            f"shard={text!r}: give NUMBER/COUNT with NUMBER from 1 to COUNT, such as shard=3/16 for the third of 16 "
-            f"shards, or shard={MERGE} to put all shards together"
-        )
+        raise ConfigError(f"shard={text!r}: give shard=3/16 for the third of 16 shards, no shard for all together")
     return int(match[1]), int(match[2])
 
 

@@ -19,7 +19,7 @@ class Tracker:
     """One W&B run for one run directory, which resumes with it; does nothing with `tracking=off`.
 
     Args:
-        settings: `tracking`, `project`, `entity`, `group` and `tags`.
+        settings: `tracking`, `project` and `group`; the rest is W&B's own, as `WANDB_ENTITY` and `WANDB_TAGS`.
         path: run directory; W&B's files and the run's id (`wandb.txt`) are kept in it.
         kind: `evaluate` or `train`.
         config: settings and inputs to show.
@@ -40,14 +40,13 @@ class Tracker:
             if not id_file.is_file():
                 id_file.write_text(uuid4().hex[:12])
             # An agent of a sweep has already said which run this is.
-            run: dict[str, Any] = {"id": id_file.read_text(), "project": settings.project, "entity": settings.entity}
+            run: dict[str, Any] = {"id": id_file.read_text(), "project": settings.project}
             if settings.tracking == "online":
                 run["resume"] = "allow"
             self._run = wandb.init(
                 mode=cast(Any, settings.tracking),
                 name=f"{whole.name}-{path.name}" if whole else path.name,
                 group=settings.group or (whole.name if whole else None),
-                tags=list(settings.tags),
                 job_type=kind,
                 dir=str(path),
                 config=dict(config),

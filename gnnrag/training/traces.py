@@ -140,7 +140,7 @@ class Recorder(Mapping[str, Any]):
             wanted.setdefault(normalised(text), (text, kind))
         wanted.pop("", None)
         asked = [
-            Query(text, last["channel"], last["top_k"], kind, last["scope"], last["retriever"])
+            Query(text, last["channel"], last["top_k"], kind, last["retriever"], filter=last.get("filter"))
             for text, kind in wanted.values()
         ]
         scratch = Session(session.question_id, session.budget, started=session.started)

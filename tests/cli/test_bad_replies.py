@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +85,8 @@ def server() -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def settings(server: StubServer, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Of a run whose two parts have ended."""
+def run(server: StubServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str, str]:
+    """A run that has ended: its folder, exit code, and what was printed."""
     root, real = tmp_path_factory.mktemp("run"), openai.text_of
 
     def read(content: Any) -> str:
@@ -99,18 +101,12 @@ def settings(server: StubServer, tmp_path_factory: pytest.TempPathFactory) -> li
         "llm.max_retries=1", "llm.price_in=1000",
         "llm.price_out=2000", f"run.root={root / 'runs'}"
     ]  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
+    out, err = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(openai, "text_of", read)
-        assert [app.run(["evaluate", *given, f"shard={part}"]) for part in ("1/2", "2/2")] == [0, 0]
-    return given
-
-
-@pytest.fixture(scope="module")
-def run(settings: list[str]) -> Path:
-    """The parts together."""
-    assert app.run(["evaluate", *settings, "shard=merge"]) == 1, "a role failed in more than half of its calls"
-    (metrics,) = Path(settings[-1].partition("=")[2]).glob("*/metrics.json")
-    return metrics.parent
+        code = app.run(["evaluate", *given])
+    (metrics,) = (root / "runs").glob("*/metrics.json")
+    return metrics.parent, code, out.getvalue(), err.getvalue()
 
 
 def shown(out: str) -> dict[str, dict[str, float]]:
@@ -132,32 +128,26 @@ SHOWN = {role: without_calls(counts) for role, counts in WANTED.items()}
 
 
 @pytest.mark.slow
-def test_merged_parts_and_a_run_that_goes_on_say_it_and_end_with_code_1(
-    run: Path, settings: list[str], server: StubServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = len(server.bodies)
-    assert json.loads((run / "metrics.json").read_text())["replies"] == WANTED
-    for more, code in (["run.retry_failed=false"], 1), (["shard=merge", "run.max_bad_replies=null"], 0):
-        capsys.readouterr()
-        assert app.run(["evaluate", *settings, *more]) == code
-        out, err = capsys.readouterr()
-        assert shown(out) == SHOWN and "36 (36%)" in out and out.endswith(f"{run}\n")
-        lines = err.splitlines()
-        assert {line.split(": ")[1]: line for line in lines if "replies are bad" in line} == TOLD
-        assert sum(line.startswith("error: ") for line in lines) == code
-        assert code == 0 or "run.max_bad_replies=0.5 allows: reader (81%). Rows and metrics are written" in lines[-1]
-    assert len(server.bodies) == asked, "counted from the rows"
+def test_a_run_says_it_and_ends_with_code_1(run: tuple[Path, int, str, str]) -> None:
+    path, code, out, err = run
+    assert code == 1, "a role failed in more than half of its calls"
+    assert json.loads((path / "metrics.json").read_text())["replies"] == WANTED
+    assert shown(out) == SHOWN and "36 (36%)" in out and out.endswith(f"{path}\n")
+    lines = err.splitlines()
+    assert {line.split(": ")[1]: line for line in lines if "replies are bad" in line} == TOLD
+    assert sum(line.startswith("error: ") for line in lines) == 1
+    assert "run.max_bad_replies=0.5 allows: reader (81%). Rows and metrics are written" in lines[-1]
 
 
 @pytest.mark.slow
 def test_the_comparison_page_says_it(
-    run: Path, settings: list[str], server: StubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: tuple[Path, int, str, str], server: StubServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = len(server.bodies)
-    assert app.run(["compare", str(run), str(run)]) == 0
+    path, asked = run[0], len(server.bodies)
+    assert app.run(["compare", str(path), str(path)]) == 0
     out = capsys.readouterr().out
     assert shown(out) == SHOWN and "36 (36%)" in out
-    page = build_model([run, run], load_runs([run, run])).head["runs"][0]
+    page = build_model([path, path], load_runs([path, path])).head["runs"][0]
     assert page["metrics"]["replies"] == WANTED
     assert [note.partition(" in the ")[2] for note in page["notes"] if "replies are bad" in note] == [
         f"role {TOLD[role].partition(': ')[2]}." for role in sorted(TOLD)

@@ -82,7 +82,7 @@ def test_settings_out_of_range(canonical, given, setting):
         ("toy/x.txt", "no/where", "does not exist"),
         ("x.png", "x.png", ".csv, .docx, .eml, .epub"),
         ("q.json", "q.json", "q_corpus.json"),
-        ("toy/x.txt", "musique", "gnnrag fetch get musique"),
+        ("toy/x.txt", "musique", "hf download osunlp"),
     ],
 )
 def test_paths_that_cannot_be_loaded(tmp_path, make, path, message):

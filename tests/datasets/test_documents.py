@@ -465,7 +465,7 @@ def test_what_filters_ask_is_read_with_the_documents(folder):
     ]
     files = {
         "sub/p.html": page,
-        "m.md": "---\ndate: 2018-01-02\n---\nA note.",
+        "m.md": "---\ntitle: Note\ndate: 2018-01-02\nyear: 2018\nAuthor: 'Ada L.'\n---\nA note.",
         "t.csv": rows,
         "r.jsonl": "\n".join(map(json.dumps, records)),
         "s.eml": b"Date: Mon, 06 May 2024 10:00:00 +0200\r\n\r\nHello there.",
@@ -477,6 +477,7 @@ def test_what_filters_ask_is_read_with_the_documents(folder):
     assert date.fromisoformat(today) <= date.today()
     assert found["sub/p.html#1"] == {"source": "sub/p.html", "folder": "sub", "date": "2019-03-04"}
     assert [found[f"{name}#1"]["date"] for name in ("m.md", "s.eml")] == ["2018-01-02", "2024-05-06"]
+    assert found["m.md#1"].items() >= {"year": "2018", "author": "Ada L."}.items()
     assert found["doc.pdf#1"] == {"source": "doc.pdf", "folder": "", "date": today, "page": 1}
     table = {"source": "t.csv", "folder": ""}
     first = {"name": "Ada", "joined_year": 2020, "fee": 1.5, "own_title": "Dr", "date": "2020-05-06"}

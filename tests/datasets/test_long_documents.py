@@ -92,18 +92,6 @@ BOOKS = [
         **{"length": 9, "dataset": "fin", "_id": "u3", "label": "fin"},
     },
 ]
-TEXTBOOK_QUESTIONS = {
-    "MC": {
-        "Question": "Which structure is last in, first out?",
-        "Choices": {"A": "queue", "B": "stack"},
-        "Answer": "B",
-        "Level-1 Topic": "Algorithms",
-        "Level-2 Topic": "Structures",
-        "Rationale": "Push and pop work on one end.",
-    },
-    "MS": {"Question": "Which sort in place?", "Choices": {"A": "heap", "B": "merge", "C": "quick"}, "Answer": "AC"},
-    "TF": {"Question": "A tree has cycles.", "Answer": "False", "Rationale": "By definition it has none."},
-}
 
 
 def write(path, value, lines=False):
@@ -136,19 +124,6 @@ def books(tmp_path):
     def make(rows=BOOKS, name="cs"):
         write(tmp_path / "ud" / f"{name}.jsonl", rows, lines=True)
         return tmp_path / "ud" / f"{name}.jsonl"
-
-    return make
-
-
-@pytest.fixture
-def textbooks(tmp_path):
-    def make(questions=TEXTBOOK_QUESTIONS):
-        for kind, row in questions.items():
-            write(tmp_path / "tb" / "questions" / f"{kind}.jsonl", [row], lines=True)
-        (tmp_path / "tb" / "textbooks" / "textbook1").mkdir(parents=True, exist_ok=True)
-        text = "# Algorithms\n\nAn algorithm ends.\n\n## Stacks\n\nA stack is last in, first out.\n\n## Empty\n"
-        (tmp_path / "tb" / "textbooks" / "textbook1" / "textbook1.md").write_text(text)
-        return tmp_path / "tb"
 
     return make
 
@@ -232,23 +207,6 @@ def test_every_way_to_name_one_of_several(novels, path):
         load_dataset(folder)
     assert load_dataset(folder / path, chunking=CUT).name == "novel"
     assert load_dataset(folder / "Datasets" / "Corpus" / "medical.json", chunking=CUT).name == "medical"
-
-
-# ------------------------------------------------------------------------------------------- the other GraphRAG-Bench
-def test_textbooks(textbooks):
-    data = load_dataset(textbooks(), chunking=CUT)
-    assert [(p.id, p.title) for p in data.passages] == [
-        ("textbook1/1#1", "Algorithms"),
-        ("textbook1/2#1", "Algorithms > Stacks"),
-    ]
-    choice, several, true = data.questions
-    assert choice.text.splitlines() == ["Which structure is last in, first out?", "A) queue", "B) stack"]
-    assert (choice.id, choice.type, choice.answers) == ("MC-0", "MC", ("stack", "B"))
-    assert several.answers == ("heap; quick", "A, C")
-    assert true.answers == ("False",)
-    one = load_dataset(textbooks(), questions=textbooks() / "questions" / "TF.jsonl", chunking=CUT)
-    assert [q.id for q in one.questions] == ["TF-0"]
-    assert any("no gold passages" in note for note in data.remarks)
 
 
 # ------------------------------------------------------------------------------------------------------- UltraDomain

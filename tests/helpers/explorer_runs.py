@@ -59,7 +59,7 @@ def query(round_: int, text: str, ids: Sequence[str], kind: str = "question") ->
     scores = [round(1 / (i + 1), 6) for i in range(len(ids))]
     ranking = {"branch": "bm25", "kind": "passage", "ids": list(ids), "scores": scores, "range": [0, 1]}
     return {"event": "query", "round": round_, "text": text, "channel": "text", "top_k": 10, "origin": kind,
-            "scope": None, "retriever": None, "ranking": ranking}  # fmt: skip
+            "filter": None, "retriever": None, "ranking": ranking}  # fmt: skip
 
 
 def invented_run(data: Path, path: Path, rounds: int, right: int, method: str = "bdtr") -> Path:

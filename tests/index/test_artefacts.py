@@ -262,7 +262,7 @@ def test_kill_9_at_random_moments_and_the_same_command_goes_on(tmp_path, change)
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), str(root), *(["edit"] if change == "edit" else [])]
     env = environment(PYTHONPATH=str(REPOSITORY))
-    for delay in np.random.default_rng(3).uniform(0.05, 1.5, 8):
+    for delay in np.random.default_rng(3).uniform(0.05, 2.5, 20):
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
         process.stdout.readline()
         time.sleep(delay)
@@ -274,3 +274,51 @@ def test_kill_9_at_random_moments_and_the_same_command_goes_on(tmp_path, change)
     index = Index(root)
     build_index(tmp_path / "fresh", list(index.passages), HASH, ["embeddings", "titles"])
     assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from gnnrag.index.update import update_index
+from gnnrag.types import Passage
+root, ends, number = Path(sys.argv[1]), time.time() + float(sys.argv[2]), 0
+while time.time() < ends:
+    batch = [Passage(f"n{number}#{i}", f"New {number}", f"Poem {i} of Byron.") for i in range(5)]
+    update_index(root, add=batch)
+    if number % 3 == 2:
+        update_index(root, remove=[f"n{n}" for n in range(number - 2, number + 1)])
+    number += 1
+"""
+READER = """
+import sys, time
+from collections import Counter
+from gnnrag.index.index import Index
+ends, opened, sizes = time.time() + float(sys.argv[2]), 0, set()
+while time.time() < ends:
+    index = Index(sys.argv[1])
+    batches = Counter(id_.partition("#")[0] for id_ in index.ids if "#" in id_)
+    assert set(batches.values()) <= {5}, batches
+    for _ in range(5):
+        positions, _ = index.lexical.search("poems of Byron", 10)
+        assert all("Byron" in index.passages[p].content for p in positions.tolist()), "positions of another version"
+        assert index.dense_scores(["Byron"]).shape == (1, len(index.ids))
+    opened, sizes = opened + 1, sizes | {len(index.ids)}
+print(opened, len(sizes))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_readers_beside_a_writer_see_one_version_each(tmp_path):
+    build(tmp_path / "i", names=["lexical", "embeddings", "titles"])
+    env, seconds = environment(PYTHONPATH=str(REPOSITORY)), os.environ.get("GNNRAG_READERS_S", "20")
+    command = [sys.executable, "-c", "", str(tmp_path / "i"), seconds]
+    processes = []
+    for script in (WRITER, READER, READER, READER, READER):
+        command[2] = script
+        processes.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    outputs = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0] * 5, [error[-800:] for _, error in outputs]
+    for output, _ in outputs[1:]:
+        opened, sizes = map(int, output.split())
+        assert opened >= sizes >= 2, "several versions were seen"

@@ -86,6 +86,10 @@ def test_what_a_filter_lets_through(table: PassageTable, condition: str, ids: st
         ("not " * 400 + "draft", ""),
         ("read_csv('/etc/passwd') = 1", "read_csv"),
         ("\x00", "not allowed"),
+        ("true) OR (true", "parentheses"),
+        ("(year = 2020", "parentheses"),
+        ("year = 2020 draft", "draft"),
+        ("year = 2020, true", "year"),
     ],
 )
 def test_a_malformed_filter_gets_one_line(table: PassageTable, condition: str, word: str) -> None:

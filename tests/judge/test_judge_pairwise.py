@@ -31,7 +31,7 @@ def longer(request: Request) -> str:
 
 
 def pair(first: Path, second: Path, reply: Any, *dots: str) -> dict[str, Any]:
-    (report,) = judge(settings("pairwise", first, second, dots=dots), backend=scripted(reply))["judgements"]
+    (report,) = judge(settings("pairwise", first, second, dots=dots), backend=scripted(reply))
     return dict(report)
 
 
@@ -118,7 +118,7 @@ def test_failed_and_identical_answers(tmp_path: Path) -> None:
     first = write_run(tmp_path / "a", data, {"q0": None, "q1": "x", "q2": "", "q3": "**x**  y", "q4": "x x"})
     second = write_run(tmp_path / "b", data, {"q0": "x", "q1": None, "q2": None, "q3": "x y", "q4": "x"})
     backend = scripted(lambda request: verdict(longer(request)))
-    (report,) = judge(settings("pairwise", first, second), backend=backend)["judgements"]
+    (report,) = judge(settings("pairwise", first, second), backend=backend)
     of = report["dimensions"]["overall"]
     assert (of["won"], of["shared"], of["lost"]) == (2, 2, 1) and len(backend.requests) == 2
     assert report["counts"] == {"unanswered": 3, "identical": 1, "malformed": 0, "llm_error": 0}

@@ -45,7 +45,6 @@ def test_columns_of_a_table_come_from_the_judgements_of_its_runs(tmp_path: Path)
     with (runs[0] / "predictions.jsonl").open("a") as out:
         out.write("\n")
     assert judged_figures(runs[0]) == {}, "other predictions than were judged"
-    assert judged_figures(runs[1]) == {}, "nor of what it was held against"
 
 
 @pytest.mark.parametrize("limit, figures", [(20, [50.0, 6.0, 6.0]), (19, [None] * 3)])
@@ -55,13 +54,7 @@ def test_figures_of_few_questions_stay_out_of_tables(tmp_path: Path, limit: int,
     dots = [f"limit={limit}"]
     judge(settings("pairwise", first, second, dots=dots), backend=scripted(lambda request: verdict("A")))
     judge(settings("scores", second, dots=dots), backend=scripted(lambda request: "6"))
-
-    def shown() -> list[float | None]:
-        return [judged_figures(second).get(f"judge/{name}") for name in ("win_rate", "a_score", "e_score")]
-
-    assert shown() == figures
-    first.rename(tmp_path / "elsewhere")
-    assert shown() == [None, *figures[1:]], "what it was held against is not there"
+    assert [judged_figures(second).get(f"judge/{name}") for name in ("win_rate", "a_score", "e_score")] == figures
 
 
 @pytest.fixture
@@ -84,10 +77,7 @@ def test_tables_of_scores(runs: list[Path], capsys: pytest.CaptureFixture[str]) 
     assert out.splitlines()[-1] == str(runs[1] / "judgements" / "scores")
     assert "first: 1 questions without an answer score 0" in err and "first: 18 calls" in err
     assert call("scores", runs, "llm.default=6", "--json") == 0
-    judged = json.loads(capsys.readouterr().out)
-    assert (
-        judged["judgements"][0]["judge/a_score"] == 4.5 and judged["differences"]["second"]["a_score"]["counted"] == 4
-    )
+    assert json.loads(capsys.readouterr().out)[0]["judge/a_score"] == 4.5
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,8 @@ def all_queries(top_k: int = 200) -> list[Query]:
     return [Query(str(i), top_k=top_k) for i in range(CLUSTERS)]
 
 
-@pytest.mark.parametrize("sorted_up_to", [100, 20_000])
 @pytest.mark.parametrize("top_k", [1, 10, 5000])
-def test_against_numpy(clustered: Any, top_k: int, sorted_up_to: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense, "SORTED_UP_TO", sorted_up_to)
+def test_against_numpy(clustered: Any, top_k: int) -> None:
     for i, ranking in enumerate(set_up(DenseRetriever(), index=clustered).retrieve(all_queries(top_k))):
         scores = clustered.passage_vectors.astype(np.float64) @ clustered.queries[i].astype(np.float64)
         best = np.argsort(-scores, kind="stable")[:top_k]
@@ -63,19 +61,18 @@ def test_against_numpy(clustered: Any, top_k: int, sorted_up_to: int, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("search", "flat_up_to", "has_lists"),
-    [("auto", 4, False), ("auto", 3, True), ("flat", 3, False), ("lists", 4, True)],
+    ("search", "flat_up_to", "is_indexed"), [("auto", 4, False), ("auto", 3, True), ("flat", 3, False)]
 )
-def test_lists_are_searched_in_large_indexes(
-    search: Any, flat_up_to: int, has_lists: bool, monkeypatch: pytest.MonkeyPatch
+def test_large_corpora_are_searched_by_their_index(
+    search: Any, flat_up_to: int, is_indexed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dense, "FLAT_UP_TO", flat_up_to)
     index: Any = Vectors(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32))
-    hits = np.array([3, -1, 2, 0]), np.array([0.5, -9.0, 0.7, 0.5]), -0.25  # -1: the lists hold no more
+    hits = np.array([2, 0]), np.array([0.7, 0.5]), -0.25
     index.nearest = SimpleNamespace(search=lambda vector, top_k: hits)
     (ranking,) = set_up(DenseRetriever(search=search), index=index).retrieve([Query("1", top_k=2)])
-    assert ranking.ids == (("p0002", "p0000") if has_lists else ("p0001", "p0000"))
-    assert (ranking.low, ranking.high) == ((-0.25, 0.7) if has_lists else (0.0, 1.0))
+    assert ranking.ids == (("p0002", "p0000") if is_indexed else ("p0001", "p0000"))
+    assert (ranking.low, ranking.high) == ((-0.25, 0.7) if is_indexed else (0.0, 1.0))
 
 
 def test_ties_by_corpus_order() -> None:

@@ -146,7 +146,7 @@ def test_summaries_rest_on_nothing_that_a_filter_leaves_out(index: Index) -> Non
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("dense", {"search": "ivf"}, "lists"),
+    ("dense", {"search": "ivf"}, "flat"),
     ("chg", {"precision": "x"}, "exact"),
     *(("hipporag", {name: "x"}, allowed) for name, allowed in (("names", "role"), ("ties", "first"))),
     ("hipporag2", {"filter": "llm"}, "role"),

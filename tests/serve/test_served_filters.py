@@ -100,6 +100,11 @@ def test_python_and_the_command_line(built: Path, capsys: pytest.CaptureFixture[
             index.ask(QUESTION, filter=WRONG)
         with pytest.raises(ConfigError, match="sourc"):
             index.search(QUESTION, filter=WRONG)
+    with Index(built, settings={"roles": "offline", "filter": "title <> 'Paris'"}) as index:
+        found = {condition: index.search("Tarkovsky", filter=condition) for condition in (None, WITHOUT, "true")}
+        assert [len(hits) for hits in found.values()] == [2, 1, 2]
+        with pytest.raises(ConfigError):
+            index.search("Tarkovsky", filter="true) OR (true")
     command = ["ask", QUESTION, f"index.path={built}", "roles=offline", "--json", "--filter"]
     assert run([*command, WITHOUT]) == 0
     assert "tarkovsky.txt#1" not in json.loads(capsys.readouterr().out)["ranking"]

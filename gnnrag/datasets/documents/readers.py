@@ -177,32 +177,20 @@ def _is_contents(line: str) -> bool:
 
 def _read_markdown(path: Path) -> list[Document]:
     text, notes = decoded(path, read_whole(path, MAX_TEXT))
-    title, body = front_matter(text)
+    front = _FRONT_MATTER.match(text)
+    body = text[front.end() :] if front else text
     blocks = markdown_blocks(body, 1 + text.count("\n") - body.count("\n"))
-    title = title or next((block.text for block in blocks if block.kind == "heading"), "")
-    dated = re.search(r"^date:(.*)$", text[: len(text) - len(body)], re.MULTILINE)
-    return [Document(title, blocks, "line", notes=notes, metadata=_dated(dated[1].strip(" \"'") if dated else ""))]
+    fields = dict(re.findall(r"^([\w-]+):[ \t]*(.+)$", front[0] if front else "", re.MULTILINE))
+    fields = {name: value.strip(" \"'") for name, value in fields.items()}
+    title = fields.pop("title", "") or next((block.text for block in blocks if block.kind == "heading"), "")
+    own = own_fields({name: cell_value(value) for name, value in fields.items()})
+    return [Document(title, blocks, "line", notes=notes, metadata=own)]
 
 
 def _dated(*texts: object) -> dict[str, Scalar]:
     """Return as metadata the first of some texts that is a date; nothing where none is."""
     day = next((day for text in texts if text and (day := iso_date(str(text)))), "")
     return {"date": day} if day else {}
-
-
-def front_matter(text: str) -> tuple[str, str]:
-    """Return the title that the front matter of a text gives, or nothing, and the text without it."""
-    front = _FRONT_MATTER.match(text)
-    if not front:
-        return "", text
-    named = (line.removeprefix("title:") for line in front.group().split("\n") if line.startswith("title:"))
-    return next(named, "").strip().strip("\"'"), text[front.end() :]
-
-
-def markdown_tokens(text: str, has_html: bool = True) -> list[Token]:
-    """Parse CommonMark with tables; without `has_html` tags are text."""
-    options = {"maxNesting": 100, "html": has_html}
-    return MarkdownIt("commonmark", options).enable(["table", "strikethrough"]).parse(text)
 
 
 def markdown_blocks(text: str, start: int = 1, is_page: bool = False) -> list[Block]:
@@ -213,7 +201,8 @@ def markdown_blocks(text: str, start: int = 1, is_page: bool = False) -> list[Bl
     full = _wrapped_at(text.split("\n"))
     blocks: list[Block] = []
     marker, level, rows = "", 0, list[tuple[int, list[str]]]()
-    for token in markdown_tokens(text, has_html=not is_page):
+    parser = MarkdownIt("commonmark", {"maxNesting": 100, "html": not is_page}).enable(["table", "strikethrough"])
+    for token in parser.parse(text):
         at = start + token.map[0] if token.map else start
         if token.type == "heading_open":
             level = int(token.tag[1])

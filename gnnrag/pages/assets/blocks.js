@@ -60,7 +60,7 @@ function queryBlock(block, about, stage, first) {
   const how = [
     block.channel && block.channel !== "text" ? "channel: " + block.channel : "",
     block.retriever ? "retriever: " + block.retriever : "",
-    block.scope ? "in: " + block.scope : "",
+    block.filter ? "where " + block.filter : "",
     block.by ? "ranked by " + block.by : "",
   ]
     .filter(Boolean)

@@ -100,6 +100,12 @@ class IndexTasks:
                 logger.warning("index: %s failed for %s%s", name, where, problem)
         return results
 
+    def count(self, name: str, usage: Counter[str]) -> None:
+        """Count what a worker elsewhere has spent. Raises BudgetError where that has used up a limit."""
+        self.usage.setdefault(name, Counter()).update(usage)
+        self._spent.update(usage)
+        self._check_budget()
+
     def _check_budget(self) -> None:
         """Refuse further tasks where what is done has used up a limit."""
         tokens = self._spent["prompt_tokens"] + self._spent["completion_tokens"]

@@ -1,0 +1,119 @@
+"""The expensive steps of an index as work for executors: embedding, analysis of texts, what a model writes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gnnrag.config import EmbedderConfig, IndexConfig
+from gnnrag.extract import make_extractor
+from gnnrag.index.embedder import make_embedder
+from gnnrag.index.tables import write_values
+from gnnrag.text.analyse import PassageText, analyse
+from gnnrag.types import Passage
+
+
+@dataclass(frozen=True)
+class Write:
+    """Computes values of items by `work` and writes them as fragments of a table, which the driver commits.
+
+    Takes (keys, items); returns the fragments with the type of their values, and what a model was asked for, by writer.
+    """
+
+    uri: str
+    kind: pa.DataType | None
+    work: Any
+
+    @property
+    def gpus(self) -> float:
+        return getattr(self.work, "gpus", 0.0)
+
+    def __call__(self, batch: tuple[Sequence[str], Sequence[Any]]) -> tuple[Any, dict[str, Counter[str]]]:
+        keys, items = batch
+        written = write_values(self.uri, keys, self.work(list(items)), self.kind)
+        return written, self.work.spent() if isinstance(self.work, Ask) else {}
+
+
+@dataclass(frozen=True)
+class Embed:
+    """Texts or passages to unit vectors (n, dim). `embedder` is that of the driver; a worker makes its own."""
+
+    config: EmbedderConfig
+    embedder: Any = field(default=None, compare=False)
+    gpus: float = 1.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"config": self.config, "embedder": None, "gpus": self.gpus}
+
+    @cached_property
+    def _embedder(self) -> Any:
+        return self.embedder or make_embedder(self.config)
+
+    def __call__(self, texts: list[str | Passage]) -> np.ndarray:
+        contents = [text if isinstance(text, str) else text.content for text in texts]
+        return self._embedder.encode(contents)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Analyse:
+    """Passages to their sentences and phrases."""
+
+    language: str
+    title_mode: Any
+    phrase_rules: Any
+
+    def __call__(self, passages: list[Passage]) -> list[dict[str, Any]]:
+        rows = analyse(passages, self.language, self.title_mode, self.phrase_rules)
+        return [{"sentences": row.sentences, "phrases": row.phrases} for row in rows]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Tasks of a writer to the JSON texts of its results, by `encode`, which can be pickled; None for a failure.
+
+    `tasks` are those of the driver; a worker makes its own.
+    """
+
+    config: IndexConfig
+    writer: str
+    encode: Callable[[Any], Any]
+    tasks: Any = field(default=None, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"config": self.config, "writer": self.writer, "encode": self.encode, "tasks": None}
+
+    @cached_property
+    def _runner(self) -> Any:
+        if self.tasks is not None:
+            return self.tasks
+        tasks = import_module("gnnrag.roles.writers.tasks")  # by name, so that the index does not depend on roles
+        return tasks.IndexTasks(self.config, lambda: make_embedder(self.config.embedder))
+
+    def results(self, items: list[Any]) -> list[Any]:
+        return self._runner.run(self.writer, items)  # type: ignore[no-any-return]
+
+    def __call__(self, items: list[Any]) -> list[str | None]:
+        return [None if result is None else json.dumps(self.encode(result)) for result in self.results(items)]
+
+    def spent(self) -> dict[str, Counter[str]]:
+        """Return what was spent since the last call, by writer."""
+        usage = dict(self._runner.usage)
+        self._runner.usage.clear()
+        return usage
+
+
+@dataclass(frozen=True)
+class Extract(Ask):
+    """Passages to JSON texts of what a model extracts from them."""
+
+    def results(self, items: list[Passage]) -> list[Any]:
+        extractor = make_extractor(self.config.extract, lambda: self._runner)
+        return extractor.extract(items, [PassageText((), ())] * len(items))
