@@ -21,7 +21,7 @@ from gnnrag.config import EvaluateConfig, to_plain
 from gnnrag.datasets.base import stratified_sample
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.io import digest, write_json, write_jsonl
-from gnnrag.methods.routed import RouteConfig, choose_route, read_route
+from gnnrag.methods.routed import RouteConfig, Routed, choose_route, read_route
 from gnnrag.metrics.report import per_question
 from gnnrag.metrics.statistics import wilson_interval
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
@@ -52,9 +52,6 @@ class AuditConfig:
     target: Share | None = None  # accuracy that is needed; null: classes are compared with passage_local
     margin: float = 0.1  # a class this far under passage_local fails, if the intervals are disjoint
     recover: float = 0.5  # least share of the gap that an adopted route closes
-    every_class: bool = False  # run the routes on every class, not only on those that fail
-    thematic_threshold: float = 0.6  # of the router, as in `Routed`
-    multi_hop_threshold: float = 0.5  # the same
     flat: RouteConfig = field(default_factory=lambda: RouteConfig("single", "hybrid"))
     routes: dict[str, RouteConfig] = field(
         default_factory=lambda: {
@@ -157,7 +154,7 @@ def audit(
         routings = asyncio.run(
             _route(Roles(index, config.roles, config.llm, config.llm_cache), sample, config.concurrency)
         )
-        names = [choose_route(r.probabilities, c.thematic_threshold, c.multi_hop_threshold) for r in routings]
+        names = [choose_route(r.probabilities, Routed.thematic_threshold, Routed.multi_hop_threshold) for r in routings]
     else:
         names = [class_of(q)[0] for q in sample]
     groups = {k: [q for q, n in zip(sample, names, strict=True) if n == k] for k in QUERY_CLASSES if k in names}
@@ -181,7 +178,7 @@ def audit(
         name: {"n": len(rows), "share": sum(weights[q.id] for q in rows) / total, **verdict(name, flat, c)}
         for name, rows in groups.items()
     }
-    asked = [name for name in report_of if c.every_class or report_of[name]["fails"]]
+    asked = [name for name in report_of if report_of[name]["fails"]]
     others = {name: run(name, asked) for name in c.routes} if asked else {}
     for name, row in report_of.items():
         row["routes"] = {FLAT: flat[name]} | {route: cells[name] for route, cells in others.items() if name in cells}

@@ -13,16 +13,6 @@ PREFIX = "hub:"  # how a setting begins that names what lies on a hub
 SUFFIXES = (".json", ".jsonl", ".npy", ".npz", ".safetensors", ".md", ".txt", ".yaml", ".jinja", ".model", ".lance")
 PATTERNS = [f"*{suffix}" for suffix in SUFFIXES] + ["*.lance/**"]
 _REPO = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
-CARD = """---
-library_name: gnnrag
-tags: [gnnrag]
----
-
-# {name}
-
-A part or an index of gnnrag: `folder = gnnrag.from_pretrained("{repo}")`, then `index.path`, `gnn.checkpoint` or
-`roles.ROLE.path` is the folder.
-"""
 
 
 def push_to_hub(folder: str | Path, repo: str, *, message: str = "") -> str:
@@ -37,9 +27,6 @@ def push_to_hub(folder: str | Path, repo: str, *, message: str = "") -> str:
         raise ConfigError(f"hub: {folder} is no folder; give that of an index or a checkpoint")
     api = HfApi()
     api.create_repo(repo, exist_ok=True)
-    if not Path(folder, "README.md").is_file():
-        card = CARD.format(name=repo.partition("/")[2], repo=repo).encode()
-        api.upload_file(path_or_fileobj=card, path_in_repo="README.md", repo_id=repo, commit_message="card")
     message = message or f"gnnrag: {Path(folder).name}"
     return str(api.upload_folder(folder_path=folder, repo_id=repo, commit_message=message, allow_patterns=PATTERNS).oid)
 

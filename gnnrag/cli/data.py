@@ -1,4 +1,4 @@
-"""Commands that get and give data and models: `exchange`, `hub`."""
+"""The command that writes files for other tools: `exchange`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from gnnrag.datasets.base import load_dataset
-from gnnrag.errors import GnnragError
-from gnnrag.hub import from_pretrained, push_to_hub
 from gnnrag.index.index import Index
 from gnnrag.interchange import write_beir, write_graphml, write_trec
 from gnnrag.run.evaluate import load_data_of
@@ -36,21 +34,3 @@ def exchange(
     else:
         write_graphml(out, Index(source))
     print(out)
-
-
-def hub(action: Annotated[Literal["push", "pull"], typer.Argument()], words: list[str]) -> None:
-    """Push trained parts and whole indexes to Hugging Face's hub, and pull them.
-
-    \b
-    gnnrag hub push FOLDER ORG/NAME          an index, or a checkpoint; prints the revision
-    gnnrag hub pull ORG/NAME[@REVISION]      prints the folder
-
-    Give the folder, or hub:ORG/NAME@REVISION, as index.path, gnn.checkpoint, or roles.ROLE.path.
-    """
-    if len(words) != (2 if action == "push" else 1):
-        raise GnnragError("usage: gnnrag hub push FOLDER ORG/NAME, or gnnrag hub pull ORG/NAME[@REVISION]")
-    if action == "push":
-        print(push_to_hub(*words))
-    else:
-        name, _, revision = words[0].partition("@")
-        print(from_pretrained(name, revision=revision or None))

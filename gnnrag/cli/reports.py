@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -24,10 +24,9 @@ from gnnrag.cli.console import (
 )
 from gnnrag.errors import GnnragError
 from gnnrag.io import write_atomic
-from gnnrag.metrics.comparison import Run, differences, load_runs, main_metrics, overlap
+from gnnrag.metrics.comparison import differences, load_runs, main_metrics, overlap
 from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.replies import is_error
-from gnnrag.metrics.traces import DEPTH
 from gnnrag.pages.comparison import comparison_page
 from gnnrag.reports.cross import split_trained
 from gnnrag.reports.retrievers import fitting_retrievers, retriever_table
@@ -35,9 +34,6 @@ from gnnrag.reports.running import outline, run_table
 from gnnrag.reports.tables import Result, Table, cells, draw, load_table, notes
 from gnnrag.reports.tables import as_json as as_json_text
 
-ROUNDS = ("questions", "queries", "reached", "pool")
-ROUNDS_NOTE = f"""queries: of a question that had the round, in it. reached: share of the gold passages that some query
-so far had among its first {DEPTH} hits. pool: Recall@{DEPTH} of all that was found so far. Means over all questions."""
 TESTS = {
     "mcnemar": "McNemar's exact test where every question scores 0 or 1",
     "paired bootstrap": "a paired bootstrap of the questions",
@@ -47,14 +43,14 @@ TESTS = {
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...")],
     metric: Annotated[list[str], typer.Option(help="metric to test; may be given again")] = [],  # noqa: B006
-    by: Annotated[Literal["type", "hops", "length", "round"] | None, typer.Option(help="also show by group")] = None,
     html: Annotated[Path | None, typer.Option(help="write a page: results, plots, every question's rounds")] = None,
     data: Annotated[str | None, typer.Option(help="with --html: the benchmark, where it is not at data.path")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs with the first one: a table, the significance of the differences, a page.
 
-    Runs must have answered the same questions. --json also has how often both are right, one, or none.
+    Runs must have answered the same questions. --json also has the figures by type of question, hops, length and round,
+    and how often both are right, one, or none.
     """
     loaded = load_runs(runs)
     metrics = metric or main_metrics(loaded)
@@ -71,8 +67,6 @@ def compare(
     if rows:
         print(_differences(rows, f"against {loaded[0].name}"))
         print(f"p: {', else '.join(TESTS[test] for test in TESTS if test in {r['test'] for r in rows})}; *: below 0.05")
-    if by:
-        print(_groups(loaded, by, metrics))
     if html:
         print(f"{html} ({html.stat().st_size / 1e6:.1f} MB)")
 
@@ -88,24 +82,6 @@ def _differences(rows: Sequence[Mapping[str, Any]], title: str) -> str:
         counts = f"{row['better']} / {row['worse']} / {row['same']}"
         lines.append([row["run"], row["metric"], gain, f"[{low:+.4f}, {high:+.4f}]", p, counts])
     return plain_table(["run", "metric", "difference", "95% interval", "p", "better / worse / same"], lines, title)
-
-
-def _groups(runs: Sequence[Run], by: str, metrics: Sequence[str]) -> str:
-    def short(value: float | None) -> str:
-        return "-" if value is None else f"{value:.4g}"
-
-    lines = []
-    for run in runs:
-        groups = run.metrics.get(f"by_{by}")
-        if groups is None:
-            raise GnnragError(f"{run.name} has no figures by {by}; a benchmark without hops, or run.traces=false?")
-        if by == "round":
-            lines += [[run.name, str(row["round"]), *(short(row.get(k)) for k in ROUNDS)] for row in groups]
-        else:
-            lines += [[run.name, g, str(v["count"]), *(short(v.get(m)) for m in metrics)] for g, v in groups.items()]
-    if by == "round":
-        return f"{plain_table(('run', 'round', *ROUNDS), lines)}\n{ROUNDS_NOTE}"
-    return plain_table(("run", by, "count", *metrics), lines)
 
 
 def table(

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import log
 from typing import Any
+
+import numpy as np
+from scipy.special import xlogy
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
@@ -65,7 +68,7 @@ class OfflineExtractor(Extractor):
 
     @property
     def identity(self) -> Any:
-        return ["offline terms", 3] if self._by_terms else ["offline", 4]
+        return ["offline terms", 5] if self._by_terms else ["offline", 4]
 
     def read_corpus(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
         if self._by_terms:
@@ -133,7 +136,7 @@ class TermReader:
             key: [(s, self._named(s, phrases)) for s, phrases in zip(row, (*key[1].phrases, ()), strict=False)]
             for key, row in plain.items()
         }
-        self._strength = damped(associate([names for p, text in both for _, names in self._read[p.title, text]]))
+        self._strength = associate([names for p, text in both for _, names in self._read[p.title, text]])
 
     def read(self, passage: Passage, text: PassageText) -> Extraction:
         """Return what one of the passages names and joins."""
@@ -181,9 +184,6 @@ class TermReader:
 # ---------------------------------------------------------------------------------------------------- associations
 WINDOW = 8  # things named further apart in a sentence, as in a long list, are not joined
 LEAST_LIKELIHOOD = 6.63  # of an association: the 1% point of chi-squared with one degree of freedom
-MOST_SHARE = 0.1  # of all joined things that one thing may be joined to: a hub that joins everything says nothing
-FEWEST = 10  # things that any may be joined to
-
 FEW = 100  # sentences that tell too little of chance: there everything that is named together is joined
 
 Pair = tuple[str, str]  # in alphabetical order
@@ -206,10 +206,17 @@ def associate(rows: Iterable[Sequence[str]]) -> dict[Pair, float]:
     strength = {}
     for pair, both in together.items():
         one, other = named[pair[0]], named[pair[1]]
-        is_more = both * total > one * other and likelihood(both, one, other, total) >= LEAST_LIKELIHOOD
-        if is_more or total < FEW:
-            strength[pair] = max(0.01, round(log(both * total / (one * other)) / max(-log(both / total), 1e-9), 2))
+        chance = one * other / total
+        if total < FEW or (both > chance and likelihood(both, one, other, total) >= LEAST_LIKELIHOOD):
+            strength[pair] = max(0.01, round(log(both / chance) / max(-log(both / total), 1e-9), 2))
     return strength
+
+
+def likelihood(both: int, one: int, other: int, total: int) -> float:
+    """Return Dunning's log-likelihood ratio of a two by two table: counts of both, of one, of the other, of all."""
+    cells = np.array([[both, one - both], [other - both, total - one - other + both]], dtype=np.float64)
+    expected = cells.sum(axis=1, keepdims=True) * cells.sum(axis=0, keepdims=True) / total
+    return float(2 * xlogy(cells, cells / expected).sum())
 
 
 def pairs_of(row: Sequence[str]) -> set[Pair]:
@@ -220,26 +227,3 @@ def pairs_of(row: Sequence[str]) -> set[Pair]:
         for other in row[at + 1 : at + 1 + WINDOW]
         if one != other
     }
-
-
-def likelihood(both: int, one: int, other: int, total: int) -> float:
-    """Return Dunning's log-likelihood ratio of a two by two table: counts of both, of one, of the other, of all."""
-    cells = (both, one - both, other - both, total - one - other + both)
-    rows, columns = (one, total - one), (other, total - other)
-    expected = (rows[0] * columns[0], rows[0] * columns[1], rows[1] * columns[0], rows[1] * columns[1])
-    pairs = zip(cells, expected, strict=True)
-    return 2 * sum(cell * log(cell * total / chance) for cell, chance in pairs if cell > 0)
-
-
-def damped(strength: Mapping[Pair, float]) -> dict[Pair, float]:
-    """Return associations without the weakest of what is joined to more than `MOST_SHARE` of all; ties go by name."""
-    of: dict[str, list[Pair]] = {}
-    for pair in strength:
-        for name in pair:
-            of.setdefault(name, []).append(pair)
-    most = max(FEWEST, int(MOST_SHARE * (len(of) - 1)))
-    dropped: set[Pair] = set()
-    for name in sorted(of, key=lambda name: (-len(of[name]), name)):
-        left = [pair for pair in of[name] if pair not in dropped]
-        dropped.update(sorted(left, key=lambda pair: (-strength[pair], pair))[most:])
-    return {pair: value for pair, value in strength.items() if pair not in dropped}

@@ -16,7 +16,7 @@ ENTITY_STAGES = ("message_graph", "relation_vectors")
 
 @dataclass
 class GNNConfig:
-    """The network: GFM-RAG's with the defaults of `official()`, ours with those below."""
+    """The network: ours with the defaults, GFM-RAG's with those of configs/train/gnn_official.yaml."""
 
     # node: passages are nodes and are scored (G-reasoner); entity: a ranker maps entities to them
     mode: Literal["node", "entity"] = "node"
@@ -54,11 +54,6 @@ def entity_stages(link_vectors: bool, fallback: str) -> tuple[str, ...]:
     """Return the index stages of mode `entity`: links by vectors and dense search take more."""
     links = ("entity_vectors",) if link_vectors else ()
     return (*ENTITY_STAGES, *links, *(("embeddings",) if fallback == "dense" else ()))
-
-
-def official() -> GNNConfig:
-    """Return GFM-RAG's settings (width 512, six layers, no node texts, no features, every mention linked)."""
-    return GNNConfig(mode="entity", dim=512, layers=6, fusion="none", node_text=False, link_vectors=True)
 
 
 @dataclass

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnrag.gnn import GNNConfig
-from gnnrag.gnn.subgraph import TextGraph
 from gnnrag.graphs.linking import LinkedName, LinkedQuestion, stems
 from gnnrag.graphs.messages import CONTAINS, MENTIONS, STRUCTURE, MessageGraph, gather
 from gnnrag.text.normalise import words
 
 if TYPE_CHECKING:
     from gnnrag.gnn.entity import EntityQuestions
+    from gnnrag.gnn.question_graphs import QuestionGraphs
 
 LINK_COSINE = 0.6  # least cosine of a mention and the name that it is linked to
 NEAREST_FACTS, FACT_ENDS, NEAREST_NAMES = 5, 5, 3
@@ -58,7 +58,9 @@ def passage_prior(dense: np.ndarray, lexical: np.ndarray, power: float = 4.0, sh
     return mixed if mixed.any() else np.ones_like(mixed)
 
 
-def find_seeds(graphs: TextGraph, text: str, linked: LinkedQuestion, vector: np.ndarray, prior: np.ndarray) -> Seeds:
+def find_seeds(
+    graphs: QuestionGraphs, text: str, linked: LinkedQuestion, vector: np.ndarray, prior: np.ndarray
+) -> Seeds:
     """Return where a question starts, from its names, (F,) vector and (num_passages,) `passage_prior`."""
     graph = graphs.graph
     found: defaultdict[int, float] = defaultdict(float)
@@ -87,7 +89,7 @@ def seed_weight(graph: MessageGraph, config: GNNConfig, entity: int) -> float:
 
 
 def _add_name(
-    graphs: TextGraph,
+    graphs: QuestionGraphs,
     name: LinkedName,
     prior: np.ndarray,
     found: defaultdict[int, float],
@@ -102,7 +104,7 @@ def _add_name(
         found[entity] = max(found[entity], sure * seed_weight(graph, graphs.config, entity))
         confidence[entity] = max(confidence.get(entity, (0.0, 0.0)), (sure, rare))
     else:
-        for phrase in graphs.hierarchy.phrase_nodes.get(name.key, ()):
+        for phrase in graphs.hierarchy.phrase_nodes(name.key):
             around = graphs.hierarchy.adjacency
             for node in around.indices[around.indptr[phrase] : around.indptr[phrase + 1]].tolist():
                 sentence = graph.first_sentence + node - graphs.hierarchy.first_sentence
@@ -117,7 +119,7 @@ def _add_name(
 
 
 def link_by_vector(
-    graphs: TextGraph | EntityQuestions, text: str, rest: frozenset[str] | None = None
+    graphs: QuestionGraphs | EntityQuestions, text: str, rest: frozenset[str] | None = None
 ) -> dict[int, float]:
     """Return the nearest name, if near enough, and cosine of capitalised mentions; `rest`: of these words alone."""
     runs = [run.group() for run in _RUN.finditer(text)]
@@ -132,7 +134,7 @@ def link_by_vector(
     return found
 
 
-def nearest_entities(graphs: TextGraph | EntityQuestions, vector: np.ndarray) -> tuple[dict[int, float], str]:
+def nearest_entities(graphs: QuestionGraphs | EntityQuestions, vector: np.ndarray) -> tuple[dict[int, float], str]:
     """Return where a question starts that names nothing, and the branch: ends of near facts, or near names."""
     graph, facts = graphs.graph, graphs.fact_rows
     if not graph.num_entities:
@@ -223,7 +225,7 @@ def as_feature(walk: np.ndarray, leads: np.ndarray) -> np.ndarray:
     return 1.0 + np.log10(np.maximum(shares, _FLOOR)) / 3.0
 
 
-def node_features(graphs: TextGraph, view: QuestionView, nodes: np.ndarray) -> np.ndarray:
+def node_features(graphs: QuestionGraphs, view: QuestionView, nodes: np.ndarray) -> np.ndarray:
     """Return all features of some nodes, ascending. Shape (len(nodes), len(NODE_FEATURES)), float32."""
     graph = graphs.graph
     one, two = (int(i) for i in np.searchsorted(nodes, [graph.first_passage, graph.first_sentence]))
@@ -251,7 +253,7 @@ def node_features(graphs: TextGraph, view: QuestionView, nodes: np.ndarray) -> n
 
 
 def _add_sentence_features(
-    graphs: TextGraph,
+    graphs: QuestionGraphs,
     view: QuestionView,
     parts: tuple[np.ndarray, np.ndarray],
     bounds: tuple[int, int],
@@ -279,20 +281,20 @@ def _add_sentence_features(
             col["open"][one:two] = joint[:, left].sum(axis=1) / max(int(left.sum()), 1)
 
 
-def _mentioned(graphs: TextGraph, view: QuestionView, sentences: np.ndarray) -> np.ndarray:
+def _mentioned(graphs: QuestionGraphs, view: QuestionView, sentences: np.ndarray) -> np.ndarray:
     """Tell which sentences have which names of the question. Shape (len(sentences), number of names), bool."""
     names, hierarchy = view.linked.names, graphs.hierarchy
     out = np.zeros((len(sentences), len(names)), dtype=bool)
     around = hierarchy.adjacency
     for column, name in enumerate(names):
-        for phrase in hierarchy.phrase_nodes.get(name.key, ()):
+        for phrase in hierarchy.phrase_nodes(name.key):
             found = around.indices[around.indptr[phrase] : around.indptr[phrase + 1]] - hierarchy.first_sentence
             out[:, column] |= np.isin(sentences, found)
     return out
 
 
 def edge_features(
-    graphs: TextGraph, view: QuestionView, triples: np.ndarray, nodes: np.ndarray, values: np.ndarray
+    graphs: QuestionGraphs, view: QuestionView, triples: np.ndarray, nodes: np.ndarray, values: np.ndarray
 ) -> np.ndarray:
     """Return float32 (len(triples), len(EDGE_FEATURES)); `triples` and `nodes` ascend, `values` are `node_features`."""
     graph, grounding = graphs.graph, graphs.grounding

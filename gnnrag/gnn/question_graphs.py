@@ -24,22 +24,52 @@ from gnnrag.gnn.features import (
     node_features,
     passage_prior,
 )
-from gnnrag.gnn.subgraph import PruneConfig, Subgraph, TextGraph
+from gnnrag.gnn.subgraph import PruneConfig, Subgraph, as_rows
+from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.linking import link_question
-from gnnrag.graphs.messages import REFERS
+from gnnrag.graphs.messages import REFERS, STRUCTURE
+from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.index.index import Index
+from gnnrag.index.message_stages import MessageKnowledge
 
 
-class QuestionGraphs(TextGraph):
+class QuestionGraphs:
     """Cuts the subgraph of each question, with features, out of an index that has the stages `NODE_STAGES`."""
 
     def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
-        super().__init__(index, config, prune)
+        self.index, self.config, self.sizes = index, config or GNNConfig(), prune or PruneConfig()
+        knowledge: MessageKnowledge = index.read("message_graph")
+        assert knowledge.grounding is not None, "a graph of facts alone has no passages"
+        self.graph, self.grounding = knowledge.graph, knowledge.grounding
+        self.entity_vectors = as_rows(index.read("entity_vectors"), index)
+        self.relation_vectors = index.read("relation_vectors")
+        self.sentence_vectors = as_rows(index.read("sentence_vectors"), index)
+        ends = self.graph.triples[:, [0, 2]].ravel()
+        self.degrees = np.bincount(ends, minlength=self.graph.num_nodes)
         self.node_columns = feature_columns(self.config.features, NODE_FEATURES, "features")
         self.edge_columns = feature_columns(self.config.edge_features, EDGE_FEATURES, "edge_features")
         heads = self.graph.triples[:, 0]
         first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
         self._triples_of = Lists(first, np.arange(len(heads)))  # the triples that each node is the head of
+
+    # Only subgraphs that are made need these two; those that were made before are read.
+    @property
+    def hierarchy(self) -> HierarchyGraph:
+        return self.index.hierarchy
+
+    @property
+    def titles(self) -> TitleMatcher:
+        return self.index.titles
+
+    @cached_property
+    def fact_rows(self) -> np.ndarray:
+        """Rows of the triples that are facts."""
+        return np.flatnonzero(self.graph.triples[:, 1] >= len(STRUCTURE))
+
+    @cached_property
+    def passage_sentences(self) -> Lists:
+        """Sentences of each passage in reading order."""
+        return Lists(self.hierarchy.passage_indptr.astype(np.int64), self.hierarchy.passage_sentences)
 
     @cached_property
     def passage_entities(self) -> Lists:

@@ -1,7 +1,7 @@
 """Score the nodes of a question with a loaded GNN, and explain a score by the paths that carry it.
 
-Questions are scored one by one unless asked otherwise: the rounding of a matrix product depends on how many rows it
-has, and a result must not depend on which questions share a batch. On a CPU a joint pass saves little (1.3 of 9.6 ms).
+Questions are scored one by one: the rounding of a matrix product depends on how many rows it has, and a result must not
+depend on which questions share a batch. On a CPU a joint pass saves little (1.3 of 9.6 ms).
 """
 
 from __future__ import annotations
@@ -126,17 +126,12 @@ class PassageScorer:
         sizes = sizes if passages is None else replace(sizes, passages=passages)
         self.graphs = QuestionGraphs(index, checkpoint.model.config, sizes)
 
-    def score_all(self, texts: Sequence[str], batch: int = 1) -> list[tuple[np.ndarray, str]]:
-        """Return (num_passages,) float64 scores in [0, 1] for each question, and how its seeds were found."""
-        # With more than one question a pass, the last digits depend on which share it.
-        out = []
-        for start in range(0, len(texts), batch):
-            parts = self.graphs.prepare(texts[start : start + batch])
-            with torch.no_grad():
-                logits = self.model(join(parts).to(self.device))[:, 0].double().cpu().numpy()
-            blocks = np.split(logits, np.cumsum([len(part.nodes) for part in parts])[:-1])
-            out += [(_passage_scores(part, block), part.branch) for part, block in zip(parts, blocks, strict=True)]
-        return out
+    def passage_scores(self, text: str) -> tuple[np.ndarray, str]:
+        """Return (num_passages,) float64 scores in [0, 1] for a question, and how its seeds were found."""
+        (part,) = self.graphs.prepare([text])
+        with torch.no_grad():
+            logits = self.model(join([part]).to(self.device))[:, 0].double().cpu().numpy()
+        return _passage_scores(part, logits), part.branch
 
     def paths(self, text: str, passage: int, top_k: int = 3) -> list[PathText]:
         """Return the paths that the score of a passage leans on, best first; none where it is not in the subgraph."""
@@ -153,14 +148,6 @@ class PassageScorer:
         return f'"{self.graphs.hierarchy.sentences[node - graph.first_sentence]}"'
 
 
-@dataclass(frozen=True)
-class EntityLinking:
-    """Settings of where the questions of mode `entity` start."""
-
-    by_vector: bool = False  # names that are not spelt as in the graph are linked by vectors
-    fallback: str = "none"  # what ranks passages without a start: dense, none
-
-
 def _passage_scores(part: Subgraph, logits: np.ndarray) -> np.ndarray:
     """Return scores of all passages: those of the subgraph by their logits, then the others by what search says."""
     inside = part.passages[part.candidates]
@@ -173,14 +160,10 @@ def _passage_scores(part: Subgraph, logits: np.ndarray) -> np.ndarray:
 class EntityScorer:
     """Mode `entity`: every entity of the graph of facts is scored, and a ranker maps them to passages."""
 
-    def __init__(
-        self, index: Index, checkpoint: Checkpoint, links: EntityLinking | None = None, device: str = "cpu"
-    ) -> None:
+    def __init__(self, index: Index, checkpoint: Checkpoint, device: str = "cpu") -> None:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
-        self.links = links or EntityLinking(
-            checkpoint.model.config.link_vectors, checkpoint.facts.get("fallback", "none")
-        )
-        self.questions = EntityQuestions(index, replace(checkpoint.model.config, link_vectors=self.links.by_vector))
+        self.fallback = checkpoint.facts.get("fallback", "none")  # what ranks passages without a start: dense, none
+        self.questions = EntityQuestions(index, checkpoint.model.config)
         self.ranker = checkpoint.ranker or RankerConfig()
         threshold = checkpoint.facts.get("threshold")
         self.threshold = 0.5 if threshold is None else float(threshold)
@@ -205,27 +188,21 @@ class EntityScorer:
         question = self.questions.find(text)
         if not question.seeds:  # without a start, scores would follow the structure of the graph, not the question
             return np.zeros(self.questions.graph.num_entities), question
-        return _chances(self._logits([question])[0]), question
+        return _chances(self._logits(question)), question
 
-    def score_all(self, texts: Sequence[str], batch: int = 1) -> list[tuple[np.ndarray, str]]:
-        """Return a score of every passage for each question, and how seeds were found; see `PassageScorer.score_all`.
+    def passage_scores(self, text: str) -> tuple[np.ndarray, str]:
+        """Return a score of every passage for a question, and how seeds were found.
 
         An article of a knowledge base scores as its entity does, its further parts after all first ones. Without a
         start, dense search scores (`dense_fallback`), if there is any.
         """
-        asked = [self.questions.find(text) for text in texts]
-        started = [i for i, question in enumerate(asked) if question.seeds]
-        out = [(np.zeros(0), "")] * len(texts)
-        for i in sorted(set(range(len(texts))).difference(started)):
-            out[i] = self._without_start(asked[i])
-        for start in range(0, len(started), batch):
-            block = started[start : start + batch]
-            for i, logits in zip(block, self._logits([asked[i] for i in block]), strict=True):
-                out[i] = (self._passages(logits, asked[i]), asked[i].branch)
-        return out
+        question = self.questions.find(text)
+        if not question.seeds:
+            return self._without_start(question)
+        return self._passages(self._logits(question), question), question.branch
 
     def _without_start(self, question: EntityQuestion) -> tuple[np.ndarray, str]:
-        if self.links.fallback == "dense":
+        if self.fallback == "dense":
             vector = self.index.embedder.encode([question.text], is_query=True)[0]
             return (self.index.passage_vectors @ vector).astype(np.float64), "dense_fallback"
         first = self._articles[1] if self.questions.is_kb else np.ones(len(self.index.ids), dtype=bool)
@@ -250,13 +227,12 @@ class EntityScorer:
     def _cut(self, question: EntityQuestion) -> Subgraph:
         return self.near.cut(question, self.index.embedder.encode([question.text], is_query=True)[0])
 
-    def _logits(self, questions: Sequence[EntityQuestion]) -> list[torch.Tensor]:
-        """Return (num_entities,) CPU logits for each question, in one pass; entities outside a neighbourhood last."""
-        parts = [self._cut(question) for question in questions]
+    def _logits(self, question: EntityQuestion) -> torch.Tensor:
+        """Return (num_entities,) CPU logits; entities outside of the question's neighbourhood last."""
+        part = self._cut(question)
         with torch.no_grad():
-            inside = self.model(join(parts).to(self.device)).cpu().split([len(part.nodes) for part in parts])
-        count = self.questions.graph.num_entities
-        return [whole_logits(row, part.nodes, count)[:, 0] for row, part in zip(inside, parts, strict=True)]
+            inside = self.model(join([part]).to(self.device)).cpu()
+        return whole_logits(inside, part.nodes, self.questions.graph.num_entities)[:, 0]
 
     def paths(self, text: str, entity: int, top_k: int = 3) -> list[PathText]:
         """Return the paths that the score of an entity leans on, best first."""
@@ -269,11 +245,11 @@ def _chances(logits: torch.Tensor) -> np.ndarray:
 
 
 def make_scorer(
-    index: Index, checkpoint: Checkpoint, passages: int | None, links: EntityLinking, device: str
+    index: Index, checkpoint: Checkpoint, passages: int | None, device: str
 ) -> PassageScorer | EntityScorer:
     """Return the scorer that a network's mode asks for. Raises ConfigError where the index does not suit it."""
     if checkpoint.model.config.mode == "entity":
-        return EntityScorer(index, checkpoint, links, device)
+        return EntityScorer(index, checkpoint, device)
     if index.config.extract.method == "kb" or not index.config.gnn.structure:
         raise ConfigError(
             "this checkpoint scores passages (mode 'node'), and the index holds facts alone: use one of mode 'entity', "

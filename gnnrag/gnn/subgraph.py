@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import torch
 
-from gnnrag.arrays import Lists
-from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import GraphBatch
-from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.graphs.messages import STRUCTURE
-from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.index.index import Index
-from gnnrag.index.message_stages import MessageKnowledge
 
 
 # -------------------------------------------------------------------------------------------- subgraphs of a question
@@ -87,40 +80,6 @@ class PruneConfig:
     seed_passages: int = 50  # passages that dense and lexical search like best, where walks start
     hub: int = 200  # names that more passages share lead nowhere
     steps: int = 3  # length of the walk
-
-
-class TextGraph:
-    """The parts of an index (with the stages `NODE_STAGES`) that a network of mode `node` reads."""
-
-    def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
-        self.index, self.config, self.sizes = index, config or GNNConfig(), prune or PruneConfig()
-        knowledge: MessageKnowledge = index.read("message_graph")
-        assert knowledge.grounding is not None, "a graph of facts alone has no passages"
-        self.graph, self.grounding = knowledge.graph, knowledge.grounding
-        self.entity_vectors = as_rows(index.read("entity_vectors"), index)
-        self.relation_vectors = index.read("relation_vectors")
-        self.sentence_vectors = as_rows(index.read("sentence_vectors"), index)
-        ends = self.graph.triples[:, [0, 2]].ravel()
-        self.degrees = np.bincount(ends, minlength=self.graph.num_nodes)
-
-    # Only subgraphs that are made need these two; those that were made before are read.
-    @property
-    def hierarchy(self) -> HierarchyGraph:
-        return self.index.hierarchy
-
-    @property
-    def titles(self) -> TitleMatcher:
-        return self.index.titles
-
-    @cached_property
-    def fact_rows(self) -> np.ndarray:
-        """Rows of the triples that are facts."""
-        return np.flatnonzero(self.graph.triples[:, 1] >= len(STRUCTURE))
-
-    @cached_property
-    def passage_sentences(self) -> Lists:
-        """Sentences of each passage in reading order."""
-        return Lists(self.hierarchy.passage_indptr.astype(np.int64), self.hierarchy.passage_sentences)
 
 
 def as_rows(vectors: np.ndarray, index: Index) -> np.ndarray:

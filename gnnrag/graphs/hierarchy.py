@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import compute, feather
 from scipy import sparse
 
 from gnnrag import arrays
 from gnnrag.arrays import Lists
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import phrase_key
+
+
+class Texts(Sequence[str]):
+    """The strings of an Arrow array; those of a mapped file take no memory until they are read."""
+
+    def __init__(self, column: pa.LargeStringArray) -> None:
+        self.column = column
+        _, offsets, data = column.buffers()
+        self._offsets = np.frombuffer(offsets, dtype=np.int64) if offsets else np.zeros(1, dtype=np.int64)
+        self._data = memoryview(data or b"")
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def __getitem__(self, i: Any) -> Any:
+        start, stop = self._offsets[i : i + 2].tolist()  # an item of Arrow's own takes four times as long
+        return str(self._data[start:stop], "utf-8")
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), 10_000):
+            yield from self.column.slice(start, 10_000).to_pylist()
 
 
 @dataclass(frozen=True)
@@ -77,27 +102,39 @@ class HierarchyGraph:
         return self.neighbours.sizes
 
     @cached_property
-    def phrase_keys(self) -> Sequence[str]:
+    def phrase_keys(self) -> Texts:
         """The spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation."""
-        return tuple(map(phrase_key, self.phrases))
+        return Texts(pa.array(map(phrase_key, self.phrases), pa.large_string()))
 
     @cached_property
-    def phrase_nodes(self) -> Mapping[str, tuple[int, ...]]:
-        """Node ids of the phrases that share a spelling-insensitive form."""
-        nodes: dict[str, tuple[int, ...]] = {}
-        for node, key in enumerate(self.phrase_keys, start=self.first_phrase):
-            if key:
-                nodes[key] = (*nodes[key], node) if key in nodes else (node,)
-        return nodes
+    def phrase_order(self) -> np.ndarray:
+        """Positions of the phrases by their form, equal ones ascending. Shape (num_phrases,), int32."""
+        return np.asarray(compute.array_sort_indices(self.phrase_keys.column)).astype(np.int32)
 
     @cached_property
-    def word_counts(self) -> Mapping[str, int]:
-        """How often sentences hold a phrase whose form has a word."""
+    def vocabulary(self) -> tuple[Texts, np.ndarray]:
+        """The words of the phrases' forms, sorted, and how often sentences hold a phrase with each, (n,) int64."""
         counts: Counter[str] = Counter()
         for key, degree in zip(self.phrase_keys, self.degrees[self.first_phrase :].tolist(), strict=True):
             for word in dict.fromkeys(key.split()):
                 counts[word] += degree
-        return counts
+        words = sorted(counts)
+        return Texts(pa.array(words, pa.large_string())), np.array([counts[word] for word in words], dtype=np.int64)
+
+    def phrase_nodes(self, key: str) -> tuple[int, ...]:
+        """Return the node ids of the phrases of a spelling-insensitive form, ascending."""
+        order, found = self.phrase_order, list[int]()
+        at = bisect_left(order, key, key=self.phrase_keys.__getitem__) if key else len(order)  # type: ignore[call-overload]
+        while at < len(order) and self.phrase_keys[order[at]] == key:
+            found.append(self.first_phrase + int(order[at]))
+            at += 1
+        return tuple(found)
+
+    def word_count(self, word: str) -> int:
+        """Return how often sentences hold a phrase whose form has a word."""
+        words, counts = self.vocabulary
+        at = bisect_left(words, word)
+        return int(counts[at]) if at < len(words) and words[at] == word else 0
 
     def sentences_of(self, passage: int) -> np.ndarray:
         """Return the sentences of one passage in reading order, as positions in `sentences`."""
@@ -113,16 +150,34 @@ class HierarchyGraph:
         return sorted({p for row in around for p in row if p < self.num_passages})
 
     def save(self, folder: Path) -> None:
-        """Write the graph, with the names of its phrases."""
-        arrays.save(folder, "graph", self)
-        arrays.put_json(folder / "names.json", {"keys": self.phrase_keys, "words": self.word_counts})
+        """Write the graph: its strings as Arrow files, which `load` maps."""
+        words, counts = self.vocabulary
+        _put_texts(folder / "sentences.arrow", self.sentences)
+        _put_texts(folder / "phrases.arrow", self.phrases)
+        _put_texts(folder / "keys.arrow", self.phrase_keys)
+        _put_texts(folder / "words.arrow", words)
+        arrays.save(folder, "graph", replace(self, sentences=(), phrases=()))
+        np.savez(folder / "names.npz", order=self.phrase_order, counts=counts)
 
     @classmethod
     def load(cls, folder: Path) -> HierarchyGraph:
-        """Read what `save` wrote."""
-        graph, names = arrays.load(folder, "graph", cls), arrays.get_json(folder / "names.json")
-        vars(graph).update(phrase_keys=names["keys"], word_counts=names["words"])  # cached properties
+        """Map what `save` wrote."""
+        texts = {name: _get_texts(folder / f"{name}.arrow") for name in ("sentences", "phrases", "keys", "words")}
+        graph = replace(arrays.load(folder, "graph", cls), sentences=texts["sentences"], phrases=texts["phrases"])
+        with np.load(folder / "names.npz") as names:  # cached properties
+            vocabulary = texts["words"], names["counts"]
+            vars(graph).update(phrase_keys=texts["keys"], phrase_order=names["order"], vocabulary=vocabulary)
         return graph
+
+
+def _put_texts(path: Path, texts: Sequence[str]) -> None:
+    table = pa.table({"text": pa.array(texts, pa.large_string())})
+    feather.write_feather(table, str(path), compression="uncompressed", chunksize=len(table) or 1)
+
+
+def _get_texts(path: Path) -> Texts:
+    column = feather.read_table(str(path), memory_map=True).column(0)
+    return Texts(column.chunk(0) if len(column) else pa.array([], pa.large_string()))
 
 
 def _matrix(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> sparse.csr_array:

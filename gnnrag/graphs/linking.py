@@ -52,7 +52,7 @@ def link_question(text: str, graph: HierarchyGraph, titles: TitleMatcher) -> Lin
             if has_capitals and not any(is_capital[span]):
                 continue
             key = " ".join(tokens[span])
-            if key in titles or key in graph.phrase_nodes:
+            if key in titles or graph.phrase_nodes(key):
                 names.append(LinkedName(key, titles.match(key) if key in titles else None))
                 taken[span] = [True] * length
     for span in _capital_runs(tokens, is_capital, taken):

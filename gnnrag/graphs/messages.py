@@ -324,17 +324,14 @@ def fact_graph(
     names = sorted({name for rows in stated for h, _, t in rows for name in (h, t)})
     alike = {(one, EQUIVALENT, other) for one, other in ((key(a), key(b)) for a, b in similar) if one != other}
     position = {n: i for i, n in enumerate(names)}
-    alike = {fact for fact in alike if fact[0] in position and fact[2] in position}
-    every = sorted(alike.union(*stated))
+    every = {fact for fact in alike if fact[0] in position and fact[2] in position}.union(*stated)
     relations = sorted({relation for _, relation, _ in every})
     number = {r: i for i, r in enumerate(relations)}
-    distinct = sorted({(position[h], number[r], position[t]) for h, r, t in every})
-    where: list[list[int]] = [[] for _ in names]
-    for passage, rows in enumerate(stated):
-        for entity in sorted({position[name] for h, _, t in rows for name in (h, t)}):
-            where[entity].append(passage)
-    triples = np.array(distinct, dtype=np.int32).reshape(-1, 3)
-    return MessageGraph(names, len(stated), 0, relations, triples, Lists.of(where))
+    triples = np.array(sorted((position[h], number[r], position[t]) for h, r, t in every), dtype=np.int32)
+    where = {(position[name], passage) for passage, rows in enumerate(stated) for h, _, t in rows for name in (h, t)}
+    owners, passages = np.array(sorted(where), dtype=np.int64).reshape(-1, 2).T
+    incidence = Lists.grouped(owners, passages, len(names))
+    return MessageGraph(names, len(stated), 0, relations, triples.reshape(-1, 3), incidence)
 
 
 def _forms(title: str) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def build_titles(
     words = sorted({word for row in contents for word in row})
     number = {word: i for i, word in enumerate(words)}
     num_sentences = max(len(graph.sentences), 1)
-    counts = graph.word_counts
+    counts = dict(zip(graph.vocabulary[0], graph.vocabulary[1].tolist(), strict=True))
     rarities = {word: rarity_of(counts.get(word, 0), num_sentences) for word in words}
     return TitleTables(
         forms=tuple(position),
@@ -152,6 +152,7 @@ class TitleMatcher:
     ) -> None:
         self._graph, self._tables = graph, tables
         self._min_overlap, self._min_jaccard = min_overlap, min_jaccard
+        self._rarity = lru_cache(_KEPT)(lambda word: rarity_of(graph.word_count(word), tables.num_sentences))
         self._close = lru_cache(_KEPT)(self._closest)
         self.links = lru_cache(_KEPT)(self._find_links)
 
@@ -240,9 +241,6 @@ class TitleMatcher:
     def _forms_with(self, word: str) -> np.ndarray:
         at = self._tables.word_position.get(word)
         return np.zeros(0, dtype=np.int32) if at is None else self._tables.word_forms[at]
-
-    def _rarity(self, word: str) -> float:
-        return rarity_of(self._graph.word_counts.get(word, 0), self._tables.num_sentences)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import numpy as np
 from gnnrag.arrays import Lists
 from gnnrag.config import TreeConfig
 from gnnrag.errors import ConfigError
-from gnnrag.io import digest
 
 _BLOCK = 1024  # rows of one product: the similarities of a block, not of all pairs, are in memory
 _DECIMALS = 5  # cosines are compared at this precision, which the rounding of a product does not reach
@@ -81,19 +80,20 @@ class Layer:
     """What clustering may know of the nodes of a layer."""
 
     vectors: np.ndarray  # (n, dim) float32 unit rows
-    contents: Sequence[str]  # n hashes of what nodes say; nodes of equal content always share their clusters
     names: Sequence[str]  # choose centres: a passage's content hash; of a summary, its cluster's centre's name
     tokens: np.ndarray  # (n,) lengths
 
+    def __len__(self) -> int:
+        return len(self.names)
+
     def take(self, rows: np.ndarray) -> Layer:
         """Return the layer of these rows."""
-        contents, names = ([of[i] for i in rows.tolist()] for of in (self.contents, self.names))
-        return Layer(self.vectors[rows], contents, names, self.tokens[rows])
+        return Layer(self.vectors[rows], [self.names[i] for i in rows.tolist()], self.tokens[rows])
 
     def joined(self, other: Layer) -> Layer:
         """Return the layer of the rows of both."""
         vectors, tokens = (np.concatenate([getattr(of, n) for of in (self, other)]) for n in ("vectors", "tokens"))
-        return Layer(vectors, [*self.contents, *other.contents], [*self.names, *other.names], tokens)
+        return Layer(vectors, [*self.names, *other.names], tokens)
 
 
 @dataclass(frozen=True)
@@ -108,23 +108,11 @@ def cluster_layer(layer: Layer, config: TreeConfig, salt: str = "") -> list[Clus
     """Cluster a layer; returns distinct clusters that cover it, ordered by their members.
 
     A cluster of more than one node and more than `cluster_tokens` tokens is clustered again, as released; where that
-    ends in the same cluster, or after 8 times, it is cut by length, most central nodes first. Nodes of equal content
-    count once until the end. `salt` makes the centres of one layer differ from those of another.
+    ends in the same cluster, or after 8 times, it is cut by length, most central nodes first. `salt` makes the centres
+    of one layer differ from those of another.
     """
-    first: dict[str, int] = {}
-    alike: list[list[int]] = []
-    for row, content in enumerate(layer.contents):
-        if content in first:
-            alike[first[content]].append(row)
-        else:
-            first[content] = len(alike)
-            alike.append([row])
-    clusters = _cluster(layer.take(np.array([rows[0] for rows in alike], dtype=np.int64)), config, salt)
-    out: dict[bytes, Cluster] = {}
-    for cluster in clusters:
-        members = np.sort(np.concatenate([alike[i] for i in cluster.members.tolist()]))
-        out.setdefault(members.tobytes(), Cluster(members, cluster.name))
-    return sorted(out.values(), key=lambda c: c.members.tolist())
+    distinct = {cluster.members.tobytes(): cluster for cluster in reversed(_cluster(layer, config, salt))}
+    return sorted(distinct.values(), key=lambda c: c.members.tolist())
 
 
 def _cluster(layer: Layer, config: TreeConfig, salt: str, depth: int = 0) -> list[Cluster]:
@@ -135,7 +123,7 @@ def _cluster(layer: Layer, config: TreeConfig, salt: str, depth: int = 0) -> lis
             out.append(cluster)
             continue
         inner = layer.take(members)
-        is_stuck = len(members) == len(layer.contents) and config.cluster != "anchors"
+        is_stuck = len(members) == len(layer) and config.cluster != "anchors"
         parts = _cut(inner, config, cluster.name) if is_stuck or depth + 1 >= _MAX_DEPTH else None
         parts = _cluster(inner, config, salt, depth + 1) if parts is None else parts
         out += [Cluster(members[part.members], part.name) for part in parts]
@@ -144,7 +132,7 @@ def _cluster(layer: Layer, config: TreeConfig, salt: str, depth: int = 0) -> lis
 
 def _partition(layer: Layer, config: TreeConfig, salt: str) -> list[Cluster]:
     """Cluster by the method that the settings name, without regard to length."""
-    n = len(layer.contents)
+    n = len(layer)
     if n < 4:
         return [Cluster(np.arange(n), min(layer.names))]
     if config.cluster == "anchors":
@@ -159,7 +147,7 @@ def _partition(layer: Layer, config: TreeConfig, salt: str) -> list[Cluster]:
 def _cut(layer: Layer, config: TreeConfig, name: str) -> list[Cluster]:
     """Split by length alone: nodes from the centre outwards, as many to a part as its budget holds, at least one."""
     centre = layer.vectors.mean(axis=0, dtype=np.float64)
-    order = np.lexsort((np.arange(len(layer.contents)), -np.round(layer.vectors @ centre, 6)))
+    order = np.lexsort((np.arange(len(layer)), -np.round(layer.vectors @ centre, 6)))
     parts: list[list[int]] = [[]]
     room = config.cluster_tokens
     for row in order.tolist():
@@ -173,7 +161,7 @@ def _cut(layer: Layer, config: TreeConfig, name: str) -> list[Cluster]:
 
 def _global_then_local(layer: Layer, config: TreeConfig) -> list[np.ndarray]:
     """RAPTOR's two levels: a mixture over all nodes, then one inside each of its clusters, on the original vectors."""
-    n = len(layer.contents)
+    n = len(layer)
     out = []
     for rows in _soft_clusters(layer, config, neighbours=int(np.sqrt(n - 1))):
         if len(rows) <= config.dim + 1:
@@ -286,7 +274,7 @@ def build_tree(
         members = [nodes[c.members] for c in joined]
         summaries = summarise([list(dict.fromkeys(said[i] for i in rows.tolist())) for rows in members])
         lengths = np.array([count(text) for text in summaries], dtype=np.int64)
-        made = Layer(embed(summaries), list(map(digest, summaries)), [c.name for c in joined], lengths)
+        made = Layer(embed(summaries), [c.name for c in joined], lengths)
         alone = np.unique([c.members[0] for c in clusters if len(c.members) == 1]).astype(np.int64)
         layer = layer.take(alone).joined(made)
         nodes = np.concatenate([nodes[alone], len(said) + np.arange(len(joined))])

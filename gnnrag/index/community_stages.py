@@ -51,7 +51,7 @@ class TreeStage(Stage):
         work = _Summaries(context)
         hashes, texts = [digest([p.title, p.text]) for p in context.passages], [p.content for p in context.passages]
         tokens = np.array([estimate_tokens(text) for text in texts], dtype=np.int64)
-        leaves = Layer(context.read("embeddings"), hashes, hashes, tokens)
+        leaves = Layer(context.read("embeddings"), hashes, tokens)
         tree = build_tree(leaves, texts, config, work.summarise, work.embed, estimate_tokens)
 
         arrays.save(folder, "tree", replace(tree, vectors=tree.vectors[:0]))  # those are apart

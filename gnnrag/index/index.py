@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
@@ -134,6 +134,10 @@ class Index:
         if name not in self._values:
             self._values[name] = read_artefact(self.folder(name), partial(STAGES[name].load, index=self))
         return self._values[name]
+
+    def forget(self, but: Collection[str]) -> None:
+        """Free the memory of all loaded values but these; they are loaded again when they are read."""
+        self._values = {name: value for name, value in self._values.items() if name in but}
 
     def folder(self, name: str) -> Path:
         """Return the folder of an artefact, which is made if missing."""
@@ -570,11 +574,13 @@ def _with_stored_settings(index: Index, config: IndexConfig, wanted: Sequence[st
 def make_all(index: Index, names: Iterable[str]) -> list[str]:
     """Make those of the artefacts and their inputs that are missing; returns their names."""
     made, index.trusts_known_keys = [], False
-    for name in closure(names, index.config):
+    order = closure(names, index.config)
+    for number, name in enumerate(order):
         if not index.has(name):
             index.folder(name)
             made.append(name)
         index.remember_key(name)
+        index.forget({need for later in order[number + 1 :] for need in STAGES[later].needs_for(index.config)})
     return made
 
 

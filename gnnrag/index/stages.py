@@ -65,8 +65,8 @@ class Context:
         batch: int,
         kind: pa.DataType | None = None,
         progress: Callable[[int], None] = lambda n: None,
-    ) -> pa.ChunkedArray:
-        """Return one value for each key, in order, null where there is none; each is computed once, whatever happens.
+    ) -> ValueTable:
+        """Return the table of a value for each key, each computed once, whatever happens.
 
         `work` turns at most `batch` items into their values, None for a failure, which later calls try again; that of
         `gnnrag.index.work` is done by the configured executor. The values are kept in the table of `name` and
@@ -81,10 +81,10 @@ class Context:
         try:
             if settings.name == "local" or not isinstance(work, Embed | Analyse | Ask):
                 for chunk in chunks:
-                    table.add([keys[i] for i in chunk], work([items[i] for i in chunk]))
+                    table.add([keys[i] for i in chunk], work(_picked(items, chunk)))
                     progress(len(chunk))
             elif chunks:
-                batches = [([keys[i] for i in chunk], [items[i] for i in chunk]) for chunk in chunks]
+                batches = [([keys[i] for i in chunk], _picked(items, chunk)) for chunk in chunks]
                 for position, (written, spent) in make_executor(settings).map(Write(table.uri, kind, work), batches):
                     table.add_fragments(*written)
                     progress(len(chunks[position]))
@@ -93,7 +93,7 @@ class Context:
         finally:
             table.flush()
         self.computed_values = len(missing)
-        return table.take(keys)
+        return table
 
     def computed_json(
         self,
@@ -106,25 +106,25 @@ class Context:
         progress: Callable[[int], None] = lambda n: None,
     ) -> list[Any]:
         """Do what `computed` does for values that are JSON data; `work` gives their texts."""
-        column = self.computed(name, made_with, keys, items, work, batch, pa.large_string(), progress)
-        return [None if value is None else json.loads(value) for value in column.to_pylist()]
+        table = self.computed(name, made_with, keys, items, work, batch, pa.large_string(), progress)
+        return [None if value is None else json.loads(value) for value in table.take(keys).to_pylist()]
 
     def embed(self, strings: Sequence[str], progress: Callable[[int], None] | None = None) -> tuple[np.ndarray, int]:
         """Embed each distinct string once: (len(strings), dim) float32 rows, and how many were new."""
-        progress = progress or self.progress_of(len(strings))
-        vectors = self.embedded("string-vectors", [text_key("", text) for text in strings], strings, progress)
-        return vectors, self.computed_values
+        if not strings:
+            return np.zeros((0, 0), np.float32), 0
+        keys = [text_key("", text) for text in strings]
+        table = self.embedded("string-vectors", keys, strings, progress or self.progress_of(len(strings)))
+        return as_matrix(table.take(keys)), self.computed_values
 
     def embedded(
-        self, name: str, keys: Sequence[str], strings: Sequence[str], progress: Callable[[int], None]
-    ) -> np.ndarray:
-        """Return the vectors of strings, of which the table `name` keeps each by its key. Shape (n, dim), float32."""
-        if not strings:
-            return np.zeros((0, 0), np.float32)
+        self, name: str, keys: Sequence[str], texts: Sequence[str | Passage], progress: Callable[[int], None]
+    ) -> ValueTable:
+        """Return the table `name` with the vectors of texts, or of passages, by their keys."""
         embedder = self.index.embedder
         made_with = hashlib.sha256(embedder.identity.encode()).hexdigest()
-        work = embedder.encode if self.config.executor.name == "local" else Embed(self.config.embedder)
-        return as_matrix(self.computed(name, made_with, keys, strings, work, embedder.block, None, progress))
+        work = Embed(self.config.embedder, embedder)
+        return self.computed(name, made_with, keys, texts, work, embedder.block, None, progress)
 
     def progress_of(self, total: int) -> Callable[[int], None]:
         """Return a callback that turns counts out of `total` strings into counts of passages for `progress`."""
@@ -137,6 +137,11 @@ class Context:
             self.progress(reported - before)
 
         return progress
+
+
+def _picked(items: Sequence[Any], positions: list[int]) -> list[Any]:
+    first, last = positions[0], positions[-1] + 1
+    return list(items[first:last]) if last - first == len(positions) else [items[i] for i in positions]
 
 
 class Stage:
@@ -249,7 +254,7 @@ def _passage_text(row: dict[str, Any]) -> PassageText:
 class HierarchyStage(Stage):
     """The contextual hierarchy graph of MGranRAG."""
 
-    name, needs, version = "hierarchy", ("text",), 4
+    name, needs, version = "hierarchy", ("text",), 5
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
         graph = build_hierarchy(context.read("text"))
@@ -304,11 +309,10 @@ class EmbeddingStage(Stage):
         return context.index.embedder.identity
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
-        contents = [passage.content for passage in context.passages]
-        vectors = context.embedded(self.name, context.keys, contents, context.progress)
-        if len(vectors) > FLAT_UP_TO:
-            index_vectors(context.index.uri(f"{context.tables[-1]}.lance"))
-        return {"dim": vectors.shape[1], "computed": context.computed_values}
+        table = context.embedded(self.name, context.keys, context.passages, context.progress)
+        if len(context.passages) > FLAT_UP_TO:
+            index_vectors(table.uri)
+        return {"dim": table.dim, "computed": context.computed_values}
 
     def load(self, folder: Path, index: Any) -> np.ndarray:
         """Return (num_passages, dim) float32."""

@@ -61,15 +61,20 @@ class PassageRows(Sequence[Passage]):
     def __getitem__(self, i: slice) -> list[Passage]: ...
     def __getitem__(self, i: int | slice) -> Passage | list[Passage]:
         if isinstance(i, slice):
-            return [self[k] for k in range(*i.indices(len(self)))]
+            start, stop, step = i.indices(len(self))
+            return list(self._between(start, stop))[::step] if step > 0 else list(self)[i]
         i = i + len(self) if i < 0 else i
         id_, title, text, place = (column[i].as_py() for column in self._columns)
         return Passage(id_, title, text, place, self._metadata(i))
 
     def __iter__(self) -> Iterator[Passage]:
-        for start in range(0, len(self), 10_000):
-            rows = zip(*(column.slice(start, 10_000).to_pylist() for column in self._columns), strict=True)
-            for i, (id_, title, text, place) in enumerate(rows, start):
+        return self._between(0, len(self))
+
+    def _between(self, start: int, stop: int) -> Iterator[Passage]:
+        for first in range(start, stop, 10_000):
+            count = min(10_000, stop - first)
+            rows = zip(*(column.slice(first, count).to_pylist() for column in self._columns), strict=True)
+            for i, (id_, title, text, place) in enumerate(rows, first):
                 yield Passage(id_, title, text, place, self._metadata(i))
 
 
@@ -306,6 +311,11 @@ class ValueTable:
     def keys(self) -> pa.ChunkedArray:
         """The keys there are."""
         return pa.chunked_array([], pa.string()) if self.dataset is None else self._read(["key"])["key"]
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self.dataset.schema.field("value").type.list_size  # type: ignore[union-attr]
 
     def _read(self, columns: list[str] | None = None) -> pa.Table:
         return self.dataset.to_table(columns=columns)  # type: ignore[union-attr]

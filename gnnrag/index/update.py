@@ -80,7 +80,7 @@ def _changes(
 def _embed(index: Index, passages: Sequence[Passage]) -> None:
     keys = [text_key(passage.title, passage.text) for passage in passages]
     context = Context(index, index.config, passages, index.read)
-    context.embedded("embeddings", keys, [passage.content for passage in passages], lambda n: None)
+    context.embedded("embeddings", keys, passages, lambda n: None)
 
 
 def collect_garbage(root: Path | str, spare: Collection[int] = ()) -> list[str]:

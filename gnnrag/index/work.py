@@ -44,17 +44,22 @@ class Write:
 
 @dataclass(frozen=True)
 class Embed:
-    """Texts to unit vectors (n, dim)."""
+    """Texts or passages to unit vectors (n, dim). `embedder` is that of the driver; a worker makes its own."""
 
     config: EmbedderConfig
+    embedder: Any = field(default=None, compare=False)
     gpus: float = 1.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"config": self.config, "embedder": None, "gpus": self.gpus}
 
     @cached_property
     def _embedder(self) -> Any:
-        return make_embedder(self.config)
+        return self.embedder or make_embedder(self.config)
 
-    def __call__(self, texts: list[str]) -> np.ndarray:
-        return self._embedder.encode(texts)  # type: ignore[no-any-return]
+    def __call__(self, texts: list[str | Passage]) -> np.ndarray:
+        contents = [text if isinstance(text, str) else text.content for text in texts]
+        return self._embedder.encode(contents)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

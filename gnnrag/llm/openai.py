@@ -94,7 +94,6 @@ class OpenAI(Backend):
             raise ConfigError(f"llm={self.name}: set the variable {self.api_key_env} to your key, or llm.api_key_env")
         structured = "json_schema" if self.structured == "auto" else self.structured
         self._form = _Form(structured, self.token_limit, frozenset(provider.without))
-        self._is_unreachable = False  # since the last call that ran out of retries: others try once each
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Slots] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -146,15 +145,14 @@ class OpenAI(Backend):
         form: _Form = self._form
         refusal: LLMError | None = None
         tried: set[_Form] = set()
-        retries = 0 if self._is_unreachable else self.max_retries
-        client = client.with_options(max_retries=retries)
+        client = client.with_options(max_retries=self.max_retries)
         create: Any = client.completions.create if request.raw else client.chat.completions.create
         while True:
             tried.add(form)
             body = self._body(request, form)
             try:
                 # The client's own time-out is per read: a server that sends a byte now and then would never hit it.
-                async with asyncio.timeout((retries + 1) * (self.timeout_s + _LONGEST_WAIT_S)):
+                async with asyncio.timeout((self.max_retries + 1) * (self.timeout_s + _LONGEST_WAIT_S)):
                     answer = await create(**body, extra_body=self.extra_body or None)
                 reply = self._reply(answer, request)
             except (TimeoutError, openai.APITimeoutError):
@@ -170,14 +168,12 @@ class OpenAI(Backend):
                     raise refusal from None
                 form = weaker
             except openai.APIConnectionError as error:
-                self._is_unreachable = True
                 problem = f"connection failed: {error.__cause__ or error}"
                 raise LLMError(self._message(client, problem)) from None
             except (openai.APIError, ValueError, RecursionError) as error:
                 problem = f"unreadable reply: {error}; does llm.base_url lead to an API, as .../v1?"
                 raise LLMError(self._message(client, problem)) from None
             else:
-                self._is_unreachable = False
                 if refusal and form != self._form:
                     self._form = form
                     logger.warning("%s; requests are sent as %s from now on", refusal, form)

@@ -58,7 +58,7 @@ def time_retriever(config: EvaluateConfig, root: Path | str, texts: Sequence[str
     return round(1e3 * statistics.median(asyncio.run(_seconds(config, root, texts, top_k))), 3)
 
 
-async def _seconds(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int) -> list[float]:
+async def _seconds(config: EvaluateConfig, root: Path | str, texts: Sequence[str], top_k: int) -> list[float]:
     pipeline = Pipeline(config, Index(root, config.index))
     retriever: Any = pipeline.loop.retrievers[None]
     seconds = []

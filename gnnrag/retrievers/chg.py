@@ -116,7 +116,7 @@ class CHGRetriever(Retriever):
             rarity = self.titles.rarity(name.key.split())
             if name.title:
                 _share(reset, self._titled(name.title.form), rarity * name.title.confidence, prior)
-            if nodes := list(self.graph.phrase_nodes.get(name.key, ())):
+            if nodes := list(self.graph.phrase_nodes(name.key)):
                 # A phrase that is no title tells less the more sentences contain it.
                 mass = rarity if name.title else rarity / math.log2(2 + degrees[nodes].sum())
                 shares = 1.0 / degrees[nodes]
@@ -163,7 +163,7 @@ class CHGRetriever(Retriever):
     def _others(self, passage: int, key: str) -> list[int]:
         """Return the other passages that contain a name; none if they are many or the name is a title."""
         if key not in self._holders:
-            nodes = self.graph.phrase_nodes[key] if not self.titles.match(key) else ()
+            nodes = self.graph.phrase_nodes(key) if not self.titles.match(key) else ()
             holders = {p for node in nodes for p in self.graph.passages_with(node - self.graph.first_phrase)}
             self._holders[key] = sorted(holders) if len(holders) <= _FEW + 1 else []
         return [other for other in self._holders[key] if other != passage]

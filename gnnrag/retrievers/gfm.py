@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge
@@ -37,11 +37,7 @@ class GFMRetriever(Retriever):
     checkpoint: str | None = None  # folder that training wrote (gnn.checkpoint); null: the one that comes with gnnrag
     passages: Annotated[int, Ge(1)] | None = None  # mode node: passages that are scored; null: as in training
     threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
-    link_vectors: bool | None = None  # mode entity: names are also linked by vectors; null: as in training
-    fallback: Literal["dense", "none"] | None = None  # mode entity: what ranks without a start; null: as in training
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
-    # questions of one pass, for a GPU; with more, the last digits of a score depend on which share it
-    batch: Annotated[int, Ge(1)] = 1
 
     explains = True
 
@@ -72,13 +68,6 @@ class GFMRetriever(Retriever):
         except (ValueError, KeyError, TypeError) as error:
             raise ArtefactError(f"{path} is no record of a checkpoint ({error}); copy the checkpoint again") from error
 
-    @property
-    def _links(self) -> tuple[bool, str]:
-        """Whether names are linked by vectors, and the fallback."""
-        network, facts = self._record["network"], self._record["facts"]
-        links = network.get("link_vectors", False) if self.link_vectors is None else self.link_vectors
-        return bool(links), self.fallback or facts.get("fallback", "none")
-
     is_entity = property(lambda self: self._record["network"].get("mode") == "entity")
     checkpoints = property(lambda self: (self.folder,))
 
@@ -90,24 +79,26 @@ class GFMRetriever(Retriever):
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
         """What the network of these settings reads."""
-        return entity_stages(*self._links) if self.is_entity else NODE_STAGES
+        network, facts = self._record["network"], self._record["facts"]
+        links = entity_stages(bool(network.get("link_vectors")), facts.get("fallback", "none"))
+        return links if self.is_entity else NODE_STAGES
 
     def setup(self) -> None:
         """Open the network."""
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
-        from gnnrag.gnn.scoring import EntityLinking, make_scorer
+        from gnnrag.gnn.scoring import make_scorer
         from gnnrag.index.embedder import encoder_record
 
         checkpoint = load_checkpoint(self.folder, {"encoder": encoder_record(self.index.embedder)})
         device = str(device_named(self.device, "retriever.device"))
-        self.scorer: Any = make_scorer(self.index, checkpoint, self.passages, EntityLinking(*self._links), device)
+        self.scorer: Any = make_scorer(self.index, checkpoint, self.passages, device)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`; queries are embedded together, and scored one by one or `batch` at a time."""
+        """See `Retriever`; queries are embedded together, and scored one by one."""
         if queries:
             self.index.embedder.encode([query.text for query in queries], is_query=True)  # in one go; it is kept
         texts = [query.text for query in queries if query.channel != "graph"]
-        scored = iter(self.scorer.score_all(texts, self.batch))
+        scored = map(self.scorer.passage_scores, texts)
         return [
             self._graph(query) if query.channel == "graph" else self._text(query, *next(scored)) for query in queries
         ]

@@ -49,7 +49,7 @@ class NextHopRetriever(Retriever):
         """Open the encoder."""
         from gnnrag.roles.tuned.encoder import NextHop  # torch: only runs of this retriever pay for it
 
-        self.encoder = NextHop.open(self.index, self.checkpoint, self.base, self.device, "retriever.device")
+        self.encoder = NextHop.open(self.index, self.checkpoint, self.base, self.device)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`; a query's vector takes the place of the first hop's."""

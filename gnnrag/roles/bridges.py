@@ -128,7 +128,7 @@ class BridgeFinder:
         graph = self.index.hierarchy
         for source in sources:
             title = drop_qualifier(self.index.passages[source].title)
-            nodes = graph.phrase_nodes.get(phrase_key(title), ())
+            nodes = graph.phrase_nodes(phrase_key(title))
             others = sorted({p for node in nodes for p in graph.passages_with(node - graph.first_phrase)} - {source})
             others = [p for p in others if p not in seen]
             if 0 < len(others) <= MAX_PASSAGES:

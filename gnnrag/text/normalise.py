@@ -133,7 +133,8 @@ def is_variant(one: str, other: str, is_person: bool = False) -> bool:
     a, b = _words(one), _words(other)
     if not a or not b or _numbers(a) != _numbers(b):
         return False
-    if a == b or "".join(a) == "".join(b) or _turned(one, other):
+    is_turned = ("," in one) != ("," in other) and sorted(a) == sorted(b)  # `Lovelace, Ada`
+    if is_turned or "".join(a) == "".join(b):
         return True
     if _is_acronym(one, b) or _is_acronym(other, a):
         return True
@@ -150,16 +151,6 @@ def _words(name: str) -> list[str]:
 
 def _numbers(words: list[str]) -> list[str]:
     return [word for word in words if any(c.isdigit() for c in word)]
-
-
-def _turned(one: str, other: str) -> bool:
-    """Tell whether one is `Lovelace, Ada` and the other `Ada Lovelace`."""
-    for first, second in ((one, other), (other, one)):
-        if first.count(",") == 1 and "," not in second:
-            last, _, given = first.partition(",")
-            if _words(f"{given} {last}") == _words(second):
-                return True
-    return False
 
 
 def _is_acronym(short: str, words: list[str]) -> bool:

@@ -73,7 +73,7 @@ class CommonConfig:
 
 @dataclass
 class TrainConfig(CommonConfig):
-    """The settings of a training that `fit` describes, by `loop.py` or (the cross-encoder) by `hf_trainer.py`."""
+    """The settings of a training by `loop.py`."""
 
     fit: FitConfig = field(default_factory=FitConfig)
 

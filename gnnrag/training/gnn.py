@@ -13,10 +13,10 @@ import torch
 from annotated_types import Ge, Gt, Le
 from torch import nn
 
-from gnnrag.config import DataConfig, load_config, read_yaml, to_plain
+from gnnrag.config import DataConfig, to_plain
 from gnnrag.datasets.base import Dataset, chunking, load_configured, load_passages
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages, official
+from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
 from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig
 from gnnrag.gnn.examples import EntitySet, ExampleSet, SupportSet, best_threshold, node_f1
@@ -29,7 +29,6 @@ from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.embedder import encoder_record
 from gnnrag.index.index import Index, open_or_build
 from gnnrag.io import difference, digest
-from gnnrag.parts import layered
 from gnnrag.run.rundir import code_version, read_seen, seen_in
 from gnnrag.training.base import Report, RunContext, Training
 from gnnrag.training.composing import ComposeConfig, compose, facts_of
@@ -49,10 +48,8 @@ class GNNSetConfig(SetConfig):
 
 @dataclass
 class NetworkConfig(GNNConfig):
-    """The network, where its settings start from, and what belongs to its training alone."""
+    """The network, and what belongs to its training alone."""
 
-    # what all other settings of the network default to; official: GFM-RAG's architecture
-    preset: Literal["own", "official"] = "own"
     ranker: RankerConfig = field(default_factory=RankerConfig)  # mode entity: from entities to passages
     # with residual: share that is kept of what the trained network adds; see `QueryGNN.shrink`
     shrink: Annotated[float, Gt(0), Le(1)] = 1.0
@@ -216,7 +213,6 @@ def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, 
 
 
 # -------------------------------------------------------------------------------------------------------- training
-PRESETS = {"own": GNNConfig, "official": official}
 SUMMARY = (
     "A query-conditioned graph network of gnnrag: it reads a question and the part of a corpus's message graph around "
     "it (passages, sentences, names), and scores passages. Use it with `retriever=gfm gnn.checkpoint=THIS_FOLDER`."
@@ -235,13 +231,6 @@ class GNNTraining(Training):
         super().__init__(config, data, fold, context)
         self.inputs = {name: corpus.inputs for name, corpus in self.corpora.items()}
         self.pools = pools(data[1], self.parts)
-
-    @classmethod
-    def load(cls, source: str | Path | None, overrides: Sequence[str] = ()) -> TrainGNNConfig:
-        """Return the settings, the network's on top of its preset. Raises ConfigError, also for an unknown preset."""
-        preset = load_config(TrainGNNConfig, source, overrides).gnn.preset
-        whole = layered({"gnn": to_plain(PRESETS[preset]())}, read_yaml(source) if source else {})
-        return cls.settle(load_config(TrainGNNConfig, whole, overrides))
 
     @classmethod
     def settle(cls, config: TrainGNNConfig) -> TrainGNNConfig:

@@ -7,7 +7,7 @@ import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,11 +22,12 @@ from transformers import EarlyStoppingCallback
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.embedder import quiet_loading
 from gnnrag.io import check_tokenizer
+from gnnrag.parts import from_settings
 from gnnrag.roles.tuned.checkpoint import base_folder, base_record
 from gnnrag.roles.tuned.verifier import Selection, load_cross_encoder, pairs_of, save_cross_encoder, scores_of
 from gnnrag.run.rundir import code_version
 from gnnrag.run.tracking import Tracker
-from gnnrag.training.config import Count, FitConfig, TrainConfig
+from gnnrag.training.config import CommonConfig, Count
 from gnnrag.training.hf_trainer import Fitted, RunCallback, common_arguments, fit
 from gnnrag.training.loop import means
 from gnnrag.training.report import Card, Report, auc, promotion_metrics
@@ -36,11 +37,7 @@ from gnnrag.training.verifier_rows import RowsTraining, VerifierRowsConfig, seen
 
 TOP = 5  # passages that recall, NDCG and MRR are taken of
 # `mini_batch_size=-1`: one forward pass for all lists of a process, which several processes need.
-LOSSES: dict[str, Callable[[CrossEncoder], Any]] = {
-    "lambda": partial(losses.LambdaLoss, mini_batch_size=-1),
-    "listnet": partial(losses.ListNetLoss, mini_batch_size=-1),
-    "bce": losses.BinaryCrossEntropyLoss,
-}
+LOSSES: dict[str, Callable[..., Any]] = {"lambda": losses.LambdaLoss, "listnet": losses.ListNetLoss}
 SUMMARY = (
     "A verifier of gnnrag: a cross-encoder (`sentence_transformers.CrossEncoder`) that scores how much a passage "
     "supports a question's chain of reasoning. Use it with `roles.verifier=tuned roles.verifier.path=THIS_FOLDER`, on "
@@ -60,25 +57,25 @@ class CrossEncoderConfig:
 
 @dataclass
 class RankingConfig:
-    """What a step learns from: lists of a row's positives and negatives, or (loss `bce`) the pairs of such lists."""
+    """What a step learns from: lists of a row's positives and negatives."""
 
-    loss: Literal["lambda", "listnet", "bce"] = "lambda"  # LambdaLoss (NDCG-Loss2++), ListNet, binary cross-entropy
+    loss: Literal["lambda", "listnet"] = "lambda"  # LambdaLoss (NDCG-Loss2++), ListNet
     labels: Literal["selected", "gold"] = "selected"  # what the teacher selected, or gold
     negatives: Count = 4  # for each positive: the best of the pool first, then near misses that were mined
     max_pairs: Annotated[int, Ge(2)] = 16  # of a list; positives first
 
 
 @dataclass
-class TrainVerifierConfig(TrainConfig):
-    """Everything that training of a cross-encoder reads.
-
-    With `fit.keep=best` states are saved at evaluations, whatever `fit.save_every` says.
-    """
+class TrainVerifierConfig(CommonConfig):
+    """Everything that training of a cross-encoder reads."""
 
     kind: str = "cross_encoder"
     sets: dict[str, VerifierRowsConfig] = field(default_factory=dict)  # by name
     network: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
     ranking: RankingConfig = field(default_factory=RankingConfig)
+    # of sentence_transformers' CrossEncoderTrainingArguments, by its own names
+    trainer: dict[str, Any] = field(default_factory=dict)
+    patience: Count | None = None  # evaluations without a better one after which training stops; null: never
     max_selected: Count = 5  # at most so many passages are promoted
     metric: Literal["ndcg@5", "mrr@5", "map"] = "ndcg@5"  # of validation, that decides which weights are kept
 
@@ -124,21 +121,18 @@ class VerifierTraining(RowsTraining):
         chances = [weight / sum(weights) for weight in weights]
         data = interleave_datasets(sets, chances, seed=config.seed, stopping_strategy="all_exhausted")
         samples = [s for rows in self.examples("validation").values() for row in rows if (s := self._sample(row))]
-        is_best_kept = bool(samples) and config.fit.keep == "best"
         callbacks: list[Any] = [callback]
-        if samples and config.fit.patience is not None:
-            callbacks.append(EarlyStoppingCallback(config.fit.patience))
+        if samples and config.patience is not None:
+            callbacks.append(EarlyStoppingCallback(config.patience))
+        values = common_arguments(folder, config.seed, config.trainer) | {"ddp_find_unused_parameters": False}
+        if samples:
+            values |= {"eval_strategy": "steps", "load_best_model_at_end": True}
+            values["metric_for_best_model"] = f"eval_{config.metric}"
         return CrossEncoderTrainer(
             model,
-            CrossEncoderTrainingArguments(
-                eval_strategy="steps" if samples else "no",
-                load_best_model_at_end=is_best_kept,
-                metric_for_best_model=f"eval_{config.metric}" if samples else None,
-                **common_arguments(folder, config.seed),
-                **arguments(config.fit, self.context.accelerator.num_processes, is_best_kept),
-            ),
-            train_dataset=pairwise(data) if config.ranking.loss == "bce" else data,
-            loss=LOSSES[config.ranking.loss](model),
+            from_settings(CrossEncoderTrainingArguments, values | config.trainer, "trainer"),
+            train_dataset=data,
+            loss=LOSSES[config.ranking.loss](model, mini_batch_size=-1),
             evaluator=CrossEncoderRerankingEvaluator(samples, at_k=TOP, write_csv=False) if samples else None,
             callbacks=callbacks,
         )
@@ -192,31 +186,6 @@ class VerifierTraining(RowsTraining):
         known = {"encoder": config.network.base, "parameters": sum(p.numel() for p in model.parameters())}
         known |= {"loss": config.ranking.loss, "threshold": round(record["threshold"], 4)}
         self.write_card(folder, Card("Verifier", SUMMARY, known, self.sizes()), facts)
-
-
-def arguments(fit: FitConfig, processes: int, is_best_kept: bool) -> dict[str, Any]:
-    """Return the Trainer's arguments that follow from `fit`. Raises ConfigError for what the Trainer cannot do."""
-    size = fit.micro_batch or max(fit.batch_size // processes, 1)
-    if fit.batch_size % (size * processes):
-        raise ConfigError(f"fit.batch_size={fit.batch_size}: must be a multiple of {size} x {processes} processes")
-    if fit.average:
-        raise ConfigError(f"fit.average={fit.average}: sentence-transformers' Trainer keeps no mean of the weights")
-    every = min(fit.eval_every, fit.steps)
-    return {
-        "max_steps": fit.steps,
-        "per_device_train_batch_size": size,
-        "gradient_accumulation_steps": fit.batch_size // (size * processes),
-        "learning_rate": fit.lr,
-        "weight_decay": fit.weight_decay,
-        "lr_scheduler_type": "constant_with_warmup" if fit.schedule == "constant" else fit.schedule,
-        "warmup_steps": fit.warmup,
-        "max_grad_norm": fit.clip or 0.0,
-        "bf16": fit.precision == "bf16",
-        "eval_steps": every,
-        "save_steps": every if is_best_kept else fit.save_every,
-        "logging_steps": fit.log_every,
-        "ddp_find_unused_parameters": False,
-    }
 
 
 def open_base(config: CrossEncoderConfig) -> CrossEncoder:
@@ -273,19 +242,6 @@ def list_of(row: VerifierRow, config: RankingConfig) -> dict[str, Any] | None:
     pairs = pairs_of(row.question, row.chain, [*positives, *negatives])
     labels = [1.0] * len(positives) + [0.0] * len(negatives)
     return {"query": pairs[0][0], "docs": [text for _, text in pairs], "labels": labels}
-
-
-def pairwise(lists: Any) -> Any:
-    """Return a data set of lists as one of pairs, each with its label."""
-    return lists.map(
-        lambda rows: {
-            "query": [q for q, docs in zip(rows["query"], rows["docs"], strict=True) for _ in docs],
-            "doc": [doc for docs in rows["docs"] for doc in docs],
-            "label": [label for labels in rows["labels"] for label in labels],
-        },
-        batched=True,
-        remove_columns=lists.column_names,
-    )
 
 
 def learn_selection(scored: Sequence[tuple[np.ndarray, np.ndarray]], max_selected: int) -> Selection:

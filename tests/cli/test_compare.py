@@ -91,9 +91,6 @@ def test_runs_of_one_folder_name_are_told_apart(
         ("deep/two", 2, 0.0),
         (f"{two} (2)", 3, 0.25),
     ]
-    assert main([*given, "--metric", METRIC, "--by", "length"]) == 0
-    groups = capsys.readouterr().out.rpartition("count")[2]
-    assert groups.count("deep/two") == 1
 
 
 def test_a_folder_that_is_no_run(runs: list[str], tmp_path: Path) -> None:
@@ -101,14 +98,6 @@ def test_a_folder_that_is_no_run(runs: list[str], tmp_path: Path) -> None:
         main([runs[0], str(tmp_path)])
     with pytest.raises(GnnragError, match="none does not exist"):
         main([runs[0], str(tmp_path / "none")])
-
-
-@pytest.mark.parametrize("by, shown", [("length", "0.75"), ("round", "reached: share of the gold passages")])
-def test_groups_and_rounds(runs: list[str], by: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*runs, "--metric", METRIC, "--by", by]) == 0
-    assert shown in capsys.readouterr().out
-    with pytest.raises(GnnragError, match="no figures by hops"):
-        main([*runs, "--by", "hops"])
 
 
 @pytest.mark.parametrize("no_gold", [0, 1])

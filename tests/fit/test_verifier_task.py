@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.training.verifier import RankingConfig, list_of, pairwise
+from gnnrag.training.verifier import RankingConfig, list_of
 from gnnrag.training.verifier_rows import VerifierRowsConfig, read_set, seen_of
 from tests.helpers.toy_verifier import make_rows
 
@@ -44,16 +44,6 @@ def test_a_list_without_both_teaches_nothing() -> None:
     row = make_rows(1)[0]
     assert list_of(row.model_copy(update={"selected": ()}), RankingConfig()) is None
     assert list_of(row.model_copy(update={"selected": tuple(p.id for p in row.passages)}), RankingConfig()) is None
-
-
-def test_pairs_keep_their_labels() -> None:
-    from datasets import Dataset
-
-    lists = [one for row in make_rows(3) if (one := list_of(row, RankingConfig(negatives=1)))]
-    pairs = pairwise(Dataset.from_list(lists))
-    assert pairs.column_names == ["query", "doc", "label"]
-    assert pairs["doc"][:] == [doc for one in lists for doc in one["docs"]]
-    assert pairs["label"][:] == [1.0, 1.0, 0.0, 0.0] * 3
 
 
 def test_files_of_rows_are_needed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gnnrag.errors import ArtefactError
-from gnnrag.gnn import GNNConfig, RankerConfig, official
+from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.checkpoint import (
     Checkpoint,
     import_released,
@@ -150,7 +150,7 @@ def released_folder(folder: Path, config: GNNConfig, record: dict[str, Any]) -> 
     return source
 
 
-OFFICIAL = replace(official(), dim=4, layers=2, link_vectors=False, upstream_direction=True)
+OFFICIAL = replace(gfm.official(), dim=4, layers=2, link_vectors=False, upstream_direction=True)
 
 
 def said(**parts: Any) -> dict[str, Any]:

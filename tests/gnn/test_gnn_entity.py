@@ -18,7 +18,7 @@ from gnnrag.gnn.entity import EntityQuestions, NameFinder, NeighbourhoodConfig, 
 from gnnrag.gnn.examples import EntitySet, SupportSet
 from gnnrag.gnn.features import nearest_entities
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.scoring import EntityLinking, EntityScorer
+from gnnrag.gnn.scoring import EntityScorer
 from gnnrag.gnn.subgraph import join
 from gnnrag.index.index import Index, build_index
 from gnnrag.io import write_jsonl
@@ -165,7 +165,7 @@ def test_articles_score_as_their_entities_and_further_parts_after_them(index: In
     torch.manual_seed(0)
     scorer = EntityScorer(index, Checkpoint(QueryGNN(SETTINGS, index.embedder.dim)))
     chances, found = scorer.score(QUESTION.text)
-    (scores, branch), (none, no_branch) = scorer.score_all([QUESTION.text, "who is it"], batch=2)
+    (scores, branch), (none, no_branch) = map(scorer.passage_scores, (QUESTION.text, "who is it"))
     position, seen, want = scorer.questions.graph.position, set(), []
     for passage in index.passages:
         entity = position.get(passage.title)
@@ -218,9 +218,9 @@ def test_passages_of_a_corpus_sum_the_logits_of_their_entities(corpus: Index, ho
     below = min(min(logits.values()) - 1, -10.0)
     want = [sum(logits.get(t[end].casefold(), below) for end in (0, 2)) for t in FACTS.values()] + [0.0]
     cosines = [float(row @ corpus.embedder.encode([lost.text], is_query=True)[0]) for row in corpus.passage_vectors]
-    facts = {"neighbourhood": {"hops": hops}}
-    scorer = EntityScorer(corpus, Checkpoint(model, ranker, facts=facts), EntityLinking(fallback="dense"))
-    (first, branch), (second, other) = scorer.score_all([known.text, lost.text])
+    facts = {"neighbourhood": {"hops": hops}, "fallback": "dense"}
+    scorer = EntityScorer(corpus, Checkpoint(model, ranker, facts=facts))
+    (first, branch), (second, other) = map(scorer.passage_scores, (known.text, lost.text))
     assert (branch, other) == ("exact", "dense_fallback")
     assert first == pytest.approx(want, abs=1e-5) and second == pytest.approx(cosines, abs=1e-6)
     rows = examples.rank(model, [0, 1], torch.device("cpu"))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gnnrag.errors import ConfigError
-from gnnrag.gnn import GNNConfig, official
+from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.edges import GraphBatch
 from gnnrag.gnn.model import QueryGNN
 from tests.helpers import gfm
@@ -187,7 +187,7 @@ def test_bfloat16_stays_near_float32() -> None:
 
 @pytest.mark.parametrize("dim, size", [(32, 78_977), (64, 215_297), (128, 659_969), (256, 2_237_441), (512, 8_144_897)])
 def test_official_networks_have_the_published_size(dim: int, size: int) -> None:
-    config = official()
+    config = gfm.official()
     assert config.dim == 512
     config.dim = dim
     assert sum(p.numel() for p in QueryGNN(config, 768).parameters()) == size

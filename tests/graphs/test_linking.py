@@ -89,7 +89,7 @@ def test_the_title_of_a_name_is_that_of_a_full_scan(min_overlap: float, min_jacc
     matcher = TitleMatcher(graph, build_titles(graph, titles, subjects), min_overlap, min_jaccard)
 
     def weight(words: set[str] | list[str]) -> float:
-        return sum(math.log1p(len(graph.sentences) / (1 + graph.word_counts.get(word, 0))) for word in words)
+        return sum(math.log1p(len(graph.sentences) / (1 + graph.word_count(word))) for word in words)
 
     found = []
     for key in {*keys} - {form.casefold() for form in forms}:

@@ -24,7 +24,7 @@ def tree(said: list[str], calls: list[list[str]] | None = None, **config) -> Sum
         return [" ".join(text.split()[1] for text in cluster) + f" {len(cluster)}" for cluster in clusters]
 
     hashes = [digest(t) for t in said]
-    leaves = Layer(EMBED(said), hashes, hashes, np.array([len(t) for t in said]))
+    leaves = Layer(EMBED(said), hashes, np.array([len(t) for t in said]))
     return build_tree(leaves, said, TreeConfig(**config), summarise, EMBED, len)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import torch
+import yaml  # type: ignore[import-untyped]
 from torch import Tensor
 
 from gnnrag.gnn import GNNConfig
@@ -18,6 +20,12 @@ DOCUMENTS = ((0, 1), (1, 2), (2, 3))
 WEIGHTS = torch.tensor([1, 0.5, 0.5, 1, 0], dtype=torch.float64)
 MASK = torch.tensor([[1, 0], [0, 1], [0, 0], [0, 0], [0, 1]], dtype=torch.float64)
 TARGETS = torch.tensor([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]], dtype=torch.float64)
+
+
+def official() -> GNNConfig:
+    """Return GFM-RAG's network, as the config has it."""
+    path = Path(__file__).resolve().parents[2] / "configs" / "train" / "gnn_official.yaml"
+    return GNNConfig(**yaml.safe_load(path.read_text("utf-8"))["gnn"])
 
 
 def both_ways(triples: Tensor, num_relations: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,7 @@ from scipy import sparse
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.mgranrag import MGranRAG
 from gnnrag.methods.mgranrag.evidence import (
-    EvidenceSentence,
+    EvidenceUnit,
     ExtractedEvidence,
     OfflineEvidenceExtractor,
     OracleEvidenceExtractor,
@@ -31,7 +31,7 @@ QUESTION = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decompos
 def directed(task):
     """Report the sentence that names the director, wherever it is shown."""
     hits = [i for i, s in enumerate(task.sentences) if "directed by Vera" in s.text]
-    return ExtractedEvidence(tuple(EvidenceSentence(i, "...", ("Vera Lindqvist",), ((0, "P"), (1, "T"))) for i in hits))
+    return ExtractedEvidence(tuple(EvidenceUnit(i, "...", ("Vera Lindqvist",), {0: "P", 1: "T"}) for i in hits))
 
 
 def run(

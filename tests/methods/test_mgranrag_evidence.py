@@ -9,8 +9,8 @@ import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.mgranrag.evidence import (
-    EvidenceSentence,
     EvidenceTask,
+    EvidenceUnit,
     PromptedEvidenceExtractor,
     ShownSentence,
     parse_evidence,
@@ -30,7 +30,7 @@ TASK = EvidenceTask(
     Question("q", "Where was the maker of Stone Gate born?"), ("Who made Stone Gate?",), SHOWN, ("old",)
 )
 RECORD = {"id": 2, "text": "Orla Venn was born in Ribe.", "labels": {"10": "T", "11": "P"}, "phrases": ["Ribe", " "]}
-FOUND = EvidenceSentence(2, "Orla Venn was born in Ribe.", ("Ribe",), ((0, "T"), (1, "P")))
+FOUND = EvidenceUnit(2, "Orla Venn was born in Ribe.", ("Ribe",), {0: "T", 1: "P"})
 
 
 def parse(text, parts=1):
@@ -60,7 +60,7 @@ def test_replies_that_say_the_same(text):
 
 def test_the_first_sentence_is_evidence_as_it_was_shown_and_the_one_after_the_last_is_none():
     rows = [{"id": id_, "labels": {"11": "T", "10": "P"}} for id_ in (0, len(SHOWN))]
-    assert parse(json.dumps({"evidence": rows})) == (EvidenceSentence(0, SHOWN[0].text, (), ((0, "P"), (1, "T"))),)
+    assert parse(json.dumps({"evidence": rows})) == (EvidenceUnit(0, SHOWN[0].text, (), {0: "P", 1: "T"}),)
 
 
 @pytest.mark.parametrize("record", [[], [{**RECORD, "labels": {"3": "T"}}], [{**RECORD, "id": 9}]])

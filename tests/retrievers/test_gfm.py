@@ -79,16 +79,6 @@ def test_every_passage_is_ranked_and_no_batch_changes_a_score(index: Index, tmp_
     assert len(retriever.retrieve([Query("x", top_k=2)])[0]) == 2
 
 
-def test_questions_may_share_a_pass(index: Index, kb: Index, tmp_path: Path) -> None:
-    asked = [*QUERIES, Query("Lord Byron died"), Query("who directed Alien"), Query("who was in Blade")]
-    near, whole = of_entities(tmp_path / "n", neighbourhood={"hops": 2, "fan": 5}), of_entities(tmp_path / "w")
-    for ground, folder in ((index, checkpoint(tmp_path / "p")), (kb, near), (kb, whole)):
-        alone = set_up(GFMRetriever(folder), index=ground).retrieve(asked)
-        shared = set_up(GFMRetriever(folder, batch=4), index=ground).retrieve(asked)
-        for one, other in zip(alone, shared, strict=True):
-            assert one.branch == other.branch and np.allclose(one.scores, other.scores, atol=1e-5)
-
-
 def test_passages_outside_the_subgraph_follow_by_search(index: Index, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, facts={"prune": {"passages": 2}})
     retriever = set_up(GFMRetriever(folder), index=index)
@@ -184,7 +174,6 @@ def test_the_checkpoint_is_a_setting_of_the_retriever(dots: list[str]) -> None:
 def test_stages_by_mode(tmp_path: Path) -> None:
     folder = of_entities(tmp_path / "e")
     assert GFMRetriever(folder).reads == ENTITY_STAGES
-    assert GFMRetriever(folder, link_vectors=True).reads == (*ENTITY_STAGES, "entity_vectors")
     assert GFMRetriever(checkpoint(tmp_path / "n")).channels == {"text"}
 
 

@@ -36,7 +36,7 @@ from tests.helpers.tiny_model import make_tiny_model
 
 CONFIG = TrainLanguageConfig()
 CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs" / "train").glob("*.yaml"))
-LANGUAGE = [path for path in CONFIGS if "\ntrainer:" in path.read_text("utf-8")]
+LANGUAGE = [path for path in CONFIGS if "\nkind: causal" in path.read_text("utf-8")]
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,8 @@ def test_rows_without_a_reward_are_left_out(base: Path, tmp_path: Path) -> None:
         ("trainer.max_steps=many", ConfigError, r"trainer\.max_steps='many'"),
         ("trainer.save_steps=3", ConfigError, "load_best_model_at_end requires the saving steps"),
         ("start=/nowhere", ArtefactError, "roles.thoughts.path must name a folder that a training of thoughts wrote"),
-        ("model.base=/nowhere", ConfigError, "model folder '/nowhere' does not exist"),
+        ("trainer.seed=1", ConfigError, r"trainer\.seed follows from seed"),
+        ("model.base=/nowhere", ConfigError, "model '/nowhere' does not exist"),
     ],
 )
 def test_what_cannot_be_opened_is_named(
@@ -236,7 +237,6 @@ def test_what_cannot_be_opened_is_named(
         ("data.rows=[]", "data.rows: name at least one file"),
         ("model.base=''", "model.base: name the folder"),
         ("cross=true data.divide=rows", "cross=true needs data.divide=folds"),
-        ("trainer.seed=1", r"trainer\.seed follows from seed"),
         ("stage=grpo", "name the rows' sets in corpora"),
     ],
 )

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 from gnnrag.cli.app import run
-from gnnrag.gnn import official
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.gnn.entity import EntityQuestions
 from gnnrag.gnn.examples import SupportSet
 from gnnrag.index.index import Index
 from gnnrag.parts import set_up
 from gnnrag.retrievers.gfm import GFMRetriever
-from gnnrag.training.gnn import GNNTraining
 from gnnrag.types import Query, Question
+from tests.helpers import gfm
 
 FILMS, PEOPLE, TOWNS = 24, 8, 4
 SMALL = [
@@ -99,13 +98,11 @@ def test_without_a_start_dense_search_ranks_and_is_flagged(folder: Path) -> None
     cosines = index.passage_vectors @ index.embedder.encode([query.text], is_query=True)[0]
     assert ranking.branch == "dense_fallback" and ranking.ids[0] == index.ids[int(np.argmax(cosines))]
     assert np.allclose(ranking.scores, np.sort(cosines)[::-1][:5])
-    (nothing,) = set_up(GFMRetriever(str(folder / "runs/idf"), fallback="none"), index=index).retrieve([query])
-    assert nothing.branch == "gnn_none_fallback" and nothing.scores.max() == 0
 
 
 def test_targets_are_the_entities_of_the_gold_passages(folder: Path) -> None:
     index = Index(folder / "index")
-    source = EntityQuestions(index, replace(official(), link_vectors=False))
+    source = EntityQuestions(index, replace(gfm.official(), link_vectors=False))
     question = Question("q", "Where was the director of Film03 born?", gold=("f3", "p3"))
     unknown = Question("u", "Who is Nobody?", gold=("f3",))
     examples = SupportSet([question, unknown], source)
@@ -113,11 +110,3 @@ def test_targets_are_the_entities_of_the_gold_passages(folder: Path) -> None:
     names = {source.graph.entities[node] for node in example.subgraph.nodes[example.targets]}
     assert names == {"film03", "person3", "town3"} and example.candidates.all() and example.lost == 0
     assert examples.can_train(0) and not examples.can_train(1)
-
-
-def test_presets_fill_what_is_not_given(tmp_path: Path) -> None:
-    path = tmp_path / "train.yaml"
-    path.write_text("gnn: {preset: official, layers: 2}\n")
-    network = GNNTraining.load(path, ["gnn.ranker.name=idf"]).gnn
-    assert network.architecture == replace(official(), layers=2) and network.ranker.name == "idf"
-    assert GNNTraining.load(path, ["gnn.preset=own"]).gnn.dim == 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -15,7 +15,6 @@ from gnnrag.methods.base import Method, State
 from gnnrag.methods.mgranrag.evidence import EvidenceTask, ExtractedEvidence, ShownSentence
 from gnnrag.methods.mgranrag.graph import (
     EvidenceMemory,
-    EvidenceUnit,
     Overlay,
     PhraseAligner,
     SeedConstants,
@@ -157,11 +156,9 @@ class MGranRAG(Method):
         state.session.flag("evidence_extractor", *extracted.flags)
         units = []
         for item in extracted.items:
-            labels = dict(item.labels)
-            psi = confidence(labels, len(memory["parts"]), self.psi_norm)
-            node = graph.first_sentence + nodes[item.sentence][1]
-            if not self.keep_rule or is_kept(labels):
-                units.append(EvidenceUnit(node, item.text, item.phrases, labels, psi))
+            psi = confidence(item.labels, len(memory["parts"]), self.psi_norm)
+            if not self.keep_rule or is_kept(item.labels):
+                units.append(replace(item, node=graph.first_sentence + nodes[item.node][1], psi=psi))
         evidence.merge(units, self.merge_keywords)
         evidence.read_so_far.update(chosen)
 

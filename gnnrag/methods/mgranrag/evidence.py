@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any, Literal
@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gnnrag.graphs.linking import stems
+from gnnrag.methods.mgranrag.graph import EvidenceUnit
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
 from gnnrag.roles.base import Role
@@ -20,8 +21,6 @@ from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier, words
 from gnnrag.types import Passage, Question
-
-Labels = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +42,10 @@ class EvidenceTask:
 
 
 @dataclass(frozen=True, slots=True)
-class EvidenceSentence:
-    """A sentence that supports the question or a sub-question."""
-
-    sentence: int  # position in `EvidenceTask.sentences`
-    text: str  # with its pronouns resolved
-    phrases: tuple[str, ...] = ()  # its key phrases
-    labels: Labels = ()  # (question number, `T` or `P`): 0 is the question; `T` answers it, `P` is a clue to it
-
-
-@dataclass(frozen=True, slots=True)
 class ExtractedEvidence:
     """The supporting sentences; none where no sentence helps, or where every reply was malformed."""
 
-    items: tuple[EvidenceSentence, ...] = ()
+    items: tuple[EvidenceUnit, ...] = ()  # `node`: the position in `EvidenceTask.sentences`
     flags: tuple[str, ...] = ()
 
 
@@ -94,7 +83,7 @@ class PromptedEvidenceExtractor(PromptedPart[EvidenceTask, ExtractedEvidence]):
         outcome = await self.ask(session, values, lambda text: parse_evidence(text, shown, len(task.parts)))
         if outcome.value is None:
             return ExtractedEvidence(flags=("evidence_failed",))
-        return ExtractedEvidence(tuple(sorted(outcome.value, key=lambda unit: unit.sentence)))
+        return ExtractedEvidence(tuple(sorted(outcome.value, key=lambda unit: unit.node)))
 
 
 def render_sentences(sentences: Sequence[ShownSentence]) -> Shown:
@@ -107,20 +96,20 @@ def render_sentences(sentences: Sequence[ShownSentence]) -> Shown:
     return together(elements)
 
 
-def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[EvidenceSentence, ...]:
+def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[EvidenceUnit, ...]:
     """Return the evidence of a reply: a JSON object with a list `evidence`, else MalformedError.
 
     Left out are numbers of sentences that were not `shown` or of unknown questions, and all records of a sentence but
     the first.
     """
-    evidence: dict[int, EvidenceSentence] = {}
+    evidence: dict[int, EvidenceUnit] = {}
     for record in read_as(EvidenceReply, text).evidence:
         numbers = {number - FIRST_QUESTION: label for number, label in record.labels.items()}
-        labels = tuple(sorted((n, label) for n, label in numbers.items() if 0 <= n <= num_parts))
+        labels = {n: label for n, label in sorted(numbers.items()) if 0 <= n <= num_parts}
         if labels and 0 <= record.id < len(shown):
             phrases = tuple(dict.fromkeys(name for phrase in record.phrases if (name := phrase.strip())))
             sentence = record.text.strip() or shown[record.id]
-            evidence.setdefault(record.id, EvidenceSentence(record.id, sentence, phrases, labels))
+            evidence.setdefault(record.id, EvidenceUnit(record.id, sentence, phrases, labels))
     return tuple(evidence.values())
 
 
@@ -143,12 +132,12 @@ class OfflineEvidenceExtractor(BridgingRole[EvidenceTask, ExtractedEvidence]):
             shown.setdefault(self.index.position[sentence.passage], []).append(i)
         anchors = [a.passage for a in question.anchors]
         bridges = self.finder.bridges(question, anchors or list(shown)[: self.frontier])[: self.max_bridges]
-        evidence: dict[int, EvidenceSentence] = {}
+        evidence: dict[int, EvidenceUnit] = {}
         for bridge in bridges:
             for i in shown.get(bridge.source, ()):
                 if _names(task.sentences[i].text, bridge.name):
                     number = anchors.index(bridge.source) + 1 if bridge.source in anchors else 0
-                    labels = ((0, "P"), (number, "T")) if 0 < number <= len(task.parts) else ((0, "T"),)
+                    labels = {0: "P", number: "T"} if 0 < number <= len(task.parts) else {0: "T"}
                     evidence[i] = _as_evidence(self.index, task, i, labels, bridge.name)
                     break
         for passage in dict.fromkeys([*anchors, *(b.passage for b in bridges)]):
@@ -158,16 +147,16 @@ class OfflineEvidenceExtractor(BridgingRole[EvidenceTask, ExtractedEvidence]):
                 default=None,
             )
             if best is not None and best not in evidence:
-                evidence[best] = _as_evidence(self.index, task, best, ((0, "T"),))
+                evidence[best] = _as_evidence(self.index, task, best, {0: "T"})
         return ExtractedEvidence(tuple(evidence[i] for i in sorted(evidence)))
 
 
-def _as_evidence(index: Any, task: EvidenceTask, i: int, labels: Labels, name: str = "") -> EvidenceSentence:
+def _as_evidence(index: Any, task: EvidenceTask, i: int, labels: Mapping[int, str], name: str = "") -> EvidenceUnit:
     """Return a sentence as evidence; its key phrases are the title of its passage, and a name."""
     sentence = task.sentences[i]
     title = drop_qualifier(index.passages[index.position[sentence.passage]].title)
     phrases = tuple(phrase for phrase in (title, name) if phrase)
-    return EvidenceSentence(i, " ".join(sentence.text.split()), phrases, labels)
+    return EvidenceUnit(i, " ".join(sentence.text.split()), phrases, labels)
 
 
 def _names(sentence: str, name: str) -> bool:
@@ -187,8 +176,8 @@ class OracleEvidenceExtractor(Role[EvidenceTask, ExtractedEvidence]):
         for number, hop in enumerate(hops, start=1):
             shown = [i for i, s in enumerate(task.sentences) if s.passage == hop.gold]
             telling = [i for i in shown if words(hop.answer) and _names(task.sentences[i].text, hop.answer)]
-            label = (0, "T" if number == len(hops) else "P")
-            labels = (label, (number, "T")) if number <= len(task.parts) else ((0, "T"),)
+            own = {0: "T" if number == len(hops) else "P", number: "T"}
+            labels = own if number <= len(task.parts) else {0: "T"}
             for i in (telling or shown)[:2]:
                 evidence[i] = _as_evidence(self.index, task, i, labels, hop.answer)
         return ExtractedEvidence(tuple(evidence[i] for i in sorted(evidence)))

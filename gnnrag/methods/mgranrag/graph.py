@@ -252,7 +252,7 @@ class PhraseAligner:
     def _nodes(self, phrase: str) -> tuple[int, ...]:
         """Return the nodes of a phrase."""
         exact, hits = self._position.get(phrase), []
-        if exact is None and self.folds and (spelt := self.graph.phrase_nodes.get(phrase_key(phrase))):
+        if exact is None and self.folds and (spelt := self.graph.phrase_nodes(phrase_key(phrase))):
             exact = spelt[0]
         if self.vectors is not None and len(self.vectors):
             cosines = self.vectors @ self.embedder.encode([phrase], is_query=True)[0]

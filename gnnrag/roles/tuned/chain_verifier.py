@@ -135,7 +135,7 @@ class ChainVerifier(Role[VerifierTask, Verdict]):
         is_wanted = settings.next_hop is not None or settings.encoder is not None  # and must fit
         self.encoder: NextHop | None = None
         if self.weight and (is_wanted or fits(settings.encoder, index)):
-            self.encoder = NextHop.open(index, settings.encoder, settings.base, settings.device, "verifier.device")
+            self.encoder = NextHop.open(index, settings.encoder, settings.base, settings.device)
         following = [self.encoder.fingerprint, self.weight] if self.encoder else []
         self.fingerprint = digest([record.fingerprint, self.length, self.beam, *following])
 

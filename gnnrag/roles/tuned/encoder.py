@@ -149,10 +149,8 @@ class NextHop:
         self.device = model.keep.device
 
     @classmethod
-    def open(
-        cls, index: Index, path: str | None = None, base: str | None = None, device: str = "auto", key: str = "device"
-    ) -> NextHop:
-        """Open a checkpoint for an index; `path` None: the one that ships; `key` names the setting `device`.
+    def open(cls, index: Index, path: str | None = None, base: str | None = None, device: str = "auto") -> NextHop:
+        """Open a checkpoint for an index; `path` None: the one that ships.
 
         ConfigError: there is none, or no such device. ArtefactError: damaged, of another kind, or trained on other
         vectors than the index's.
@@ -169,7 +167,7 @@ class NextHop:
         for module in model.modules():  # the same sums without the adapter's own products
             if hasattr(module, "lora_A"):
                 module.merge()  # type: ignore[operator]
-        return cls(index, model.to(device_named(device, key)), RowMaker(config), record.fingerprint)
+        return cls(index, model.to(device_named(device)), RowMaker(config), record.fingerprint)
 
     @torch.inference_mode()
     def vectors(self, asked: Sequence[tuple[str, tuple[int, ...]]]) -> np.ndarray:

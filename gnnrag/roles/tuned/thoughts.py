@@ -55,7 +55,7 @@ class TunedThoughts(TunedRole):
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ThoughtsTask, Thoughts]:
         """Return thoughts in vectors."""
-        encoder = NextHop.open(self.index, str(folder), self.base, self.device, "thoughts.device")
+        encoder = NextHop.open(self.index, str(folder), self.base, self.device)
         return VectorThoughts(encoder, self.mixed)
 
 

@@ -78,16 +78,6 @@ class TrainLanguageConfig(CommonConfig):
     llm_settings: dict[str, Any] = field(default_factory=dict)  # of `hf` for the report: max_batch, batch_tokens, ...
 
 
-# Settings of a Trainer that others of ours decide, or the environment.
-OWN = {
-    "output_dir": "run.root",
-    "run_name": "run.name",
-    "report_to": "run.tracking",
-    "seed": "seed",
-    "use_cpu": "CUDA_VISIBLE_DEVICES",
-}
-
-
 def check_language(config: TrainLanguageConfig, role: str) -> None:
     """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
     if not config.data.rows:
@@ -101,8 +91,6 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
         raise ConfigError("stage=grpo rewards what queries retrieve: name the rows' sets in corpora")
     if config.cross and config.data.divide == "rows":
         raise ConfigError("data.divide=rows has one division; cross=true needs data.divide=folds")
-    for name in OWN.keys() & config.trainer.keys():
-        raise ConfigError(f"trainer.{name} follows from {OWN[name]}; set that")
 
 
 ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow, "reader": ReaderRow}

@@ -186,7 +186,7 @@ class LanguageTraining(Training):
 
     def arguments(self, folder: Path, has_validation: bool) -> dict[str, Any]:
         """Return the trainer's own settings: ours, and those of the user above them."""
-        stage, values = self.config.stage, common_arguments(folder, self.config.seed)
+        stage, values = self.config.stage, common_arguments(folder, self.config.seed, self.config.trainer)
         values |= {"bf16": torch.cuda.is_available(), "save_strategy": "steps"}
         if stage == "grpo":
             values["max_completion_length"] = self.config.reply_tokens
