@@ -85,7 +85,6 @@ class DataConfig:
     titles: bool = True  # false: drop the titles of passages
     chunk_words: int = 100  # own documents: approximate words per passage
     chunk_overlap: int = 0  # own documents: words that adjacent passages share
-    popqa_aliases: Literal["decoded", "raw"] = "decoded"  # raw: as in published PopQA results
     missing_gold: Literal["error", "drop"] = "error"  # when a gold passage is not in the corpus
 
     @property
@@ -110,7 +109,6 @@ class RunConfig(TrackingConfig):
     root: str = "runs"
     name: str | None = None  # default: data, method, retriever and a hash of the settings
     fresh: bool = False  # delete an earlier run of that name
-    traces: bool = True
     warn_bad_replies: Share | None = 0.1  # warn if a larger share of a role's replies is bad
     max_bad_replies: Share | None = 0.5  # above this share: an error, exit code 1; null: never
 

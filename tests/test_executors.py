@@ -28,6 +28,7 @@ RAY = pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(600)])
 def ray_cluster() -> Iterator[None]:
     """A cluster of two cores on this machine."""
     ray = pytest.importorskip("ray")
+    ray.shutdown()  # of another file's
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))  # the workers import this file
         ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)

@@ -40,9 +40,11 @@ def test_shards_merge_into_the_rows_and_figures_of_one_run(run):
 
 
 @pytest.mark.parametrize("name", ["processes", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
-def test_workers_give_the_rows_and_figures_of_one_process(run, name, monkeypatch):
+def test_workers_give_the_rows_and_figures_of_one_process(run, name, monkeypatch, request):
     if name == "ray":
-        pytest.importorskip("ray")
+        ray = pytest.importorskip("ray")
+        ray.shutdown()
+        request.addfinalizer(ray.shutdown)
         monkeypatch.setenv("RAY_ADDRESS", "local")
     whole, wanted = run("alone")
     settings = ("executor.workers=2", "executor.shards=3")

@@ -53,7 +53,6 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
     from gnnrag.training.base import chosen_training, shut_down
     from gnnrag.training.base import train as train_fold
     from gnnrag.training.report import Report, write_report
-    from gnnrag.training.rundir import refuse_other_layout
 
     source, overrides = split(settings)
     kind = chosen_training(TRAININGS[script], source, overrides)
@@ -65,7 +64,6 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
         data = context.in_turn(lambda: kind.open(config, context, advance))
     cross = kind.is_crossed(config)
     folds = list(range(config.folds.count)) if cross else [config.folds.report]
-    refuse_other_layout(path, folds if cross else None)
     rows: Report = []
     for fold in folds:
         folder = path / f"fold{fold}" if cross else path

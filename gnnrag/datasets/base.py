@@ -22,7 +22,7 @@ from gnnrag.datasets import long_documents as long
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import SUFFIXES
 from gnnrag.datasets.folder import FileReport
-from gnnrag.datasets.hipporag import MissingGold, PopqaAliases
+from gnnrag.datasets.hipporag import MissingGold
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.releases import advice
 from gnnrag.errors import ConfigError, DataError
@@ -97,7 +97,6 @@ def load_dataset(
     questions: str | Path | None = None,
     limit: int | None = None,
     chunking: Chunking | None = None,
-    popqa_aliases: PopqaAliases = "decoded",
     missing_gold: MissingGold = "error",
     sample: tuple[int, int] | None = None,
 ) -> Dataset:
@@ -110,7 +109,6 @@ def load_dataset(
         questions: another questions file, canonical `.jsonl` or release `.json`.
         limit: keep the first so many questions; of a knowledge base, of each file.
         chunking: how own and other long documents are cut.
-        popqa_aliases: see `hipporag.load_questions`.
         missing_gold: see `hipporag.load_questions` and `long_documents.GoldPlacer`.
         sample: how many questions to draw (`stratified_sample`), and the seed; instead of `limit`.
 
@@ -132,7 +130,7 @@ def load_dataset(
         limit = None if len(files) > 1 else limit
     else:
         file = Path(questions) if questions else source.questions_file(split)
-        loaded = _questions(source, file, passages, skips, popqa_aliases, missing_gold) if file else []
+        loaded = _questions(source, file, passages, skips, missing_gold) if file else []
         if source.layout == "canonical" and (source.path / kb.FILE).is_file():
             nodes = kb.passage_nodes(source.path)
     if sample:
@@ -154,7 +152,6 @@ def load_configured(data: DataConfig) -> Dataset:
         data.questions,
         data.limit,
         chunking=chunking(data),
-        popqa_aliases=data.popqa_aliases,
         missing_gold=data.missing_gold,
         sample=data.draw,
     )
@@ -206,12 +203,10 @@ def load_passages(
     return data if titles else data.without_titles()
 
 
-def load_questions(
-    path: str | Path, passages: Iterable[Passage], popqa_aliases: PopqaAliases = "decoded"
-) -> list[Question]:
+def load_questions(path: str | Path, passages: Iterable[Passage]) -> list[Question]:
     """Return the questions of one file on a loaded corpus; DataError: as in `load_dataset`, or gold that it lacks."""
     if (file := Path(path)).suffix == ".json":
-        return hipporag.load_questions(file, passages, Skips(), popqa_aliases)
+        return hipporag.load_questions(file, passages, Skips())
     return jsonl.load_questions(file, {passage.id for passage in passages})
 
 
@@ -235,7 +230,6 @@ def _questions(
     file: Path,
     passages: list[Passage],
     skips: Skips,
-    popqa_aliases: PopqaAliases,
     missing_gold: MissingGold,
 ) -> list[Question]:
     if source.is_own_format(file):
@@ -244,7 +238,7 @@ def _questions(
             raise DataError(file, f"holds no usable questions. {skips.summary()}".strip())
         return questions
     if file.suffix == ".json":
-        return hipporag.load_questions(file, passages, skips, popqa_aliases, missing_gold)
+        return hipporag.load_questions(file, passages, skips, missing_gold)
     return jsonl.load_questions(file, {passage.id for passage in passages}, source.path)
 
 

@@ -160,28 +160,14 @@ def _read(reader: DocumentReader, path: Path, report: FileReport) -> list[Passag
 def _files(root: Path, skips: Skips) -> Iterator[str]:
     """Yield relative paths with forward slashes, so that ids are the same on every system."""
     inside = root.resolve()
-
-    def note(error: OSError) -> None:
-        skips.add("unreadable folder", f"{Path(error.filename).relative_to(root).as_posix()} ({error.strerror})")
-
-    for folder, folders, names in os.walk(root, onerror=note):
-        links = [name for name in folders if Path(folder, name).is_symlink()]
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in links)
-        for name in sorted((*names, *links)):
+    for folder, folders, names in os.walk(root):  # links to folders are not followed
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
             path = Path(folder, name)
-            relative = path.relative_to(root).as_posix()
             if name.startswith(".") or (name.startswith("questions.") and name.endswith(".jsonl")):
                 continue
-            if path.is_symlink() and (path.is_dir() or not _leads_inside(path, inside)):
-                skips.add("link not followed", relative)
-            elif path.is_file():
+            relative = path.relative_to(root).as_posix()
+            if path.is_file() and path.resolve().is_relative_to(inside):
                 yield relative
             else:
-                skips.add("not a regular file", relative)
-
-
-def _leads_inside(link: Path, folder: Path) -> bool:
-    try:
-        return link.resolve().is_relative_to(folder)
-    except (OSError, RuntimeError):  # the latter is what pathlib raises for a link that leads back to itself
-        return False
+                skips.add("no regular file, or a link out of the folder", relative)

@@ -19,7 +19,6 @@ from gnnrag.datasets.jsonl import Skips, parse_row, read_objects
 from gnnrag.errors import DataError
 from gnnrag.types import GoldHop, Passage, Question
 
-PopqaAliases = Literal["decoded", "raw"]
 MissingGold = Literal["error", "drop"]
 
 _MUSIQUE_ID = re.compile(r"(\dhop\d*)__")
@@ -56,15 +55,13 @@ def load_questions(
     path: Path,
     passages: Iterable[Passage],
     skips: Skips,
-    popqa_aliases: PopqaAliases = "decoded",
     missing_gold: MissingGold = "error",
 ) -> list[Question]:
     """Return the questions of `NAME.json`, with gold as passage ids; one without an id is called `NAME-q<position>`.
 
     `missing_gold`: `error` stops at gold that is not in the corpus, `drop` leaves its question out. PopQA stores
-    `possible_answers` and `o_aliases` as JSON inside a string; the published scripts take that string as one alias,
-    which no reader ever matches (`popqa_aliases=raw`), `decoded` reads it. DataError: a broken file, an unknown shape,
-    a used id, or as `missing_gold` says.
+    `possible_answers` and `o_aliases` as JSON inside a string, which is decoded: the published scripts take it as one
+    alias, which no reader ever matches. DataError: a broken file, an unknown shape, a used id, or by `missing_gold`.
     """
     name, finder = path.stem, _Finder(passages)
     seen: dict[str, int] = {}
@@ -77,7 +74,7 @@ def load_questions(
         seen[row_id] = i
         where = f"question {row_id!r} (number {i})"
         try:
-            questions.append(_question(row, row_id, finder, popqa_aliases))
+            questions.append(_question(row, row_id, finder))
         except _GoldNotFoundError as error:
             if missing_gold != "drop":
                 raise DataError(path, f"{where}: {error}") from error
@@ -91,7 +88,7 @@ def load_questions(
     return questions
 
 
-def _question(row: Mapping[str, Any], row_id: str, finder: _Finder, popqa_aliases: PopqaAliases) -> Question:
+def _question(row: Mapping[str, Any], row_id: str, finder: _Finder) -> Question:
     text = row["question"]
     if not (isinstance(text, str) and text.strip()):
         raise ValueError("'question' is empty or no string")
@@ -104,7 +101,7 @@ def _question(row: Mapping[str, Any], row_id: str, finder: _Finder, popqa_aliase
     return Question(
         id=row_id,
         text=text,
-        answers=_answers(row, popqa_aliases),
+        answers=_answers(row),
         type=match[1] if match else str(row.get("type", "unknown")),
         gold=tuple(dict.fromkeys(finder.find(gold) for gold in _gold_texts(row))),
         decomposition=tuple(GoldHop(q, answer, finder.find(gold) if gold else None) for q, answer, gold in steps),
@@ -113,7 +110,7 @@ def _question(row: Mapping[str, Any], row_id: str, finder: _Finder, popqa_aliase
     )
 
 
-def _answers(row: Mapping[str, Any], popqa_aliases: PopqaAliases) -> tuple[str, ...]:
+def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the accepted answers, the canonical one first, without duplicates; empty: the question is unanswerable."""
     field = next((name for name in _ANSWERS if name in row), None)
     if field is None:
@@ -121,7 +118,7 @@ def _answers(row: Mapping[str, Any], popqa_aliases: PopqaAliases) -> tuple[str, 
     answers = _texts(row, field)
     if field == "obj":
         for name in ("o_wiki_title", "possible_answers", "o_aliases"):
-            answers += _texts(row, name, decode=popqa_aliases == "decoded")
+            answers += _texts(row, name, decode=True)
     return tuple(dict.fromkeys(answers + _texts(row, "answer_aliases")))
 
 
@@ -131,7 +128,7 @@ def _texts(row: Mapping[str, Any], name: str, decode: bool = False) -> list[str]
         try:
             value = json.loads(value)
         except ValueError as error:
-            raise ValueError(f"{name!r} is not a JSON list: {error}; or set popqa_aliases=raw") from error
+            raise ValueError(f"{name!r} is not a JSON list: {error}") from error
     values = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(v, str | int | float) for v in values):
         raise ValueError(f"{name!r} holds {values!r:.80}; answers must be strings")

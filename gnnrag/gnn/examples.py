@@ -7,13 +7,11 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import nn
 
-from gnnrag.errors import ArtefactError
 from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, rank_passages, whole_logits
@@ -137,12 +135,9 @@ def write_subgraph(path: Path, subgraph: Subgraph) -> None:
 
 
 def read_subgraph(path: Path) -> Subgraph:
-    """Read a subgraph. Raises ArtefactError where the file is damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays: dict[str, Any] = dict(stored)
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise ArtefactError(f"{path} is damaged ({error}); delete it, and it is made again") from error
+    """Read a subgraph."""
+    with np.load(path, allow_pickle=False) as stored:
+        arrays: dict[str, Any] = dict(stored)
     arrays["branch"] = str(arrays["branch"])
     empty = np.zeros((0, arrays["question"].shape[0]), np.float16)
     return Subgraph(**arrays, node_vectors=empty)

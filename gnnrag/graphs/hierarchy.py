@@ -35,6 +35,8 @@ class Texts(Sequence[str]):
         return len(self.column)
 
     def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return self.column[i].to_pylist()
         start, stop = self._offsets[i : i + 2].tolist()  # an item of Arrow's own takes four times as long
         return str(self._data[start:stop], "utf-8")
 

@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -93,7 +93,10 @@ def evaluate(
         settings, stages = index_settings(config), needed_stages(config)
         index = open_or_build(settings, config.data, data.name, data.passages, stages, observer.on_index)
     pipeline = Pipeline(config, index, wrap)  # before the run is opened: a part that fails leaves no folder
-    with closing(open_run(config, data, pipeline)) as run, _tracked(config, run) as tracker:
+    with (
+        closing(open_run(config, data, pipeline)) as run,
+        closing(open_tracker(config, run.path, run.inputs)) as tracker,
+    ):
         todo = _unanswered(config, run, asked, observer.on_note)
         observer.on_start(len(todo))
         counts = Counter(answered=len(asked) - len(todo))
@@ -101,9 +104,8 @@ def evaluate(
         def record(prediction: Prediction, session: Session) -> None:
             run.add(prediction, session)
             counts.update(answered=1, failed=prediction.error is not None)
-            if tracker:
-                usage = {name: n for name, n in prediction.usage.items() if isinstance(n, int | float)}
-                tracker.log({**counts, **usage}, counts["answered"])
+            usage = {name: n for name, n in prediction.usage.items() if isinstance(n, int | float)}
+            tracker.log({**counts, **usage}, counts["answered"])
             observer.on_question(prediction)
 
         if todo:
@@ -128,8 +130,7 @@ def evaluate(
             write_json(run.path / "metrics.json", metrics)
         else:
             metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, observer.on_note, index)
-        if tracker:
-            tracker.finish(metrics)
+        tracker.finish(metrics)
     return run.path, metrics
 
 
@@ -143,7 +144,7 @@ class _Shards:
     @cached_property
     def _read(self) -> tuple[Dataset, Index]:
         config = load_config(EvaluateConfig, self.settings)
-        return load_data_for(config), Index(Path(str(config.index.path)), index_settings(config))
+        return load_data_for(config), Index(str(config.index.path), index_settings(config))
 
     def __call__(self, shard: str) -> Path:
         data, index = self._read
@@ -157,8 +158,8 @@ def _answer_in_shards(
     executor, given = make_executor(config.executor), config.executor
     count = given.shards or shard_count(run.path) or executor.workers(given.gpus)
     here = replace(config.run, root=str(run.path.parent), name=run.path.name, fresh=False)
-    settings = to_plain(replace(config, run=here, executor=ExecutorConfig()))
-    settings["index"]["path"] = str(index.root)
+    there = replace(config.index, path=index.place, executor=ExecutorConfig())
+    settings = to_plain(replace(config, run=here, index=there, executor=ExecutorConfig()))
     left = {question.id for question in todo}
     shards = [f"{number}/{count}" for number in range(1, count + 1)]
     for _, folder in executor.map(_Shards(settings, given.gpus), shards):
@@ -196,21 +197,11 @@ def open_run(config: EvaluateConfig, data: Dataset, pipeline: Pipeline) -> RunDi
     if Path(name).name != name:
         raise ConfigError(f"run.name={name!r}: must be a folder's name; where it lies is run.root")
     where = f"{name}/{SHARDS}/{shard[0]}-of-{shard[1]}" if shard else name
-    return RunDir(config.run.root, where, plain, inputs, fresh, config.run.traces)
-
-
-@contextmanager
-def _tracked(config: EvaluateConfig, run: RunDir) -> Iterator[Tracker | None]:
-    """Yield what reports a run to W&B, if `run.tracking` says so; a session that is not finished ends as a failure."""
-    if config.run.tracking == "off":
-        yield None
-        return
-    with closing(open_tracker(config, run.path, run.inputs)) as tracker:
-        yield tracker
+    return RunDir(config.run.root, where, plain, inputs, fresh)
 
 
 def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
-    """Return the tracker that reports a run to W&B if `run.tracking` says so."""
+    """Return what reports a run to W&B, if `run.tracking` says so; closed before its end, it reports a failure."""
     shown = {**to_plain(config), "commit": code_version(), "inputs": inputs}
     return Tracker(config.run, path, "evaluate", shown, path.parents[1] if path.parent.name == SHARDS else None)
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Lt
 
 from gnnrag.config import DataConfig, IndexConfig, TrackingConfig
-from gnnrag.errors import ConfigError
+from gnnrag.datasets.base import Dataset
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.session import normalised
 
 Count = Annotated[int, Ge(1)]
@@ -98,6 +99,14 @@ def check_sets(sets: Mapping[str, Any], cross: bool, folds: FoldConfig) -> None:
     for name, one in sets.items():
         if cross and getattr(one, "use", "folds") == "report":
             raise ConfigError(f"sets.{name}.use=report with cross=true: every fold would report on all of it")
+
+
+def check_gold(data: Dataset, path: str) -> None:
+    """Raise DataError for a gold passage that the corpus does not have."""
+    ids = {passage.id for passage in data.passages}
+    for question in data.questions:
+        if unknown := [id_ for id_ in question.gold if id_ not in ids]:
+            raise DataError(path, f"question {question.id}: gold {unknown[0]!r} is no passage")
 
 
 PART_NAMES = ("train", "validation", "report")

@@ -32,7 +32,7 @@ from gnnrag.io import difference, digest
 from gnnrag.run.rundir import code_version, read_seen, seen_in
 from gnnrag.training.base import Report, RunContext, Training
 from gnnrag.training.composing import ComposeConfig, compose, facts_of
-from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_sets, divide
+from gnnrag.training.config import PART_NAMES, Parts, SetConfig, TrainConfig, check_gold, check_sets, divide
 from gnnrag.training.loop import Task, Trainer
 from gnnrag.training.report import Card
 from gnnrag.types import OnProgress, Passage, Question
@@ -146,7 +146,7 @@ class GNNSet:
             on_index(f"{self.name}: subgraphs", count, len(questions))
 
         if not self.is_kb:
-            self._check_gold()
+            check_gold(self.data, self.config.data.path)
         if self.settings.gnn.mode == "entity":
             if self.is_kb:
                 return EntitySet(questions, self.facts, self.settings.neighbourhood)
@@ -156,11 +156,6 @@ class GNNSet:
         g, index = s.gnn, self.inputs["index"]
         key = [index, g.features, g.edge_features, g.seed_weight, to_plain(s.prune)]
         return ExampleSet(questions, gold, lambda: self.preparer, Path(s.cache) / self.name, key, progress)
-
-    def _check_gold(self) -> None:
-        for question in self.data.questions:
-            if unknown := [id_ for id_ in question.gold if id_ not in self.index.position]:
-                raise DataError(self.config.data.path, f"question {question.id}: gold {unknown[0]!r} is no passage")
 
 
 def needed_stages(settings: TrainGNNConfig, is_kb: bool) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from annotated_types import Ge
 
 from gnnrag.config import EvaluateConfig, Share, load_config
 from gnnrag.datasets.base import Dataset, load_configured
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.parts import build
@@ -27,6 +27,7 @@ from gnnrag.training.config import (
     Parts,
     SetConfig,
     TrainConfig,
+    check_gold,
     check_sets,
     divide,
     draw,
@@ -244,10 +245,7 @@ def open_set(name: str, config: TrainReaderConfig, progress: OnProgress) -> Read
     own = config.sets[name]
     d = own.data
     data = load_configured(d)
-    ids = {p.id for p in data.passages}
-    for question in data.questions:
-        if lost := [i for i in question.gold if i not in ids]:
-            raise DataError(d.path, f"question {question.id}: gold {lost[0]!r} is no passage")
+    check_gold(data, d.path)
     run = load_config(EvaluateConfig, {"method": "single", "retriever": config.shown.retriever, "roles": "offline"})
     index = open_index([replace(run, data=d, index=own.index)], data.name, data.passages, progress)
     retriever = build("retriever", run.retriever.part, index=index, roles=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gnnrag.datasets.jsonl import parse_row
+from gnnrag.datasets.jsonl import parse_row, read_jsonl_by_id
 from gnnrag.errors import DataError
 from gnnrag.types import Passage
 
@@ -104,19 +103,11 @@ RowT = TypeVar("RowT", bound=_Row)
 def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
     """Read a file of rows. Raises DataError: no file, or a bad row, naming its line and field."""
     path, rows = Path(path), dict[str, RowT]()
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(path, f"cannot be read ({error}); gnnrag collect-traces writes it") from error
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                row = parse_row(kind, path, json.loads(line), f"a row of {kind.__name__}", number)
-            except json.JSONDecodeError as error:
-                raise DataError(path, f"is no JSON: {error}", number) from error
-            if row.id in rows:
-                raise DataError(path, f"id {row.id!r} stands in an earlier line, too", number)
-            rows[row.id] = row
+    if not path.is_file():
+        raise DataError(path, "is no file; gnnrag collect-traces writes it")
+    for number, _, data in read_jsonl_by_id(path):
+        row = parse_row(kind, path, data, f"a row of {kind.__name__}", number)
+        rows[row.id] = row
     if not rows:
         raise DataError(path, "holds no rows")
     return list(rows.values())

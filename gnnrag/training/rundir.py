@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from gnnrag import __version__
 from gnnrag.errors import ConfigError
 from gnnrag.io import (
     Journal,
-    folds_of,
     read_journal,
     read_object,
     remove,
@@ -129,16 +128,6 @@ class TrainingRun:
         if self._rows is not None:
             self._rows.close()
         self._lock.close()
-
-
-def refuse_other_layout(path: Path, folds: Sequence[int] | None) -> None:
-    """Raise ConfigError where `path` holds a training of other folds than `folds` (None: it has none)."""
-    known = {f"fold{number}" for number in folds or ()}
-    others = [folder.name for folder in folds_of(path) if folder.name not in known]
-    is_single = folds is not None and any((path / name).exists() for name in TRAINED)
-    if others or is_single:
-        what = f"the folds of a training with cross=true ({', '.join(others)})" if others else "a single training"
-        raise ConfigError(f"training run {path} holds {what}; give another run.name, or delete the folder")
 
 
 def draw_curves(rows: Iterable[Mapping[str, Any]], path: Path) -> None:

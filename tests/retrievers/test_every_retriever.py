@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ from gnnrag.index.index import Index
 from gnnrag.retrievers.base import ANSWER
 from gnnrag.roles.registry import Roles
 from gnnrag.session import Session
-from gnnrag.types import Query
+from gnnrag.types import Passage, Query
 from tests.helpers.indexes import build
 from tests.helpers.names import RETRIEVERS
 from tests.helpers.next_hop import index_by, make_base, make_next_hop
-from tests.helpers.parts import COMPOSITIONAL, CORPUS
+from tests.helpers.parts import COMPOSITIONAL, CORPUS, small_index
 
 PROFILES = [{"profile": "fixed"}, {"profile": "released"}]
 SETTINGS: dict[str, list[dict[str, Any]]] = {
@@ -143,6 +144,40 @@ def test_summaries_rest_on_nothing_that_a_filter_leaves_out(index: Index) -> Non
             if hit.kind == "community" and "p7" in hit.sources:
                 assert hit.id not in kept, (name, hit)
         assert any(hit.kind == "community" for hit in whole.hits), name
+
+
+def test_what_no_passing_passage_states_is_not_searched(index: Index) -> None:
+    retriever, graph = opened(index, "lightrag", {}), index.knowledge
+    vector = index.embedder.encode(["Vera Lindqvist"])[0]
+    mask = np.isin(index.ids, ["p0", "p4"])
+    lists = {
+        "entities": graph.entity_passages,
+        "relations": graph.relation_passages,
+        "hyperedges": graph.hyper_passages,
+    }
+    for kind, stated in lists.items():
+        whole, kept = retriever.scores(kind, vector, None), retriever.scores(kind, vector, mask)
+        passes = np.array([mask[passages].any() for passages in stated])
+        assert 0 < passes.sum() < len(passes) and np.array_equal(kept[passes], whole[passes]), kind
+        assert (kept[~passes] == -2.0).all(), kind
+
+
+def test_reports_of_communities_with_others_are_left_out(index: Index) -> None:
+    retriever = opened(index, "graphrag_local", {"max_tokens": 100_000})
+    entities, members = range(index.knowledge.num_entities), retriever.view.communities.passages
+    for left_out in index.ids:
+        mask = np.array([id_ != left_out for id_ in index.ids])
+        kept = retriever.reports(entities, mask)
+        assert set(kept) == {i for i in retriever.reports(entities) if mask[members[i]].all()}
+        assert retriever.reports(entities, np.ones(len(mask), dtype=bool)) == retriever.reports(entities)
+
+
+def test_the_prior_of_chg_is_that_of_what_passes(tmp_path: Path) -> None:
+    many = [Passage(f"a{i}", "", f"Apples grow on trees, says letter {i}.") for i in range(60)]
+    few = [Passage("x", "", "Rivers flow to the sea."), Passage("y", "", "Apples of the market come from trees.")]
+    query = Query("Where do apples grow on trees?", filter="id IN ('x', 'y')")
+    (ranking,) = ask(opened(small_index(tmp_path, [*many, *few]), "chg", {}), query)
+    assert ranking.ids == ("y", "x") and ranking.scores[0] > ranking.scores[1]
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
