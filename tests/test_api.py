@@ -155,16 +155,6 @@ def test_cancelling_stops_the_question(index: Index, monkeypatch: pytest.MonkeyP
     asyncio.run(cancel())
 
 
-def test_questions_of_many_threads_share_an_index_and_none_is_mixed(index: Index) -> None:
-    asked = [QUESTION, "Where was Andrei Tarkovsky born?", "What is the capital of France?"] * 4
-    expected = [index.ask(text, method="single", retriever="bm25").text for text in asked]
-
-    async def all_of_them() -> list[Answer]:
-        return await asyncio.gather(*(index.aask(text, method="single", retriever="bm25") for text in asked))
-
-    assert [answer.text for answer in asyncio.run(all_of_them())] == expected
-
-
 def test_a_change_while_a_question_is_under_way_leaves_it_its_generation(
     index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,20 +183,6 @@ def test_a_closed_index_can_be_asked_again(index: Index) -> None:
     index.ask(QUESTION, method="single", retriever="bm25")
     index.close()
     assert index.ask(QUESTION, method="single", retriever="bm25").error is None
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"method": "bdrt"}, "Did you mean 'bdtr'"),
-        ({"retriever": "chgg"}, "Did you mean 'chg'"),
-        ({"settings": {"reriever.k": 3}}, "unknown setting"),
-        ({"settings": {"roles.reader": "promted"}}, "roles.reader='promted'"),
-    ],
-)
-def test_wrong_arguments_name_the_nearest(index: Index, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        index.ask(QUESTION, **arguments)
 
 
 def test_what_is_no_question_and_no_index(index: Index, tmp_path: Path) -> None:
@@ -302,8 +278,3 @@ def test_no_more_questions_are_under_way_than_the_settings_say(index: Index, mon
 
     asyncio.run(ask())
     assert most == [3]
-
-
-def test_an_option_that_there_is_not_is_refused(index: Index) -> None:
-    with pytest.raises(TypeError, match="metod"):
-        asyncio.run(index.aask(QUESTION, metod="single"))  # type: ignore[call-arg]

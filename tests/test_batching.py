@@ -118,12 +118,6 @@ def test_nothing_asked() -> None:
     assert asyncio.run(MicroBatcher(Squares())([])) == []
 
 
-def test_close() -> None:
-    batcher = MicroBatcher(Squares())
-    assert asyncio.run(batcher([2])) == [4]
-    batcher.close()
-
-
 def test_a_worker_leaves_the_event_loop_free() -> None:
     order: list[str] = []
 

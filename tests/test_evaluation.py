@@ -71,24 +71,6 @@ def test_two_runs_are_equal_byte_for_byte(config: Any) -> None:
     assert metrics["retrieval/recall@5"] > 0.3 and 0 < metrics["answer/f1"] < 1
 
 
-@pytest.mark.slow
-def test_the_second_call_predicts_nothing(config: Any) -> None:
-    seen: list[Prediction] = []
-    path, metrics = evaluate(config(), Observer(on_question=seen.append))
-    assert len(seen) == LIMIT
-    before = read(path)
-    again, same = evaluate(config(), Observer(on_question=seen.append))
-    assert (again, len(seen)) == (path, LIMIT)
-    assert same == metrics and read(path) == before
-
-
-@pytest.mark.slow
-def test_a_finished_run_is_scored_anew_with_other_metrics(config: Any) -> None:
-    path, first = evaluate(config("method=single", "data.limit=null"))
-    again, second = evaluate(config("method=single", "data.limit=null", "metrics.skip_no_gold=false"))
-    assert again == path and second["retrieval/recall@5"] < first["retrieval/recall@5"]
-
-
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Let SIGINT interrupt: a shell starts what it puts in the background (`pytest &`) with that signal ignored."""
@@ -152,16 +134,6 @@ def test_figures_go_before_a_question_is_answered_again(config: Any) -> None:
     assert len(seen) == 1 and not (path / "metrics.json").exists() and not (path / "scores.jsonl").exists()
     assert len(read_journal(path / "predictions.jsonl")) == 4 and len(read_predictions(path)) == 3
     assert same_metrics(evaluate(config(*dots))[1], metrics) and (path / "scores.jsonl").exists()
-
-
-def test_other_settings_under_the_same_name_are_refused(config: Any) -> None:
-    path, _ = evaluate(config("data.limit=3"))
-    with pytest.raises(ConfigError, match=r"exists with other settings \(method\.max_rounds\)"):
-        evaluate(config("data.limit=3", "method.max_rounds=1"))
-    with pytest.raises(ConfigError, match=r"other settings \(data\.limit\)"):
-        evaluate(config("data.limit=4"))
-    again, _ = evaluate(config("data.limit=4", "run.fresh=true"))
-    assert again == path and len(read_predictions(path)) == 4
 
 
 def test_scoring_reads_files_only(config: Any, tmp_path: Path) -> None:
@@ -230,14 +202,6 @@ def test_prompted_roles_are_recorded(config: Any) -> None:
     record = next(row["roles"] for row in log if row["event"] == "predicted")
     assert record["reader"]["impl"] == "prompted" and record["reader"]["llm"]["type"] == "scripted"
     assert set(record["reader"]["prompts"]) == {"reader", "reader_cited", "reader_closed"}
-
-
-def test_budgets_of_a_config(config: Any) -> None:
-    rules = "[{match: '.', reply: 'Fast Thought: who?'}]"
-    _, metrics = evaluate(
-        config("data.limit=3", "roles=prompted", "llm=scripted", f"llm.rules={rules}", "budget.max_calls=2")
-    )
-    assert metrics["failed"] == 3 and metrics["cost/llm_calls"] == 3
 
 
 def test_titles_can_be_left_out(config: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import socket
 import subprocess
 import sys
@@ -174,15 +173,6 @@ def test_tests_have_names_of_their_own() -> None:
     """Without packages among the tests, two files of one name would hide each other."""
     names = [p.name for p in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names))
-
-
-def test_the_readme_names_only_what_exists() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    known = {line.rpartition("/")[2] for line in tracked.splitlines()}
-    known |= {"config.yaml", "site.yaml"}  # of a run directory; what a user makes of site.example.yaml
-    named = set(re.findall(r"[\w./-]+\.(?:py|yaml|toml|sh)\b", text))
-    assert not {name for name in named if not (ROOT / name).exists() and name.rpartition("/")[2] not in known}
 
 
 def test_default_tests_have_no_network() -> None:

@@ -131,26 +131,6 @@ def test_an_index_is_not_replaced_by_other_data_unasked(tmp_path: Path, capsys: 
     assert call(["What is baked?", f"index.path={tmp_path / 'i'}", "retriever=bm25", "method=single"]) == 0
 
 
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        ([], "error: give the question first, in quotes"),
-        (["configs/evaluate/sample.yaml"], "error: give the question first, in quotes"),
-        ([QUESTION, "data.pth=x"], "error: unknown setting 'data.pth'. Did you mean 'path'?"),
-        ([QUESTION, "index.path=nowhere"], "error: index.path=nowhere: there is no index; give the name of one"),
-        ([QUESTION, "index.path=nowhere", "retriever=bm25"], "error: index.path=nowhere: there is no index"),
-        ([QUESTION, "data.path=nowhere"], "error: nowhere: does not exist"),
-        ([QUESTION, "absent.yaml"], "error: config file 'absent.yaml' does not exist"),
-        (["--jsn", QUESTION], "Error: No such option: --jsn"),
-        ([QUESTION, "--method=bdtr"], "Error: No such option: --method"),
-    ],
-)
-def test_errors(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(given) == 2
-    out, err = capsys.readouterr()
-    assert err.splitlines()[-1].startswith(message) and out == ""
-
-
 @pytest.mark.slow
 def test_explain(arguments: list[str], indexes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call([QUESTION, *arguments, "--explain"]) == 2

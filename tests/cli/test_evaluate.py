@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -141,14 +139,3 @@ def test_a_run_in_parts(arguments: list[str], capsys: pytest.CaptureFixture[str]
     again, err = capsys.readouterr()
     assert again.splitlines()[-1] == merged.splitlines()[-1] and "4 of 4 questions were answered before" in err
     assert call([*arguments, "shard=9/9"]) == 0, "a shard without questions"
-
-
-@pytest.mark.slow
-def test_as_a_process(arguments: list[str]) -> None:
-    """From another folder, as `gnnrag evaluate`."""
-    done = subprocess.run(
-        [sys.executable, "inference/evaluate.py", *arguments, "data.limit=1", "method=single"],
-        capture_output=True, text=True, cwd=ROOT, timeout=100, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.splitlines()[-1]).is_dir()

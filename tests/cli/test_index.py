@@ -113,20 +113,3 @@ def test_inspect_shows_graphs_and_gaps(tmp_path: Path, capsys: pytest.CaptureFix
     report = json.loads(capsys.readouterr().out)
     assert [graph["name"] for graph in report["graphs"]] == ["knowledge", "entity_graph", "hierarchy"]
     assert report["extraction"]["passages"] == len(CORPUS)
-
-
-@pytest.mark.parametrize(
-    "arguments, named",
-    [
-        (["build", "none.yaml"], "none.yaml"),
-        (["build", "retriever=dense", "index.pth=x"], "index.pth"),
-        (["build", "retriever=dense", "data.path=/no/such"], "/no/such"),
-        (["add", "/no/such", "README.md"], "gnnrag index"),
-        (["remove", "/no/such", "x"], "/no/such"),
-        (["inspect", "/no/such"], "/no/such"),
-    ],
-)
-def test_mistakes_are_one_line_and_code_2(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["index", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert not out and err.startswith("error: ") and named in err and err.count("\n") == 1

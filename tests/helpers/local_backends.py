@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
-from gnnrag.llm.base import Message, Reply, Request
+from gnnrag.llm.base import Message, Request
 
 
 def ask(backend: Any, *requests: Request) -> list[Any]:
@@ -32,17 +32,3 @@ def texts_from_threads(backend: Any) -> list[str]:
     for thread in threads:
         thread.join()
     return found
-
-
-def reply_beside_a_cancelled_one(backend: Any, max_tokens: int = 30_000) -> Reply:
-    """Return the reply to a request whose neighbour, which would take minutes, is cancelled in its middle."""
-
-    async def go() -> Reply:
-        endless = asyncio.create_task(backend.generate(request("a", max_tokens=max_tokens)))
-        await asyncio.sleep(0.1)
-        endless.cancel()
-        reply = await asyncio.wait_for(backend.generate(request("b")), 60)
-        assert endless.done()
-        return reply
-
-    return asyncio.run(go())

@@ -12,7 +12,7 @@ from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
 from gnnrag.llm.openvino import OpenVINO
 from gnnrag.parts import build
-from tests.helpers.local_backends import ask, request, texts_from_threads
+from tests.helpers.local_backends import ask, request
 from tests.helpers.tiny_model import make_tiny_gguf, make_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -133,11 +133,6 @@ def test_what_cannot_be_answered_is_refused_alone(backend: OpenVINO, file: Path)
     beyond, cut = ask(backend, request("a", max_tokens=40_000), request("word " * 9000))
     assert isinstance(beyond, ContextLengthError)
     assert isinstance(cut, ContextLengthError) and "fit into 8192" in str(cut), "OpenVINO would answer a part of it"
-
-
-def test_several_event_loops_and_threads(backend: OpenVINO) -> None:
-    found = texts_from_threads(backend)
-    assert len(found) == 3 and len(set(found)) == 1
 
 
 @pytest.mark.parametrize(

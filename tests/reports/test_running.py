@@ -132,22 +132,6 @@ def test_the_script(overrides: list[str], tmp_path: Path, capsys: pytest.Capture
     assert json.loads(capsys.readouterr().out)["rows"][1]["name"] == "bm25 / IRCOT"
 
 
-@pytest.mark.parametrize(
-    "arguments, named",
-    [
-        ([], "give a table"),
-        (["TABLE", "--only", "nothing"], "--only nothing"),
-        (["TABLE", "data.limits=1", "--dry-run"], "data.limits"),
-    ],
-)
-def test_mistakes_on_the_command_line(
-    arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = str(table_of(tmp_path).path)
-    assert run(["reproduce", *[path if a == "TABLE" else a for a in arguments]]) == 2
-    assert named in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_rows_with_trained_roles_are_cross_validated(
     overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

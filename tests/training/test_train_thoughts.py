@@ -68,11 +68,6 @@ def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: p
     assert "was trained on other weights" in capsys.readouterr().err
 
 
-def test_an_unknown_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["kind=diffusion"]) == 2
-    assert "kind='diffusion' is unknown. Allowed: causal." in capsys.readouterr().err
-
-
 # --------------------------------------------------------------------------------- stages, and what stops a training
 MORE = {
     "sft": ["lora.lora_dropout=0.1"],
