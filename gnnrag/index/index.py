@@ -219,7 +219,7 @@ class Index:
         if remote.is_remote(self.place):
             remote.push(folder, self.uri(folder.name))
         self.remember_key(name)
-        for line in [*remarks(by_writer(counts), WARN, None), *context.remarks]:
+        for line in remarks(by_writer(counts), WARN, None):
             logger.warning("index, stage %s: %s", name, line)
 
     @cached_property
