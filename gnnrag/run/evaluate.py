@@ -197,7 +197,7 @@ def open_run(config: EvaluateConfig, data: Dataset, pipeline: Pipeline) -> RunDi
     if Path(name).name != name:
         raise ConfigError(f"run.name={name!r}: must be a folder's name; where it lies is run.root")
     where = f"{name}/{SHARDS}/{shard[0]}-of-{shard[1]}" if shard else name
-    return RunDir(config.run.root, where, plain, inputs, fresh, config.run.traces)
+    return RunDir(config.run.root, where, plain, inputs, fresh)
 
 
 def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
