@@ -71,7 +71,7 @@ bench: $(STAMP)  ## speed against peers, in ratios (reads DATA=../shared/data)
 	@test -e $(DATA)/2wiki || { echo "make bench: $(DATA)/2wiki does not exist. data/README.md" \
 		"says how to get it; then: make bench DATA=data" >&2; exit 2; }
 	$(BIN)/python benchmarks/bench_ppr.py --data $(DATA)/2wiki
-	$(BIN)/python benchmarks/bench_index.py --data $(DATA)/2wiki
+	$(BIN)/python benchmarks/bench_scale.py $(DATA)/2wiki --index indexes/bench
 
 clean:  ## remove .venv, runs and indexes
 	rm -rf $(VENV) $(VLLM_VENV) runs indexes

@@ -57,7 +57,6 @@ ROLES = (
 # that it was measured with. The checkpoint for thoughts is taken only with the tuned verifier.
 PROVEN: dict[str, dict[str | None, dict[str, Any]]] = {
     "verifier": {None: {}},
-    "reader": {None: {}},
     "thoughts": {"dense": {"mixed": True}, "chg": {}},
 }
 RolesConfig = dataclasses.make_dataclass(
@@ -109,7 +108,6 @@ class RunConfig(TrackingConfig):
     root: str = "runs"
     name: str | None = None  # default: data, method, retriever and a hash of the settings
     fresh: bool = False  # delete an earlier run of that name
-    traces: bool = True
     warn_bad_replies: Share | None = 0.1  # warn if a larger share of a role's replies is bad
     max_bad_replies: Share | None = 0.5  # above this share: an error, exit code 1; null: never
 

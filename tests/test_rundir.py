@@ -186,13 +186,6 @@ def test_two_writers_are_refused(tmp_path: Path) -> None:
     open_run(tmp_path).close()
 
 
-def test_without_traces(tmp_path: Path) -> None:
-    run = open_run(tmp_path, traces=False)
-    add(run, predict("q1"))
-    run.finish(["q1"])
-    assert not (run.path / "traces.jsonl").exists()
-
-
 def test_made_by(tmp_path: Path) -> None:
     run = open_run(tmp_path)
     assert run.made_by == set()

@@ -26,7 +26,7 @@ from gnnrag.datasets.base import chunking
 from gnnrag.datasets.folder import summary, write_report
 from gnnrag.index.documents import add_documents, cut_as, has_titles, remove_documents
 from gnnrag.index.index import Index, build_index, data_source, index_path
-from gnnrag.index.remote import local_folder
+from gnnrag.index.tables import local_folder
 from gnnrag.index.update import collect_garbage, collect_tables
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.metrics.replies import by_writer
@@ -103,7 +103,7 @@ def _change(path: Path | str, change: Callable[[Callable[[str, int, int], None]]
     with progress_bar() as advance:
         built = change(advance)
     index = Index(path)
-    done = f"built {', '.join(built)}" if built else "nothing to do"
+    done = f"built {', '.join(built)}" if built else "no artefact to make"
     print(f"{done} in {time.perf_counter() - started:.2f} s; {len(index.passages)} passages")
     for stage in built:
         if writers := by_writer(index.record(stage)["counts"]):

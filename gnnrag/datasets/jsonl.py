@@ -191,7 +191,14 @@ def load_passages(path: Path) -> list[Passage]:
     passages = []
     for line, _, row in read_jsonl_by_id(path):
         fields = parse_row(_PassageRow, path, row, line=line)
-        passages.append(Passage(fields.id, fields.title, fields.text, metadata=own_fields(fields.model_extra or {})))
+        passages.append(
+            Passage(
+                fields.id,
+                fields.title,
+                fields.text,
+                metadata=own_fields(fields.model_extra) if fields.model_extra else {},
+            )
+        )
     if not passages:
         raise DataError(path, "holds no passages; each line must be an object with 'id', 'title' and 'text'")
     return with_one_type(passages)

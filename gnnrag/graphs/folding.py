@@ -1,8 +1,8 @@
 """Fold extracted triples and n-ary facts into a knowledge graph and a hypergraph.
 
-The result does not depend on the order of passages or the history of an index, except in the positions of passages:
-types go by majority, ties by name; descriptions are distinct and sorted, a line each; weights are summed and rounded
-once; relations of one pair with different labels stay apart.
+The result does not depend on the order of passages, but for rounding and the positions of passages and members: types
+go by majority, ties by name; descriptions are distinct and sorted, a line each; weights are summed; relations of one
+pair with different labels stay apart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from math import fsum
 from typing import Any
 
 import numpy as np
@@ -27,20 +26,14 @@ _WORD = re.compile(r"\w+")
 
 
 @dataclass
-class _Fact:
-    """What was stated of a hyperedge: its scores, its passages, and its members with their importance each time."""
+class _Stated:
+    """What was stated of a relation or a hyperedge: summed weight, passages, descriptions, keywords, members."""
 
-    weights: list[float] = field(default_factory=list)
+    weight: float = 0.0
     passages: set[int] = field(default_factory=set)
-    shares: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
-
-    def members(self) -> dict[int, float]:
-        """Return the summed importance of each member, in order of first mention; independent of the corpus order."""
-        importances: dict[int, list[float]] = {}
-        for share in sorted(self.shares):
-            for entity, importance in share:
-                importances.setdefault(entity, []).append(importance)
-        return {entity: fsum(values) for entity, values in importances.items()}
+    texts: set[str] = field(default_factory=set)
+    words: set[str] = field(default_factory=set)
+    members: dict[int, float] = field(default_factory=dict)  # of a hyperedge, with their summed importance
 
 
 @lru_cache(maxsize=2**18)
@@ -58,12 +51,12 @@ def fold_hyperedges(
     """Merge what the passages state into hyperedges; equal sentences are one, of all the members stated of them.
 
     Returns texts, scores, members, importance and passages, sorted by text; scores and importance are summed over
-    repeats (HyperGraphRAG's merge) and rounded once. `source` as `hyperedges` in `fold`; `at`: name to entity.
+    repeats (HyperGraphRAG's merge). `source` as `hyperedges` in `fold`; `at`: name to entity.
     """
     if source == "auto":
         source = "extraction" if any(extraction.hyperedges for extraction in extractions) else "sentences"
     fewest = 2 if source == "sentences" else 1
-    merged: dict[str, _Fact] = defaultdict(_Fact)
+    merged: dict[str, _Stated] = defaultdict(_Stated)
     for passage, extraction in enumerate(extractions) if source != "none" else ():
         spoken = sentences[passage] if sentences is not None else ()
         for text, score, members in _stated(extraction, source, spoken):
@@ -77,17 +70,17 @@ def fold_hyperedges(
             if len(ends) < fewest or not text:
                 continue
             row = merged[text]
-            row.weights.append(score)
+            row.weight += score
             row.passages.add(passage)
-            row.shares.append(tuple(ends.items()))
-    texts = sorted(merged)
-    united = [merged[text].members() for text in texts]
+            for entity, importance in ends.items():
+                row.members[entity] = row.members.get(entity, 0.0) + importance
+    rows = [merged[text] for text in sorted(merged)]
     return (
-        tuple(texts),
-        np.array([fsum(merged[text].weights) for text in texts], dtype=np.float64),
-        Lists.of([list(row) for row in united]),
-        np.array([importance for row in united for importance in row.values()], dtype=np.float64),
-        Lists.of([sorted(merged[text].passages) for text in texts]),
+        tuple(sorted(merged)),
+        np.array([row.weight for row in rows], dtype=np.float64),
+        Lists.of([list(row.members) for row in rows]),
+        np.array([importance for row in rows for importance in row.members.values()], dtype=np.float64),
+        Lists.of([sorted(row.passages) for row in rows]),
     )
 
 
@@ -170,7 +163,7 @@ def fold(
         np.array([r[:2] for r in ordered], dtype=np.int32).reshape(-1, 2),
         tuple(r[2] for r in ordered),
         tuple(r[3] or "\n".join(sorted(relations[r].texts)) for r in ordered),
-        np.array([fsum(relations[r].weights) for r in ordered], dtype=np.float64),
+        np.array([relations[r].weight for r in ordered], dtype=np.float64),
         Lists.of([sorted(relations[r].passages) for r in ordered]),
         *hyper,
     )
@@ -265,16 +258,6 @@ def _majority(counts: Counter[str]) -> str:
     return min(counts, key=lambda kind: (-counts[kind], kind)) if counts else ""
 
 
-@dataclass
-class _Stated:
-    """What was stated of a relation: its weights, its passages, its descriptions and its keywords."""
-
-    weights: list[float] = field(default_factory=list)
-    passages: set[int] = field(default_factory=set)
-    texts: set[str] = field(default_factory=set)
-    words: set[str] = field(default_factory=set)
-
-
 _Relations = dict[tuple[int, int, str, str], _Stated]
 
 
@@ -291,7 +274,7 @@ def _fold_relations(extractions: Sequence[Extraction], at: Callable[[str], int])
             text = " ".join(predicate.split())
             label, sentence = ("", text) if extraction.is_sentences else (text, "")
             row = relations[at(head), at(tail), label, sentence]
-            row.weights.append(extraction.weights[number] if extraction.weights else 1.0)
+            row.weight += extraction.weights[number] if extraction.weights else 1.0
             row.passages.add(passage)
             row.texts.update(extraction.statements[number : number + 1])
         for r in extraction.relations:
@@ -299,13 +282,13 @@ def _fold_relations(extractions: Sequence[Extraction], at: Callable[[str], int])
                 continue
             a, b = sorted((at(r.head), at(r.tail)))
             row = described[a, b]
-            row.weights.append(r.weight)
+            row.weight += r.weight
             row.passages.add(passage)
             row.texts |= {r.description} - {""}
             row.words |= set(r.keywords)
     for (a, b), row in described.items():
         same = relations[a, b, ", ".join(sorted(row.words)), ""]  # a triple may say the same
-        same.weights += row.weights
+        same.weight += row.weight
         same.passages |= row.passages
         same.texts |= row.texts
     return relations

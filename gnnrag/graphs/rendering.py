@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -25,22 +25,15 @@ T = TypeVar("T", bound=Hashable)
 MAX_SHARE, MIN_SHARE = 5, 1  # passages of the first and of the last entity
 
 
-def _itself(item: T) -> Hashable:
-    return item
-
-
-def round_robin(*rankings: Sequence[T], key: Callable[[T], Hashable] = _itself) -> list[T]:
-    """Merge rankings position by position, the first ranking's item first; of equal keys the first stays."""
+def round_robin(*rankings: Sequence[T]) -> list[T]:
+    """Merge rankings position by position, the first ranking's item first; of equal items the first stays."""
     longest = max(map(len, rankings), default=0)
-    return distinct((row[i] for i in range(longest) for row in rankings if i < len(row)), key)
+    return distinct(row[i] for i in range(longest) for row in rankings if i < len(row))
 
 
-def distinct(items: Iterable[T], key: Callable[[T], Hashable] = _itself) -> list[T]:
-    """Return the items in order, of equal keys the first: with chained rankings, the classic fusion."""
-    first: dict[Hashable, T] = {}
-    for item in items:
-        first.setdefault(key(item), item)
-    return list(first.values())
+def distinct(items: Iterable[T]) -> list[T]:
+    """Return the items in order, each once: with chained rankings, the classic fusion."""
+    return list(dict.fromkeys(items))
 
 
 def above(scores: np.ndarray, k: int, floor: float) -> list[int]:

@@ -14,7 +14,6 @@ from gnnrag.graphs.knowledge import KnowledgeGraph
 
 EXACT_UP_TO = 1 << 16  # vectors, ten seconds; of more, only those in the nearest of faiss's inverted lists are compared
 _QUERY_BLOCK = 1024  # queries searched at a time
-_SLACK = 1e-4  # below the threshold; the search's float32 sums may be off by less than this
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 
 
@@ -38,23 +37,16 @@ def near_pairs(
     blocks = [(np.zeros((0, 2), np.int64), np.zeros(0))]
     for first in range(0, len(asks), _QUERY_BLOCK):
         block = asks[first : first + _QUERY_BLOCK]
-        bounds, _, targets = searcher.range_search(vectors[block], threshold - _SLACK)
+        bounds, cosines, targets = searcher.range_search(vectors[block], threshold)
         sources = np.repeat(block, np.diff(bounds).astype(np.int64))
-        pairs = np.stack([sources, targets], axis=1)[sources != targets]
-        # Row by row in float64: the same for a pair whatever else is searched, and whichever of the two asks.
-        cosines = np.concatenate([np.zeros(0), *(_cosines(vectors, part) for part in np.array_split(pairs, 64))])
-        pairs, cosines = pairs[cosines >= threshold], cosines[cosines >= threshold]
+        pairs, cosines = np.stack([sources, targets], axis=1)[sources != targets], cosines[sources != targets]
         order = np.lexsort((pairs[:, 1], -cosines, pairs[:, 0]))
         pairs, cosines = pairs[order], cosines[order]
         rank = np.arange(len(pairs)) - np.searchsorted(pairs[:, 0], pairs[:, 0])
         is_among = rank < (len(vectors) if most is None else most)
         blocks.append((pairs[is_among], cosines[is_among]))
     all_pairs, all_cosines = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    return all_pairs.astype(np.int32), all_cosines
-
-
-def _cosines(vectors: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    return (vectors[pairs[:, 0]].astype(np.float64) * vectors[pairs[:, 1]].astype(np.float64)).sum(axis=1)
+    return all_pairs.astype(np.int32), all_cosines.astype(np.float64)
 
 
 def find_synonyms(

@@ -202,10 +202,9 @@ def reduce_vectors(vectors: np.ndarray, method: str, dim: int, neighbours: int) 
     """
     dim = min(dim, len(vectors) - 2, vectors.shape[1])
     if method == "pca":
-        centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
-        axes = np.linalg.svd(centred, full_matrices=False)[2][:dim]
-        signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])
-        return centred @ (axes * np.where(signs == 0, 1, signs)[:, None]).T
+        from sklearn.decomposition import PCA
+
+        return PCA(dim, svd_solver="full").fit_transform(vectors.astype(np.float64))
     try:
         from umap import UMAP
     except ImportError as error:

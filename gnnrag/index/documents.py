@@ -12,7 +12,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.folder import write_report
 from gnnrag.index.index import Index
-from gnnrag.index.remote import local_folder
+from gnnrag.index.tables import local_folder
 from gnnrag.index.update import is_cut_from, stored_ids, update_index
 from gnnrag.parts import from_settings
 from gnnrag.types import OnProgress, no_progress

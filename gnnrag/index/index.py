@@ -18,7 +18,6 @@ from gnnrag.config import DataConfig, IndexConfig, RoleConfig
 from gnnrag.datasets.base import chunking
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, ConfigError, DataError, NotGivenError, nearest
-from gnnrag.index import remote
 from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.filters import checked, matching
@@ -46,7 +45,12 @@ from gnnrag.index.tables import (
     PASSAGES,
     PassageRows,
     PassageTable,
+    is_remote,
     latest_version,
+    local_folder,
+    place_of,
+    pull,
+    push,
     text_key,
     undone_on_failure,
     write_passages,
@@ -99,7 +103,7 @@ class Index:
         self.root, self.place, self.progress = Path(root), str(root), progress
         if not exists(root):
             raise ArtefactError(f"{root} is no index; make one: gnnrag index build data.path=FOLDER index.path={root}")
-        self.local = remote.local_folder(root)
+        self.local = local_folder(root)
         self.table = PassageTable(self.uri(PASSAGES), version)
         caller = caller or IndexConfig()
         if recorded(caller) != self.settings:
@@ -157,9 +161,7 @@ class Index:
             folder = self._folder(name)
         except NotGivenError:
             return False
-        return (folder / RECORD).is_file() or (
-            remote.is_remote(self.place) and remote.pull(self.uri(folder.name), folder)
-        )
+        return (folder / RECORD).is_file() or (is_remote(self.place) and pull(self.uri(folder.name), folder))
 
     def record(self, name: str) -> dict[str, Any]:
         """Return the record written with an artefact (settings, counts, seconds); empty if there is no artefact."""
@@ -177,7 +179,7 @@ class Index:
                 return known
             stage = STAGES[name]
             self._settings[name] = digest([name, stage.version, stage.settings(self._context)])
-            needs = [self.artefact_key(need) for need in stage.needs_for(self.config)]
+            needs = list(map(self.artefact_key, stage.needs_for(self.config)))
             self._keys[name] = digest([self._settings[name], needs])
         return self._keys[name]
 
@@ -205,7 +207,7 @@ class Index:
                 self._make(need, self._folder(need))
         total, started = len(self.passages), time.perf_counter()
         context = Context(self, self.config, self.passages, self.read, lambda done: self.progress(name, done, total))
-        context.tasks, context.settings = self._tasks, self._settings[name]
+        context.settings = self._settings[name]
         self.progress(name, 0, total)
 
         def whole(new: Path) -> dict[str, Any]:
@@ -216,22 +218,21 @@ class Index:
             return counts
 
         counts = write_folder(folder, whole)
-        if remote.is_remote(self.place):
-            remote.push(folder, self.uri(folder.name))
+        if is_remote(self.place):
+            push(folder, self.uri(folder.name))
         self.remember_key(name)
-        for line in [*remarks(by_writer(counts), WARN, None), *context.remarks]:
+        for line in remarks(by_writer(counts), WARN, None):
             logger.warning("index, stage %s: %s", name, line)
 
     @cached_property
-    def _tasks(self) -> Any:
+    def tasks(self) -> Any:
+        """Runs the roles that write for the index."""
         tasks = import_module("gnnrag.roles.writers.tasks")  # by name, so that the index does not depend on roles
         return tasks.IndexTasks(self.config, lambda: self.embedder)
 
     @cached_property
     def _context(self) -> Context:
-        context = Context(self, self.config, self.passages, self.read)
-        context.tasks = self._tasks
-        return context
+        return Context(self, self.config, self.passages, self.read)
 
     def file_names(self) -> set[str]:
         """Return the names of the folders that belong to its passages and settings."""
@@ -252,7 +253,7 @@ class Index:
     def _made(self) -> list[str]:
         """Names of artefacts of which there are some, maybe of other passages or settings; a key takes a while."""
         names = {path.name.rpartition("-")[0] for path in self.local.glob("*-*") if path.suffix != ".lance"}
-        return [name for name in STAGES if name in names or remote.is_remote(self.place)]
+        return [name for name in STAGES if name in names or is_remote(self.place)]
 
     @property
     def generation(self) -> str:
@@ -442,7 +443,7 @@ def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------ building
 def index_path(config: IndexConfig, name: str) -> Path | str:
     """Return where an index lies: as configured, or under the root by the name of the data."""
-    return remote.place_of(config.path or f"{config.root}/{name}")
+    return place_of(config.path or f"{config.root}/{name}")
 
 
 def data_source(config: DataConfig) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.titles import Layout, TitleTables, layout_of, titles_of
 from gnnrag.index.lexical import Lexical
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
-from gnnrag.index.tables import ValueTable, as_matrix, text_key
+from gnnrag.index.tables import PassageRows, ValueTable, as_matrix, text_key
 from gnnrag.index.work import Analyse, Ask, Embed, Write
 from gnnrag.io import read_object
 from gnnrag.text.analyse import PassageText, resolve_language
@@ -44,11 +44,14 @@ class Context:
     passages: Sequence[Passage]
     read: Callable[[str], Any]  # the value of another artefact
     progress: Callable[[int], None] = field(default=lambda n: None)
-    remarks: list[str] = field(default_factory=list)  # warnings to log about what was made
     settings: str = ""  # digest of the settings of the artefact that is being made
     tables: list[str] = field(default_factory=list)  # tables that it rests on
     computed_values: int = 0  # values that were not in a table
-    tasks: Any = None  # runs the roles that write for an index: summaries, reports, extraction by a model
+
+    @property
+    def tasks(self) -> Any:
+        """Runs the roles that write for an index: summaries, reports, extraction by a model."""
+        return self.index.tasks
 
     @property
     def keys(self) -> Sequence[str]:
@@ -141,7 +144,9 @@ class Context:
 
 def _picked(items: Sequence[Any], positions: list[int]) -> list[Any]:
     first, last = positions[0], positions[-1] + 1
-    return list(items[first:last]) if last - first == len(positions) else [items[i] for i in positions]
+    if isinstance(items, PassageRows) and last - first == len(positions):
+        return items[first:last]  # much faster than one by one
+    return [items[i] for i in positions]
 
 
 class Stage:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any, overload
 
 import lance
@@ -249,16 +251,15 @@ def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _table_key(table: pa.Table) -> str:
     whole = hashlib.sha256()
     for name in _OWN:
-        rows = [(chunk.buffers()[2], _offsets(chunk)) for chunk in table[name].chunks if len(chunk)]
-        for _, offsets in rows:
-            whole.update(np.diff(offsets).tobytes())
-        for data, offsets in rows:
-            whole.update(memoryview(data or b"")[offsets[0] : offsets[-1]])
+        texts = []
+        for chunk in table[name].chunks:
+            _, offsets, data = chunk.buffers()
+            ends = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1] if len(chunk) else [0]
+            whole.update(np.diff(ends).tobytes())
+            texts.append(memoryview(data or b"")[ends[0] : ends[-1]])
+        for text in texts:
+            whole.update(text)
     return whole.hexdigest()
-
-
-def _offsets(chunk: pa.Array) -> np.ndarray:
-    return np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
 
 
 def _quoted(text: str) -> str:
@@ -410,3 +411,45 @@ def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.Array):
         return column
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+
+
+# -------------------------------------------------------------------------------------------------------- object stores
+def is_remote(root: Path | str) -> bool:
+    """Tell whether an index lies in an object store; credentials come from variables such as AWS_ACCESS_KEY_ID."""
+    return "://" in str(root)
+
+
+def place_of(root: Path | str) -> Path | str:
+    """Return a folder as a path, an address as it is."""
+    return root if is_remote(root) else Path(root)
+
+
+def local_folder(root: Path | str) -> Path:
+    """Return the folder of an index's artefacts: its own, or of a remote one a folder in `GNNRAG_CACHE`."""
+    if not is_remote(root):
+        return Path(root)
+    cache = Path(os.environ.get("GNNRAG_CACHE") or Path.home() / ".cache" / "gnnrag")
+    return cache / "indexes" / hashlib.sha256(str(root).encode()).hexdigest()[:16]
+
+
+def push(folder: Path, uri: str) -> None:
+    """Copy an artefact to the store; its record comes last, as it says that the rest is there."""
+    from pyarrow import fs
+
+    store, path = fs.FileSystem.from_uri(uri)
+    local = fs.LocalFileSystem()
+    for file in sorted(folder.rglob("*"), key=lambda file: file.name == "record.json"):
+        if file.is_file():
+            fs.copy_files(str(file), f"{path}/{file.relative_to(folder).as_posix()}", local, store)
+
+
+def pull(uri: str, folder: Path) -> bool:
+    """Copy an artefact from the store; False where there is none."""
+    from pyarrow import fs
+
+    store, path = fs.FileSystem.from_uri(uri)
+    if store.get_file_info(f"{path}/record.json").type != fs.FileType.File:
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    fs.copy_files(path, str(folder), store, fs.LocalFileSystem())
+    return True

@@ -33,8 +33,8 @@ def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[st
         traces.append({"question_id": row["question_id"], "events": events})
     if lacking := {q.id for q in questions} - {trace["question_id"] for trace in traces}:
         on_note(
-            f"{path.parent}: {len(lacking)} of {len(questions)} questions have no trace (run.traces=false), so there "
-            "are no figures by round; run.fresh=true answers all of them again"
+            f"{path.parent}: {len(lacking)} of {len(questions)} questions have no trace, so there are no figures by "
+            "round; run.fresh=true answers all of them again"
         )
         return {}
     metrics: dict[str, Any] = {"by_round": by_round(traces, questions)}

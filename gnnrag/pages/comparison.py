@@ -238,7 +238,7 @@ def _warnings(path: Path, default: Any, own: Mapping[str, Any], run: Run) -> lis
     rows = run.metrics.get("replies", {}).items()
     notes += [f"The model in the role {role}: {described(counts)}." for role, counts in rows if counts["bad"]]
     if not (path / "traces.jsonl").is_file():
-        notes.append("No traces were kept (run.traces=false): its rounds cannot be shown.")
+        notes.append("There are no traces: its rounds cannot be shown.")
     return notes
 
 

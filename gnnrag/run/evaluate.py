@@ -197,7 +197,7 @@ def open_run(config: EvaluateConfig, data: Dataset, pipeline: Pipeline) -> RunDi
     if Path(name).name != name:
         raise ConfigError(f"run.name={name!r}: must be a folder's name; where it lies is run.root")
     where = f"{name}/{SHARDS}/{shard[0]}-of-{shard[1]}" if shard else name
-    return RunDir(config.run.root, where, plain, inputs, fresh, config.run.traces)
+    return RunDir(config.run.root, where, plain, inputs, fresh)
 
 
 def open_tracker(config: EvaluateConfig, path: Path, inputs: Mapping[str, Any]) -> Tracker:
@@ -245,7 +245,7 @@ def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
     for name in asked_roles(config):
         role: RoleConfig = getattr(config.roles, name)
         impl = implementation(config.roles, name)
-        if impl == "tuned":
+        if impl == "tuned" or (name, impl) == ("reader", "offline"):  # the reader without a model is trained, too
             found[f"roles.{name}"] = [tuned_folder(role.path) if role.path else shipped_folder(name)]
         elif impl == "prompted":
             given = [role.model or getattr(config.llm.part, "model", None)]

@@ -73,7 +73,6 @@ class RunDir:
         config: Mapping[str, Any],
         inputs: Mapping[str, Any],
         fresh: bool = False,
-        traces: bool = True,
     ) -> None:
         self.path = Path(root) / name
         self.settings, self.inputs = deciding_settings(config), inputs
@@ -85,7 +84,7 @@ class RunDir:
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
         self._predictions = Journal(self.path / "predictions.jsonl")
-        self._traces = Journal(self.path / "traces.jsonl") if traces else None
+        self._traces = Journal(self.path / "traces.jsonl")
         self._log = Journal(self.path / "log.jsonl")
         self._meta = {"settings": self.settings, "inputs": inputs, "commit": code_version(), "gnnrag": __version__}
         self.note(python=platform.python_version())
@@ -111,8 +110,7 @@ class RunDir:
         """Record a question that has ended. The prediction is written last, so a question cut short here is redone."""
         row = to_dict(prediction)
         seconds = row.pop("seconds")
-        if self._traces:
-            self._traces.append({"question_id": prediction.question_id, "events": session.events})
+        self._traces.append({"question_id": prediction.question_id, "events": session.events})
         self.log("question", id=prediction.question_id, seconds=round(seconds, 4), cached_calls=session.cached_calls)
         self._predictions.append(row)
 
@@ -143,9 +141,8 @@ class RunDir:
                         rows[row["question_id"]] = row
                         taken.add(row["question_id"])
                 self._predictions.append(*(rows[id_] for id_ in order if id_ in taken))
-                if self._traces:
-                    traces = (row for row, _ in read_lines(folder / "traces.jsonl"))
-                    self._traces.append(*(row for row in traces if row["question_id"] in taken))
+                traces = (row for row, _ in read_lines(folder / "traces.jsonl"))
+                self._traces.append(*(row for row in traces if row["question_id"] in taken))
                 for row in read_journal(folder / "log.jsonl"):
                     is_new = row["id"] in taken if row["event"] == "question" else row not in known
                     if is_new:
@@ -158,17 +155,15 @@ class RunDir:
         if missing := [id_ for id_ in order if id_ not in rows]:
             raise GnnragError(f"run {self.path}: {len(missing)} questions have no row, the first is {missing[0]!r}")
         write_jsonl(self.path / "predictions.jsonl", [rows[id_] for id_ in order])
-        if self._traces:
-            traces = {row["question_id"]: line for row, line in read_lines(self.path / "traces.jsonl")}
-            write_atomic(self.path / "traces.jsonl", b"".join(traces[id_] for id_ in order if id_ in traces))
+        traces = {row["question_id"]: line for row, line in read_lines(self.path / "traces.jsonl")}
+        write_atomic(self.path / "traces.jsonl", b"".join(traces[id_] for id_ in order if id_ in traces))
         self.close()
         return read_predictions(self.path)
 
     def close(self) -> None:
         """Close the files and let other processes write them."""
         for journal in (self._predictions, self._traces, self._log):
-            if journal:
-                journal.close()
+            journal.close()
         self._lock.close()
 
 

@@ -392,8 +392,8 @@ def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None
     observer = observer or Observer()
     check_out(own)
     refuse_shard(config.shard, "a recording")
-    if config.run.name or not config.run.traces:
-        raise ConfigError("run.name and run.traces are given: the run lies in out/run, and its traces are what is read")
+    if config.run.name:
+        raise ConfigError("run.name is given: the run lies in out/run")
     recorded_roles(config)
     build = BridgeQueries if own.candidates else None
     # Other candidates make another recording: the settings of the run do not tell them.

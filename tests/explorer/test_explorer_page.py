@@ -101,7 +101,7 @@ def test_what_figures_must_not_be_taken_for(pair: tuple[Path, list[Path]], tmp_p
         "roles.verifier was trained on 3 of 45",
         "role reader reads the gold",
         "2 questions failed",
-        "No traces",
+        "no traces",
     ):
         assert words in notes
 

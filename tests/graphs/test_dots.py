@@ -10,6 +10,7 @@ import pytest
 from gnnrag.errors import DataError
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import grow
+from gnnrag.graphs.rendering import round_robin
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.methods.base import Pool
 from gnnrag.methods.dotrag import DotRAG, search
@@ -23,7 +24,6 @@ from gnnrag.methods.dotrag.paths import (
     matching_paths,
     node_scores,
     pattern_of,
-    round_robin,
     satisfied,
     without_prefixes,
 )
@@ -189,7 +189,7 @@ def test_a_node_is_as_near_as_nine_tenths_of_its_best_relation() -> None:
 
 def test_paths_take_turns_and_prefixes_of_others_are_dropped() -> None:
     groups = [[(0, 1), (0, 2, 1), (0, 3, 1)], [(0, 4)], [(0, 5), (0, 6, 5)]]
-    assert round_robin(groups, 4) == [(0, 1), (0, 4), (0, 5), (0, 2, 1)], "one of each destination first"
+    assert round_robin(*groups)[:4] == [(0, 1), (0, 4), (0, 5), (0, 2, 1)], "one of each destination first"
     short, long_, kept = AcceptedPath((1, 2), False), AcceptedPath((1, 2, 3), True), AcceptedPath((1, 2), True)
     assert without_prefixes([short, long_]) == [long_]
     assert without_prefixes([kept, long_]) == [kept, long_]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -77,14 +77,6 @@ def paths_to(near: Neighbourhood, target: int, count: int, score: Callable[[Path
             if last < len(path) - 1:
                 paths.setdefault(path[last:])
     return sorted(paths, key=lambda path: (len(path), -score(path), path))
-
-
-def round_robin(groups: Sequence[Sequence[Path]], limit: int) -> list[Path]:
-    """Take one path of each group in turn, up to a limit: no destination may fill it alone."""
-    taken: dict[Path, None] = {}
-    for turn in range(max(map(len, groups), default=0)):
-        taken.update(dict.fromkeys(group[turn] for group in groups if turn < len(group)))
-    return list(islice(taken, limit))
 
 
 def edge_labels(graph: KnowledgeGraph, node: int, other: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import Neighbourhood, Path, grow, mean_relation_score
+from gnnrag.graphs.rendering import round_robin
 from gnnrag.methods.dotrag.paths import (
     AcceptedPath,
     PathVerdict,
@@ -22,7 +23,6 @@ from gnnrag.methods.dotrag.paths import (
     node_scores,
     paths_to,
     pattern_of,
-    round_robin,
     without_prefixes,
 )
 from gnnrag.methods.dotrag.schema import Schema, split_types
@@ -209,13 +209,13 @@ class Dot:
             for target in targets
         ]
         if s.pattern_judge == "never" or (s.pattern_judge == "auto" and not self.many):
-            in_turn = round_robin(fresh, s.paths_per_round) if s.spread_paths else chain.from_iterable(fresh)
+            in_turn = round_robin(*fresh) if s.spread_paths else chain.from_iterable(fresh)
             return RoundPaths(tuple(islice(in_turn, s.paths_per_round)))
         # Exemplars: patterns in order of their first path, one of each in turn.
         groups: dict[Pattern, list[Path]] = {}
-        for path in round_robin(fresh, sum(map(len, fresh))):
+        for path in round_robin(*fresh):
             groups.setdefault(pattern_of(self.graph, path), []).append(path)
-        shown = round_robin([group[:EXEMPLARS] for group in groups.values()], s.paths_per_round)
+        shown = round_robin(*(group[:EXEMPLARS] for group in groups.values()))[: s.paths_per_round]
         seen = {pattern_of(self.graph, path) for path in shown}
         return RoundPaths(tuple(shown), tuple((p, tuple(group)) for p, group in groups.items() if p in seen))
 
