@@ -57,7 +57,6 @@ ROLES = (
 # that it was measured with. The checkpoint for thoughts is taken only with the tuned verifier.
 PROVEN: dict[str, dict[str | None, dict[str, Any]]] = {
     "verifier": {None: {}},
-    "reader": {None: {}},
     "thoughts": {"dense": {"mixed": True}, "chg": {}},
 }
 RolesConfig = dataclasses.make_dataclass(

@@ -17,7 +17,7 @@ from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.index import Index
 from gnnrag.io import read_journal, write_jsonl
 from gnnrag.roles.base import Answer
-from gnnrag.roles.offline_reader.reader import OfflineReader
+from gnnrag.roles.tuned.reader import OfflineReader
 from gnnrag.run import evaluate as evaluate_module
 from gnnrag.run.evaluate import Observer, evaluate, load_data_for, write_metrics
 from gnnrag.run.rundir import read_predictions
@@ -250,7 +250,7 @@ def test_settings_of_the_method_are_refused_before_there_is_an_index(config: Any
             "roles.verifier=tuned, roles.verifier.path: without effect, "
             "for method=single on retriever=hybrid asks only reader",
         ),
-        (["roles.reader.options.guess=true", "roles.verifier.options.keep=3"], "roles.verifier.options: without"),
+        (["roles.reader.options.min_fit=0.4", "roles.verifier.options.keep=3"], "roles.verifier.options: without"),
         (["roles.reader.model=some", "roles.reader.llm=hf"], "roles.reader.llm, roles.reader.model: without effect"),
         (["method=bdtr", "roles.verifier=oracle"], None),
         (["roles=prompted", "llm=scripted", "roles.reader.model=some"], None),

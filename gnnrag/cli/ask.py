@@ -123,7 +123,8 @@ def _converse(pipeline: Pipeline, index: Index) -> None:
 def answer_text(answer: Answer, index: Index) -> str:
     if answer.error:
         return str(answer)
-    lines = [f"Answer: {answer}", ""]
+    sure = "" if answer.confidence is None or not answer.text else f" (confidence {answer.confidence:.2f})"
+    lines = [f"Answer: {answer}{sure}", ""]
     queries = []
     for event in answer.trace:
         if event["event"] == "chain" and event["text"]:

@@ -56,7 +56,7 @@ def run_training(script: str, settings: Sequence[str], stop: Callable[[], bool] 
 
     source, overrides = split(settings)
     kind = chosen_training(TRAININGS[script], source, overrides)
-    config = kind.load(source, overrides)
+    config: Any = load_config(kind.schema, source, overrides)
     context = run_context(config, script, source, overrides, stop)
     path = Path(config.run.root) / (config.run.name or kind.run_name(config))
     config = kind.settle(config)

@@ -128,13 +128,10 @@ def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hippora
 
 def _summed(rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> sparse.csr_array:
     """Return a CSR matrix in which entries at the same place are summed."""
-    matrix = sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
-    return _tidy(matrix)
+    return _tidy(sparse.coo_array((values, (rows, columns)), shape=shape).tocsr())
 
 
 def _tidy(matrix: sparse.csr_array) -> sparse.csr_array:
-    matrix = sparse.csr_array(matrix)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
-    matrix.sort_indices()
     return matrix

@@ -37,6 +37,7 @@ class Texts(Sequence[str]):
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
             return self.column[i].to_pylist()
+        i = range(len(self))[i]
         start, stop = self._offsets[i : i + 2].tolist()  # an item of Arrow's own takes four times as long
         return str(self._data[start:stop], "utf-8")
 

@@ -221,7 +221,7 @@ class Index:
         if is_remote(self.place):
             push(folder, self.uri(folder.name))
         self.remember_key(name)
-        for line in [*remarks(by_writer(counts), WARN, None), *context.remarks]:
+        for line in remarks(by_writer(counts), WARN, None):
             logger.warning("index, stage %s: %s", name, line)
 
     @cached_property

@@ -44,7 +44,6 @@ class Context:
     passages: Sequence[Passage]
     read: Callable[[str], Any]  # the value of another artefact
     progress: Callable[[int], None] = field(default=lambda n: None)
-    remarks: list[str] = field(default_factory=list)  # warnings to log about what was made
     settings: str = ""  # digest of the settings of the artefact that is being made
     tables: list[str] = field(default_factory=list)  # tables that it rests on
     computed_values: int = 0  # values that were not in a table

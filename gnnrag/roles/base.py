@@ -102,7 +102,7 @@ class ReaderTask:
     question: Question
     passages: tuple[Passage, ...]  # best first
     notes: str = ""
-    style: AnswerStyle | None = "short"  # None: as suits the question (`offline_reader.question.with_style`)
+    style: AnswerStyle | None = "short"  # None: as suits the question (`text.questions.answer_style`)
     words: int = WORDS  # of a long answer, at most
 
 

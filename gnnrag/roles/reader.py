@@ -1,4 +1,4 @@
-"""Reader: the answer from passages, by a model; by rules it is in `offline_reader`, by gold in `oracle`."""
+"""Reader: the answer from passages, by a model; without one it is in `tuned.reader`, by gold in `oracle`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pydantic import AfterValidator, Field
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
-from gnnrag.roles.offline_reader.question import with_style
 from gnnrag.roles.parsing import (
     NO_ANSWER,
     OUT_OF_RANGE,
@@ -27,6 +26,7 @@ from gnnrag.roles.parsing import (
 )
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
+from gnnrag.text.questions import answer_style
 from gnnrag.text.sentences import split_sentences
 from gnnrag.text.support import inverse_frequencies, said, support, windows, without_citations
 from gnnrag.types import Passage
@@ -64,7 +64,8 @@ class PromptedReader(PromptedPart[ReaderTask, Answer]):
             need_answer((answer := parse_hipporag(text)).text, task.question.text)
             return answer
 
-        task, values = with_style(task), {"question": inline(task.question.text)}
+        task = replace(task, style=task.style or answer_style(task.question.text))
+        values = {"question": inline(task.question.text)}
         if task.style != "short" and task.passages:
             return await self._in_sentences(task, session, values)
         if task.passages or task.notes.strip() or self.abstain:

@@ -46,6 +46,8 @@ class Answer:
     `text` is empty where the passages do not say. `context` are the passages that were read, best first; `ranking` all
     ids that were found, best first; `trace` everything that happened, in order, as JSON data; `usage` counts calls,
     tokens and dollars (`cost`); `seconds` is wall-clock time; `generation` tells the state of the index that answered.
+    `confidence`, in [0, 1], is how likely a short answer is right, or how well what is quoted fits; None from a
+    language model, which does not tell.
     """
 
     question: str
@@ -60,6 +62,7 @@ class Answer:
     rounds: int
     generation: str
     error: str | None = None
+    confidence: float | None = None
 
     def __str__(self) -> str:
         return f"failed: {self.error}" if self.error else self.text or "(the passages do not say)"
@@ -88,6 +91,7 @@ def make_answer(question: str, prediction: Prediction, events: Sequence[Mapping[
         prediction.rounds,
         index.generation,
         prediction.error,
+        next((event.get("confidence") or None for event in events if event["event"] == "answer"), None),
     )
 
 

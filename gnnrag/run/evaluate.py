@@ -245,7 +245,7 @@ def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
     for name in asked_roles(config):
         role: RoleConfig = getattr(config.roles, name)
         impl = implementation(config.roles, name)
-        if impl == "tuned":
+        if impl == "tuned" or (name, impl) == ("reader", "offline"):  # the reader without a model is trained, too
             found[f"roles.{name}"] = [tuned_folder(role.path) if role.path else shipped_folder(name)]
         elif impl == "prompted":
             given = [role.model or getattr(config.llm.part, "model", None)]

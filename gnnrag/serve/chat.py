@@ -140,10 +140,12 @@ def _rendered(request: Request, target: ServedIndex, answer: Answer) -> tuple[st
     rows = {row["number"]: row for row in answer_data(answer)["citations"]}
     text, notes = answer.text, []
     for number, row in rows.items():
-        start = len(text) + 1
-        text += f" [{number}]"
+        mark = f"[{number}]"
+        text += "" if mark in text else f" {mark}"
+        start = text.index(mark)
         page = f"{request.base_url}#/{quote(target.name, safe='')}/passage/{quote(row['passage'], safe='')}"
-        about = {"start_index": start, "end_index": len(text), "title": row["title"] or row["place"], "url": page}
+        place = {"start_index": start, "end_index": start + len(mark)}
+        about = {**place, "title": row["title"] or row["place"], "url": page}
         notes.append({"type": "url_citation", "url_citation": about})
     lines = [f"[{n}] {row['title'] or row['place']}: {' '.join(row['sentence'].split())}" for n, row in rows.items()]
     return text + (_SOURCES + "\n".join(lines) if lines else ""), notes

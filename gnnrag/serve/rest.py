@@ -196,13 +196,16 @@ async def _sse(request: Request, target: ServedIndex, question: Ask) -> AsyncGen
 
 
 def answer_data(answer: Answer) -> dict[str, Any]:
-    """Return an answer as JSON data for clients; citations are numbered from 1, one number a passage."""
-    numbers: dict[str, int] = {}
+    """Return an answer as JSON data for clients; a citation's number is that of the passage that was read, from 1.
+
+    Marks in a longer answer, as in `it is given [2]`, are the same numbers.
+    """
+    numbers = {passage.id: number for number, passage in enumerate(answer.context, start=1)}
     for citation in answer.citations:
         numbers.setdefault(citation.passage, len(numbers) + 1)
     names = ("passage", "title", "place", "sentence", "supported")
     cited = [{"number": numbers[c.passage], **{name: getattr(c, name) for name in names}} for c in answer.citations]
-    shown = ("question", "text", "usage", "seconds", "rounds", "generation", "error")
+    shown = ("question", "text", "usage", "seconds", "rounds", "generation", "error", "confidence")
     context = [passage.id for passage in answer.context]
     return {**{name: getattr(answer, name) for name in shown}, "citations": cited, "context": context}
 

@@ -38,6 +38,11 @@ def content_stems(text: str) -> frozenset[str]:
     return _stems(content_words(text))
 
 
+def content_terms(text: str) -> list[str]:
+    """Return the same stems in reading order, as often as they stand there."""
+    return list(_STEMMER.stemWords([w for w in words(text) if w not in FUNCTION_WORDS and len(w) > 1]))
+
+
 @lru_cache(maxsize=65536)
 def _stems(found: frozenset[str]) -> frozenset[str]:
     return frozenset(_STEMMER.stemWords(sorted(found)))

@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
 
-from gnnrag.config import load_config, read_yaml, to_plain
+from gnnrag.config import read_yaml, to_plain
 from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.io import digest, write_atomic
 from gnnrag.run.rundir import code_version, seen_hash, seen_in, write_seen
@@ -118,11 +118,6 @@ class Training(ABC):
         self.parts = self.divide()  # questions that train, validate and report, by set
 
     # ------------------------------------------------------------------------------------------ settings and data
-    @classmethod
-    def load(cls, source: str | Path | None, overrides: Sequence[str] = ()) -> Any:
-        """Return the settings of a file and overrides. Raises ConfigError, as `load_config`."""
-        return load_config(cls.schema, source, overrides)
-
     @classmethod
     def settle(cls, config: Any) -> Any:
         """Return settings with what they leave open written out, so that a checkpoint names what it reads."""

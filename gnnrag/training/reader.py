@@ -16,20 +16,17 @@ from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError
 from gnnrag.io import difference
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.parts import set_up
-from gnnrag.roles.offline_reader.candidates import FEATURES
-from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import read_tuned, round_weights, trained, tuned_folder
 from gnnrag.roles.tuned.reader import (
     SPAN,
     SpanReader,
-    chances_of,
     group_scores,
     load_span_reader,
+    read_alone,
     save_span_reader,
     window_maker,
 )
-from gnnrag.roles.tuned.span_items import ItemMaker
+from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker
 from gnnrag.run.rundir import code_version, read_seen
 from gnnrag.training.base import RunContext, Training
 from gnnrag.training.config import Parts
@@ -49,7 +46,7 @@ from gnnrag.types import OnProgress
 
 SUMMARY = (
     "A reader of gnnrag: an encoder reads the question with each passage and says where an answer begins and ends; a "
-    "head ranks candidate spans by that and by what rules tell of them, the rules' own answer among them. Use it with "
+    "head ranks the likeliest spans and the titles by that and by where they stand. Use it with "
     "`roles.reader=tuned roles.reader.path=THIS_FOLDER`."
 )
 _KEPT = 5000  # items that are kept, because steps and folds ask for them again
@@ -80,7 +77,7 @@ class ReaderTraining(Training):
         """Open data and indexes."""
         check_reader(config)
         sets = {name: open_set(name, config, on_index) for name in config.sets}
-        maker = ItemMaker(window_maker(config.network), config.network.features, set_up(OfflineReader()), _KEPT)
+        maker = ItemMaker(window_maker(config.network), config.network.features, _KEPT)
         return sets, maker, dict[tuple[int, ...], Tensor]()  # last: outputs of a fixed encoder, which folds share
 
     def divide(self) -> dict[str, Parts]:
@@ -137,8 +134,8 @@ class ReaderTraining(Training):
         return {f"{row['set']}/{row['id']}": row["metrics"] for row in self.read(model, places[part])}
 
     def read(self, model: SpanReader, places: Sequence[tuple[str, str]]) -> Report:
-        """Return `em`, `f1` and the confidence with the best passages, and `gold_em`, `gold_f1` with the gold ones."""
-        pad = self.maker.windows.pad if self.maker.windows else 0
+        """Return `em` and `f1` with the best passages, and `gold_em`, `gold_f1` with the gold ones."""
+        pad = self.maker.windows.pad
         rows = []
         for name, id_ in places:
             one = self.sets[name]
@@ -146,13 +143,12 @@ class ReaderTraining(Training):
             row: dict[str, Any] = {"set": name, "id": id_, "metrics": {}}
             retrieved = one.retrieved[id_][: self.config.shown.passages]
             for prefix, ids in (("", retrieved), ("gold_", question.gold)):
-                ((item, chances),) = chances_of(model, [self.maker.make(question.text, one.passages(ids))], pad)
+                ((read, chances),) = read_alone(model, [self.maker.make(question.text, one.passages(ids))], pad)
                 best = int(np.argmax(chances)) if len(chances) else -1
-                answer = item.answers[best] if best >= 0 else ""
+                answer = read.item.answers[best] if best >= 0 else ""
                 row["metrics"] |= {f"{prefix}em": exact_match(answer, question.answers)}
                 row["metrics"] |= {f"{prefix}f1": f1(answer, question.answers)}
                 row.setdefault("answer", answer)
-                row.setdefault("confidence", float(chances[best]) if best >= 0 else 0.0)
             rows.append(row)
         return rows
 
@@ -161,26 +157,20 @@ class ReaderTraining(Training):
         return means_of_sets(rows)
 
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
-        """Learn the threshold on validation."""
+        """Read the questions that report, each process its share; every process gets all rows."""
         assert isinstance(trainer.bare, SpanReader)
         round_weights(trainer.bare.eval())
-        threshold = learn_threshold(self._read(trainer, "validation"), self.config.threshold_loss)
-        return self._read(trainer, "report"), {"threshold": threshold}
-
-    def _read(self, trainer: Trainer, part: str) -> Report:
-        """Read the questions of a part, each process its share; every process gets all rows."""
-        places = [(name, id_) for name, parts in self.parts.items() for id_ in getattr(parts, part)]
-        return self.context.gather(self.read(trainer.bare, places[self.context.share]))
+        places = [(name, id_) for name, parts in self.parts.items() for id_ in parts.report]
+        return self.context.gather(self.read(trainer.bare, places[self.context.share])), {}
 
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""
         assert isinstance(model, SpanReader)
         config = self.config
-        facts = {"threshold": 0.0, **record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
+        facts = {**record, "inputs": self.inputs, "commit": code_version(), "seed": config.seed}
         save_span_reader(folder, model, facts)
-        known: dict[str, Any] = {"encoder": config.network.base if config.network.text else "none"}
+        known: dict[str, Any] = {"encoder": config.network.base}
         known |= {"trained parameters": sum(p.numel() for p in trained(model).values())}
-        known |= {"threshold": round(facts["threshold"], 4)}
         known |= {"started from": config.start} if config.start else {}
         sets = self.sets
         data = self.sizes(
@@ -230,17 +220,3 @@ def losses_of(model: nn.Module, examples: Sequence[SpanExample], config: TrainRe
             total = total - config.losses.span * chances.logsumexp(0)
         rows.append(total)
     return torch.stack(rows)
-
-
-def learn_threshold(rows: Report, most_lost: float) -> float:
-    """Return the highest confidence to ask for that loses no more than a share of exact matches by withholding."""
-    if not rows:
-        return 0.0
-    ordered = sorted((row["confidence"], row["metrics"]["em"]) for row in rows)
-    lost, threshold = 0.0, 0.0
-    for confidence, is_right in ordered:
-        lost += is_right / len(rows)
-        if lost > most_lost:
-            return threshold
-        threshold = float(np.nextafter(np.float32(confidence), np.float32(2)))
-    return 0.0 if not any(em for _, em in ordered) else threshold

@@ -17,7 +17,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.parts import build
-from gnnrag.roles.offline_reader.spans import clean
+from gnnrag.roles.comparing import clean
 from gnnrag.roles.tuned.reader import SpanReaderConfig
 from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, places_of
 from gnnrag.run.evaluate import open_index
@@ -79,7 +79,6 @@ class TrainReaderConfig(TrainConfig):
     shown: ShownConfig = field(default_factory=ShownConfig)
     losses: ReaderLossConfig = field(default_factory=ReaderLossConfig)
     metric: Literal["em", "f1", "gold_em", "gold_f1"] = "f1"  # of validation, that decides which weights are kept
-    threshold_loss: float = 0.01  # EM of validation that may be lost by withholding unsure answers
 
 
 def check_reader(config: TrainReaderConfig) -> None:
@@ -87,7 +86,7 @@ def check_reader(config: TrainReaderConfig) -> None:
     check_sets(config.sets, config.cross, config.folds)
     if config.shown.least > config.shown.most:
         raise ConfigError(f"shown.least={config.shown.least}: at most shown.most={config.shown.most}")
-    if config.network.fixed and config.network.text and not config.start:
+    if config.network.fixed and not config.start:
         raise ConfigError("network.fixed=true keeps what a training before it taught: give its checkpoint, start=DIR")
 
 
@@ -168,15 +167,11 @@ def make_example(asked: ReaderQuestion, passages: Sequence[Passage], maker: Item
     """Return what is learned from a question; a right answer equals an accepted one, normalised as the metrics do."""
     item = maker.make(asked.text, passages)
     wanted = frozenset(normalise_answer(a) for a in asked.answers)
-    right = np.array([normalise_answer(a) in wanted for a in item.answers], dtype=bool)
     final = {i for i, p in enumerate(passages) if p.id in asked.final}
     # In the evidence alone: elsewhere the same words say something else.
     spans = [row for i in sorted(final) for row in _stands(i, clean(passages[i].text), asked.answers)]
     places = places_of(item.windows, spans)
-    own = item.places[right[item.groups]] if len(item.groups) else places[:0]
-    own = own[[w >= 0 and item.windows[w].passage in final for w in own[:, 0]]] if len(own) else own
-    both = np.unique(np.concatenate([places[places[:, 0] >= 0], own]), axis=0)
-    return SpanExample(item, wanted, both, asked.whole)
+    return SpanExample(item, wanted, np.unique(places[places[:, 0] >= 0], axis=0), asked.whole)
 
 
 def _stands(passage: int, text: str, answers: Sequence[str]) -> list[tuple[int, int, int]]:

@@ -50,7 +50,7 @@ def test_answer_hops_and_evidence_for_people_and_as_json(
     assert {"text", "hops", "ranking", "context", "usage", "seconds", "error", "rounds", "trace"} <= data.keys()
     assert data["error"] is None and data["trace"][0]["text"] == QUESTION
     assert data["context"][0].keys() == {"id", "title", "text", "place", "metadata"} and len(data["ranking"]) == 20
-    assert [row["passage"] for row in data["citations"]] == ["sample-0"]
+    assert data["citations"][0]["passage"] == "sample-0"
 
 
 def test_support_is_marked_and_an_abstention_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,16 +56,15 @@ def make_chain(folder: Path, index: Index, text: bool = False) -> None:
 
 
 def make_span(folder: Path, index: Index, text: bool = False) -> None:
-    """Write a reader that ranks spans by features, and with `text` also by what a tiny encoder reads."""
+    """Write a reader on a tiny encoder."""
     import torch
 
-    from gnnrag.roles.offline_reader.candidates import FEATURES
     from gnnrag.roles.tuned.reader import SpanReader, SpanReaderConfig, save_span_reader
+    from gnnrag.roles.tuned.span_items import FEATURES
 
     torch.manual_seed(5)
-    base = _encoder(folder) if text else "embedded"
     own = {"features": list(FEATURES), "hidden": 8, "train_layers": 0, "text_tokens": 64}
-    config = SpanReaderConfig(base=str(base), text=text, **own)  # type: ignore[arg-type]
+    config = SpanReaderConfig(base=str(_encoder(folder)), **own)  # type: ignore[arg-type]
     model = SpanReader(config)
     _shake(model)
     save_span_reader(folder, model, {})

@@ -7,11 +7,8 @@ from typing import Any
 
 import torch
 
-from gnnrag.parts import set_up
-from gnnrag.roles.offline_reader.candidates import FEATURES
-from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.reader import SpanReader, SpanReaderConfig, save_span_reader, window_maker
-from gnnrag.roles.tuned.span_items import ItemMaker
+from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker
 from gnnrag.training.reader_data import ReaderQuestion
 from gnnrag.types import Passage
 from tests.helpers.tiny_encoder import make_tiny_encoder
@@ -47,7 +44,7 @@ def network_config(folder: Path, **more: Any) -> SpanReaderConfig:
 
 def item_maker(config: SpanReaderConfig) -> ItemMaker:
     """Return what makes items for a network."""
-    return ItemMaker(window_maker(config), config.features, set_up(OfflineReader()))
+    return ItemMaker(window_maker(config), config.features)
 
 
 def make_reader(config: SpanReaderConfig, seed: int = 0) -> SpanReader:
@@ -56,9 +53,9 @@ def make_reader(config: SpanReaderConfig, seed: int = 0) -> SpanReader:
     return SpanReader(config).eval()
 
 
-def make_span(folder: Path, index: Any = None, threshold: float = 0.0, **more: Any) -> Path:
+def make_span(folder: Path, index: Any = None, sureness: dict[str, Any] | None = None, **more: Any) -> Path:
     """Write a random checkpoint into `folder`/span; its base lies beside it. About 0.2 s."""
     folder.mkdir(parents=True, exist_ok=True)
     config = network_config(folder, **more)
-    save_span_reader(folder / "span", make_reader(config), {"threshold": threshold})
+    save_span_reader(folder / "span", make_reader(config), {"sureness": sureness} if sureness else {})
     return folder / "span"

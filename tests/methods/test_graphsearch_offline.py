@@ -34,6 +34,7 @@ from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import DecomposeTask
 from gnnrag.roles.decomposer import OfflineDecomposer
 from gnnrag.roles.oracle import OracleDecomposer
+from gnnrag.roles.tuned.reader import OfflineReader
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
@@ -82,12 +83,14 @@ def view(*numbers: int) -> View:
 
 
 def offline(index: Index) -> dict[str, Any]:
+    reader = {"reader": opened(OfflineReader, index=index)}
     return {
+        **reader,
         "decomposer": opened(OfflineDecomposer, index=index),
         "grounder": opened(OfflineGrounder, index=index),
         "refiner": opened(OfflineRefiner, index=index),
-        "sub_answerer": opened(OfflineSubAnswerer, index=index),
-        "drafter": opened(OfflineDrafter, index=index),
+        "sub_answerer": set_up(OfflineSubAnswerer(), index=index, roles=reader),
+        "drafter": set_up(OfflineDrafter(), index=index, roles=reader),
         "evidence_check": opened(OfflineEvidenceCheck, index=index),
         "expander": opened(OfflineExpander, index=index),
     }

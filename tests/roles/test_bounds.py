@@ -27,14 +27,14 @@ from gnnrag.prompts.untrusted import escaped
 from gnnrag.retrievers.hypergraphrag import parse_hyper_query
 from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.roles.agent import parse_r1_searcher, parse_react, parse_search_r1
-from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.chain import parse_chain
-from gnnrag.roles.offline_reader.reader import OfflineReader
+from gnnrag.roles.comparing import Reading, compare
 from gnnrag.roles.parsing import clean_line, is_refusal, json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, Prompter
 from gnnrag.roles.reader import parse_hipporag
 from gnnrag.roles.reasoner import parse_thought
 from gnnrag.roles.thoughts import parse_thoughts
+from gnnrag.roles.tuned.span_items import Asked, Candidate
 from gnnrag.roles.verifier import parse_selection
 from gnnrag.roles.writers.records import split_records
 from gnnrag.roles.writers.report import parse_summary
@@ -42,7 +42,7 @@ from gnnrag.roles.writers.triples import LightRAGTriples
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.sentences import MAX_SENTENCE, beginning, pieces, split_sentences
-from gnnrag.types import Passage, Question
+from gnnrag.types import Passage
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "json_objects": lambda text: list(json_objects(text)),
@@ -138,7 +138,10 @@ def analyse(index: Index, atom: str, length: int) -> None:
     drop_qualifier(" " * length + "x")
     text = atom * (length // len(atom))
     passages = (Passage("p", "Foo", f"Foo {text}"), Passage("q", text[:length], "Foo was born in Rome."))
-    set_up(OfflineReader()).read(ReaderTask(Question("q", "Where was the director of film Foo born?"), passages))
+    reading = Reading.of(passages)
+    compare(f"Who is older, {atom * 200} or Foo?", reading)
+    item = Asked("Where was the director of film Foo born?", reading)
+    item.features([Candidate("Rome", 1, 16, 20), Candidate("Foo", 0)])
     assert max(map(len, split_sentences(text)), default=0) <= MAX_SENTENCE
 
 

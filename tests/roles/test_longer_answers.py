@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,13 +10,11 @@ from typing import Any
 import pytest
 
 from gnnrag.index.embedder import HashEmbedder
-from gnnrag.parts import set_up
 from gnnrag.roles.base import Answer, Citation, ReaderTask
-from gnnrag.roles.offline_reader.question import answer_style
-from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.quoting import Quoter
 from gnnrag.roles.reader import PromptedReader, cited_answer, parse_cited
-from gnnrag.session import Session
+from gnnrag.text.questions import answer_style
 from gnnrag.types import Passage, Question
 from tests.helpers.roles import Asked, ask
 
@@ -57,19 +54,11 @@ def test_the_kind_of_a_question_says_how_long_its_answer_is(question: str, style
     assert answer_style(question) == style
 
 
-# ------------------------------------------------------------------------------------------------------- statements
-
-
-# ---------------------------------------------------------------------------------------------------------- offline
-def read(question: str, style: str, passages: tuple[Passage, ...] = GUIDE, words: int = 120, **settings) -> Answer:
-    async def ask() -> Answer:
-        index = SimpleNamespace(embedder=HashEmbedder(), passages=GUIDE)
-        reader = set_up(OfflineReader(**settings), index=index)
-        found = await reader(ReaderTask(Question("q", question), passages, "", style, words), Session("q"))
-        await reader.close()
-        return found
-
-    return asyncio.run(ask())
+# ----------------------------------------------------------------------------------------------------------- quoted
+def read(question: str, style: Any, passages: Any = GUIDE, words: int = 120, fit: float = 0.5) -> Answer:
+    quoter = Quoter(SimpleNamespace(embedder=HashEmbedder(), passages=GUIDE), fit, 10)  # type: ignore[arg-type]
+    (answer,) = quoter.answers([ReaderTask(Question("q", question), passages, "", style, words)])
+    return answer
 
 
 def test_one_statement_with_its_citation() -> None:
@@ -82,19 +71,21 @@ def test_one_statement_with_its_citation() -> None:
 
 
 def test_a_long_answer_is_of_several_passages_without_repetition_and_within_its_words() -> None:
-    answer = read("Explain how peat dries for weeks on the bank, and is burned as fuel.", "long", min_fit=0.1)
+    answer = read("Explain how peat dries for weeks on the bank, and is burned as fuel.", "long", fit=0.1)
     said = [each.sentence for each in answer.citations]
     assert len(said) == len(set(said)) > 2
     assert {"guide.txt#1", "guide.txt#2"} <= set(answer.support)
     assert not any("figure" in each or "?" in each for each in said)
     at = said.index("It dries for six weeks on the bank.")
     assert said[at - 1] == "Peat is cut by hand with a spade called a slane."  # what it leans on stands before it
-    short = read("Explain how peat dries for weeks on the bank, and is burned as fuel.", "long", words=12, min_fit=0.1)
+    short = read("Explain how peat dries for weeks on the bank, and is burned as fuel.", "long", words=12, fit=0.1)
     assert 0 < len(short.text.split()) < len(answer.text.split())
 
 
-def test_short_answers_do_not_change() -> None:
-    assert read("When was the harbour dredged?", "short") == Answer("1904", ("guide.txt#3",), 0.45, "span: date")
+def test_where_nothing_fits_nothing_is_said() -> None:
+    answer = read("What does the treaty of Oslo say about whales?", "sentence", fit=1.5)
+    assert answer.text == "" and answer.thought == "nothing fits" and answer.citations == ()
+    assert read("How is peat dried?", "long", ()).text == ""
 
 
 # --------------------------------------------------------------------------------------------------------- prompted

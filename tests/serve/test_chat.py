@@ -38,7 +38,9 @@ def test_models(api: openai.OpenAI) -> None:
 def test_a_completion_names_its_sources(api: openai.OpenAI) -> None:
     done = api.chat.completions.create(model="index/bdtr", messages=ask(QUESTION))
     message = done.choices[0].message
-    assert message.content is not None and message.content.startswith("Zavrazhye [1] [2]\n\nSources:\n[1] ")
+    assert message.content is not None and "born in Zavrazhye [2]." in message.content
+    text, _, sources = message.content.partition("\n\nSources:\n")
+    assert "[2] Andrei Tarkovsky: Andrei Tarkovsky was born" in sources and text.count("[2]") == 1
     assert done.usage is not None and done.usage.total_tokens == 0 and done.choices[0].finish_reason == "stop"
     assert message.annotations is not None
     for note in message.annotations:
@@ -66,7 +68,7 @@ def test_what_was_said_before_makes_the_question(api: openai.OpenAI) -> None:
     more = api.chat.completions.create(
         model="index/single", messages=ask("Who directed Solaris?", said, "Where was he born?")
     )
-    assert str(more.choices[0].message.content).startswith("Zavrazhye")
+    assert "Zavrazhye" in str(more.choices[0].message.content)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +141,8 @@ def answered(client: Client, body: bytes) -> str:
 
 @pytest.mark.parametrize("name", list(RECORDED))
 def test_requests_of_langchain(client: Client, name: str) -> None:
-    assert answered(client, RECORDED[name]).startswith("Zavrazhye")
+    assert "Zavrazhye" in answered(client, RECORDED[name])
 
 
 def test_a_request_as_open_webui_documents_it(client: Client) -> None:
-    assert answered(client, json.dumps(DOCUMENTED).encode()).startswith("Zavrazhye")
+    assert "Zavrazhye" in answered(client, json.dumps(DOCUMENTED).encode())

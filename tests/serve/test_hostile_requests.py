@@ -126,7 +126,7 @@ def test_hostile_requests(client: Client, tmp_path: Path, caplog: pytest.LogCapt
         assert "Traceback" not in str(reply) and str(tmp_path) not in str(reply) and "gnnrag/serve" not in str(reply)
     assert state(tmp_path) == before and resident() < 1.1 * early
     assert not [r for r in caplog.records if r.name == "gnnrag.serve" and r.levelno >= logging.ERROR]
-    assert client("POST", ASK, {"question": QUESTION})[1]["text"] == "Zavrazhye"
+    assert "Zavrazhye" in client("POST", ASK, {"question": QUESTION})[1]["text"]
 
 
 def test_names_and_pages_of_strangers(client: Client) -> None:

@@ -100,7 +100,7 @@ def test_what_a_person_does(browser: Any, tmp_path: Path, width: int, height: in
         person.sees("document.querySelectorAll('#method option').length > 1")
         person.shows("start")
         person.asks(QUESTION)
-        assert person.sees("document.querySelector('.answer').textContent").startswith("Zavrazhye")
+        assert "Zavrazhye" in person.sees("document.querySelector('.answer').textContent")
         assert "searched for" in person.sees("document.querySelector('.rounds').textContent")
         assert "no language model" in person.sees("document.querySelector('.card').textContent")
         person.shows("answer")

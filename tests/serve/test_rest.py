@@ -49,13 +49,13 @@ def test_health_and_indexes(client: Client) -> None:
 
 def test_an_answer_has_its_sources_and_its_trace(client: Client) -> None:
     status, answer, _ = client("POST", ASK, {"question": QUESTION, "method": "bdtr", "trace": True, "history": None})
-    assert status == 200 and answer["text"] == "Zavrazhye" and answer["trace"][0]["event"] == "query"
+    assert status == 200 and "Zavrazhye" in answer["text"] and answer["trace"][0]["event"] == "query"
     assert {"solaris.txt#1", "tarkovsky.txt#1"} == {cited["passage"] for cited in answer["citations"]}
 
 
 def test_rounds_are_streamed_before_the_answer(client: Client) -> None:
     received = events(client("POST", ASK, {"question": QUESTION, "stream": True})[1])
-    assert received[-1][0] == "answer" and received[-1][1]["text"] == "Zavrazhye"
+    assert received[-1][0] == "answer" and "Zavrazhye" in received[-1][1]["text"]
     queries = [data for name, data in received if name == "step" and data["event"] == "query"]
     assert queries[0]["text"] == QUESTION and queries[0]["found"][0]["text"].startswith("Solaris is")
 
@@ -63,7 +63,7 @@ def test_rounds_are_streamed_before_the_answer(client: Client) -> None:
 def test_a_follow_up_becomes_a_question_of_its_own(client: Client) -> None:
     history = [{"question": "Who directed Solaris?", "answer": "Andrei Tarkovsky"}]
     answer = client("POST", ASK, {**SINGLE, "question": "Where did he die?", "history": history})[1]
-    assert answer["question"] == "Where did Andrei Tarkovsky die?" and answer["text"] == "Paris"
+    assert answer["question"] == "Where did Andrei Tarkovsky die?" and "Paris" in answer["text"]
 
 
 def test_searching_and_opening_a_passage_at_its_sentence(client: Client) -> None:
@@ -151,7 +151,7 @@ def test_a_question_waits_for_its_turn_no_longer_than_it_may(
     # Settings as the command line has them.
     more = ["answer.style=null", "retriever={name: chg, damping: 0.4}", "budget.max_calls=3"]
     with serving([built], *more, "serve.asking=1", "serve.seconds=20") as client:
-        thread = threading.Thread(target=client, args=("POST", ASK, {**SINGLE, "budget": {"seconds": 2}}))
+        thread = threading.Thread(target=client, args=("POST", ASK, {**SINGLE, "budget": {"seconds": 8}}))
         thread.start()
         assert slow_question[0].wait(20)
         assert client("POST", ASK, {**SINGLE, "budget": {"seconds": 0.3}})[0] == 504

@@ -36,14 +36,14 @@ def client(built: Path) -> Iterator[Client]:
 def test_rest(client: Client) -> None:
     asked = {"question": QUESTION, "filter": WITHOUT}
     answer = client("POST", f"{API}/ask", asked)[1]
-    assert set(answer["context"]) == {"solaris.txt#1", "paris.txt#1"} and answer["text"] != "Zavrazhye"
+    assert set(answer["context"]) == {"solaris.txt#1", "paris.txt#1"} and "Zavrazhye" not in answer["text"]
     streamed = events(client("POST", f"{API}/ask", {**asked, "stream": True})[1])
     found = [hit["passage"] for _, step in streamed for hit in step.get("found", ())]
     assert found and "tarkovsky.txt#1" not in found
     hits = client("POST", f"{API}/search", {"query": "Tarkovsky", "filter": "source LIKE 'p%'"})[1]["passages"]
     assert [hit["passage"] for hit in hits] == ["paris.txt#1"]
     assert client("GET", f"{API}/passages/paris.txt%231")[1]["metadata"]["source"] == "paris.txt"
-    assert client("POST", f"{API}/ask", {"question": QUESTION, "filter": None})[1]["text"] == "Zavrazhye"
+    assert "Zavrazhye" in client("POST", f"{API}/ask", {"question": QUESTION, "filter": None})[1]["text"]
 
 
 @pytest.mark.parametrize(

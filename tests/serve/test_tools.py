@@ -39,7 +39,7 @@ async def use(read: Any, write: Any) -> dict[str, Any]:
 
 
 def check(results: dict[str, Any]) -> None:
-    assert results["search"]["passages"][0]["id"] == "paris.txt#1" and results["ask"]["text"] == "Zavrazhye"
+    assert results["search"]["passages"][0]["id"] == "paris.txt#1" and "Zavrazhye" in results["ask"]["text"]
     assert {"id": "p:solaris.txt#1", "label": "Solaris", "type": "passage"}.items() <= results["neighbours"]["nodes"][
         1
     ].items()

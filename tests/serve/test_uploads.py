@@ -44,7 +44,7 @@ def test_an_index_is_made_changed_emptied_and_made_again(tmp_path: Path, built: 
         assert ended["state"] == "done" and ended["done"] == ended["total"] > 0
         listed = client("GET", documents)[1]["documents"]
         assert [row["name"] for row in listed] == ["corpus.jsonl:b", "stalker.txt"]
-        assert client("POST", ask, asked)[1]["text"] == "Andrei Tarkovsky"
+        assert "Andrei Tarkovsky" in client("POST", ask, asked)[1]["text"]
         assert client.done("new", "DELETE", "none.txt")["state"] == "failed"
         assert client.done("new", "PUT", "stalker.txt", b"Stalker was filmed in Estonia.")["state"] == "done"
         assert client("GET", "/api/indexes/new/passages/stalker.txt%231")[1]["parts"][2].endswith("Estonia.")
@@ -52,7 +52,7 @@ def test_an_index_is_made_changed_emptied_and_made_again(tmp_path: Path, built: 
             assert client.done("new", "DELETE", name)["state"] == "done"
         assert client("POST", ask, asked)[0] == 404  # empty, as at the beginning
         assert client.done("new", "PUT", "stalker.txt", STALKER.encode())["state"] == "done"
-        assert client("POST", ask, asked)[1]["text"] == "Andrei Tarkovsky"
+        assert "Andrei Tarkovsky" in client("POST", ask, asked)[1]["text"]
 
 
 def test_replies_of_a_model_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,7 +282,7 @@ def test_the_settings_of_a_config_are_those_of_its_trainer(path: Path) -> None:
     script, kind = TRAININGS[f"train_{path.stem.partition('_')[0]}.py"], read_yaml(path, "")["kind"]
     cls: Any = chosen_training({kind: script[kind]}, str(path), [])
     training = object.__new__(cls)
-    training.config = cls.load(path)
+    training.config = load_config(cls.schema, path)
     check_language(training.config, cls.role)
     made = from_settings(TRAINERS[training.config.stage][1], training.arguments(Path("runs"), has_validation=True))
     assert made.max_steps > 0 and from_settings(LoraConfig, training.config.lora).target_modules is None

@@ -56,7 +56,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert read_seen(run) == {seen_hash(id_) for id_ in (*parts["train"], *parts["validation"])}
     base = base_of(run)
     reader = set_up(TunedReader(path=str(run), base=base))  # a run serves as a checkpoint
-    assert reader.does.threshold == read(run / "best" / "gnnrag.json")["facts"]["threshold"]
+    assert reader.fingerprint and reader.does.sureness is None  # benchmarks/calibrate_reader.py fits it
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from gnnrag.graphs.linking import stems
 from gnnrag.methods.graphsearch.roles import (
@@ -20,7 +20,6 @@ from gnnrag.methods.graphsearch.roles import (
 from gnnrag.parts import part, set_up
 from gnnrag.roles.base import ReaderTask, Role, ThoughtsTask
 from gnnrag.roles.bridges import BridgingRole
-from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.oracle import OracleHop, OracleReader, gold_hops
 from gnnrag.roles.parsing import MalformedError
 from gnnrag.roles.thoughts import ThinkingRole
@@ -46,15 +45,13 @@ class OfflineGrounder(Role[SubQueryTask, TextResult]):
 class OfflineSubAnswerer(BridgingRole[SubQueryTask, TextResult]):
     """Answers with what leads on: a name in the passage about the thing asked of, for which the index has a passage.
 
-    Where there is none that the question and the earlier answers lack, the offline reader answers.
+    Where there is none that the question and the earlier answers lack, the reader answers.
     """
 
     frontier: int = 1  # passages that bridges are looked for in when the sub-query names nothing that was retrieved
     read: int = 5  # passages that a span is looked for in
 
-    def setup(self) -> None:
-        super().setup()
-        self.reader = set_up(OfflineReader())
+    roles: ClassVar[Any]  # set by `build`
 
     async def __call__(self, task: SubQueryTask, session: Session) -> TextResult:
         query, ids = without_placeholders(task.query), task.view.ids
@@ -68,8 +65,8 @@ class OfflineSubAnswerer(BridgingRole[SubQueryTask, TextResult]):
         for bridge in self.finder.bridges(question, sources, named):
             if normalised(bridge.name) not in given:
                 return TextResult(bridge.name)
-        asked = replace(task.question, text=query)
-        return TextResult(self.reader.read(ReaderTask(asked, self.index.lookup(ids[: self.read]))).text)
+        asked = ReaderTask(replace(task.question, text=query), self.index.lookup(ids[: self.read]))
+        return TextResult((await self.roles["reader"](asked, session)).text)
 
 
 @part("role", "refiner.offline")
@@ -102,13 +99,16 @@ def _sentences(index: Any, id_: str) -> list[str]:
 
 @part("role", "drafter.offline")
 class OfflineDrafter(Role[ContextTask, Draft]):
-    """The answer of the offline reader, with how it was found as the draft."""
+    """The answer of the reader, with how it was found as the draft."""
 
-    def setup(self) -> None:
-        self.reader: Any = set_up(OfflineReader())
+    roles: ClassVar[Any]  # set by `build`
+
+    def reader(self) -> Any:
+        """Return what answers."""
+        return self.roles["reader"]
 
     async def __call__(self, task: ContextTask, session: Session) -> Draft:
-        answer = self.reader.read(ReaderTask(task.question, task.passages))
+        answer = await self.reader()(ReaderTask(task.question, task.passages), session)
         return Draft(f"{answer.thought}\nAnswer: {answer.text}", answer.text, answer.flags)
 
 
@@ -116,8 +116,9 @@ class OfflineDrafter(Role[ContextTask, Draft]):
 class OracleDrafter(OfflineDrafter):
     """The answer of the oracle reader to the passages shown."""
 
-    def setup(self) -> None:
-        self.reader = set_up(OracleReader())
+    def reader(self) -> Any:
+        """Return what answers by gold."""
+        return set_up(OracleReader())
 
 
 @part("role", "evidence_check.offline")

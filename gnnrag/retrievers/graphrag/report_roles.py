@@ -14,11 +14,11 @@ from pydantic import AliasChoices, Field
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import inline, notes_element, together
 from gnnrag.roles.base import Role
-from gnnrag.roles.offline_reader.spans import words
 from gnnrag.roles.parsing import Ids, Number, ReplyModel, Rows, Text, need_answer, read_as, strip_thinking
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
 from gnnrag.text.sentences import content_words, diverse, similarity, split_sentences
+from gnnrag.text.support import content_stems
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
 
     async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
         """Return the batch's best sentences."""
-        asked = frozenset(words(task.query))
+        asked = content_stems(task.query)
         weights = {w: self._idf.get(w, 0.0) for w in sorted(asked)}  # words of no report tell none from another
         total = sum(weights.values()) or 1.0
         cosines = self._cosines(task.query)
@@ -134,20 +134,20 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
         for id_, text in task.reports:
             cosine = max(0.0, float(cosines[at[id_]])) if id_ in at else 0.0
             for sentence in _sentences(text):
-                shared = sum(weights[w] for w in sorted(asked & _bag(sentence))) / total
+                shared = sum(weights[w] for w in sorted(asked & content_stems(sentence))) / total
                 score = 100 * (self.lexical * shared + (1 - self.lexical) * cosine)
                 if score >= self.min_score:
                     holders.setdefault(sentence, []).append(id_)
                     scores[sentence] = max(score, scores.get(sentence, 0.0))
         texts = list(holders)
-        chosen = diverse([_bag(t) for t in texts], [scores[t] for t in texts], self.points)
+        chosen = diverse([content_stems(t) for t in texts], [scores[t] for t in texts], self.points)
         points = [Point(texts[i], round(scores[texts[i]], 2), tuple(dict.fromkeys(holders[texts[i]]))) for i in chosen]
         return ReportPoints(tuple(sorted(points, key=lambda p: -p.score)))
 
     @cached_property
     def _idf(self) -> dict[str, float]:
         reports = self.index.read("reports").items
-        counts = Counter(w for r in reports for w in _bag(f"{r.draft.title} {r.draft.summary}"))
+        counts = Counter(w for r in reports for w in content_stems(f"{r.draft.title} {r.draft.summary}"))
         return {w: math.log(1 + len(reports) / n) for w, n in counts.items()}
 
 
@@ -155,11 +155,6 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
 def _sentences(text: str) -> tuple[str, ...]:
     """Return the distinct sentences of a report without its headings."""
     return tuple(dict.fromkeys(s for line in _HEADING.sub("", text).splitlines() for s in split_sentences(line)))
-
-
-@lru_cache(maxsize=65536)
-def _bag(text: str) -> frozenset[str]:
-    return frozenset(words(text))
 
 
 @part("role", "report_reduce.prompted")

@@ -19,10 +19,10 @@ from gnnrag.retrievers.keywords import NamingRole
 from gnnrag.retrievers.knowledge import KnowledgeGraphRetriever
 from gnnrag.retrievers.minirag.walks import TypePool, Votes, WalkGraph, score_passages
 from gnnrag.roles.base import Mentions, MentionsTask
-from gnnrag.roles.offline_reader.question import AnswerType, expected_type, head_noun, question_word
 from gnnrag.roles.parsing import Lines, ReplyModel, read_as
 from gnnrag.roles.prompting import PromptedPart
 from gnnrag.session import Session
+from gnnrag.text.questions import AnswerType, expected_type, head_noun, question_word
 from gnnrag.text.sentences import beginning
 from gnnrag.types import Query, Ranking
 

@@ -54,7 +54,8 @@ class TunedRecord:
     @property
     def fingerprint(self) -> str:
         """Digest of everything that its results depend on."""
-        return digest([self.role, self.kind, self.settings, self.facts.get("threshold"), self.files])
+        sure = self.facts.get("threshold", self.facts.get("sureness"))
+        return digest([self.role, self.kind, self.settings, sure, self.files])
 
 
 def write_tuned(folder: Path, record: TunedRecord) -> None:

@@ -1,10 +1,14 @@
-"""A reader trained on questions and answers: an encoder says where spans begin and end, a head ranks candidates."""
+"""The reader without a language model: an encoder finds spans, a head ranks them, and a policy says what is answered.
+
+A question that compares two things is answered by `comparing`. Else the best span is the answer where it is sure; where
+it is not, the sentences that fit best are quoted (`quoting`); where none fits, there is no answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,11 +22,10 @@ from gnnrag.devices import device_named, pass_rows
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import BUCKET
 from gnnrag.io import read_settings
-from gnnrag.parts import part, set_up
+from gnnrag.parts import part
 from gnnrag.roles.base import Answer, ReaderTask, Role
-from gnnrag.roles.offline_reader.candidates import FEATURES, rule_kind
-from gnnrag.roles.offline_reader.question import with_style
-from gnnrag.roles.offline_reader.reader import OfflineReader
+from gnnrag.roles.comparing import Finding, compare
+from gnnrag.roles.quoting import Quoter
 from gnnrag.roles.tuned.checkpoint import (
     LANGUAGE,
     TunedRecord,
@@ -30,12 +33,18 @@ from gnnrag.roles.tuned.checkpoint import (
     load_encoder,
     load_tokenizer,
     load_trained,
+    read_tuned,
     save_trained,
 )
-from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, Window, WindowMaker, padded
+from gnnrag.roles.tuned.span_items import FEATURES, ItemMaker, SpanItem, Window, WindowMaker, padded
+from gnnrag.roles.tuned.sureness import Sureness, best_candidate, signals
 from gnnrag.session import Session
+from gnnrag.text.questions import answer_style
+from gnnrag.types import Passage
 
 SPAN = "span"
+COMPARED = 0.7  # confidence from which on a comparison is stated: both dates or countries are in the passages
+FEW_WORDS = 60  # of sentences that are quoted in place of an unsure answer
 _FLOOR = -20.0  # log-probability of a span that no window has
 _LONGEST = 24  # tokens of an answer that the encoder finds by itself
 _ROWS = 8, 64  # (on a CPU and on a GPU) windows of a forward pass where each must get what it would get alone
@@ -47,13 +56,11 @@ class SpanReaderConfig:
     """The network; a checkpoint names all of it."""
 
     base: str = "embedded"  # the encoder: the embedded MiniLM, a folder, or a name on the Hugging Face hub
-    text: bool = True  # read the passages; false: the features alone decide
     features: list[str] = field(default_factory=list)  # of candidates; []: all that there are
     question_tokens: Annotated[int, Ge(4)] = 48  # read of a question
     bridge_tokens: Annotated[int, Ge(0)] = 40  # read of the sentence that leads to a passage; 0: none
     text_tokens: Annotated[int, Ge(16)] = 176  # of a window on a passage
-    # answers that the encoder finds likeliest, wherever they stand, ranked beside the rules' candidates
-    spans: Annotated[int, Ge(0)] = 0
+    spans: Annotated[int, Ge(1)] = 20  # that the encoder finds likeliest: the candidates, beside the titles
     hidden: Annotated[int, Ge(1)] = 32  # width of the layer that joins what is known of a candidate
     train_layers: Annotated[int, Ge(0)] | None = 3  # top layers of the encoder that are trained; null: all
     fixed: bool = False  # encoder and its two logits stay as `start` left them: only the ranking is trained
@@ -67,8 +74,9 @@ class Read:
     item: SpanItem  # what was read, with the spans that the encoder found as candidates
     scores: Tensor  # (C,) of the candidates
     # (windows, length, 2) log-probability that the answer begins, and that it ends here, over all text of the item;
-    # None where no text is read
+    # None where there is no passage
     tokens: Tensor | None
+    seen: Tensor  # (C, 6) what the encoder says of each candidate: see `SpanReader.seen`
 
 
 class SpanReader(nn.Module):
@@ -81,11 +89,9 @@ class SpanReader(nn.Module):
     def __init__(self, config: SpanReaderConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder: nn.Module | None = None
-        if config.text:
-            self.encoder, width = load_encoder(config.base, config.train_layers)
-            self.span = nn.Linear(width, 2)
-        count = len(config.features) + (_READ if config.text else 0)
+        self.encoder, width = load_encoder(config.base, config.train_layers)
+        self.span = nn.Linear(width, 2)
+        count = len(config.features) + _READ
         self.join, self.out = nn.Linear(count, config.hidden), nn.Linear(config.hidden, 1)
         self.sum = nn.Linear(count, 1)
         nn.init.zeros_(self.sum.weight)
@@ -96,7 +102,7 @@ class SpanReader(nn.Module):
         if self.config.fixed:
             return [self.read(item, logits) for item, logits in zip(items, self.alone(items), strict=True)]
         windows = [w for item in items for w in item.windows]
-        logits = self._by_length(windows) if self.encoder is not None else []
+        logits = self._by_length(windows)
         found, at = [], 0
         for item in items:
             own = logits[at : at + len(item.windows)]
@@ -118,8 +124,6 @@ class SpanReader(nn.Module):
     @torch.no_grad()
     def alone(self, items: Sequence[SpanItem], pad: int = 0) -> list[Tensor | None]:
         """Return each item's logits as if alone, None without windows; filler rows keep batches of one shape."""
-        if self.encoder is None:
-            return [None] * len(items)
         known: dict[tuple[int, ...], Tensor] = {} if self.memory is None else self.memory
         by_length: dict[int, dict[tuple[int, ...], Window]] = {}
         for window in (w for item in items for w in item.windows if w.ids not in known):
@@ -138,7 +142,6 @@ class SpanReader(nn.Module):
 
     def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return each token's logits of beginning and end. Shape (windows, length, 2)."""
-        assert self.encoder is not None
         device = self.span.weight.device
         hidden = self.encoder(input_ids=tokens.to(device), attention_mask=mask.to(device)).last_hidden_state
         return self.span(hidden.to(self.span.weight.dtype)).float()
@@ -146,16 +149,16 @@ class SpanReader(nn.Module):
     def read(self, item: SpanItem, logits: Tensor | None) -> Read:
         """Return what the logits of an item's windows make of it; they come from `logits` or `alone`."""
         if logits is None:
-            empty = torch.zeros(len(item.groups), _READ if self.config.text else 0, device=self.sum.weight.device)
-            return Read(item, self.rank(torch.cat([self._features(item), empty], 1)), None)
+            seen = torch.zeros(len(item.groups), _READ, device=self.sum.weight.device)
+            return Read(item, self.rank(torch.cat([self._features(item), seen], 1)), None, seen)
         inside = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
         for row, window in enumerate(item.windows):
             inside[row, window.first : window.first + len(window.spans)] = True
         masked = logits.masked_fill(~inside.unsqueeze(2), _FLOOR * 50)
         chances = masked.flatten(0, 1).log_softmax(0).view_as(masked)
-        if self.config.spans:
-            item = item.with_spans(likely_spans(chances.detach(), 4 * self.config.spans), self.config.spans)
-        return Read(item, self.rank(torch.cat([self._features(item), self._seen(item, chances)], 1)), chances)
+        item = item.with_spans(likely_spans(chances.detach(), 4 * self.config.spans), self.config.spans)
+        seen = self.seen(item, chances)
+        return Read(item, self.rank(torch.cat([self._features(item), seen], 1)), chances, seen)
 
     def rank(self, inputs: Tensor) -> Tensor:
         """Return the scores of candidates from all that is known of them. Shape (C,)."""
@@ -173,8 +176,12 @@ class SpanReader(nn.Module):
     def _features(self, item: SpanItem) -> Tensor:
         return torch.from_numpy(item.features).to(self.sum.weight.device)
 
-    def _seen(self, item: SpanItem, chances: Tensor) -> Tensor:
-        """Return what the encoder says of each candidate's span. Shape (C, _READ)."""
+    def seen(self, item: SpanItem, chances: Tensor) -> Tensor:
+        """Return what the encoder says of each candidate's span. Shape (C, 6).
+
+        Log-probability of the span (by ten), probabilities of its beginning and end, how likely the passage's window
+        holds either, and by how much the span is below the best one.
+        """
         places = torch.from_numpy(item.places).to(chances.device)
         known = places[:, 0] >= 0
         window, first, last = places.clamp(min=0).unbind(1)
@@ -207,21 +214,18 @@ def group_scores(scores: Tensor, groups: Tensor, count: int) -> Tensor:
     return peak + total.log()
 
 
-def chances_of(model: SpanReader, items: Sequence[SpanItem], pad: int = 0) -> list[tuple[SpanItem, np.ndarray]]:
-    """Return each item as it was read and the probability of each of its answers, (answers,) float32.
+def read_alone(model: SpanReader, items: Sequence[SpanItem], pad: int = 0) -> list[tuple[Read, np.ndarray]]:
+    """Return what the network says of each item, and the probability of each of its answers, (answers,) float32.
 
     Neither depends on what else is among the items.
     """
     found = []
     with torch.inference_mode():
         for item, logits in zip(items, model.alone(items, pad), strict=True):
-            if not item.answers and logits is None:
-                found.append((item, np.zeros(0, np.float32)))
-                continue
             read = model.read(item, logits)
             groups = torch.from_numpy(read.item.groups).to(read.scores.device)
             chances = group_scores(read.scores, groups, len(read.item.answers)).softmax(0)
-            found.append((read.item, chances.cpu().numpy()))
+            found.append((read, chances.cpu().numpy()))
     return found
 
 
@@ -238,10 +242,13 @@ def load_span_reader(folder: Path, record: TunedRecord, base: str | None = None)
     return load_trained(folder, record, SpanReader, config, base)
 
 
-def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
-    """Return what cuts windows, None where no text is read; ConfigError: no tokenizer, or none with offsets."""
-    if not config.text:
-        return None
+@lru_cache(maxsize=2)  # the indexes of a server share the network
+def _opened(folder: Path, fingerprint: str, base: str | None, device: str) -> SpanReader:
+    return load_span_reader(folder, read_tuned(folder, "reader", (SPAN,)), base).to(device)
+
+
+def window_maker(config: SpanReaderConfig) -> WindowMaker:
+    """Return what cuts windows; ConfigError: no tokenizer, or none with offsets."""
     tokenizer = load_tokenizer(config.base)
     if not tokenizer.is_fast:
         raise ConfigError(f"network.base={config.base!r}: its tokenizer does not say where tokens stand; use another")
@@ -252,10 +259,9 @@ def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
 class TunedReader(TunedRole):
     """Answers with a trained span reader (`SpanAnswers`), or with a language model (`BriefReader`)."""
 
-    # answers less sure are withheld; null: the network's, as validation chose
+    # answers less sure are not stated; null: as the calibration chose, and none where a short answer is asked for
     min_confidence: float | None = None
-    # answers that rules reason out this surely or more stand; above 1: none
-    rules_from: Annotated[float, Ge(0)] = 0.4
+    min_fit: float = 0.5  # of a quoted sentence; below, nothing fits
     max_passages: Annotated[int, Ge(1)] = 10  # passages beyond this are not read
     batch: Annotated[int, Ge(1)] = 8  # questions read at once
     device: str = "auto"  # where the network runs: a GPU where there is one; cpu, cuda, cuda:1, ...
@@ -269,63 +275,97 @@ class TunedReader(TunedRole):
         super().setup()
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
-        """Return what answers with spans."""
+        """Return what answers with spans and quotations."""
         return SpanAnswers(getattr(self, "index", None), folder, record, self)
 
 
-class SpanAnswers(Role[ReaderTask, Answer]):
-    """Answers as the rules do where they reason and are sure, else with what a trained network ranks first.
+@part("role", "reader.offline")
+class OfflineReader(TunedReader):
+    """The reader that ships."""
 
-    Questions read together do not affect each other. Longer answers are quoted by the rules.
+
+class SpanAnswers(Role[ReaderTask, Answer]):
+    """Says what it is sure of, else quotes the sentences that fit best, else nothing.
+
+    A comparison is answered from the dates, countries or words of the two passages. Style `short` forces the best span,
+    however unsure; `sentence` and `long` are quoted; None is one of them by the question, a short answer only where it
+    is sure. Questions read together do not affect each other.
     """
 
     def __init__(self, index: Any, folder: Path, record: TunedRecord, settings: TunedReader) -> None:
-        self.settings, self.fingerprint = settings, record.fingerprint
-        chosen = settings.min_confidence
-        self.threshold = float(record.facts.get("threshold") or 0.0) if chosen is None else chosen
-        model = load_span_reader(folder, record, settings.base)
-        model.to(device_named(settings.device, "reader.device"))
-        windows = window_maker(model.config)
-        self._read = partial(chances_of, model, pad=windows.pad if windows else 0)
-        self._rules = set_up(OfflineReader(), index=index)
-        self._maker = ItemMaker(windows, model.config.features, self._rules)
-        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, settings.batch)
+        self.settings, self.fingerprint, self.index = settings, record.fingerprint, index
+        known = record.facts.get("sureness")
+        self.sureness = Sureness(**known) if known else None
+        device = str(device_named(settings.device, "reader.device"))
+        self.model = _opened(folder, self.fingerprint, settings.base, device)
+        self._maker = ItemMaker(window_maker(self.model.config), self.model.config.features)
+        self._quoter = Quoter(index, settings.min_fit, settings.max_passages)
+        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answers, settings.batch)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""
-        task = with_style(task)
-        if task.style != "short":
-            return await self._rules(task, session)
         (answer,) = await self._batcher.results([task])
         return answer
 
     async def close(self) -> None:
         """Let the thread end."""
         self._batcher.close()
-        await self._rules.close()
 
-    def _answer(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
+    def _answers(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
+        styles = [task.style or answer_style(task.question.text) for task in tasks]
+        short = [i for i, style in enumerate(styles) if style == "short"]
+        answers = dict(zip(short, self._short([tasks[i] for i in short]), strict=True))
+        stated = {i: answer for i, answer in answers.items() if answer.text or tasks[i].style == "short"}
+        # A few sentences are quoted in place of an answer that is not sure.
+        asked = {
+            i: replace(task, style="long", words=FEW_WORDS) if i in answers else replace(task, style=styles[i])
+            for i, task in enumerate(tasks)
+            if i not in stated
+        }
+        stated |= zip(asked, self._quoter.answers(list(asked.values())), strict=True)
+        return [stated[i] for i in range(len(tasks))]
+
+    def _short(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
         items = [self._maker.make(task.question.text, task.passages[: self.settings.max_passages]) for task in tasks]
-        ruled = [self._ruled(task, item) for task, item in zip(tasks, items, strict=True)]
-        read = iter(self._read([item for item, answer in zip(items, ruled, strict=True) if answer is None]))
-        return [self._ranked(task, *next(read)) if one is None else one for task, one in zip(tasks, ruled, strict=True)]
+        compared = [compare(item.asked.question, item.asked.reading) for item in items]
+        left = [item for item, finding in zip(items, compared, strict=True) if finding is None]
+        read = iter(read_alone(self.model, left, self._maker.windows.pad))
+        return [
+            self._spanned(task, *next(read)) if finding is None else self._compared(task, finding)
+            for task, finding in zip(tasks, compared, strict=True)
+        ]
 
-    def _ruled(self, task: ReaderTask, item: SpanItem) -> Answer | None:
-        """Return what the rules answer where they compare, or follow relations: they do it better than the network."""
-        rule = item.table.rule if item.table else None
-        least = max(self.settings.rules_from, self.settings.min_confidence or 0.0)
-        if rule is None or rule.confidence < least or rule_kind(rule) not in ("compare", "chain"):
-            return None
-        support = tuple(task.passages[i].id for i in rule.passages)
-        return Answer(rule.text, support, round(rule.confidence, 4), rule.how)
+    def _least(self, task: ReaderTask, calibrated: float) -> float:
+        """Return from which confidence on an answer is stated."""
+        if self.settings.min_confidence is not None:
+            return self.settings.min_confidence
+        return 0.0 if task.style == "short" else calibrated
 
-    def _ranked(self, task: ReaderTask, item: SpanItem, chances: np.ndarray) -> Answer:
-        """Return the candidate that the network ranks first."""
+    def _compared(self, task: ReaderTask, finding: Finding) -> Answer:
+        if finding.confidence < self._least(task, COMPARED):
+            return Answer("", thought=f"withheld: {finding.how}")
+        support = tuple(task.passages[i].id for i in finding.passages)
+        return Answer(finding.text, support, finding.confidence, finding.how, ("guess",) if finding.is_guess else ())
+
+    def _spanned(self, task: ReaderTask, read: Read, chances: np.ndarray) -> Answer:
+        """Return the answer that the network ranks first, with how likely it is right."""
         if not len(chances):
-            return Answer("", thought="nothing plausible" if task.passages else "no passages")
+            return Answer("", thought="no passages" if not task.passages else "nothing plausible")
         best = int(np.argmax(chances))
-        confidence, place = float(chances[best]), item.passages[best]
-        support = (task.passages[place].id,) if place >= 0 else ()
-        if confidence < self.threshold:
-            return Answer("", thought=f"withheld: {confidence:.3f} is below {self.threshold:.3f}")
-        return Answer(item.answers[best], support, round(confidence, 4), "ranked first")
+        one, _ = best_candidate(read, best)
+        sure, least = float(chances[best]), 1.0
+        if self.sureness:
+            values = signals(read, chances, self._cosine(read.item.asked.question, task.passages[one.passage]))
+            sure, least = self.sureness(values), self.sureness.threshold
+        if sure < self._least(task, least):
+            return Answer("", thought=f"withheld: {sure:.3f}")
+        return Answer(read.item.answers[best], (task.passages[one.passage].id,), round(sure, 4), "ranked first")
+
+    def _cosine(self, question: str, passage: Passage) -> float:
+        """Return the cosine of question and passage, by the embedder that the sureness was fitted with."""
+        assert self.sureness is not None
+        embedder: Any = getattr(self.index, "embedder", None)
+        if getattr(getattr(embedder, "config", None), "model", None) != "embedded":
+            return self.sureness.cosine
+        (asked,), (told,) = embedder.encode([question], is_query=True), embedder.encode([passage.content])
+        return float(asked @ told)

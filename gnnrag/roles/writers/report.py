@@ -15,12 +15,12 @@ from pydantic import Field, model_validator
 from gnnrag.parts import part
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Role
-from gnnrag.roles.offline_reader.spans import words
 from gnnrag.roles.parsing import Ids, Number, ReplyModel, Rows, Text, plain, read_as
 from gnnrag.roles.prompting import MalformedError, PromptedPart
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask, Summary, SummaryTask
 from gnnrag.session import Session
 from gnnrag.text.sentences import content_words, diverse, extract_summary, first_sentences, split_sentences
+from gnnrag.text.support import content_terms
 
 _ENDINGS = ".!?…。！？"
 _CLOSING = "\"'”’)]"
@@ -47,7 +47,7 @@ class PromptedSummary(PromptedPart[SummaryTask, Summary]):
         }
         outcome = await self.ask(session, values, parse_summary)
         if outcome.value is None:
-            return Summary(extract_summary(task.texts, task.max_words, words), ("summary_failed",))
+            return Summary(extract_summary(task.texts, task.max_words, content_terms), ("summary_failed",))
         text = first_sentences(outcome.value, task.max_words)
         return Summary(text, ("summary_shortened",) if text != outcome.value else ())
 
@@ -74,7 +74,7 @@ class OfflineSummary(Role[SummaryTask, Summary]):
     redundancy: Annotated[float, Field(ge=0, le=1)] = 0.4  # what a sentence loses for repeating chosen ones
 
     async def __call__(self, task: SummaryTask, session: Session) -> Summary:
-        text = extract_summary(task.texts, task.max_words, words, self.redundancy)
+        text = extract_summary(task.texts, task.max_words, content_terms, self.redundancy)
         return Summary(text, () if text else ("summary_empty",))
 
 

@@ -187,15 +187,20 @@ function finish(one, data, question) {
   const text = data.text || "The passages do not say.";
   one.text.className = data.text ? "answer" : "answer waiting";
   const numbers = [...new Map(data.citations.map((cited) => [cited.number, cited])).values()];
-  one.text.replaceChildren(text, " ", ...numbers.map((cited) =>
+  const mark = (cited) =>
     el("button", { type: "button", class: "cite", "aria-label": `Source ${cited.number}: ${cited.title || cited.place}`,
-      onclick: () => openPassage(cited.passage, cited.sentence) }, `[${cited.number}]`)));
+      onclick: () => openPassage(cited.passage, cited.sentence) }, `[${cited.number}]`);
+  const byNumber = new Map(numbers.map((cited) => [String(cited.number), cited]));
+  const parts = text.split(/\[(\d+)\]/); // every second one is a number; marks stand where the statement does
+  const inline = parts.map((part, i) => i % 2 === 0 ? part : byNumber.has(part) ? mark(byNumber.get(part)) : `[${part}]`);
+  const unmarked = numbers.filter((cited) => !parts.some((part, i) => i % 2 && part === String(cited.number)));
+  one.text.replaceChildren(...inline, " ", ...unmarked.map(mark));
   const rows = numbers.map((cited) => el("li", { value: cited.number },
     el("button", { type: "button", class: "plain", onclick: () => openPassage(cited.passage, cited.sentence) }, cited.title || cited.place),
     el("span", { class: "soft" }, cited.title && cited.place !== cited.passage ? ` ${cited.place}` : ""),
     el("p", { class: "quote" }, cited.sentence), cited.supported ? null : el("p", { class: "soft" }, "The passage does not bear this out.")));
   if (data.question !== question) one.sources.append(el("p", { class: "soft" }, `Asked as: ${data.question}`));
-  if (data.text && !data.usage.llm_calls) one.sources.append(el("p", { class: "soft" }, "Rules chose these words, no language model: see whether the sources bear them out."));
+  if (data.text && !data.usage.llm_calls) one.sources.append(el("p", { class: "soft" }, `Read without a language model${data.confidence ? `, sure to ${Math.round(100 * data.confidence)}%` : ""}: see whether the sources bear it out.`));
   if (rows.length) one.sources.append(el("h4", {}, "Sources"), el("ol", { class: "sources" }, ...rows));
   const shown = numbers.map((cited) => cited.passage);
   const ids = shown.length ? shown : data.context.slice(0, 4);

@@ -18,7 +18,7 @@ from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.io import file_digest
 from gnnrag.llm.hf import load_model, put_on
-from gnnrag.llm.local import ModelFiles, check_causal, find_model
+from gnnrag.llm.local import check_causal, find_model
 from gnnrag.parts import build, from_settings
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
 from gnnrag.run.rundir import code_version, read_seen
@@ -106,18 +106,16 @@ class LanguageTraining(Training):
 
     # ------------------------------------------------------------------------------------------------ model and trainer
     @cached_property
-    def _origin(self) -> tuple[ModelFiles, Path | None, dict[str, Any]]:
-        """The base on disk, the adapter of `start` if it is one, and what the record says of the base."""
-        config, record = self.config, self.record
-        adapter = self.start if self.start and (self.start / "adapter_config.json").is_file() else None
-        name = config.model.base or str(record.base.get("name")) if record and adapter else None
-        name = name or str(self.start or config.model.base)
+    def _base(self) -> tuple[Path, dict[str, Any]]:
+        """The folder of the base, and what the record says of it."""
+        start, record = self.config.start, self.record
+        name = self.config.model.base or (str(record.base.get("name")) if record else "")
         files = find_model(name, None, "hf")
         check_causal(files)
         weights = files.base_fingerprint
-        if record and adapter and record.base.get("weights") != weights:
-            raise ArtefactError(f"start={config.start!r} was trained on other weights than {str(files.base)!r} holds")
-        return files, adapter, {"name": str(files.base) if Path(name).is_dir() else name, "weights": weights}
+        if record and record.base.get("weights") != weights:
+            raise ArtefactError(f"start={start!r} was trained on other weights than {str(files.base)!r} holds")
+        return files.base, {"name": str(files.base) if Path(name).is_dir() else name, "weights": weights}
 
     def fit(self, run: TrainingRun, tracker: Tracker | None) -> Fitted | None:
         """Train by the trainer of the stage; see `hf_trainer.fit`."""
@@ -127,7 +125,7 @@ class LanguageTraining(Training):
             model = self.context.accelerator.unwrap_model(trainer.model)
             count = sum(p.numel() for p in model.parameters() if p.requires_grad)
             fitted.facts.update(parameters=count, dropped=dict(self.examples.dropped))
-            model.peft_config["default"].base_model_name_or_path = self._origin[2]["name"]
+            model.peft_config["default"].base_model_name_or_path = self._base[1]["name"]
             model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)
             self.examples.tokenizer.save_pretrained(folder)
             self._describe(folder, {"step": fitted.kept_step, "validation": fitted.kept_metrics}, fitted)
@@ -136,8 +134,8 @@ class LanguageTraining(Training):
 
     def trainer(self, folder: Path, callback: RunCallback) -> Any:
         """Return the trainer of the stage. Raises DataError where there is nothing to train on."""
-        config, (files, adapter, _), device = self.config, self._origin, str(self.context.accelerator.device)
-        network, tokenizer = load_model(files.base, device, config.model.dtype)
+        config, (base, _), device = self.config, self._base, str(self.context.accelerator.device)
+        network, tokenizer = load_model(base, device, config.model.dtype)
         self.examples = examples = Examples(network, tokenizer, config, self.rows.prompt_name)
 
         def made(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -165,8 +163,8 @@ class LanguageTraining(Training):
             callbacks.append(EarlyStoppingCallback(config.patience))
         more: dict[str, Any] = {"reward_funcs": self.reward} if config.stage == "grpo" else {}
         try:
-            if adapter:
-                network = put_on(network, adapter, "default", is_trainable=True)
+            if self.start:
+                network = put_on(network, self.start, "default", is_trainable=True)
             else:
                 more["peft_config"] = lora
             args = from_settings(settings, self.arguments(folder, bool(validation)), "trainer")
@@ -244,7 +242,7 @@ class LanguageTraining(Training):
 
     def _describe(self, folder: Path, record: Mapping[str, Any], fitted: Fitted) -> None:
         """Write the record and the card of a folder."""
-        config, prompt, base = self.config, self.rows.prompt, self._origin[2]
+        config, prompt, base = self.config, self.rows.prompt, self._base[1]
         prompted = {**self.rows.settings, "max_tokens": config.reply_tokens}
         if config.data.prompt:  # a file of one's own comes along, so that the folder is complete
             own = Path(config.data.prompt)
