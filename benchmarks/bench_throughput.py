@@ -6,7 +6,7 @@ A scripted model answers every prompted role after 200 ms. The first table has 2
 the bound of list scheduling (Graham 1966): the calls of all questions by 64, plus those of the longest question. The
 last line has BDTR with 16 questions in flight against one at a time (Table 4 of its paper: 5.7 times faster).
 
-Seconds are those of `tests/helpers/clock.py`, as on cores that nobody else uses; `--real` waits, and takes the real
+Seconds are those of `benchmarks/virtual_clock.py`, as on cores that nobody else uses; `--real` waits, and takes the real
 clock. `processor` are the seconds of all threads, with the scoring after the last question.
 """
 
@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.virtual_clock import virtual_clock
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.index.index import Index
@@ -30,7 +31,6 @@ from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.run.evaluate import Observer, evaluate, load_data_for, open_index
 from gnnrag.types import Prediction
-from tests.helpers.clock import virtual_clock
 from tests.helpers.replies import good, prompt_of, user
 
 LATENCY = 0.2  # seconds

@@ -153,11 +153,6 @@ def test_an_empty_query_is_an_error_row(text: str) -> None:
     assert prediction.error == "ValueError: a method proposed an empty query" and retriever.asked == []
 
 
-def test_an_unknown_channel_is_an_error_row() -> None:
-    prediction, _ = answer_one(Asks([Query("x", channel="graph")]), ToyRetriever({}))
-    assert prediction.error == "ValueError: the retriever has no channel 'graph', only text"
-
-
 @pytest.mark.parametrize("where", ["start", "propose", "absorb", "select"])
 def test_a_method_that_fails_anywhere(where: str) -> None:
     method = Asks([Query("x")])

@@ -121,21 +121,6 @@ def test_an_unsuitable_pair_in_a_route_is_refused() -> None:
     check_fit(load())
 
 
-@pytest.mark.parametrize(
-    "override, named",
-    [
-        ("method.multi_hop.method=btdr", "method.multi_hop.method='btdr'.*bdtr"),
-        ("method.thematic.retriever=graphrag_globl", "method.thematic.retriever"),
-        ("method.multi_hop=bdtr", "method.multi_hop"),
-        ("method.multi_hop.methd=bdtr", "method.multi_hop.methd.*method"),
-        ("method.passage_local.method_settings={topk: 3}", "method.passage_local.method_settings.topk"),
-    ],
-)
-def test_misspelt_routes_are_refused_before_any_work(override: str, named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        needed_stages(load(override))
-
-
 def test_a_whole_run_with_a_language_model_that_routes(run: Any) -> None:
     rules = [
         {

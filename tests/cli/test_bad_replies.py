@@ -15,9 +15,7 @@ import pytest
 from gnnrag.cli import app
 from gnnrag.llm import openai
 from gnnrag.llm.base import Message, Request
-from gnnrag.metrics.comparison import load_runs
 from gnnrag.metrics.replies import by_role, described, remarks
-from gnnrag.pages.comparison import build_model
 from gnnrag.types import Prediction
 from tests.helpers.http_stub import Behaviour, Handler, StubServer, ok, status, stub
 from tests.helpers.indexes import REPOSITORY
@@ -137,22 +135,6 @@ def test_a_run_says_it_and_ends_with_code_1(run: tuple[Path, int, str, str]) -> 
     assert {line.split(": ")[1]: line for line in lines if "replies are bad" in line} == TOLD
     assert sum(line.startswith("error: ") for line in lines) == 1
     assert "run.max_bad_replies=0.5 allows: reader (81%). Rows and metrics are written" in lines[-1]
-
-
-@pytest.mark.slow
-def test_the_comparison_page_says_it(
-    run: tuple[Path, int, str, str], server: StubServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, asked = run[0], len(server.bodies)
-    assert app.run(["compare", str(path), str(path)]) == 0
-    out = capsys.readouterr().out
-    assert shown(out) == SHOWN and "36 (36%)" in out
-    page = build_model([path, path], load_runs([path, path])).head["runs"][0]
-    assert page["metrics"]["replies"] == WANTED
-    assert [note.partition(" in the ")[2] for note in page["notes"] if "replies are bad" in note] == [
-        f"role {TOLD[role].partition(': ')[2]}." for role in sorted(TOLD)
-    ]
-    assert len(server.bodies) == asked
 
 
 def test_the_writers_of_an_index_are_told(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cli import app
-from gnnrag.run.rundir import read_parts, read_predictions, read_seen, seen_in
+from gnnrag.run.rundir import read_predictions
 from tests.helpers.indexes import REPOSITORY
 
 SAMPLE = REPOSITORY / "data/sample"
@@ -58,16 +58,3 @@ def test_each_question_meets_the_network_that_did_not_train_on_it(
             asked[prediction.question_id] = prediction.ranking
     assert len(parts) == 2 and len(asked) == 12
     assert {p.question_id: p.ranking for p in read_predictions(merged)} == asked
-
-
-@pytest.mark.slow
-def test_questions_that_trained_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(folder, "one") == 0
-    capsys.readouterr()
-    parts = read_parts(folder / "training" / "one")
-    assert read_seen(folder / "training" / "one") == seen_in(parts) and len(parts["sample"]["report"]) < 12
-    assert call(folder, "one") == 2
-    assert "trained it, or decided when its training stopped" in capsys.readouterr().err
-    assert call(folder, "none") == 2 and "is no training run" in capsys.readouterr().err
-    assert app.run(["cross-validate", f"data.path={SAMPLE}"]) == 2
-    assert "name a trained part" in capsys.readouterr().err

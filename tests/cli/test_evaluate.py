@@ -104,17 +104,11 @@ def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureF
     "extra, named",
     [
         (["data.pth=x"], ["data.pth", "path"]),
-        (["retriever=dnse"], ["retriever", "dense"]),
-        (["retriever=dense", "retriever.search=ivf"], ["retriever.search", "flat"]),
-        (["method=bdtr", "method.promotion=x"], ["method.promotion", "exempt"]),
-        (["seed=many"], ["seed"]),
         (["absent.yaml"], ["absent.yaml"]),
         (["data.path=nowhere"], ["nowhere"]),
         (["data.split=dvv"], ["dvv"]),
-        (["data.limit=0"], ["limit"]),
         (["index.embedder.backend=cuda", "index.embedder.model=embedded"], ["index.embedder.backend"]),
         (["roles.verifier=offlin"], ["roles.verifier", "offline"]),
-        (["concurrency=0"], ["concurrency"]),
     ],
 )
 def test_errors_are_one_line_and_exit_code_2(
@@ -124,18 +118,3 @@ def test_errors_are_one_line_and_exit_code_2(
     out, err = capsys.readouterr()
     (line,) = [line for line in err.splitlines() if line.startswith("error:")]
     assert all(name in line for name in named) and "Traceback" not in err and out == ""
-
-
-@pytest.mark.slow
-def test_a_run_in_parts(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    for number in (2, 3):
-        assert call([*arguments, f"shard={number}/3"]) == 0
-        out, err = capsys.readouterr()
-        assert out.strip().endswith(f"shards/{number}-of-3") and len(out.splitlines()) == 1, "only the whole is scored"
-    assert call(arguments) == 0
-    merged = capsys.readouterr().out
-    assert "Recall@5" in merged
-    assert call(arguments) == 0
-    again, err = capsys.readouterr()
-    assert again.splitlines()[-1] == merged.splitlines()[-1] and "4 of 4 questions were answered before" in err
-    assert call([*arguments, "shard=9/9"]) == 0, "a shard without questions"

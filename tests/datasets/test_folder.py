@@ -45,10 +45,8 @@ def test_formats_titles_and_ids(folder):
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("cut.jsonl", '{"text": "a"}\n{"te', "line 2"),
         ("twice.jsonl", '{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}', "line 2"),
         ("blank.jsonl", '{"id": "x", "text": " "}', "empty file"),
-        ("empty.md", "\n", "empty file"),
         ("image.png", b"\x89PNG", "unsupported file type"),
         ("pipe.txt", None, ""),
         (".hidden.txt", "no", None),

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--window-size=1440,960",
 )  # fmt: skip
+AXE = """
+const done = arguments[0];
+axe.run().then((found) => done(found.violations.map((v) => [v.impact, v.id, v.nodes[0].html])));
+"""
 
 
 @contextmanager
@@ -40,3 +45,9 @@ def open_browser(profile: Path, *flags: str) -> Iterator[Any]:
         yield window
     finally:
         window.quit()
+
+
+def barriers(driver: Any) -> list[Any]:
+    """Return what axe calls serious or critical for people with disabilities: impact, rule, first element."""
+    driver.execute_script((files("axe_core_python") / "axe.min.js").read_text())
+    return [row for row in driver.execute_async_script(AXE) if row[0] in ("serious", "critical")]

@@ -13,15 +13,6 @@ from gnnrag.prompts import load_prompt
 from tests.helpers.real_models import ON, EveryMethod, check, prompt_counter
 from tests.helpers.tiny_model import ServedModel, make_tiny_model, serve_vllm
 
-TEXTS = ["Where was the author born?", "Who wrote it?", "Name the river. " * 12, "1 + 1 ="]
-SCHEMA = {
-    "type": "object",
-    "properties": {"answer": {"type": "string", "maxLength": 6}, "sure": {"type": "boolean"}},
-    "required": ["answer", "sure"],
-    "additionalProperties": False,
-}
-ENGINE = {"dtype": "float32", "context": 8192, "engine": {"enforce_eager": True}}
-DOTS = ["llm.dtype=float32", "llm.context=8192", "llm.engine.enforce_eager=true"]
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",

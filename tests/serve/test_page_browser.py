@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.browser import open_browser
+from tests.helpers.browser import barriers, open_browser
 from tests.helpers.serving import DOCUMENTS, QUESTION, Client, serving
 
 pytestmark = pytest.mark.slow
@@ -20,10 +19,6 @@ const carried = new DataTransfer();
 for (const [name, text] of arguments[0]) carried.items.add(new File([text], name));
 const dropped = new DragEvent("drop", {dataTransfer: carried, bubbles: true, cancelable: true});
 document.getElementById("drop").dispatchEvent(dropped);
-"""
-AXE = """
-const done = arguments[0];
-axe.run().then((found) => done(found.violations.map((v) => [v.impact, v.id, v.nodes[0].html])));
 """
 
 
@@ -75,9 +70,7 @@ class Person:
 
     def shows(self, what: str) -> None:
         """Check that nothing keeps anybody out or runs over the side, and that nothing in a document has run."""
-        self.driver.execute_script((files("axe_core_python") / "axe.min.js").read_text())
-        found = self.driver.execute_async_script(AXE)
-        assert [row for row in found if row[0] in ("serious", "critical")] == [], what
+        assert barriers(self.driver) == [], what
         assert self.driver.execute_script("return document.documentElement.scrollWidth <= innerWidth"), what
         assert "hacked" not in self.driver.title
 

@@ -70,15 +70,10 @@ def test_stage_1_reads_no_more_of_an_index_than_graph_and_relations(folder: Path
 @pytest.mark.parametrize(
     "setting, message",
     [
-        ("stage=three", "stage='three': must be 'retrieval' or 'completion'"),
         ("sets.sample.use=all", "sets.sample.use='all': must be 'folds', 'train' or 'report'"),
-        ("sets.sample.sythetic=3", "sets.sample.sythetic"),
         ("folds.report=5", "folds.report=5 with folds.count=2"),
-        ("run.tracking=yes", "run.tracking"),
-        ("gnn.dims=4", "unknown setting 'gnn.dims'"),
         ("sets.sample.use=report", "nothing to train on"),
         ("sets.sample.use=report cross=true", "every fold would report on all of it"),
-        ("nope.yaml", "config file 'nope.yaml' does not exist; give a YAML file such as "),
         ("metric=recal@5", "metric='recal@5' is not measured; there are: hits@1"),
         ("stage=completion gnn.question_text=false", "set completion.query=relation"),
         ("fit.precision=fp16", "fit.precision='fp16': must be 'float32' or 'bf16'"),
