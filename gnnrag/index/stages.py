@@ -289,7 +289,7 @@ class TitleStage(Stage):
 class LexicalStage(Stage):
     """The BM25 index of the table of passages."""
 
-    name, needs, sections, version = "lexical", ("passages",), ("lexical",), 5
+    name, needs, sections, version = "lexical", ("passages",), ("lexical",), 6
 
     def settings(self, context: Context) -> Any:
         return [context.config.lexical.language, context.config.lexical.tokenizer]

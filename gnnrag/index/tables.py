@@ -27,6 +27,9 @@ PASSAGES = "passages.lance"
 _OWN = ("id", "title", "text", "place")  # columns of every passage; those of metadata follow
 _KEY, CONTENT = "_key", "_content"  # no field of a document begins so
 _STATE = b"gnnrag"  # the key of settings and source in the schema of the passages
+# Lucene's stop-words of English, as the papers' BM25 has them; Lance's own list is much longer.
+_ENGLISH = """a an and are as at be but by for if in into is it no not of on or such that the their then there these
+they this to was will with"""
 _MANY_FRAGMENTS = 64  # files of a table that are put together
 _COMMIT_S = 2.0  # a killed build loses the values of so many seconds
 _CLEANUP: Any = {"auto_cleanup_options": {"interval": 64, "older_than_seconds": 24 * 3600}}
@@ -160,10 +163,11 @@ class PassageTable:
         for index in newest.dataset.describe_indices():
             if index.name != name:
                 newest.dataset.drop_index(index.name)
+        stop_words: dict[str, Any] = {"custom_stop_words": _ENGLISH.split()} if language == "English" else {}
         # An index that is only optimised still counts the passages that are gone.
         newest.dataset.create_scalar_index(
             CONTENT, "INVERTED", name=name, replace=True, base_tokenizer=tokenizer, language=language,
-            stem=not is_ngram, remove_stop_words=not is_ngram, with_position=False,
+            stem=not is_ngram, remove_stop_words=not is_ngram, with_position=False, **stop_words,
         )  # fmt: skip
         return PassageTable(self.dataset.uri)
 
@@ -204,7 +208,7 @@ class PassageTable:
 
 
 def _bm25_name(language: str, tokenizer: str) -> str:
-    return f"bm25-{language}-{tokenizer}".lower()
+    return f"bm25-{language}-{tokenizer}-2".lower()  # of these stop-words
 
 
 def write_passages(uri: str, passages: Sequence[Passage], state: Mapping[str, Any]) -> PassageTable:
