@@ -6,8 +6,8 @@ A scripted model answers every prompted role after 200 ms. The first table has 2
 the bound of list scheduling (Graham 1966): the calls of all questions by 64, plus those of the longest question. The
 last line has BDTR with 16 questions in flight against one at a time (Table 4 of its paper: 5.7 times faster).
 
-Seconds are those of `benchmarks/virtual_clock.py`, as on cores that nobody else uses; `--real` waits, and takes the real
-clock. `processor` are the seconds of all threads, with the scoring after the last question.
+Seconds are those of `benchmarks/virtual_clock.py`, as on cores that nobody else uses; `--real` waits, and takes the
+real clock. `processor` are the seconds of all threads, with the scoring after the last question.
 """
 
 from __future__ import annotations
