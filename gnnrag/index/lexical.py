@@ -10,7 +10,7 @@ from lance.query import MatchQuery
 from gnnrag.index.tables import CONTENT, PassageTable
 
 _TIES = 64  # further passages that are looked at, so that ties at the end are broken by position
-_ALL_UP_TO = 100_000  # passages of a corpus all of which are scored; of more, so many of the best
+_ALL_UP_TO = 10_000  # passages of a corpus all of which are scored; of more, so many of the best
 
 
 class Lexical:

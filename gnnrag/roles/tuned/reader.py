@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -293,14 +293,21 @@ class SpanAnswers(Role[ReaderTask, Answer]):
     """
 
     def __init__(self, index: Any, folder: Path, record: TunedRecord, settings: TunedReader) -> None:
-        self.settings, self.fingerprint, self.index = settings, record.fingerprint, index
+        self.settings, self.folder, self.fingerprint, self.index = settings, folder, record.fingerprint, index
         known = record.facts.get("sureness")
         self.sureness = Sureness(**known) if known else None
-        device = str(device_named(settings.device, "reader.device"))
-        self.model = _opened(folder, self.fingerprint, settings.base, device)
-        self._maker = ItemMaker(window_maker(self.model.config), self.model.config.features)
         self._quoter = Quoter(index, settings.min_fit, settings.max_passages)
         self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answers, settings.batch)
+
+    @cached_property
+    def model(self) -> SpanReader:
+        """The network, loaded by the first question: a search needs none."""
+        device = str(device_named(self.settings.device, "reader.device"))
+        return _opened(self.folder, self.fingerprint, self.settings.base, device)
+
+    @cached_property
+    def _maker(self) -> ItemMaker:
+        return ItemMaker(window_maker(self.model.config), self.model.config.features)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""
