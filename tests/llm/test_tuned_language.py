@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from gnnrag.cli.app import run
 from gnnrag.config import EvaluateConfig, load_config
@@ -72,9 +70,6 @@ class Lab:
     def train(self, role: str, name: str, *more: str) -> Path:
         assert run(["train", role, *self.settings(role, name, *more)]) == 0
         return self.folder / "runs" / name
-
-    def adapter(self, name: str) -> dict[str, torch.Tensor]:
-        return load_file(self.folder / "runs" / name / "best" / "adapter_model.safetensors")
 
     def evaluate(self, name: str, *more: str) -> tuple[list[Any], dict[str, Any], Counter[str]]:
         """Run BDTR; returns predictions, metrics and what the thoughts and the verifier counted."""
