@@ -1,9 +1,8 @@
-"""Weights & Biases beside a run, and what happens where its server hangs or fails."""
+"""Weights & Biases beside a run, and what happens where it fails."""
 
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import types
@@ -92,17 +91,11 @@ def test_nested_metrics_have_names_with_slashes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_server_that_hangs_does_not_end_an_offline_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real client, told of a server that takes connections and never answers."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
-        monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-        settings = ["method=single", "retriever=bm25", "data.limit=3", "index.embedder.model=hash"]
-        places = [f"index.root={tmp_path}", f"run.root={tmp_path}", "run.name=r", "run.tracking=offline"]
-        command = [sys.executable, "inference/evaluate.py", "configs/evaluate/sample.yaml", *settings, *places]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+def test_an_offline_run_of_the_real_client(tmp_path: Path) -> None:
+    settings = ["method=single", "retriever=bm25", "data.limit=3", "index.embedder.model=hash"]
+    places = [f"index.root={tmp_path}", f"run.root={tmp_path}", "run.name=r", "run.tracking=offline"]
+    command = [sys.executable, "inference/evaluate.py", "configs/evaluate/sample.yaml", *settings, *places]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "r" / "metrics.json").read_text())["questions"] == 3
     assert list((tmp_path / "r" / "wandb").glob("offline-run-*/run-*.wandb"))

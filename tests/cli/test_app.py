@@ -50,6 +50,7 @@ def test_a_training_script_is_a_command(name: str) -> None:
         (["ask", "configs/evaluate/sample.yaml"], "question"),
         (["index", "inspect", "/no/such"], "/no/such"),
         (["reproduce"], "give a table"),
+        (["exchange", "trec", "a"], "out"),
         (["collect-traces", "method=bdtr"], "out=DIR"),
         (["collect-traces", "method=bdtr", "out=x", "keep.precision=7"], "keep.precision"),
     ],

@@ -83,6 +83,8 @@ def test_settings_out_of_range(canonical, given, setting):
         ("x.png", "x.png", ".csv, .docx, .eml, .epub"),
         ("q.json", "q.json", "q_corpus.json"),
         ("toy/x.txt", "musique", "hf download osunlp"),
+        ("toy/x.txt", "2WikiMultihopQA_corpus.json", "--local-dir data/2wiki"),
+        ("toy/x.txt", "metaqa", "by hand"),
     ],
 )
 def test_paths_that_cannot_be_loaded(tmp_path, make, path, message):

@@ -124,16 +124,3 @@ def test_langchain_finds_the_same_passages(index: Index) -> None:
     assert [d.id for d in rounds.invoke("Solaris")] == [d.id for d in asyncio.run(rounds.ainvoke("Solaris"))]
     chain = plain | (lambda found: len(found))
     assert chain.invoke("Solaris") == len(plain.invoke("Solaris"))
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["trecc", "a", "b"], "trec"),
-        (["trec", "a"], "out"),
-        (["trec", "absent", "out"], "absent"),
-    ],
-)
-def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.run(["exchange", *arguments]) == 2
-    assert message in capsys.readouterr().err

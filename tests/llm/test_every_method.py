@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from gnnrag.errors import ConfigError
 from tests.helpers.real_models import ON, EveryMethod, check, prompt_counter
-from tests.helpers.tiny_model import ServedModel, make_tiny_adapter, make_tiny_model
+from tests.helpers.tiny_model import ServedModel, make_tiny_model
 
 Count = Callable[[dict[str, Any]], int]
 
@@ -57,17 +56,6 @@ def test_hf_in_process(local: EveryMethod, method: str, folder: Path) -> None:
     assert first.counts["completion_tokens"] <= 16 * first.counts["calls"]
     again = local.run(method, "concurrency=1", name=f"{method}-alone")
     assert [(r.answer, r.ranking) for r in again.rows] == [(r.answer, r.ranking) for r in first.rows], "whatever batch"
-
-
-@pytest.mark.slow
-def test_a_model_trained_further_does_not_continue_a_run(folder: Path, tmp_path: Path) -> None:
-    adapter = make_tiny_adapter(folder, tmp_path / "adapter")
-    runs = EveryMethod(tmp_path, ["llm=hf", f"llm.model={adapter}", "llm.device=cpu"], max_tokens=2)
-    first = runs.run("closed_book")
-    assert runs.run("closed_book").rows == first.rows, "the same run, continued"
-    make_tiny_adapter(folder, adapter, seed=7)
-    with pytest.raises(ConfigError, match="closed_book"):
-        runs.run("closed_book")
 
 
 @pytest.mark.slow

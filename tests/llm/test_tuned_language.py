@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from gnnrag.cli.app import run
 from gnnrag.config import EvaluateConfig, load_config
@@ -26,7 +24,7 @@ from gnnrag.training.language.data import task_of
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.language_rows import PROMPTS, write_prompt
-from tests.helpers.tiny_model import make_tiny_model, serve
+from tests.helpers.tiny_model import make_tiny_model
 
 pytestmark = [pytest.mark.llm, pytest.mark.slow, pytest.mark.timeout(3000)]
 
@@ -72,9 +70,6 @@ class Lab:
     def train(self, role: str, name: str, *more: str) -> Path:
         assert run(["train", role, *self.settings(role, name, *more)]) == 0
         return self.folder / "runs" / name
-
-    def adapter(self, name: str) -> dict[str, torch.Tensor]:
-        return load_file(self.folder / "runs" / name / "best" / "adapter_model.safetensors")
 
     def evaluate(self, name: str, *more: str) -> tuple[list[Any], dict[str, Any], Counter[str]]:
         """Run BDTR; returns predictions, metrics and what the thoughts and the verifier counted."""
@@ -149,23 +144,3 @@ def test_they_take_their_teachers_places_in_the_loop(lab: Lab, thoughts: Path, v
     assert [row.ranking for row in rows] == [row.ranking for row in taught]
     assert [row.context for row in rows] == [row.context for row in taught]
     assert metrics["retrieval/recall@5"] == known["retrieval/recall@5"]
-
-
-def prompted(lab: Lab, role: str) -> list[str]:
-    """Return the dots of a prompted role that is asked as its model was trained."""
-    return [f"roles.{role}=prompted", f"roles.{role}.options.prompt={lab.prompts[role]}"]
-
-
-def test_transformers_serves_the_merged_model(lab: Lab, thoughts: Path, tmp_path: Path) -> None:
-    expected, _, _ = lab.evaluate("by-hf", "roles.thoughts=tuned", f"roles.thoughts.path={thoughts}")
-    from peft import AutoPeftModelForCausalLM
-    from transformers import AutoTokenizer
-
-    merged = tmp_path / "merged"
-    AutoPeftModelForCausalLM.from_pretrained(thoughts / "best").merge_and_unload().save_pretrained(merged)
-    AutoTokenizer.from_pretrained(lab.base).save_pretrained(merged)
-    with serve(merged, tmp_path) as served:
-        model = ["llm=openai", f"llm.model={served.model}", f"llm.base_url={served.base_url}", "llm.api_key_env=null"]
-        rows, _, counts = lab.evaluate("by-serve", *prompted(lab, "thoughts"), *model)
-    assert counts["thoughts/calls"] == COUNT and not counts["thoughts/parse_failure"]
-    assert [row.ranking for row in rows] == [row.ranking for row in expected]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import Any
 
 import pytest
@@ -176,23 +175,6 @@ def test_rows_of_the_ablation(ablate: list[str], expected: int) -> None:
 
 
 # ----------------------------------------------------------------------------------- concurrency, faults, attacks
-def test_concurrency_changes_no_prompt_prediction_or_trace() -> None:
-    questions = [dataclasses.replace(QUESTION, id=f"q{i}") for i in range(5)]
-    questions.append(Question("other", "Which town holds a fair?"))
-    runs = []
-    for concurrency, latency in ((1, 0.0), (16, 0.002)):
-        backend, rows = scripted(), {}
-        backend.latency_s = latency
-        index = SearchIndex()
-        method = set_up(search(), index=index, roles=prompted(backend))
-        loop = Loop(method, TwoChannels(), read_nothing, index.lookup, concurrency=concurrency)
-        asyncio.run(loop.run(questions, lambda p, s, rows=rows: rows.update({p.question_id: (p, s.events)})))
-        runs.append({id_: (dataclasses.replace(p, seconds=0.0), e) for id_, (p, e) in rows.items()})
-        runs.append({"prompts": sorted(r.text for r in backend.requests)})
-    assert runs[0] == runs[2] and runs[1] == runs[3]
-    assert len(runs[0]) == 6
-
-
 MODULE_NAMES = ["qd_text", "qd_graph", "cr_text", "cr_graph", "qg_text", "qg_graph", "ans", "draft_text",
                 "draft_graph", "check_text", "check_graph", "expand_graph", "final"]  # fmt: skip
 

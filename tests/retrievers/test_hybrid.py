@@ -3,21 +3,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.parts import part, set_up
 from gnnrag.retrievers.base import Retriever, rank_hits
 from gnnrag.retrievers.hybrid import HybridRetriever
-from gnnrag.run.evaluate import Pipeline, open_index
 from gnnrag.session import Session
-from gnnrag.types import Hit, Query, Question, Ranking
-from tests.helpers.indexes import HASH_DOTS
+from gnnrag.types import Hit, Query, Ranking
 from tests.helpers.parts import CORPUS, ranking
 
 
@@ -184,15 +180,3 @@ def test_graph_hits_are_fused_by_id_with_all_they_carry(index: Index) -> None:
     assert ranking.kinds == ("path", "entity", "entity") and ranking.texts == ("A to B", "about A", "about C")
     assert ranking.sources == (("p1", "p2"), ("p1",), ())
     assert retriever.retrieve([Query("Q", "graph", top_k=1)])[0].ids == ("A -> B",)
-
-
-@pytest.mark.parametrize("parts", [["lightrag", "bm25"], ["bm25", "pathrag"], ["lightrag", "pathrag"]])
-def test_the_keyword_retrievers_in_a_run(tmp_path: Path, parts: list[str]) -> None:
-    dots = ["retriever=hybrid", f"retriever.parts=[{','.join(parts)}]", "method=single", *HASH_DOTS[1:]]
-    config = load_config(EvaluateConfig, None, [*dots, f"index.path={tmp_path}", "llm_cache=null"])
-    pipeline = Pipeline(config, open_index([config], "toy", CORPUS))
-    question = Question("q", "Where was the director of the film Night Harbour born?", ("Kalmar",), gold=("p0", "p1"))
-    rows: list[Any] = []
-    asyncio.run(pipeline.run([question], lambda prediction, session: rows.append(prediction)))
-    assert rows[0].error is None and set(rows[0].ranking[:3]) >= {"p0", "p1"}
-    assert len(rows[0].ranking) == len(CORPUS) and rows[0].usage["llm_calls"] == 0

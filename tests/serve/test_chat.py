@@ -61,16 +61,6 @@ def test_a_streamed_completion_says_the_same(api: openai.OpenAI) -> None:
     assert chunks[-1].usage is not None and chunks[-2].choices[0].finish_reason == "stop"
 
 
-def test_what_was_said_before_makes_the_question(api: openai.OpenAI) -> None:
-    first = api.chat.completions.create(model="index/single", messages=ask("Who directed Solaris?"))
-    said = first.choices[0].message.content
-    assert said is not None
-    more = api.chat.completions.create(
-        model="index/single", messages=ask("Who directed Solaris?", said, "Where was he born?")
-    )
-    assert "Zavrazhye" in str(more.choices[0].message.content)
-
-
 @pytest.mark.parametrize(
     "model, messages, status",
     [

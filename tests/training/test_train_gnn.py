@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import types
 from pathlib import Path
 from typing import Any
@@ -86,22 +85,6 @@ def test_bad_settings_are_one_line(
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err
     assert run(["train", "gnn"]) == 2, "nothing to train"
-
-
-@pytest.mark.slow
-def test_a_start_of_another_embedder_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(folder, "run.name=j") == 0
-    best = folder / "runs" / "j" / "best"
-    record = read(best / "config.json")
-    record["encoder"]["query_prefix"] = "query: "
-    (best / "config.json").write_text(json.dumps(record))
-    capsys.readouterr()
-    assert call(folder, "run.name=k", f"start={best}") == 2
-    assert "encoder.query_prefix is 'query: ', needed is ''" in capsys.readouterr().err
-    record["encoder"]["query_prefix"] = ""
-    (best / "config.json").write_text(json.dumps(record))
-    assert call(folder, "run.name=k", f"start={best}", "gnn.dim=8") == 2
-    assert "gnn.dim is 4, needed is 8" in capsys.readouterr().err
 
 
 def test_sets_of_different_embedders_are_refused() -> None:
