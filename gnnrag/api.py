@@ -21,7 +21,7 @@ from gnnrag.hub import with_pulled
 from gnnrag.index import index as stored
 from gnnrag.index.documents import add_documents, cut_as, has_titles, remove_documents
 from gnnrag.index.index import build_index, data_source, index_path
-from gnnrag.index.tables import local_folder, place_of
+from gnnrag.index.tables import PASSAGES, latest_version, local_folder, place_of
 from gnnrag.index.update import is_empty
 from gnnrag.run import evaluate as evaluation
 from gnnrag.run.answers import Answer, make_answer
@@ -200,7 +200,7 @@ class Index:
     @property
     def is_current(self) -> bool:
         """Tell whether the folder holds what it held when it was opened."""
-        return stored.Index(self.path).generation == self._opened.index.generation
+        return latest_version(f"{self.path}/{PASSAGES}") == self._opened.index.table.dataset.version
 
     @property
     def generation(self) -> str:

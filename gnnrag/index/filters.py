@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gnnrag.index.tables import PassageTable
 
 LONGEST = 2000  # characters
+_MOST_TOKENS, _DEEPEST = 600, 20  # a parenthesis or a cast counts as eight
 EXAMPLE = "source LIKE 'reports/%' AND date >= '2020-01-01'"
 _KEYWORDS = frozenset(
     (
@@ -58,7 +59,7 @@ def checked(condition: str, names: Sequence[str]) -> str:
     if not condition.strip() or len(condition) > LONGEST:
         raise _refusal(condition, f"must have 1 to {LONGEST} characters that are not all blank", names)
     known = {name.lower(): name for name in names}
-    parts, at, before, depth = [], 0, "", 0
+    parts, at, before, depth, cost = [], 0, "", 0, 0
     while at < len(condition):
         token = _TOKEN.match(condition, at)
         if token is None:
@@ -80,6 +81,9 @@ def checked(condition: str, names: Sequence[str]) -> str:
         elif text.strip():
             before = text
         depth += (text == "(") - (text == ")")
+        cost += 8 if text.lower() in ("(", "cast") else 1
+        if cost > _MOST_TOKENS or depth > _DEEPEST:  # the parser and the planner of Lance recurse
+            raise _refusal(condition, "has too many parts; give a shorter one", names)
         if depth < 0:
             break
         parts.append(text)

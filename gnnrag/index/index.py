@@ -32,6 +32,7 @@ from gnnrag.index.message_stages import (
 )
 from gnnrag.index.stages import (
     RECORD,
+    WAIT_S,
     Context,
     EmbeddingStage,
     HierarchyStage,
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 KNOWN_KEYS = "keys.json"  # maps `Index._recorded_digest` of an artefact to its key
-WAIT_S = 600.0  # how long one process waits for another that makes artefacts of the same index
 
 _ALL: tuple[Stage, ...] = (
     TextStage(), HierarchyStage(), TitleStage(), LexicalStage(), EmbeddingStage(),
@@ -104,6 +104,7 @@ class Index:
         if not exists(root):
             raise ArtefactError(f"{root} is no index; make one: gnnrag index build data.path=FOLDER index.path={root}")
         self.local = local_folder(root)
+        self.local.mkdir(parents=True, exist_ok=True)
         self.table = PassageTable(self.uri(PASSAGES), version)
         caller = caller or IndexConfig()
         if recorded(caller) != self.settings:
@@ -199,7 +200,8 @@ class Index:
         plain, sections = recorded(self.config), {"embedder", "text"}
         sections.update(section for each in closure([name], self.config) for section in STAGES[each].sections)
         own = {s: plain["writers"][s.removeprefix("writers.")] if "." in s else plain[s] for s in sorted(sections)}
-        return digest([name, own, self.table.key])
+        versions = {each: STAGES[each].version for each in closure([name], self.config)}
+        return digest([name, own, versions, self.table.key])
 
     def _make(self, name: str, folder: Path) -> None:
         for need in STAGES[name].needs_for(self.config):
@@ -506,6 +508,19 @@ def build_index(
     if Path(root).is_file():
         raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
     wanted = closure(STAGES if names is None else names, config)
+    with exclusive_lock(local_folder(root) / ".writer.lock", f"index {root}", WAIT_S):
+        return _build(root, passages, config, wanted, source, progress, keep_edits)
+
+
+def _build(
+    root: Path | str,
+    passages: Sequence[Passage],
+    config: IndexConfig,
+    wanted: Sequence[str],
+    source: Mapping[str, Any] | None,
+    progress: OnProgress,
+    keep_edits: bool,
+) -> list[str]:
     there = Index(root) if exists(root) else None
     record = dict(source or {})
     if there and not (config.replace and _is_other(there, record, passages)):

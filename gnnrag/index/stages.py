@@ -25,12 +25,13 @@ from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.titles import Layout, TitleTables, layout_of, titles_of
 from gnnrag.index.lexical import Lexical
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
-from gnnrag.index.tables import PassageRows, ValueTable, as_matrix, text_key
+from gnnrag.index.tables import PassageRows, ValueTable, as_matrix, text_key, whole
 from gnnrag.index.work import Analyse, Ask, Embed, Write
-from gnnrag.io import read_object
+from gnnrag.io import exclusive_lock, read_object
 from gnnrag.text.analyse import PassageText, resolve_language
 from gnnrag.types import Passage
 
+WAIT_S = 600.0  # how long one process waits for another that makes artefacts of the same index
 RECORD, VECTORS = "record.json", "vectors.npy"  # files of an artefact
 _TEXT = pa.struct([("sentences", pa.list_(pa.string())), ("phrases", pa.list_(pa.list_(pa.string())))])
 
@@ -94,7 +95,7 @@ class Context:
                     for writer, usage in spent.items():
                         self.tasks.count(writer, usage)
         finally:
-            table.flush()
+            table.close()
         self.computed_values = len(missing)
         return table
 
@@ -228,7 +229,7 @@ class TextStage(Stage):
 
     def load(self, folder: Path, index: Any) -> Sequence[PassageText]:
         """Return one PassageText per passage."""
-        return TextRows(table_of(folder, index).take(index.table.keys))
+        return TextRows(whole(table_of(folder, index).take(index.table.keys)))
 
 
 class TextRows(Sequence[PassageText]):
@@ -295,14 +296,15 @@ class LexicalStage(Stage):
         return [context.config.lexical.language, context.config.lexical.tokenizer]
 
     def build(self, context: Context, folder: Path) -> dict[str, Any]:
-        self.load(folder, context.index)
+        context.index.table.with_bm25(*self.settings(context))
         return {"passages": len(context.passages)}
 
     def load(self, folder: Path, index: Any) -> Lexical:
         how = (index.config.lexical.language, index.config.lexical.tokenizer)
-        if not index.table.has_bm25(*how):
-            index.table = index.table.with_bm25(*how)
-        return Lexical(index.table)
+        if index.table.has_bm25(*how):
+            return Lexical(index.table)
+        with exclusive_lock(index.local / ".lock", f"index {index.place}", WAIT_S):
+            return Lexical(index.table.with_bm25(*how))
 
 
 class EmbeddingStage(Stage):

@@ -21,6 +21,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from gnnrag.datasets.metadata import with_one_type
 from gnnrag.errors import ArtefactError
+from gnnrag.io import write_folder
 from gnnrag.types import Passage
 
 PASSAGES = "passages.lance"
@@ -32,7 +33,7 @@ _ENGLISH = """a an and are as at be but by for if in into is it no not of on or 
 they this to was will with"""
 _MANY_FRAGMENTS = 64  # files of a table that are put together
 _COMMIT_S = 2.0  # a killed build loses the values of so many seconds
-_CLEANUP: Any = {"auto_cleanup_options": {"interval": 64, "older_than_seconds": 24 * 3600}}
+_CLEANUP: Any = {"auto_cleanup_options": {"interval": 64, "older_than_seconds": 7 * 24 * 3600}}
 
 
 def text_key(title: str, text: str) -> str:
@@ -151,14 +152,16 @@ class PassageTable:
         """Tell whether there is such a BM25 index; it may be of earlier passages, and the rest is searched without."""
         return _bm25_name(language, tokenizer) in {index.name for index in self.dataset.describe_indices()}
 
-    def with_bm25(self, language: str, tokenizer: str) -> PassageTable:
-        """Return these passages with a new BM25 index on their titles and texts.
+    def with_bm25(self, language: str, tokenizer: str, is_anew: bool = False) -> PassageTable:
+        """Return these passages with a BM25 index on their titles and texts; `is_anew`: made of all of them again.
 
         Raises ArtefactError where the passages have changed since they were opened.
         """
         newest = PassageTable(self.dataset.uri)
         if newest.key != self.key:
             raise ArtefactError(f"{self.dataset.uri} has changed since it was opened; open it again")
+        if newest.has_bm25(language, tokenizer) and not is_anew:
+            return newest
         name, is_ngram = _bm25_name(language, tokenizer), tokenizer == "ngram"
         for index in newest.dataset.describe_indices():
             if index.name != name:
@@ -190,13 +193,9 @@ class PassageTable:
             ]:
                 dataset.add_columns(pa.schema(further))  # of nulls
                 return PassageTable(uri).edit(gone, new)
-            for name in _metadata_names(table.schema):
-                if (wider := _wider(dataset.schema.field(name).type, table.schema.field(name).type)) is not None:
-                    dataset.add_columns({f"_{name}": f"cast(`{name}` as {wider})"})
-                    dataset.drop_columns([name])
-                    renamed: Any = {"path": f"_{name}", "name": name}
-                    dataset.alter_columns(renamed)
-                    return PassageTable(uri).edit(gone, new)
+            types = ((dataset.schema.field(n).type, table.schema.field(n).type) for n in _metadata_names(table.schema))
+            if not all(_fits(stored, given) for stored, given in types):  # all rows are written with one type
+                return write_passages(uri, [*(p for p in PassageRows(self.rows) if p.id not in gone), *new], self.state)
             fragments = write_fragments(_conforming(table, dataset.schema), uri, schema=dataset.schema)
         operation = LanceOperation.Update(removed, updated, fragments, [])
         lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
@@ -234,19 +233,17 @@ def _metadata_names(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT, "_rowid")]
 
 
-def _wider(stored: pa.DataType, new: pa.DataType) -> str | None:
-    """Return the SQL type that a column of metadata has to get before new values fit into it; None: it has it."""
-    if stored == new or pa.types.is_null(new) or pa.types.is_string(stored) or pa.types.is_large_string(stored):
-        return None
-    if pa.types.is_floating(stored) and pa.types.is_integer(new):
-        return None
-    return "double" if pa.types.is_integer(stored) and pa.types.is_floating(new) else "string"
+def _fits(stored: pa.DataType, new: pa.DataType) -> bool:
+    """Tell whether values of a metadata field go into its column as they are."""
+    is_text = pa.types.is_string(stored) and (pa.types.is_string(new) or pa.types.is_null(new))
+    is_number = pa.types.is_floating(stored) and pa.types.is_integer(new)
+    return stored == new or pa.types.is_null(new) or is_text or is_number
 
 
 def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return new rows with the columns of a table."""
     columns = [
-        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        table[field.name].cast(field.type, safe=False) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -293,8 +290,10 @@ def latest_version(uri: str) -> int | None:
     """Return the number of the newest version of a table, None where there is none."""
     try:
         return lance.dataset(uri).version
-    except (ValueError, OSError):
-        return None
+    except ValueError as error:
+        if "not found" in str(error):
+            return None
+        raise
 
 
 # -------------------------------------------------------------------------------------------------------------- values
@@ -363,7 +362,11 @@ class ValueTable:
         else:
             return
         self.__dict__.pop("keys", None)
-        if len(self.dataset.get_fragments()) > _MANY_FRAGMENTS:
+
+    def close(self) -> None:
+        """Commit what was added, and put many small files together."""
+        self.flush()
+        if self.dataset and len(self.dataset.get_fragments()) > _MANY_FRAGMENTS:
             self.dataset.optimize.compact_files()
             self.dataset = lance.dataset(self.uri)
 
@@ -406,9 +409,16 @@ def _value_rows(keys: Sequence[str], values: Any, kind: pa.DataType | None) -> p
 
 def as_matrix(column: pa.ChunkedArray) -> np.ndarray:
     """Return a column of vectors as (n, dim)."""
-    array = _one_chunk(column)
+    array = whole(_one_chunk(column))
     dim = array.type.list_size
     return array.values.slice(array.offset * dim, len(array) * dim).to_numpy().reshape(len(array), dim)
+
+
+def whole(column: Any) -> Any:
+    """Return a column of values; ArtefactError: some are gone."""
+    if column.null_count:
+        raise ArtefactError("values of this version of the index were deleted (gnnrag index gc); open it again")
+    return column
 
 
 def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -454,6 +464,5 @@ def pull(uri: str, folder: Path) -> bool:
     store, path = fs.FileSystem.from_uri(uri)
     if store.get_file_info(f"{path}/record.json").type != fs.FileType.File:
         return False
-    folder.mkdir(parents=True, exist_ok=True)
-    fs.copy_files(path, str(folder), store, fs.LocalFileSystem())
+    write_folder(folder, lambda new: fs.copy_files(path, str(new), store, fs.LocalFileSystem()))
     return True

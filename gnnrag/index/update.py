@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import lance
 
 from gnnrag.config import IndexConfig
 from gnnrag.datasets.chunk import document_of
-from gnnrag.errors import DataError, nearest
+from gnnrag.errors import ArtefactError, DataError, nearest
 from gnnrag.index.index import STAGES, WAIT_S, Index, check_passages, exists, make_all
+from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
 from gnnrag.index.stages import Context
 from gnnrag.index.tables import PASSAGES, PassageTable, ValueTable, text_key, undone_on_failure
 from gnnrag.io import exclusive_lock
@@ -41,21 +43,26 @@ def update_index(
     before = Index(root, caller)
     with exclusive_lock(before.local / ".writer.lock", f"index {root}", WAIT_S):
         before = Index(root, caller)
-        stages = list(before.fingerprint)
+        # Those that an edit which was cut off had still to make are in the state.
+        unmade = before.table.state.get("unmade", [])
+        stages = [name for name in STAGES if name in {*before.fingerprint, *unmade}]
         gone, new = _changes(before, add, remove, documents)
         if len(gone) == len(before.ids) and not new and not may_empty:
             raise DataError(root, "no passage would be left; delete the folder instead")
-        if not gone and not new:
+        if not gone and not new and not unmade:
             return []
         if "embeddings" in stages and new:  # before the commit, so that readers need not wait for them
             _embed(before, new)
         with undone_on_failure(before.table.dataset.uri):
-            if not before.source.get("edited"):
-                before.table.record({**before.table.state, "source": {**before.source, "edited": True}})
-            after = PassageTable(before.table.dataset.uri).edit(gone, new)
+            state = {**before.table.state, "source": {**before.source, "edited": True}, "unmade": stages}
+            before.table.record(state)
+            after = PassageTable(before.table.dataset.uri)
+            after = after.edit(gone, new) if gone or new else after
             if "lexical" in stages and len(after.row_ids):
-                after.with_bm25(before.config.lexical.language, before.config.lexical.tokenizer)
+                after.with_bm25(before.config.lexical.language, before.config.lexical.tokenizer, is_anew=True)
             made = make_all(Index(root, caller, progress), stages) if len(after.row_ids) else []
+            del state["unmade"]
+            PassageTable(before.table.dataset.uri).record(state)
         collect_garbage(root, {before.table.dataset.version})
         return made
 
@@ -64,7 +71,7 @@ def _changes(
     index: Index, add: Sequence[Passage], remove: Sequence[str], documents: Collection[str]
 ) -> tuple[list[str], list[Passage]]:
     """Return the ids of the passages that go, and those that come; what stays as it is is in neither."""
-    there = {index.ids[i] for name in remove for i in named(index, name)}
+    there = {index.ids[i] for i in named(index, remove)}
     names = frozenset(documents)
     new = {passage.id: passage for passage in add}
     if names:
@@ -89,7 +96,10 @@ def collect_garbage(root: Path | str, spare: Collection[int] = ()) -> list[str]:
     `spare` are versions of the passages whose artefacts readers may still hold open.
     """
     index = Index(root)
-    keep = index.file_names().union(*(Index(root, version=version).file_names() for version in spare))
+    keep = index.file_names()
+    for version in spare:
+        with suppress(ArtefactError):  # Lance has deleted it
+            keep |= Index(root, version=version).file_names()
     gone = []
     for path in index.local.iterdir():
         if (
@@ -109,15 +119,17 @@ def collect_tables(root: Path | str) -> list[str]:
     Readers of earlier versions must be closed.
     """
     index = Index(root)
-    records = [index.record(name) for name in index.fingerprint]
-    keep = {f"{table}.lance" for record in records for table in record["tables"]} | {PASSAGES}
+    keep = {f"{table}.lance" for name in index.fingerprint for table in index.record(name)["tables"]}
+    replaced = {name.rpartition("-")[0] for name in keep}  # other tables may be of artefacts that are still to be made
     gone = []
-    for path in index.local.glob("*.lance"):
-        if path.name not in keep:
+    for path in index.local.glob("*-*.lance"):
+        if path.name in keep and path.name.startswith(("text-", "embeddings-")):
+            ValueTable(str(path)).keep(index.table.keys.to_pylist())
+            if path.name.startswith("embeddings-") and len(index.ids) > FLAT_UP_TO:
+                index_vectors(str(path))
+        elif path.name not in keep and path.name.rpartition("-")[0] in replaced:
             shutil.rmtree(path)
             gone.append(path.name)
-        elif path.name != PASSAGES and path.name.startswith(("text-", "embeddings-")):
-            ValueTable(str(path)).keep(index.table.keys.to_pylist())
     for path in index.local.glob("*.lance"):
         lance.dataset(str(path)).cleanup_old_versions(older_than=timedelta(0))
     return sorted(gone)
@@ -134,12 +146,15 @@ def is_empty(root: Path | str) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------------------- checks
-def named(index: Index, name: str) -> list[int]:
-    """Return positions: of the passage with that id, else of those cut from that document; DataError without any."""
-    if name in index.position:
-        return [index.position[name]]
-    positions = [position for position, id_ in enumerate(index.ids) if is_cut_from(id_, {name})]
-    if not positions:
+def named(index: Index, names: Sequence[str]) -> list[int]:
+    """Return positions: of passages with these ids, else of those cut from these documents; DataError without any."""
+    positions = [index.position[name] for name in names if name in index.position]
+    documents = dict.fromkeys((name for name in names if name not in index.position), 0)
+    for position, id_ in enumerate(index.ids if documents else ()):
+        if (document := cut_from(id_, documents)) is not None:
+            documents[document] += 1
+            positions.append(position)
+    for name in (name for name, count in documents.items() if not count):
         files = dict.fromkeys(document_of(passage.id) for passage in index.passages if passage.place)
         hint = nearest(name, list(index.ids if "#" in name or not files else files)[:2000])[:200]
         problem = f"passage {name!r} is not in the index{', nor a document' if files else ''}. {hint}"
@@ -148,8 +163,14 @@ def named(index: Index, name: str) -> list[int]:
 
 
 def is_cut_from(id_: str, documents: Collection[str]) -> bool:
-    """Tell whether an id (`notes/a.md#3`, `faq.jsonl:42#1`) was cut from one of these documents or records."""
+    """Tell whether an id was cut from one of these documents or records; see `cut_from`."""
+    return cut_from(id_, documents) is not None
+
+
+def cut_from(id_: str, documents: Collection[str]) -> str | None:
+    """Return which of these documents or records an id (`notes/a.md#3`, `faq.jsonl:42#1`) was cut from."""
     stem, _, number = id_.rpartition("#")
     if not number.isdecimal():
-        return False
-    return stem in documents or any(stem[: m.end() - 1] in documents for m in re.finditer(r"\.jsonl:", stem, re.I))
+        return None
+    files = (stem[: m.end() - 1] for m in re.finditer(r"\.jsonl:", stem, re.I))
+    return next((name for name in (stem, *files) if name in documents), None)
