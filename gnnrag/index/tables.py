@@ -243,7 +243,9 @@ def _fits(stored: pa.DataType, new: pa.DataType) -> bool:
 def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return new rows with the columns of a table."""
     columns = [
-        table[field.name].cast(field.type, safe=False) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        table[field.name].cast(field.type, safe=False)
+        if field.name in table.column_names
+        else pa.nulls(len(table), field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)

@@ -17,7 +17,7 @@ from gnnrag.errors import ArtefactError, DataError, nearest
 from gnnrag.index.index import STAGES, WAIT_S, Index, check_passages, exists, make_all
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
 from gnnrag.index.stages import Context
-from gnnrag.index.tables import PASSAGES, PassageTable, ValueTable, text_key, undone_on_failure
+from gnnrag.index.tables import PassageTable, ValueTable, text_key, undone_on_failure
 from gnnrag.io import exclusive_lock
 from gnnrag.types import OnProgress, Passage, no_progress
 

@@ -20,7 +20,7 @@ from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import STAGES, Index, build_index, exists
-from gnnrag.index.tables import ValueTable
+from gnnrag.index.tables import PassageTable, ValueTable
 from gnnrag.index.update import collect_garbage, collect_tables, update_index
 from gnnrag.io import exclusive_lock
 from gnnrag.types import Passage
@@ -103,6 +103,25 @@ class TestEdits:
         fresh, queries = Index(tmp_path / "f"), ["Byron", "poets in London", "Title 3"]
         assert np.allclose(edited.bm25_scores(queries), fresh.bm25_scores(queries))
         assert np.array_equal(edited.dense_scores(queries), fresh.dense_scores(queries))
+
+    def test_an_edit_that_was_cut_off_before_its_artefacts_goes_on(self, tmp_path):
+        names, root = ["lexical", "embeddings", "titles"], tmp_path / "i"
+        build(root, names=names)
+        table = Index(root).table
+        table.record({**table.state, "unmade": names})
+        PassageTable(table.dataset.uri).edit(["p3"], [NEW])  # here the process was killed
+        assert set(update_index(root, add=[NEW])) >= {"embeddings", "titles"}
+        edited = Index(root)
+        build(tmp_path / "f", list(edited.passages), names=names)
+        assert artefacts(root) == artefacts(tmp_path / "f") and "unmade" not in edited.table.state
+        assert np.allclose(edited.bm25_scores(["Byron"]), Index(tmp_path / "f").bm25_scores(["Byron"]))
+        assert update_index(root, add=[NEW]) == []
+
+    def test_a_field_of_another_type_is_one_commit(self, tmp_path):
+        build(tmp_path / "i", [replace(p, metadata={"year": 1824}) for p in CORPUS], names=[])
+        update_index(tmp_path / "i", add=[replace(NEW, metadata={"year": "unknown"})])
+        index = Index(tmp_path / "i")
+        assert [p.metadata["year"] for p in index.passages] == ["1824"] * 6 + ["unknown"]
 
     def test_only_what_is_new_is_embedded(self, tmp_path, monkeypatch):
         build(tmp_path / "i", names=["embeddings", "phrase_vectors"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import ConfigError
-from gnnrag.index.filters import LONGEST, matching
+from gnnrag.index.filters import LONGEST, checked, matching
 from gnnrag.index.tables import PassageRows, PassageTable, write_passages
 from gnnrag.types import Passage
 
@@ -122,3 +122,9 @@ def test_a_field_of_another_type_widens_its_column(tmp_path: Path) -> None:
     for name in ("flag", "s", "new"):
         assert table.rows[name].to_pylist() == whole.rows[name].to_pylist(), name
     assert [p.metadata["n"] for p in PassageRows(table.rows)] == ["1.0", "2.5", "x"] and table.state == {"settings": 1}
+
+
+@pytest.mark.parametrize("bomb", ["+".join(["1"] * 850) + "=1", "cast(" * 48 + "1" + " as int)" * 48 + "=1"])
+def test_conditions_that_would_end_the_process_are_refused(bomb):
+    with pytest.raises(ConfigError, match="too many parts"):
+        checked(bomb, ["id"])
