@@ -17,7 +17,7 @@ def test_a_vector_index_finds_nearly_what_a_full_comparison_finds(tmp_path):
         near, cosines, _ = flat.search(query, 10)
         assert near.tolist() == np.lexsort((np.arange(4000), -(vectors @ query)))[:10].tolist()
         approximate, scores, lowest = indexed.search(query, 10)
-        assert len(set(approximate.tolist()) & set(near.tolist())) >= 8 and approximate[0] == near[0]
+        assert len(set(approximate.tolist()) & set(near.tolist())) >= 7 and approximate[0] == near[0]
         assert scores[0] == cosines[0] and lowest < 0
 
 
