@@ -11,7 +11,7 @@ import numpy as np
 
 FLAT_UP_TO = 200_000  # vectors: fewer are all compared
 _PROBED = 64  # lists that a query looks into
-_CANDIDATES = 4  # times as many are found as are asked for, and compared exactly
+_CANDIDATES = 10  # times as many are found as are asked for, and compared exactly
 _SAMPLED = 1 << 14  # scores that tell how large the best are
 
 
