@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP)  ## make .venv with the tested versions
 
-demo: $(STAMP)  ## index the sample corpus, run three methods on five retrievers, print the table (no LLM, no network)
+demo: $(STAMP)  ## index the sample corpus, run three methods on three retrievers, print the table (no LLM, no network)
 	$(BIN)/python inference/demo.py
 
 smollm: $(STAMP)  ## get a real language model that any machine can run (98 MB, Apache-2.0) into models/smollm2

@@ -1,4 +1,4 @@
-"""Index the sample, compare three methods on five retrievers: `gnnrag demo` of this clone. `--help` says more."""
+"""Index the sample, compare three methods on three retrievers: `gnnrag demo` of this clone. `--help` says more."""
 
 import sys
 from pathlib import Path
