@@ -40,7 +40,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "pathrag": [{"flow": "released"}, {"flow": "paper"}],
     "linearrag": PROFILES,
 }
-SETTINGS |= {"gfm": [{"fallback": "dense"}], "nexthop": [{}, {"hops": 3}]}
+SETTINGS |= {"gfm": [{}], "nexthop": [{}, {"hops": 3}]}
 CASES = [(name, settings) for name in RETRIEVERS for settings in SETTINGS.get(name, [{}])]
 TEXTS = (COMPOSITIONAL, "Who directed Copper Road?", "hm?", "the TROMSO", "", " ", "zzz qqq")
 
@@ -203,7 +203,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("raptor", {"gamma": 1.5}, "gamma"),
     *(("raptor", {name: 0}, name) for name in ("nodes", "tokens", "per_layer")),
     ("gfm", {"batch": 0}, "batch"),
-    ("gfm", {"fallback": "x"}, "dense"),
     *(("nexthop", {name: 0}, name) for name in ("hops", "beam", "temperature")),
     ("nexthop", {"hops": 9}, "hops"),
 ]

@@ -268,6 +268,7 @@ class TunedReader(TunedRole):
 
     role: ClassVar[str] = "reader"
     kinds: ClassVar[tuple[str, ...]] = (SPAN, LANGUAGE)
+    loads_at_once: ClassVar[bool] = True
 
     def setup(self) -> None:
         """Open the checkpoint."""
@@ -276,12 +277,17 @@ class TunedReader(TunedRole):
 
     def open(self, folder: Path, record: TunedRecord) -> Role[ReaderTask, Answer]:
         """Return what answers with spans and quotations."""
-        return SpanAnswers(getattr(self, "index", None), folder, record, self)
+        answers = SpanAnswers(getattr(self, "index", None), folder, record, self)
+        if self.loads_at_once:
+            answers.model  # noqa: B018 - a checkpoint of another network is refused before the first question
+        return answers
 
 
 @part("role", "reader.offline")
 class OfflineReader(TunedReader):
-    """The reader that ships."""
+    """The reader that ships; loaded by the first question, as a search needs none."""
+
+    loads_at_once: ClassVar[bool] = False
 
 
 class SpanAnswers(Role[ReaderTask, Answer]):
@@ -301,7 +307,7 @@ class SpanAnswers(Role[ReaderTask, Answer]):
 
     @cached_property
     def model(self) -> SpanReader:
-        """The network, loaded by the first question: a search needs none."""
+        """The network."""
         device = str(device_named(self.settings.device, "reader.device"))
         return _opened(self.folder, self.fingerprint, self.settings.base, device)
 
