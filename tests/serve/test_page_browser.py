@@ -95,9 +95,9 @@ def test_what_a_person_does(browser: Any, tmp_path: Path, width: int, height: in
         person.asks(QUESTION)
         assert "Zavrazhye" in person.sees("document.querySelector('.answer').textContent")
         assert "searched for" in person.sees("document.querySelector('.rounds').textContent")
-        assert "no language model" in person.sees("document.querySelector('.card').textContent")
+        assert "without a language model" in person.sees("document.querySelector('.card').textContent")
         person.shows("answer")
-        person.click(".card .sources li:nth-child(2) button")
+        person.click(".card .sources li:nth-child(1) button")
         assert "Zavrazhye" in person.sees("document.querySelector('dialog[open] mark')?.textContent")
         person.shows("citation")
         person.click("dialog[open] .close")
@@ -108,9 +108,9 @@ def test_what_a_person_does(browser: Any, tmp_path: Path, width: int, height: in
         person.asks("Where did he die?")
         assert (
             person.sees(
-                "[...document.querySelectorAll('.turn:last-child .answer')].map((a) => a.textContent.slice(0, 5))"
+                "[...document.querySelectorAll('.turn:last-child .answer')].map((a) => a.textContent.includes('Paris'))"
             )
-            == ["Paris"] * 2
+            == [True] * 2
         )
         assert "The same answer" in person.sees("document.querySelector('.verdict').textContent")
         person.shows("comparison")
