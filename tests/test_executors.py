@@ -185,7 +185,8 @@ def note_and_sleep(path: str) -> None:
 
 
 DRIVER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
 from gnnrag.executors import ExecutorConfig, make_executor
 from test_executors import note_and_sleep
 
