@@ -144,7 +144,7 @@ def fit(rows: list[Row], weigh: np.ndarray) -> Sureness:
     return Sureness(rounded, bias, 1.0, round(float(mean[SIGNALS.index("cosine")]), 4))
 
 
-def told(rows: list[Row], sure: np.ndarray, threshold: float) -> dict[str, float]:
+def stated_figures(rows: list[Row], sure: np.ndarray, threshold: float) -> dict[str, float]:
     """Return precision, coverage and the share of unanswerable questions with a stated answer."""
     stated, has = sure >= threshold, np.array([row.answerable for row in rows])
     right, exact = np.array([row.is_right for row in rows]), np.array([row.is_exact for row in rows])
@@ -158,7 +158,7 @@ def told(rows: list[Row], sure: np.ndarray, threshold: float) -> dict[str, float
 
 def choose(rows: list[Row], sure: np.ndarray) -> float:
     """Return the lowest threshold from which on `PRECISION` of the stated answers are right."""
-    good = [t for t in np.unique(np.round(sure, 3)) if told(rows, sure, t)["precision"] >= PRECISION]
+    good = [t for t in np.unique(np.round(sure, 3)) if stated_figures(rows, sure, t)["precision"] >= PRECISION]
     return float(min(good, default=1.0))
 
 
@@ -187,7 +187,7 @@ def main(folder: Path, data: Path, is_written: bool) -> None:
         crossed[folds == fold] = [one(row.values) for row, f in zip(own, folds, strict=True) if f == fold]
     sureness = Sureness(**{**vars(fit(own, weigh)), "threshold": choose(own, crossed)})
     lines = report(rows, sureness)
-    print("cross-fitted", told(own, crossed, sureness.threshold))
+    print("cross-fitted", stated_figures(own, crossed, sureness.threshold))
     print("\n".join(lines))
     if is_written:
         plain = json.loads((folder / RECORD).read_text())
@@ -207,7 +207,7 @@ def report(rows: dict[str, list[Row]], sureness: Sureness) -> list[str]:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, own in shown.items():
-        t = told(own, np.array([sureness(row.values) for row in own]), sureness.threshold)
+        t = stated_figures(own, np.array([sureness(row.values) for row in own]), sureness.threshold)
         lines.append(
             f"| {name} | {len(own)} | {t['precision']:.3f} | {t['exact']:.3f} | {t['coverage']:.3f} "
             f"| {t['unanswerable']:.3f} |"
@@ -223,7 +223,7 @@ def report(rows: dict[str, list[Row]], sureness: Sureness) -> list[str]:
     ]
     lines += ["| --- | --- | --- | --- |"]
     for threshold in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
-        t = told(own, sure, threshold)
+        t = stated_figures(own, sure, threshold)
         lines.append(f"| {threshold} | {t['precision']:.3f} | {t['coverage']:.3f} | {t['unanswerable']:.3f} |")
     lines += ["", "Reliability (both): in each tenth of sureness, how many answers are right.", ""]
     lines += ["| sureness | questions | answerable | mean sureness | right |", "| --- | --- | --- | --- | --- |"]

@@ -26,6 +26,11 @@ T = TypeVar("T")
 WEIGHTS = "model.safetensors"
 
 
+def cache_folder() -> Path:
+    """Return where what was computed for all indexes is kept: `GNNRAG_CACHE`, else `~/.cache/gnnrag`."""
+    return Path(os.environ.get("GNNRAG_CACHE") or Path.home() / ".cache" / "gnnrag")
+
+
 def digest(data: Any) -> str:
     """Return the SHA-256 of canonical JSON (sorted keys, no spaces, UTF-8)."""
     text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

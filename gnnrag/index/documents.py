@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 from unicodedata import normalize
 
 from gnnrag.config import IndexConfig
@@ -20,16 +19,12 @@ from gnnrag.types import OnProgress, no_progress
 
 def cut_as(root: Path | str) -> Chunking:
     """Return how the documents of an index were cut."""
-    return from_settings(Chunking, _source(root).get("chunking", {}), "chunking")
+    return from_settings(Chunking, Index(root).source.get("chunking", {}), "chunking")
 
 
 def has_titles(root: Path | str) -> bool:
     """Tell whether the passages of an index have titles: false where it was built with `data.titles=false`."""
-    return _source(root).get("titles", True) is not False
-
-
-def _source(root: Path | str) -> dict[str, Any]:
-    return Index(root).source
+    return Index(root).source.get("titles", True) is not False
 
 
 def add_documents(
@@ -65,7 +60,7 @@ def remove_documents(
 def _known_as(name: str, ids: Collection[str], root: Path | str) -> str:
     """Return the name that an index has for a file: its path within the folder that was read; else the name given."""
     name = name if name in ids else normalize("NFC", name)
-    folder = _source(root).get("path")
+    folder = Index(root).source.get("path")
     if name in ids or not isinstance(folder, str) or any(is_cut_from(id_, {name}) for id_ in ids):
         return name
     try:

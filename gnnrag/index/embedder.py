@@ -23,7 +23,7 @@ import numpy as np
 from gnnrag.config import EmbedderConfig
 from gnnrag.devices import device_named
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.io import digest, file_digest
+from gnnrag.io import cache_folder, digest, file_digest
 
 # The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -339,7 +339,7 @@ def openvino_forward(
     except ImportError as error:
         raise ConfigError("index.embedder.backend=openvino needs: pip install 'gnnrag[embedded]'") from error
     core = openvino_core()
-    cache = Path(os.environ.get("GNNRAG_CACHE") or Path.home() / ".cache" / "gnnrag") / "openvino"
+    cache = cache_folder() / "openvino"
     path = cache / f"{weights.replace('/', '-').replace(':', '-')[:40]}-{ov.__version__.split('-')[0]}.xml"
     if not (path.exists() and path.with_suffix(".bin").exists()):
         _keep(converted(load(), ov), path, ov)

@@ -11,19 +11,17 @@ not count as its most frequent words.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from gnnrag.arrays import Lists
-from gnnrag.io import digest, write_atomic
+from gnnrag.io import cache_folder, digest, write_atomic
 
 VERSION = 1  # of the algorithm: another one has other vectors
 DIM = 256
@@ -43,7 +41,7 @@ def static_vectors(load: Callable[[], Any], weights: str) -> np.ndarray:
     from safetensors import SafetensorError, safe_open
     from safetensors.numpy import save
 
-    cache = Path(os.environ.get("GNNRAG_CACHE") or Path.home() / ".cache" / "gnnrag") / "static"
+    cache = cache_folder() / "static"
     path = cache / f"{digest([VERSION, weights])[:40]}.safetensors"
     try:
         with safe_open(path, framework="numpy") as stored:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from gnnrag.datasets.metadata import with_one_type
 from gnnrag.errors import ArtefactError
-from gnnrag.io import write_folder
+from gnnrag.io import cache_folder, well_formed, write_folder
 from gnnrag.types import Passage
 
 PASSAGES = "passages.lance"
@@ -39,11 +38,6 @@ _CLEANUP: Any = {"auto_cleanup_options": {"interval": 64, "older_than_seconds": 
 def text_key(title: str, text: str) -> str:
     """Return the key under which tables keep what is computed of a title and a text, 32 hex digits."""
     return hashlib.sha256(f"{title}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _storable(text: str) -> str:
-    """Return text that Arrow takes: halves of surrogate pairs become question marks."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 # ------------------------------------------------------------------------------------------------------------ passages
@@ -219,13 +213,13 @@ def write_passages(uri: str, passages: Sequence[Passage], state: Mapping[str, An
 
 def _as_table(passages: Sequence[Passage]) -> pa.Table:
     passages = with_one_type(passages)
-    columns: dict[str, Any] = {name: [_storable(getattr(p, name)) for p in passages] for name in _OWN}
+    columns: dict[str, Any] = {name: [well_formed(getattr(p, name)) for p in passages] for name in _OWN}
     columns[_KEY] = [text_key(p.title, p.text) for p in passages]
-    columns[CONTENT] = [_storable(p.content) for p in passages]
+    columns[CONTENT] = [well_formed(p.content) for p in passages]
     table = pa.table(columns, schema=pa.schema([(name, pa.large_string()) for name in columns]))
     for name in dict.fromkeys(name for p in passages for name in p.metadata):
         values = [p.metadata.get(name) for p in passages]
-        table = table.append_column(name, pa.array([_storable(v) if isinstance(v, str) else v for v in values]))
+        table = table.append_column(name, pa.array([well_formed(v) if isinstance(v, str) else v for v in values]))
     return table
 
 
@@ -290,8 +284,14 @@ def undone_on_failure(uri: str) -> Iterator[None]:
 
 def latest_version(uri: str) -> int | None:
     """Return the number of the newest version of a table, None where there is none."""
+    dataset = _newest(uri)
+    return None if dataset is None else dataset.version
+
+
+def _newest(uri: str) -> Any:
+    """Return a table in its newest version, None where there is none."""
     try:
-        return lance.dataset(uri).version
+        return lance.dataset(uri)
     except ValueError as error:
         if "not found" in str(error):
             return None
@@ -308,7 +308,7 @@ class ValueTable:
 
     def __init__(self, uri: str, kind: pa.DataType | None = None) -> None:
         self.uri, self.kind = uri, kind
-        self.dataset = lance.dataset(uri) if latest_version(uri) else None
+        self.dataset = _newest(uri)
         self._waiting: list[pa.Table] = []
         self._fragments: list[FragmentMetadata] = []
         self._committed = time.monotonic()
@@ -444,8 +444,7 @@ def local_folder(root: Path | str) -> Path:
     """Return the folder of an index's artefacts: its own, or of a remote one a folder in `GNNRAG_CACHE`."""
     if not is_remote(root):
         return Path(root)
-    cache = Path(os.environ.get("GNNRAG_CACHE") or Path.home() / ".cache" / "gnnrag")
-    return cache / "indexes" / hashlib.sha256(str(root).encode()).hexdigest()[:16]
+    return cache_folder() / "indexes" / hashlib.sha256(str(root).encode()).hexdigest()[:16]
 
 
 def push(folder: Path, uri: str) -> None:
