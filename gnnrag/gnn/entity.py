@@ -18,10 +18,9 @@ from gnnrag.errors import ConfigError
 from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.features import link_by_vector, nearest_entities, seed_weight
 from gnnrag.gnn.subgraph import Subgraph
-from gnnrag.graphs.messages import SIMILAR, STRUCTURE
+from gnnrag.graphs.messages import SIMILAR, STRUCTURE, MessageKnowledge
 from gnnrag.graphs.rendering import gathered
 from gnnrag.index.index import Index
-from gnnrag.index.message_stages import MessageKnowledge
 from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key, words
 
 _WORD = re.compile(r"\S+")

@@ -1,8 +1,8 @@
 """Hierarchical Leiden communities of a knowledge graph, component by component.
 
-`released` clusters the largest component only, so that the rest has no community; `fixed` clusters every
-component, leaves one within the size limit whole, and gathers those of one or two entities in buckets of ten. A
-community's key depends on its level and the names of its members alone.
+GraphRAG's release clusters the largest component only, so that the rest has no community. Here a component within the
+size limit is left whole, and those of one or two entities are gathered in buckets of ten. A community's key depends on
+its level and the names of its members alone.
 """
 
 from __future__ import annotations
@@ -81,11 +81,7 @@ def occurrence_weights(counts: Any) -> np.ndarray:
 
 
 def find_communities(
-    graph: KnowledgeGraph,
-    profile: str = "fixed",
-    max_size: int = 10,
-    resolution: float = 1.0,
-    randomness: float = 0.001,
+    graph: KnowledgeGraph, max_size: int = 10, resolution: float = 1.0, randomness: float = 0.001
 ) -> Communities:
     """Cluster a graph into a hierarchy of communities; clusters larger than `max_size` are split further.
 
@@ -93,22 +89,19 @@ def find_communities(
     `hierarchical_leiden`. An edit may change communities anywhere in its component, and none outside of it.
     """
     components = _components(graph)
-    if profile == "released":
-        components = sorted(components, key=lambda c: -len(c[0]))[:1]  # the first of the largest
     clusters: list[Cluster] = []
     for nodes, edges in components:
-        if len(nodes) >= (2 if profile == "released" else SMALL):
-            ends, weights = np.searchsorted(nodes, graph.pairs[0][edges]), graph.pairs[2][edges]
-            if profile != "released" and len(nodes) <= max_size:
-                hierarchy = [Cluster(tuple(range(len(nodes))), -1, 0)]
-            else:
-                hierarchy = hierarchical_leiden(ends, weights, max_size, resolution, randomness)
-            offset = len(clusters)
-            for c in hierarchy:
-                members = tuple(nodes[list(c.members)].tolist())
-                clusters.append(Cluster(members, c.parent + offset if c.parent >= 0 else -1, c.level))
-    buckets = [] if profile == "released" else _buckets(graph, [nodes for nodes, _ in components if len(nodes) < SMALL])
-    return _gather(graph, clusters, buckets)
+        if len(nodes) < SMALL:
+            continue
+        if len(nodes) <= max_size:
+            clusters.append(Cluster(tuple(nodes.tolist()), -1, 0))
+            continue
+        ends, weights = np.searchsorted(nodes, graph.pairs[0][edges]), graph.pairs[2][edges]
+        offset = len(clusters)
+        for c in hierarchical_leiden(ends, weights, max_size, resolution, randomness):
+            members = tuple(nodes[list(c.members)].tolist())
+            clusters.append(Cluster(members, c.parent + offset if c.parent >= 0 else -1, c.level))
+    return _gather(graph, clusters, _buckets(graph, [nodes for nodes, _ in components if len(nodes) < SMALL]))
 
 
 def _components(graph: KnowledgeGraph) -> list[tuple[np.ndarray, np.ndarray]]:

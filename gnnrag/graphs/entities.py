@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
+from gnnrag.arrays import Lists
 from gnnrag.text.normalise import norm_phrase
 
 Triple = tuple[str, str, str]
@@ -91,6 +92,24 @@ class EntityGraph:
         holds.data[:] = 1.0
         blocks = [[entities, holds.T], [holds, sparse.csr_array((self.num_passages, self.num_passages))]]
         return _tidy(sparse.block_array(blocks, format="csr"))
+
+
+@dataclass(frozen=True)
+class EntityKnowledge:
+    """An entity graph with the vectors of its strings."""
+
+    graph: EntityGraph
+    entity_vectors: np.ndarray  # (num_entities, dim) float32 unit rows
+    statement_vectors: np.ndarray  # (num_statements, dim) float32 unit rows
+    fact_statements: np.ndarray | None = None  # (num_facts,) rows, shared within a sentence and head; None: one each
+    is_sentences: bool = False  # relations are sentences (fact_text=statement), not predicates
+
+    @cached_property
+    def statement_facts(self) -> Lists:
+        """The facts of each statement, ascending."""
+        facts = np.arange(len(self.graph.facts))
+        of = facts if self.fact_statements is None else self.fact_statements
+        return Lists.grouped(of, facts, len(self.statement_vectors))
 
 
 def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hipporag") -> EntityGraph:

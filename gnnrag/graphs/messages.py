@@ -193,6 +193,14 @@ class Grounding:
     rarity: np.ndarray  # (num_triples,) float32 in (0, 1], of the mentioned phrase; 1 where none is
 
 
+@dataclass(frozen=True)
+class MessageKnowledge:
+    """A message graph with what its edges rest on."""
+
+    graph: MessageGraph
+    grounding: Grounding | None  # mentions behind edges; None for a graph of facts alone
+
+
 class _Triples:
     """Collects triples with how sure and how rare each is, and the (sentence, phrase) pairs that it rests on."""
 

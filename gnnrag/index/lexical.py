@@ -31,7 +31,7 @@ class Lexical:
             columns=["_score"], with_row_id=True, limit=min(count + _TIES, self.num_passages),
             full_text_query=MatchQuery(query, CONTENT), filter=condition, prefilter=True,
         ).to_table()  # fmt: skip
-        positions = self.table.positions(rows["_rowid"].to_numpy())
+        positions = np.searchsorted(self.table.row_ids, rows["_rowid"].to_numpy())
         scores = rows["_score"].to_numpy().astype(np.float64)
         order = np.lexsort((positions, -scores))[:count]
         return positions[order], scores[order]

@@ -1,20 +1,18 @@
-"""Write and read the reports of communities: what is asked of a writer, in which order, within which budget."""
+"""Reports of communities: what is asked of a writer, in which order, within which budget."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from gnnrag.arrays import Lists, get_lines, put_lines
+from gnnrag.arrays import Lists
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.index.stages import VECTORS, get_vectors
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.text.sentences import split_sentences
@@ -163,25 +161,30 @@ class Report:
 class Reports:
     """One report for each community, by position."""
 
-    items: Sequence[Report]
+    rows: Sequence[tuple[str, Any]]  # key and draft as JSON data
     matrix: np.ndarray  # (num_sentences, dim) float32 unit rows, stored as float16: sentences of summaries
     sentences: Lists  # rows of each report in matrix; none without a vector
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.rows)
+
+    @cached_property
+    def items(self) -> Sequence[Report]:
+        """The reports."""
+        return [Report(key, draft_of(row)) for key, row in self.rows]
 
     @cached_property
     def vectors(self) -> np.ndarray:
         """The mean of each report's sentences, as a unit row; zeros where it has none. Shape (num_reports, dim)."""
         # Sentences, not whole summaries, are embedded: they are known from other reports and from before a change.
-        ones, shape = np.ones(len(self.sentences.values), np.float32), (len(self.items), len(self.matrix))
+        ones, shape = np.ones(len(self.sentences.values), np.float32), (len(self), len(self.matrix))
         mean = csr_array((ones, self.sentences.values, self.sentences.indptr), shape=shape) @ self.matrix
         norms = np.linalg.norm(mean, axis=1, keepdims=True)
         return mean / np.where(norms > 0, norms, 1)
 
     def scores(self, vector: np.ndarray) -> np.ndarray:
         """Cosine of a query vector (dim,) and every report, 0 for those without a vector. Shape (num_reports,)."""
-        return self.vectors @ vector if len(self.matrix) else np.zeros(len(self.items), dtype=np.float32)
+        return self.vectors @ vector if len(self.matrix) else np.zeros(len(self), dtype=np.float32)
 
 
 def report_text(draft: ReportDraft) -> str:
@@ -195,28 +198,7 @@ def embedded_sentences(draft: ReportDraft) -> list[str]:
     return list(dict.fromkeys(split_sentences(draft.summary))) or [draft.title]
 
 
-def draft_to_json(draft: ReportDraft) -> list[Any]:
-    """Return what `draft_from_json` reads."""
-    findings = [[f.summary, f.explanation, list(f.sources)] for f in draft.findings]
-    return [draft.title, draft.summary, findings, draft.rating, draft.rating_reason, list(draft.flags)]
-
-
-def draft_from_json(row: Sequence[Any]) -> ReportDraft:
-    """Return the report."""
-    title, summary, findings, rating, reason, flags = row
-    read = tuple(Finding(s, e, tuple(sources)) for s, e, sources in findings)
-    return ReportDraft(title, summary, read, rating, reason, tuple(flags))
-
-
-def write_reports(folder: Path, reports: Reports) -> None:
-    """Write an artefact."""
-    put_lines(folder / "reports.jsonl", ([report.key, draft_to_json(report.draft)] for report in reports.items))
-    np.savez(folder / "sentences.npz", indptr=reports.sentences.indptr, values=reports.sentences.values)
-    np.save(folder / VECTORS, reports.matrix.astype(np.float16))
-
-
-def read_reports(folder: Path) -> Reports:
-    """Read an artefact."""
-    items = [Report(key, draft_from_json(row)) for key, row in get_lines(folder / "reports.jsonl")]
-    with np.load(folder / "sentences.npz") as stored:
-        return Reports(items, get_vectors(folder / VECTORS).astype(np.float32), Lists(**stored))
+def draft_of(row: Mapping[str, Any]) -> ReportDraft:
+    """Return a report from JSON data."""
+    findings = tuple(Finding(f["summary"], f["explanation"], tuple(f["sources"])) for f in row["findings"])
+    return ReportDraft(**{**row, "findings": findings, "flags": tuple(row["flags"])})
