@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import numpy as np
 import pyarrow as pa
 from pyarrow import feather
+from scipy import sparse
 
 T = TypeVar("T")
 
@@ -63,6 +64,20 @@ class Lists:
         sizes = np.bincount(owners, minlength=count) if len(owners) else np.zeros(count, dtype=np.int64)
         indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         return cls(indptr, values[np.lexsort((values, owners))].astype(np.int32))
+
+    @classmethod
+    def of_matrix(cls, matrix: Any) -> Lists:
+        """Return the columns that each row of a sparse matrix holds, ascending."""
+        matrix = sparse.csr_array(matrix)
+        matrix.sum_duplicates()  # sorts them, too
+        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32))
+
+    def matrix(self, columns: int) -> sparse.csr_array:
+        """Return a float32 matrix whose rows hold how often each list has each value. Shape (len(self), columns)."""
+        ones = np.ones(len(self.values), np.float32)
+        matrix = sparse.csr_array((ones, self.values.copy(), self.indptr.copy()), shape=(len(self), columns))
+        matrix.sum_duplicates()
+        return matrix
 
     def turned(self, count: int) -> Lists:
         """Return which lists hold each of `count` values, ascending; a list that holds a value twice counts once."""

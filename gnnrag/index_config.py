@@ -100,10 +100,6 @@ class GraphConfig:
 class KnowledgeConfig:
     """How what was extracted becomes the knowledge graph of entities, relations and hyperedges."""
 
-    # Names of one entity: casefold (within a type), upper (released), exact; auto: see `fold`
-    match: Literal["auto", "casefold", "exact", "upper"] = "auto"
-    # extraction: as extracted; sentences: those that name two entities
-    hyperedges: Literal["auto", "extraction", "sentences", "none"] = "auto"
     resolve: bool = False  # merge names that the writer `curator` takes for one thing
     resolve_threshold: Annotated[float, Gt(-1), Le(1)] = 0.6  # least cosine of two names that it is asked about
     # longer descriptions are summarised to half of it; null: none are

@@ -57,40 +57,34 @@ class EntityGraph:
         """Return the passages that state a fact."""
         return self.fact_passages[self.fact_indptr[fact] : self.fact_indptr[fact + 1]]
 
-    def entity_adjacency(
-        self,
-        relation_factor: float = 2.0,
-        synonym_factor: float = 2.0,
-        syn_overwrites: bool = True,
-        repeats: bool = False,
-    ) -> sparse.csr_array:
+    def entity_adjacency(self, syn_overwrites: bool = True, repeats: bool = False) -> sparse.csr_array:
         """Symmetric weights between entities. Shape (num_entities, num_entities), float64.
 
-        A relation weighs the (passage, fact) occurrences of its pair, a synonym its cosine. The factors are 2 because
-        the released code stores both in both directions; a synonym found from one side only weighs half. Where a pair
-        has both, the cosine replaces the count (`syn_overwrites`, as released) or is added. With `repeats` a triple
-        that a passage states twice counts twice (HippoRAG 1), else once (HippoRAG 2).
+        A relation weighs twice the (passage, fact) occurrences of its pair, and a synonym twice its cosine, as the
+        released code stores both in both directions; a synonym found from one side only weighs half. Where a pair has
+        both, the cosine replaces the count (`syn_overwrites`, as released) or is added. With `repeats` a triple that a
+        passage states twice counts twice (HippoRAG 1), else once (HippoRAG 2).
         """
         shape = (self.num_entities, self.num_entities)
         heads, tails = self.fact_entities.T
         times = self.fact_times if repeats and self.fact_times is not None else np.ones(len(self.fact_passages))
         counts = np.diff(np.concatenate([[0.0], np.cumsum(times)])[self.fact_indptr]) * (heads != tails)
-        relations = _summed(heads, tails, 0.5 * relation_factor * counts, shape)
+        relations = _summed(heads, tails, counts, shape)
         relations = relations + relations.T
         sources, targets = self.synonyms.T
         if syn_overwrites:
             relations = relations - relations * _summed(sources, targets, np.ones(len(sources)), shape)
-        directed = relations + _summed(sources, targets, 0.5 * synonym_factor * self.similarities, shape)
+        directed = relations + _summed(sources, targets, self.similarities, shape)
         return _tidy(directed + directed.T)
 
-    def adjacency(
-        self, relation_factor: float = 2.0, synonym_factor: float = 2.0, syn_overwrites: bool = True
-    ) -> sparse.csr_array:
+    def adjacency(self) -> sparse.csr_array:
         """Symmetric float64 weights of all nodes, entities first: `entity_adjacency`; a passage's edges weigh 1."""
-        entities = self.entity_adjacency(relation_factor, synonym_factor, syn_overwrites)
         holds = self.slots.copy()
         holds.data[:] = 1.0
-        blocks = [[entities, holds.T], [holds, sparse.csr_array((self.num_passages, self.num_passages))]]
+        blocks = [
+            [self.entity_adjacency(), holds.T],
+            [holds, sparse.csr_array((self.num_passages, self.num_passages))],
+        ]
         return _tidy(sparse.block_array(blocks, format="csr"))
 
 

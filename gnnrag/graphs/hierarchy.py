@@ -62,12 +62,10 @@ class HierarchyGraph:
     @cached_property
     def neighbours(self) -> Lists:
         """The neighbours of each node, ascending, by id."""
-        below = _matrix(self.passage_indptr, self.passage_sentences, len(self.sentences))
-        within = _matrix(self.sentence_indptr, self.sentence_phrases, len(self.phrases))
+        below = Lists(self.passage_indptr, self.passage_sentences).matrix(len(self.sentences))
+        within = Lists(self.sentence_indptr, self.sentence_phrases).matrix(len(self.phrases))
         blocks = [[None, below, None], [below.T, None, within], [None, within.T, None]]
-        matrix = sparse.block_array(blocks, format="csr")
-        matrix.sort_indices()
-        return Lists(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32))
+        return Lists.of_matrix(sparse.block_array(blocks, format="csr"))
 
     @property
     def edges(self) -> np.ndarray:
@@ -131,14 +129,6 @@ class HierarchyGraph:
         """Return the passages that have a phrase (a position in `phrases`), in corpus order."""
         around = (self.neighbours[sentence].tolist() for sentence in self.neighbours[self.first_phrase + phrase])
         return sorted({p for row in around for p in row if p < self.num_passages})
-
-
-def _matrix(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> sparse.csr_array:
-    """Return a matrix whose rows hold some columns, each once and ascending."""
-    shape = (len(indptr) - 1, num_columns)
-    matrix = sparse.csr_array((np.ones(len(indices), dtype=np.int8), indices.copy(), indptr.copy()), shape=shape)
-    matrix.sum_duplicates()
-    return matrix
 
 
 def build_hierarchy(passages: Iterable[PassageText]) -> HierarchyGraph:

@@ -38,7 +38,6 @@ class Artefact:
     inputs: Callable[[IndexConfig], Sequence[str]]
     sections: tuple[str, ...]  # of the settings that it reads
     settings: Callable[[Any], Any]  # of an index to JSON data on which, besides the inputs, the artefact depends
-    version: int
     load: Callable[[Any, Path], Any]  # of the index, and the artefact's folder
 
 
@@ -71,7 +70,6 @@ def artefact(
             (lambda config: inputs) if isinstance(inputs, tuple) else inputs,
             tuple(uses),
             lambda index: [version, of(index)],
-            version,
             load or (lambda index, folder: arrays.load(folder, kind)),
         )
         return make

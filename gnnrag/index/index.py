@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, fields, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from gnnrag import arrays
 from gnnrag.config import DataConfig, IndexConfig, RoleConfig
 from gnnrag.datasets.base import chunking
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.errors import ArtefactError, ConfigError, DataError, NotGivenError, nearest
+from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError, NotGivenError, nearest
 from gnnrag.graphs.titles import Layout, TitleMatcher
 from gnnrag.index import corpus, summaries, triples  # noqa: F401 - they register artefacts
 from gnnrag.index.artefacts import ARTEFACTS, Work
@@ -66,8 +66,6 @@ class Index:
     does not record: a device, the model of prompted writers, limits. A missing artefact is made when it is first read.
     Raises ArtefactError where there is no index.
     """
-
-    trusts_known_keys = True  # False: keys are computed again, from the caller's model and files
 
     def __init__(
         self,
@@ -164,14 +162,21 @@ class Index:
         return ValueTable(self.uri(f"{self.record(name)['tables'][0]}.lance"))
 
     def artefact_key(self, name: str) -> str:
-        """Return an artefact's key: a hash of its settings and of the keys of its inputs, 64 hex digits."""
+        """Return an artefact's key: a hash of its settings and of the keys of its inputs, 64 hex digits.
+
+        Where it cannot be computed, as the model or the files behind the artefact are not given, that of the newest
+        artefact of these passages.
+        """
         if name == "passages":
             return self.table.key
         if name not in self._keys:
             _check_known(name)
-            known = self._known_key(name) if self.trusts_known_keys else None
-            # Computing it may need a model or its address.
-            self._keys[name] = known or digest([self._settings(name), *map(self.artefact_key, self._inputs(name))])
+            try:
+                self._keys[name] = digest([self._settings(name), *map(self.artefact_key, self._inputs(name))])
+            except (GnnragError, OSError):
+                if not (known := self._newest(name)):
+                    raise
+                self._keys[name] = known["key"]
         return self._keys[name]
 
     def _settings(self, name: str) -> str:
@@ -180,21 +185,12 @@ class Index:
     def _inputs(self, name: str) -> Sequence[str]:
         return ARTEFACTS[name].inputs(self.config)
 
-    def _known_key(self, name: str) -> str | None:
-        """Return the key of the artefact that was used last with the recorded settings; None where it is not there."""
-        ours = self._recorded_digest(name)
-        names = self._listed if is_remote(self.place) else [path.name for path in self.local.glob(f"{name}-*")]
-        folders = [self.local / n for n in names if n.rpartition("-")[0] == name and not n.endswith(".lance")]
-        records = [folder / RECORD for folder in folders if self._is_here(folder)]
-        keys = ((path.stat().st_mtime_ns, read_object(path)) for path in records)
-        return max(((used, r["key"]) for used, r in keys if r.get("recorded") == ours), default=(0, None))[1]
-
-    def _recorded_digest(self, name: str) -> str:
-        """Return a hash of the recorded settings that an artefact depends on, and of the passages."""
-        plain, names = recorded(self.config), closure([name], self.config)
-        sections = sorted({section for each in names for section in ARTEFACTS[each].sections})
-        own = {s: plain["writers"][s.removeprefix("writers.")] if "." in s else plain[s] for s in sections}
-        return digest([name, own, [ARTEFACTS[each].version for each in names], self.table.key])
+    def _newest(self, name: str) -> dict[str, Any]:
+        """Return the record of the artefact of these passages that was used last; empty if there is none."""
+        names = (n for n in names_in(self.place) if n.rpartition("-")[0] == name and not n.endswith(".lance"))
+        paths = [folder / RECORD for folder in (self.local / n for n in names) if self._is_here(folder)]
+        records = map(read_object, sorted(paths, key=lambda path: -path.stat().st_mtime_ns))
+        return next((record for record in records if record.get("passages") == self.table.key), {})
 
     def _make(self, name: str, folder: Path) -> None:
         for need in self._inputs(name):
@@ -207,9 +203,9 @@ class Index:
             value, counts = ARTEFACTS[name].make(work)
             if value is not None:
                 arrays.save(new, value)
-            seconds, made_by = round(time.perf_counter() - started, 3), self._recorded_digest(name)
-            record = {"key": self.artefact_key(name), "recorded": made_by, "tables": work.tables, "seconds": seconds}
-            arrays.put_json(new / RECORD, {**record, "counts": counts})
+            record = {"key": self.artefact_key(name), "passages": self.table.key, "tables": work.tables}
+            seconds = round(time.perf_counter() - started, 3)
+            arrays.put_json(new / RECORD, {**record, "seconds": seconds, "counts": counts})
             return counts
 
         counts = write_folder(folder, write)
@@ -227,10 +223,8 @@ class Index:
         """Return the names of the folders that belong to its passages and settings."""
         folders = set()
         for name in self._made:
-            try:
+            with suppress(NotGivenError):  # of these passages there is none
                 folders.add(self._folder(name).name)
-            except NotGivenError:  # only a caller who gives the model knows which one it is
-                folders.update(other for other in self._listed if other.startswith(f"{name}-"))
         return folders
 
     @property
@@ -442,7 +436,6 @@ def open_or_build(
             _refuse_to_replace_triples(there, config)
         build_index(root, passages, config, stages, source, progress, keep_edits=True)
     index = Index(root, config, progress)
-    index.trusts_known_keys = False  # the model or the files that artefacts are made with may be others by now
     for stage in stages:
         index.folder(stage)
     return index
@@ -545,7 +538,7 @@ def _with_stored_settings(index: Index, config: IndexConfig, wanted: Sequence[st
 
 def make_all(index: Index, names: Iterable[str]) -> list[str]:
     """Make those of the artefacts and their inputs that are missing; returns their names."""
-    made, index.trusts_known_keys = [], False
+    made = []
     order = closure(names, index.config)
     for number, name in enumerate(order):
         if not index.has(name):

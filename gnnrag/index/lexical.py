@@ -10,7 +10,7 @@ from lance.query import MatchQuery
 from gnnrag.index.tables import CONTENT, PassageTable
 
 _TIES = 64  # further passages that are looked at, so that ties at the end are broken by position
-_ALL_UP_TO = 10_000  # passages of a corpus all of which are scored; of more, so many of the best
+_ALL_UP_TO, _BEST = 10_000, 2_000  # passages of a corpus all of which are scored; of more, so many of the best
 
 
 class Lexical:
@@ -39,7 +39,8 @@ class Lexical:
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """Return (len(queries), num_passages) float64; zero without a shared term, or far behind in a large corpus."""
         out = np.zeros((len(queries), self.num_passages))
+        count = self.num_passages if self.num_passages <= _ALL_UP_TO else _BEST
         for row, query in zip(out, queries, strict=True):
-            positions, scores = self.search(query, min(self.num_passages, _ALL_UP_TO))
+            positions, scores = self.search(query, count)
             row[positions] = scores
         return out

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from gnnrag.arrays import Lists
 from gnnrag.graphs.communities import Communities
@@ -177,8 +176,7 @@ class Reports:
     def vectors(self) -> np.ndarray:
         """The mean of each report's sentences, as a unit row; zeros where it has none. Shape (num_reports, dim)."""
         # Sentences, not whole summaries, are embedded: they are known from other reports and from before a change.
-        ones, shape = np.ones(len(self.sentences.values), np.float32), (len(self), len(self.matrix))
-        mean = csr_array((ones, self.sentences.values, self.sentences.indptr), shape=shape) @ self.matrix
+        mean = self.sentences.matrix(len(self.matrix)) @ self.matrix
         norms = np.linalg.norm(mean, axis=1, keepdims=True)
         return mean / np.where(norms > 0, norms, 1)
 

@@ -146,14 +146,11 @@ class PassageTable:
     def edit(self, gone: Collection[str], new: Sequence[Passage]) -> PassageTable:
         """Remove passages by id and add others at the end, in one commit; returns the new version."""
         dataset, uri = self.dataset, self.dataset.uri
-        table = _as_table(new)
-        fields = {name: table.schema.field(name) for name in _metadata_names(table.schema)}
-        if further := [field for name, field in fields.items() if name not in dataset.schema.names]:
-            dataset.add_columns(pa.schema(further))  # of nulls
-            return PassageTable(uri).edit(gone, new)
-        if not all(_fits(dataset.schema.field(name).type, field.type) for name, field in fields.items()):
+        schema = dataset.schema.remove_metadata()
+        added = pa.concat_tables([schema.empty_table(), _as_table(new)], promote_options="permissive")
+        if added.schema != schema:  # a field that there was not, or of another type
             kept = [p for p in passage_rows(self.rows) if p.id not in gone]
-            return write_passages(uri, [*kept, *new], self.state)  # all rows are written with one type
+            return write_passages(uri, [*kept, *new], self.state)
         condition = f"id IN ({', '.join(map(_quoted, gone))})"
         updated, removed = [], []
         for fragment in dataset.get_fragments() if gone else ():
@@ -162,8 +159,8 @@ class PassageTable:
                 removed.append(fragment.fragment_id)
             elif after != fragment.metadata:
                 updated.append(after)
-        added = write_fragments(_conforming(table, dataset.schema), uri, schema=dataset.schema) if new else []
-        operation = LanceOperation.Update(removed, updated, added, [])
+        written = write_fragments(added, uri, schema=dataset.schema) if new else []
+        operation = LanceOperation.Update(removed, updated, written, [])
         edited = lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
         if len(edited.get_fragments()) > _MANY_FRAGMENTS:
             edited.optimize.compact_files()
@@ -197,36 +194,9 @@ def _metadata_names(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in (*_OWN, _KEY, CONTENT, "_rowid")]
 
 
-def _fits(stored: pa.DataType, new: pa.DataType) -> bool:
-    """Tell whether values of a metadata field go into its column as they are."""
-    is_text = pa.types.is_string(stored) and (pa.types.is_string(new) or pa.types.is_null(new))
-    is_number = pa.types.is_floating(stored) and pa.types.is_integer(new)
-    return stored == new or pa.types.is_null(new) or is_text or is_number
-
-
-def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return new rows with the columns of a table."""
-    columns = [
-        table[field.name].cast(field.type, safe=False)
-        if field.name in table.column_names
-        else pa.nulls(len(table), field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
 def _table_key(table: pa.Table) -> str:
-    whole = hashlib.sha256()
-    for name in _OWN:
-        texts = []
-        for chunk in table[name].chunks:
-            _, offsets, data = chunk.buffers()
-            ends = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1] if len(chunk) else [0]
-            whole.update(np.diff(ends).tobytes())
-            texts.append(memoryview(data or b"")[ends[0] : ends[-1]])
-        for text in texts:
-            whole.update(text)
-    return whole.hexdigest()
+    columns = ("\0".join(table[name].to_pylist()) for name in ("id", "place", _KEY))
+    return hashlib.sha256("\1".join(columns).encode()).hexdigest()
 
 
 def _quoted(text: str) -> str:

@@ -26,7 +26,6 @@ from gnnrag.graphs.messages import Fact, MessageKnowledge, corpus_graph, fact_gr
 from gnnrag.graphs.synonyms import (
     candidate_clusters,
     find_synonyms,
-    merges_of,
     renaming,
     resolution_text,
     without_loops,
@@ -149,7 +148,7 @@ def fact_string(fact: Triple, style: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------- knowledge graph
 def _reads_sentences(config: IndexConfig) -> bool:
-    return config.extract.method != "kb" and config.knowledge.hyperedges in ("auto", "sentences")
+    return config.extract.method != "kb"
 
 
 def _knowledge_settings(index: Any) -> list[Any]:
@@ -173,7 +172,7 @@ def knowledge(work: Work) -> tuple[KnowledgeGraph, Counts]:
         sentences = [text.sentences for text in work.read("text")]
 
     def folded(extractions: Any, renamed: Mapping[str, str]) -> KnowledgeGraph:
-        return fold(extractions, config.match, config.hyperedges, sentences, renamed)
+        return fold(extractions, sentences, renamed)
 
     extractions, counts = work.read("extraction"), Counter[str]()
     graph = folded(extractions, {})
@@ -202,9 +201,9 @@ def _resolved(
         for cluster in clusters
     ]
     groups, new = _decided(work, "curator", tasks, attrgetter("groups"))
-    merges = merges_of(graph, [group for cluster in groups for group in cluster])
-    renamed = renaming(merges)
-    merged = sum(len(merge.members) - 1 for merge in merges)
+    groups = [group for cluster in groups for group in cluster]
+    renamed = renaming(graph, groups)
+    merged = sum(len(group) - 1 for group in groups)
     counts = {"merged": merged, "decided": new, **work.tasks.record("curator")}
     return folded(without_loops(extractions, renamed), renamed), counts
 

@@ -15,7 +15,7 @@ def graph(*pairs: str) -> KnowledgeGraph:
     for pair in pairs:
         names = tuple(pair.split("-"))
         found.append(Extraction(names, ((names[0], "joins", names[1]),) if len(names) == 2 else ()))
-    return fold(found, "exact", "none")
+    return fold(found)
 
 
 def clique(letter: str, size: int = 5) -> list[str]:

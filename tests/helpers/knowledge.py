@@ -21,7 +21,7 @@ def knowledge(*passages: Triples, entities: Mapping[int, tuple[str, ...]] | None
     """Fold the triples of each passage into a graph; `entities` adds names to a passage, by its position."""
     more = entities or {}
     found = [Extraction(more.get(i, ()), tuple(triples)) for i, triples in enumerate(passages)]
-    return fold(found, match="exact", hyperedges="none")
+    return fold(found)
 
 
 class Embedder:
