@@ -51,6 +51,10 @@ class Lists:
         starts, counts = self.indptr[items], self.sizes_of(items)
         return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
 
+    def at(self, items: Any) -> np.ndarray:
+        """Return the values of some lists, one list after the other. Shape (sum of their lengths,)."""
+        return self.values[self.places(np.asarray(items, dtype=np.int64))]
+
     @classmethod
     def of(cls, rows: Iterable[Sequence[int]]) -> Lists:
         """Store lists of integers."""

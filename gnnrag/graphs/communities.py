@@ -44,7 +44,6 @@ class Communities:
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """Key to position."""
         return {key: i for i, key in enumerate(self.keys)}
 
     @cached_property

@@ -31,12 +31,10 @@ class EntityGraph:
 
     @property
     def num_entities(self) -> int:
-        """Number of entity nodes."""
         return len(self.entities)
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """Normalised name to position."""
         return {name: i for i, name in enumerate(self.entities)}
 
     @cached_property

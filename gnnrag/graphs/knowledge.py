@@ -54,7 +54,7 @@ class Adjacency:
 
     def reach(self, nodes: np.ndarray) -> np.ndarray:
         """Return the neighbours of some nodes, row after row: one may come more than once. Shape (n,), int32."""
-        return self.distinct.values[self.distinct.places(nodes)]
+        return self.distinct.at(nodes)
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,14 @@ class KnowledgeGraph:
 
     @property
     def num_entities(self) -> int:
-        """Number of entities."""
         return len(self.names)
 
     @property
     def num_relations(self) -> int:
-        """Number of relations."""
         return len(self.ends)
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """Name to position."""
         return {name: i for i, name in enumerate(self.names)}
 
     @cached_property

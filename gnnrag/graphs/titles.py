@@ -53,12 +53,10 @@ class TitleTables:
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """Form to position."""
         return {form: i for i, form in enumerate(self.forms)}
 
     @cached_property
     def word_position(self) -> Mapping[str, int]:
-        """Word to position."""
         return {word: i for i, word in enumerate(self.words)}
 
 

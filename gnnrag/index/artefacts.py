@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from gnnrag import arrays
 from gnnrag.arrays import Rows
 from gnnrag.config import IndexConfig
 from gnnrag.executors import make_executor
-from gnnrag.index.tables import ValueTable, as_matrix, text_key
+from gnnrag.index.tables import ValueTable, as_matrix, names_in, text_key
 from gnnrag.index.work import Ask, Embed, Write
 from gnnrag.io import digest
 from gnnrag.types import Passage
@@ -75,6 +76,16 @@ def artefact(
         return make
 
     return register
+
+
+def folders_in(place: Path | str) -> dict[str, list[str]]:
+    """Return the names of the folders of each artefact that an index has, of whatever passages and settings."""
+    folders: dict[str, list[str]] = defaultdict(list)
+    for folder in sorted(names_in(place)):
+        name = folder.rpartition("-")[0]
+        if name in ARTEFACTS and not folder.endswith(".lance"):
+            folders[name].append(folder)
+    return folders
 
 
 def setting(index: Any, name: str) -> Any:

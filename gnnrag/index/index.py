@@ -20,7 +20,7 @@ from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError, NotGivenError, nearest
 from gnnrag.graphs.titles import Layout, TitleMatcher
 from gnnrag.index import corpus, summaries, triples  # noqa: F401 - they register artefacts
-from gnnrag.index.artefacts import ARTEFACTS, Work
+from gnnrag.index.artefacts import ARTEFACTS, Work, folders_in
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.filters import checked, matching
 from gnnrag.index.lexical import Lexical
@@ -59,6 +59,10 @@ RECORD = "record.json"  # of an artefact: settings, tables, counts, seconds
 WAIT_S = 600.0  # how long one process waits for another that makes artefacts of the same index
 
 
+def _value(name: str) -> Any:
+    return property(lambda index: index.read(name))
+
+
 class Index:
     """An index in one version of its passages: later changes do not alter it.
 
@@ -66,6 +70,13 @@ class Index:
     does not record: a device, the model of prompted writers, limits. A missing artefact is made when it is first read.
     Raises ArtefactError where there is no index.
     """
+
+    hierarchy: HierarchyGraph = _value("hierarchy")  # passages, sentences and phrases as a graph
+    entity_graph: EntityKnowledge = _value("entity_graph")  # entities and facts as a graph, with their vectors
+    knowledge: KnowledgeGraph = _value("knowledge")  # entities, relations and hyperedges with their texts
+    knowledge_vectors: KnowledgeVectors = _value("knowledge_vectors")
+    passage_vectors: np.ndarray = _value("embeddings")  # (num_passages, dim) float32 unit rows
+    phrase_vectors: np.ndarray = _value("phrase_vectors")  # (num_phrases, dim) float32, of the nodes of `hierarchy`
 
     def __init__(
         self,
@@ -187,8 +198,8 @@ class Index:
 
     def _newest(self, name: str) -> dict[str, Any]:
         """Return the record of the artefact of these passages that was used last; empty if there is none."""
-        names = (n for n in names_in(self.place) if n.rpartition("-")[0] == name and not n.endswith(".lance"))
-        paths = [folder / RECORD for folder in (self.local / n for n in names) if self._is_here(folder)]
+        folders = (self.local / folder for folder in folders_in(self.place).get(name, ()))
+        paths = [folder / RECORD for folder in folders if self._is_here(folder)]
         records = map(read_object, sorted(paths, key=lambda path: -path.stat().st_mtime_ns))
         return next((record for record in records if record.get("passages") == self.table.key), {})
 
@@ -222,7 +233,7 @@ class Index:
     def file_names(self) -> set[str]:
         """Return the names of the folders that belong to its passages and settings."""
         folders = set()
-        for name in self._made:
+        for name in folders_in(self.place):
             with suppress(NotGivenError):  # of these passages there is none
                 folders.add(self._folder(name).name)
         return folders
@@ -230,13 +241,8 @@ class Index:
     @property
     def fingerprint(self) -> dict[str, str]:
         """Keys of all artefacts that exist."""
-        return {name: self.artefact_key(name) for name in self._made if self.has(name)}
-
-    @property
-    def _made(self) -> list[str]:
-        """Names of artefacts of which there are some, maybe of other passages or settings; a key takes a while."""
-        names = {name.rpartition("-")[0] for name in names_in(self.place) if not name.endswith(".lance")}
-        return [name for name in ARTEFACTS if name in names]
+        there = folders_in(self.place)  # maybe of other passages or settings; a key takes a while
+        return {name: self.artefact_key(name) for name in ARTEFACTS if name in there and self.has(name)}
 
     @property
     def generation(self) -> str:
@@ -275,26 +281,6 @@ class Index:
     def _matching(self) -> Callable[[str], np.ndarray]:
         return lru_cache(16)(partial(matching, self.table))
 
-    @property
-    def hierarchy(self) -> HierarchyGraph:
-        """Passages, sentences and phrases as a graph."""
-        return self.read("hierarchy")
-
-    @property
-    def entity_graph(self) -> EntityKnowledge:
-        """Entities and facts as a graph, with their vectors."""
-        return self.read("entity_graph")
-
-    @property
-    def knowledge(self) -> KnowledgeGraph:
-        """Entities, relations and hyperedges with their texts."""
-        return self.read("knowledge")
-
-    @property
-    def knowledge_vectors(self) -> KnowledgeVectors:
-        """Vectors of the knowledge graph's texts."""
-        return self.read("knowledge_vectors")
-
     @cached_property
     def titles(self) -> TitleMatcher:
         """Matches names to the passages with these titles."""
@@ -324,16 +310,6 @@ class Index:
         from gnnrag.index.nearest import Nearest
 
         return Nearest(self.passage_vectors, self.table_of("embeddings").dataset, self.table.keys.to_pylist())
-
-    @property
-    def passage_vectors(self) -> np.ndarray:
-        """(num_passages, dim) float32 unit rows."""
-        return self.read("embeddings")
-
-    @property
-    def phrase_vectors(self) -> np.ndarray:
-        """(num_phrases, dim) float32 unit rows, for the phrase nodes of `hierarchy`."""
-        return self.read("phrase_vectors")
 
     @cached_property
     def embedder(self) -> Embedder:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,53 +37,43 @@ class ReportTasks:
         passages: Sequence[Passage],
         max_tokens: int = 8000,
         max_words: int = 2000,
-        count: Callable[[str], int] = estimate_tokens,
     ) -> None:
         self.graph, self.communities, self.passages = graph, communities, passages
-        self.max_tokens, self.max_words, self.count = max_tokens, max_words, count
+        self.max_tokens, self.max_words = max_tokens, max_words
+        self.count = lru_cache(None)(estimate_tokens)
         entities = zip(graph.names, graph.types, graph.descriptions, strict=True)
-        self.names = np.array([count(name) + 2 for name in graph.names])
-        self.entity_tokens = np.array([count(f"{n}, {t}, {d}") + 2 for n, t, d in entities])
-        position: dict[str, int] = {}
-        self.text_of = np.array([position.setdefault(t, len(position)) for t in graph.texts], dtype=np.int64)
-        self.text_tokens = np.array([count(text) for text in position])
-        labels: dict[str, int] = {label: count(label) for label in set(graph.labels)}
-        of_labels = np.array([labels[label] for label in graph.labels], dtype=np.int64)
-        self.relation_tokens = of_labels + self.names[graph.ends].sum(axis=1)
+        self.entity_tokens = np.array([self.count(f"{n}, {t}, {d}") + 2 for n, t, d in entities], dtype=np.int64)
+        names = np.array([self.count(name) + 2 for name in graph.names], dtype=np.int64)
+        labels = np.array([self.count(label) for label in graph.labels], dtype=np.int64)
+        self.relation_tokens = labels + names[graph.ends].sum(axis=1)
         self.rank = graph.degrees[graph.ends].sum(axis=1)
 
     def task(self, community: int, reports: Sequence[ReportDraft | None]) -> ReportTask:
         """Return the task for one community; `reports` holds those of its sub-communities, by position."""
+        g, members = self.graph, self.communities.members[community]
         relations = self.communities.relations[community]
-        relations = relations[np.lexsort((relations, -self.rank[relations]))]
+        relations = relations[np.argsort(-self.rank[relations], kind="stable")]
         replaced: list[int] = []
         if self._cost(relations) > self.max_tokens:
             relations, replaced = self._substitute(community, relations, reports)
-        used = sum(self._report_tokens(reports[child]) for child in replaced)
-        chosen, entities = self._prefix(relations, self.max_tokens - used)
+        budget = self.max_tokens - sum(self._report_tokens(reports[child]) for child in replaced)
+        chosen, entities = self._prefix(relations, budget)
         if self.communities.is_bucket[community] or not (chosen or replaced):
-            entities |= dict.fromkeys(self._that_fit(community, self.max_tokens - used))
-        ordered = sorted(entities, key=lambda e: (-int(self.graph.degrees[e]), e))
-        g = self.graph
+            fitting = int((np.cumsum(self.entity_tokens[members]) <= budget).sum())
+            entities |= dict.fromkeys(members[: max(1, fitting)].tolist())  # one at least
+        ordered = sorted(entities, key=lambda e: (-int(g.degrees[e]), e))
+        ends = [(g.names[head], g.names[tail]) for head, tail in g.ends[chosen].tolist()]
         return ReportTask(
             tuple((ENTITY + g.names[e], g.names[e], g.types[e], g.descriptions[e]) for e in ordered),
-            tuple(
-                (
-                    RELATION + g.relation_id(r),
-                    g.names[g.ends[r, 0]],
-                    g.names[g.ends[r, 1]],
-                    g.texts[r] or g.statement(r),
-                )
-                for r in chosen
-            ),
-            self._shown_passages(community, chosen),
+            tuple((RELATION + g.relation_id(r), *e, g.statement(r)) for r, e in zip(chosen, ends, strict=True)),
+            self._shown_passages(members, chosen),
             tuple((draft.title, draft.summary) for child in replaced if (draft := reports[child])),
             self.max_words,
         )
 
     def _cost(self, relations: np.ndarray) -> int:
         """Return the tokens of relations with their ends; a description that several share counts once."""
-        texts = self.text_tokens[np.unique(self.text_of[relations])].sum()
+        texts = sum(map(self.count, {self.graph.texts[r] for r in relations.tolist()}))
         entities = self.entity_tokens[np.unique(self.graph.ends[relations])].sum()
         return int(texts + entities + self.relation_tokens[relations].sum())
 
@@ -115,15 +105,12 @@ class ReportTasks:
 
     def _prefix(self, relations: np.ndarray, budget: int) -> tuple[list[int], dict[int, None]]:
         """Return the first relations that fit with their ends, and these."""
-        chosen: list[int] = []
-        entities: dict[int, None] = {}
-        texts: set[int] = set()
+        chosen, entities, texts = list[int](), dict[int, None](), set[str]()
         for relation in relations.tolist():
-            ends = dict.fromkeys(self.graph.ends[relation].tolist())
+            ends, text = dict.fromkeys(self.graph.ends[relation].tolist()), self.graph.texts[relation]
             budget -= int(self.relation_tokens[relation])
             budget -= sum(int(self.entity_tokens[e]) for e in ends if e not in entities)
-            text = int(self.text_of[relation])
-            budget -= 0 if text in texts else int(self.text_tokens[text])
+            budget -= 0 if text in texts else self.count(text)
             if budget < 0:
                 break
             texts.add(text)
@@ -131,20 +118,12 @@ class ReportTasks:
             chosen.append(relation)
         return chosen, entities
 
-    def _that_fit(self, community: int, budget: int) -> list[int]:
-        """Return the first members whose rows fit; one at least."""
-        members = self.communities.members[community]
-        fitting = int((np.cumsum(self.entity_tokens[members]) <= budget).sum())
-        return members[: max(1, fitting)].tolist()
-
-    def _shown_passages(self, community: int, chosen: Sequence[int]) -> tuple[Passage, ...]:
+    def _shown_passages(self, members: np.ndarray, chosen: Sequence[int]) -> tuple[Passage, ...]:
         """Return passages of most members, where most relations have no description of their own."""
         if 2 * sum(bool(self.graph.texts[r]) for r in chosen) >= max(1, len(chosen)) or not self.passages:
             return ()
-        lists = self.graph.entity_passages
-        passages = np.concatenate([lists[e] for e in self.communities.members[community].tolist()])
-        where, counts = np.unique(passages, return_counts=True)
-        best = where[np.lexsort((where, -counts))][:PASSAGES]
+        where, counts = np.unique(self.graph.entity_passages.at(members), return_counts=True)
+        best = where[np.argsort(-counts, kind="stable")][:PASSAGES]
         return tuple(replace(p, id=PASSAGE + p.id) for p in (self.passages[i] for i in best.tolist()))
 
 

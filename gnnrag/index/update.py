@@ -17,7 +17,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.chunk import Chunking, document_of
 from gnnrag.datasets.folder import write_report
 from gnnrag.errors import ArtefactError, DataError, nearest
-from gnnrag.index.artefacts import ARTEFACTS, Work
+from gnnrag.index.artefacts import ARTEFACTS, Work, folders_in
 from gnnrag.index.index import WAIT_S, Index, check_passages, exists, make_all
 from gnnrag.index.nearest import FLAT_UP_TO, index_vectors
 from gnnrag.index.tables import (
@@ -138,10 +138,10 @@ def collect_garbage(root: Path | str, spare: Collection[int] = ()) -> list[str]:
     for version in spare:
         with suppress(ArtefactError):  # Lance has deleted it
             keep |= Index(root, version=version).file_names()
-    there = {name for name in names_in(root) if name.rpartition("-")[0] in ARTEFACTS and not name.endswith(".lance")}
-    for name in there - keep:
+    gone = sorted({folder for folders in folders_in(root).values() for folder in folders} - keep)
+    for name in gone:
         delete(root, name)
-    return sorted(there - keep)
+    return gone
 
 
 def collect_tables(root: Path | str) -> list[str]:
