@@ -84,8 +84,8 @@ def extraction(work: Work) -> tuple[list[str], Counts]:
     failed = sum(value is None for value in values)
     if failed > extractor.max_failed * len(values):
         raise LLMError(
-            f"extraction failed for {failed} of {len(values)} passages: the model's replies could not be read. All "
-            "others are kept, and the same command asks for these again; another model, more "
+            f"extraction failed for {failed} of {len(values)} passages: the model refused them, or its replies could "
+            "not be read. All others are kept, and the same command asks for these again; another model, more "
             "index.writers.triples.options.max_tokens, or a higher index.extract.max_failed "
             f"(now {extractor.max_failed:g}) helps"
         )

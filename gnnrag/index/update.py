@@ -82,33 +82,23 @@ def update_index(
         return made
 
 
-def add_documents(
-    root: Path | str, data: Dataset, progress: OnProgress = no_progress, caller: IndexConfig | None = None
-) -> list[str]:
-    """Add what was loaded, or replace what has its names; returns the artefacts that were made, errors: `update_index`.
-
-    `data` is cut as the index is (`cut_as`), with titles or without (`has_titles`).
-    """
-    made = update_index(root, data.passages, (), progress, data.documents, caller)
-    write_report(local_folder(root), data.report, ())
-    return made
-
-
-def remove_documents(
+def change_documents(
     root: Path | str,
-    names: Sequence[str],
+    data: Dataset,
+    remove: Sequence[str] = (),
     progress: OnProgress = no_progress,
     caller: IndexConfig | None = None,
     may_empty: bool = False,
 ) -> list[str]:
-    """Remove passages by id, or all that were cut from a document, named as the index does or by its path.
+    """Add what was loaded, or replace what has its names, and remove; returns what was made, errors: `update_index`.
 
-    `may_empty`: those that are left, too; see `update_index`.
+    `data` is cut as the index is (`cut_as`), with titles or without (`has_titles`). `remove` are ids of passages, or
+    documents, named as the index does or by their paths. `may_empty`: those that are left, too.
     """
     index = Index(root)
-    gone = [_known_as(name, index) for name in names]
-    made = update_index(root, (), gone, progress, (), caller, may_empty)
-    write_report(local_folder(root), (), set(gone))
+    gone = [_known_as(name, index) for name in remove]
+    made = update_index(root, data.passages, gone, progress, data.documents, caller, may_empty)
+    write_report(local_folder(root), data.report, set(gone))
     return made
 
 

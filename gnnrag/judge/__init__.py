@@ -26,6 +26,7 @@ from gnnrag.judge.tasks import (
     LLM_ERROR,
     MALFORMED,
     MEANS,
+    REJECTED,
     Call,
     Pairing,
     Scoring,
@@ -40,6 +41,7 @@ from gnnrag.session import Session
 
 Count = Annotated[int, Ge(1)]
 ROLE = "judge"
+_PROBLEM = {"": "", "parse_failure": MALFORMED, "rejected": REJECTED, "llm_error": LLM_ERROR}  # by `Outcome.failure`
 ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"
 # Settings that change no reply: a judgement continues with other values, and its figures are computed again.
 _FREE = ("runs", "name", "limit", "llm_cache", "concurrency")
@@ -187,7 +189,7 @@ async def _ask_all(
                     "question_id": call.question.id,
                     "part": call.part,
                     "value": outcome.value,
-                    "problem": {"": "", "parse_failure": MALFORMED, "llm_error": LLM_ERROR}[outcome.failure],
+                    "problem": _PROBLEM[outcome.failure],
                     "reply": outcome.reply,
                     "error": session.events[-1]["problem"],
                     "usage": {
@@ -237,7 +239,7 @@ def judged_figures(run: Path) -> dict[str, Any]:
         for name in (*MEANS, "win_rate"):
             rows.append((name, *(report.get(f"judge/{name}{part}") for part in ("", "_ci", "_counted", "_asked"))))
         for name, of in report.get("criteria", {}).items():
-            asked = of["counted"] + of[MALFORMED] + of[LLM_ERROR]
+            asked = of["counted"] + of[MALFORMED] + of[REJECTED] + of[LLM_ERROR]
             rows.append((name, of["mean"], of["interval"], of["counted"], asked))
         for name, of in report.get("dimensions", {}).items():
             rows.append((f"win_{name}", of["win_rate"], of["interval"], of["counted"], of["asked"]))

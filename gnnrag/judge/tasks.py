@@ -37,7 +37,7 @@ CRITERIA = {
 MEANS = {"a_score": ANSWER, "e_score": EVIDENCE}
 ORDERS = ("in_order", "swapped")  # the first run's answer is shown first, or last
 NO_REFERENCE, UNANSWERED, IDENTICAL = "no_reference", "unanswered", "identical"  # why nothing is asked
-MALFORMED, LLM_ERROR = "malformed", "llm_error"  # why a value is missing
+MALFORMED, REJECTED, LLM_ERROR = "malformed", "rejected", "llm_error"  # why a value is missing
 LEAST, MISSING = 20, 0.1  # fewer values, or a larger share of them missing, are no result
 
 _SCORE = re.compile(r"(?:[a-z_ ]{1,30}[:=] *)?(\d{1,2})(?: ?(?:/|out of) ?10)?(?: points?)?\.?", re.IGNORECASE)
@@ -142,7 +142,7 @@ class Scoring:
         report: dict[str, Any] = {"criteria": {}}
         for criterion in CRITERIA:
             why = Counter(call.problem(rows) for call in self.calls if call.part == criterion)
-            missing = {name: why[name] for name in (UNANSWERED, NO_REFERENCE, MALFORMED, LLM_ERROR)}
+            missing = {name: why[name] for name in (UNANSWERED, NO_REFERENCE, MALFORMED, REJECTED, LLM_ERROR)}
             report["criteria"][criterion] = _mean([row[criterion] for row in table]) | missing
         for name, prompt in MEANS.items():
             mean = _mean([row[name] for row in table])
@@ -203,7 +203,7 @@ class Pairing:
             "judge/win_rate_counted": rates["overall"]["counted"],
             "judge/win_rate_asked": len(table),
             "dimensions": rates,
-            "counts": {name: reasons[name] for name in (UNANSWERED, IDENTICAL, MALFORMED, LLM_ERROR)},
+            "counts": {name: reasons[name] for name in (UNANSWERED, IDENTICAL, MALFORMED, REJECTED, LLM_ERROR)},
             "position": {name: self._position(name, rows) for name in DIMENSIONS},
         }
 
