@@ -147,7 +147,9 @@ class PassageTable:
         """Remove passages by id and add others at the end, in one commit; returns the new version."""
         dataset, uri = self.dataset, self.dataset.uri
         schema = dataset.schema.remove_metadata()
-        added = pa.concat_tables([schema.empty_table(), _as_table(new)], promote_options="permissive")
+        added = _as_table(new)
+        with suppress(pa.ArrowTypeError):
+            added = pa.concat_tables([schema.empty_table(), added], promote_options="permissive")
         if added.schema != schema:  # a field that there was not, or of another type
             kept = [p for p in passage_rows(self.rows) if p.id not in gone]
             return write_passages(uri, [*kept, *new], self.state)
