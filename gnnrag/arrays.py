@@ -108,7 +108,7 @@ class Rows(Sequence[T]):
         if isinstance(i, slice):
             start, stop, step = i.indices(len(self))
             return list(self._between(start, stop))[::step] if step > 0 else list(self)[i]
-        return self._make(*(column[int(i)].as_py() for column in self.columns))
+        return self._make(*[column[int(i)].as_py() for column in self.columns])
 
     def __iter__(self) -> Iterator[T]:
         return self._between(0, len(self))

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from zlib import crc32
 
 import numpy as np
-from pyarrow import compute
 from scipy import sparse
 
 from gnnrag.arrays import Lists, Rows, texts
@@ -23,7 +23,8 @@ class PhraseNames:
     """What phrases are looked up by."""
 
     keys: Rows[str]  # the spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation
-    order: np.ndarray  # (num_phrases,) int32 positions of the phrases by their form, equal ones ascending
+    hashes: np.ndarray  # (num_phrases,) int64 CRC-32 of each form, sorted
+    order: np.ndarray  # (num_phrases,) int32 positions of the phrases by these, equal ones ascending
     words: Rows[str]  # the words of the forms, sorted
     counts: np.ndarray  # (num_words,) int64, how often sentences hold a phrase with each word
 
@@ -95,8 +96,10 @@ class HierarchyGraph:
             for word in dict.fromkeys(key.split()):
                 counts[word] += degree
         words = sorted(counts)
-        order = np.asarray(compute.array_sort_indices(keys.columns[0])).astype(np.int32)
-        return PhraseNames(keys, order, texts(words), np.array([counts[word] for word in words], dtype=np.int64))
+        hashes = np.fromiter(map(_hash, keys), np.int64, len(keys))
+        order = np.argsort(hashes, kind="stable").astype(np.int32)
+        numbers = np.array([counts[word] for word in words], dtype=np.int64)
+        return PhraseNames(keys, hashes[order], order, texts(words), numbers)
 
     @property
     def phrase_keys(self) -> Rows[str]:
@@ -105,12 +108,9 @@ class HierarchyGraph:
 
     def phrase_nodes(self, key: str) -> tuple[int, ...]:
         """Return the node ids of the phrases of a spelling-insensitive form, ascending."""
-        order, found = self.names.order, list[int]()
-        at = bisect_left(order, key, key=self.phrase_keys.__getitem__) if key else len(order)  # type: ignore[call-overload]
-        while at < len(order) and self.phrase_keys[order[at]] == key:
-            found.append(self.first_phrase + int(order[at]))
-            at += 1
-        return tuple(found)
+        code = _hash(key)
+        alike = self.names.order[slice(*np.searchsorted(self.names.hashes, [code, code + 1]))]
+        return tuple(self.first_phrase + i for i in alike.tolist() if key and self.phrase_keys[i] == key)
 
     def word_count(self, word: str) -> int:
         """Return how often sentences hold a phrase whose form has a word."""
@@ -129,6 +129,10 @@ class HierarchyGraph:
         """Return the passages that have a phrase (a position in `phrases`), in corpus order."""
         around = (self.neighbours[sentence].tolist() for sentence in self.neighbours[self.first_phrase + phrase])
         return sorted({p for row in around for p in row if p < self.num_passages})
+
+
+def _hash(key: str) -> int:
+    return crc32(key.encode("utf-8", "surrogatepass"))
 
 
 def build_hierarchy(passages: Iterable[PassageText]) -> HierarchyGraph:

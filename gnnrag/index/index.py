@@ -94,7 +94,9 @@ class Index:
             try:
                 caller = completed(from_settings(IndexConfig, self.settings), caller)
             except ConfigError as error:
-                raise ArtefactError(f"index {root} was made by another version ({error}); delete it, and build it again") from error
+                raise ArtefactError(
+                    f"index {root} was made by another version ({error}); delete it, and build it again"
+                ) from error
         self.config = replace(caller, path=self.place)
         self._values: dict[str, Any] = {}
         self._keys: dict[str, str] = {}
