@@ -25,9 +25,8 @@ from gnnrag.cli.console import (
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.io import read_journal
-from gnnrag.judge import ROWS, JudgeConfig
+from gnnrag.judge import LLM_ERROR, ROWS, JudgeConfig
 from gnnrag.judge import judge as run_judge
-from gnnrag.judge.tasks import LLM_ERROR
 from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.reports import cross
@@ -131,7 +130,7 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 
     scores: six qualities from 0 to 10; three beside the golden answer make the A-Score, three beside the golden
     evidence the E-Score. pairwise: the first run against each of the others, in both orders, in five dimensions.
-    Settings: gnnrag/judge/__init__.py. Judgements go to RUN/judgements/KIND; the same command again continues. The exit
+    Settings: gnnrag/judge.py. Judgements go to RUN/judgements/KIND; the same command again continues. The exit
     code is 1 where no reply of a judgement could be read.
     """
     reports = run_judge(load_config(JudgeConfig, *split(settings)), note)
