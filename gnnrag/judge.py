@@ -288,8 +288,8 @@ def pair_report(calls: Sequence[Call], questions: Sequence[Question], rows: Rows
     """Return what the first run gets for each question in each dimension (None: missing), and its win rates."""
     values, table = known_values(calls, rows), []
     for question in questions:
-        pair = [values[question.id, order] for order in ORDERS]
-        shares = {name: _share(*pair, name) for name in DIMENSIONS}
+        in_order, swapped = (values[question.id, order] for order in ORDERS)
+        shares: dict[str, Any] = {name: _share(in_order, swapped, name) for name in DIMENSIONS}
         table.append({"question_id": question.id, "type": question.type, **shares})
     why: dict[str, str] = {}
     for call in calls:

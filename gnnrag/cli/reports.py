@@ -95,7 +95,7 @@ def table(
     """Run every retriever on the questions of a config, and print what each finds and costs.
 
     Recall is that of the method `single`; coverage, where there are no gold passages, is the share of the references'
-    content words in the first tokens retrieved. Milliseconds are of searching alone, the query's embedding included.
+    content words in the first tokens retrieved.
     """
     source, overrides = split(settings)
     spec = retriever_table(source, [name for name in retrievers.split(",") if name] or fitting_retrievers())

@@ -85,7 +85,6 @@ COLUMNS = {
         Column("run_seconds", "s/run", "run/seconds", 0),
         Column("semantic_recall", "evidence recall, text side", "step/semantic"),
         Column("relational_recall", "evidence recall, graph side", "step/relational"),
-        Column("query_ms", "ms/query", "timing/query_ms", 1),
         # Of the artefacts that the row reads, cached replies counted: per corpus, not per question.
         Column("index_mb", "index MB", "index/mb", 1),
         Column("build_seconds", "build s", "index/seconds", 1),

@@ -210,6 +210,6 @@ def test_retrievers_side_by_side(more: None, overrides: list[str]) -> None:
     assert bm25.questions == 6 and bm25.values["search_calls"] == 0 and not hybrid.error
     metrics = json.loads((Path(bm25.run) / "metrics.json").read_text())
     assert all(bm25.values[f"recall@{k}"] == metrics[f"retrieval/recall@{k}"] for k in (2, 5, 10))
-    assert all(bm25.values[name] > 0 for name in ("query_ms", "index_mb"))
+    assert bm25.values["index_mb"] > 0
     assert hybrid.values["index_mb"] > bm25.values["index_mb"]
     assert asking.values["search_calls"] == 2.0 and asking.values["fallbacks"] == 1.0
