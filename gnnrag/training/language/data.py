@@ -17,12 +17,11 @@ from gnnrag.io import file_digest
 from gnnrag.llm.base import Message
 from gnnrag.llm.local import encode, own_context
 from gnnrag.prompts import Prompt, load_prompt
-from gnnrag.roles.base import Chain, ReaderTask, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.thoughts import thoughts_chat
-from gnnrag.roles.tuned.causal_reader import PROMPT, brief_chat
 from gnnrag.roles.verifier import verifier_chat
 from gnnrag.training.config import PART_NAMES, CommonConfig, Count, Parts, divide
-from gnnrag.training.rows import ReaderRow, ThoughtsRow, VerifierRow, read_rows
+from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
 
 
@@ -81,8 +80,7 @@ class TrainLanguageConfig(CommonConfig):
 def check_language(config: TrainLanguageConfig, role: str) -> None:
     """Raise ConfigError where there is nothing to train on, or settings contradict each other."""
     if not config.data.rows:
-        made = "training/make_rows.py" if role == "reader" else "gnnrag collect-traces"
-        raise ConfigError(f"data.rows: name at least one file {role}.jsonl of {made}")
+        raise ConfigError(f"data.rows: name at least one file {role}.jsonl of gnnrag collect-traces")
     if not (config.model.base or config.start):
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")
     if config.stage != "sft" and role != "thoughts":
@@ -93,16 +91,15 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
         raise ConfigError("data.divide=rows has one division; cross=true needs data.divide=folds")
 
 
-ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow, "reader": ReaderRow}
-PROMPTS = {"reader": PROMPT}  # of roles whose prompt has another name
-AnyRow = VerifierRow | ThoughtsRow | ReaderRow
+ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow}
+AnyRow = VerifierRow | ThoughtsRow
 
 
 @dataclass
 class RoleRows:
     """The rows of a role."""
 
-    role: str  # `verifier`, `thoughts` or `reader`
+    role: str  # `verifier` or `thoughts`
     prompt: Prompt  # of the role at inference
     prompt_name: str  # name or path of a prompt that is not the role's own, else an empty text
     rows: list[AnyRow]  # all of them, in the order of the files
@@ -146,7 +143,7 @@ def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRow
     `prompt_name` is of another prompt, which then takes the place of the one that the teacher was asked with. Raises
     DataError: no such file, a line that is no row, a row that two files have, or one that shows another prompt.
     """
-    prompt = load_prompt(prompt_name or PROMPTS.get(role, role))
+    prompt = load_prompt(prompt_name or role)
     rows: dict[str, AnyRow] = {}
     digests = {}
     for path in map(Path, paths):
@@ -163,13 +160,11 @@ def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRow
     return RoleRows(role, prompt, prompt_name, list(rows.values()), digests)
 
 
-def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask | ReaderTask:
+def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask:
     """Return the task of a row's decision, with the passages that its chat shows."""
     question, passages = Question(row.question_id, row.question), shown(row)
     if isinstance(row, VerifierRow):
         return VerifierTask(question, Chain(row.chain, support=row.support), passages)
-    if isinstance(row, ReaderRow):
-        return ReaderTask(question, passages)
     with_chain, may_stop = row.source.get("chain") is not None, bool(row.source.get("may_stop"))
     return ThoughtsTask(question, passages, (), row.earlier, row.round, with_chain, may_stop)
 
@@ -182,8 +177,6 @@ def asked(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
     task = task_of(row)
     if isinstance(task, VerifierTask):
         return verifier_chat(task, (), prompt)[:-1]
-    if isinstance(task, ReaderTask):
-        return brief_chat(task, "", prompt)[:-1]
     return thoughts_chat(task, Thoughts(), prompt)[:-1]
 
 
