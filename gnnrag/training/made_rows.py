@@ -17,13 +17,11 @@ from gnnrag.config import DataConfig, Share
 from gnnrag.datasets.base import Dataset, load_configured
 from gnnrag.errors import ConfigError
 from gnnrag.metrics.answer import gives_away
-from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
-from gnnrag.roles.thoughts import thoughts_chat
-from gnnrag.roles.verifier import verifier_chat
+from gnnrag.roles.base import Thoughts
 from gnnrag.session import normalised
 from gnnrag.training.composing import bare_title
 from gnnrag.training.config import FoldConfig, draw
-from gnnrag.training.rows import ShownPassage, ThoughtsRow, Turn, VerifierRow
+from gnnrag.training.rows import ShownPassage, ThoughtsRow, VerifierRow
 from gnnrag.training.traces import parts_of
 from gnnrag.types import Passage, Question
 
@@ -45,7 +43,6 @@ class ThoughtsRowsConfig(MadeRowsConfig):
     """Rows of a thought generator: a row for each step, with the passages of earlier ones, the latest first."""
 
     shown: Annotated[int, Ge(1)] = 2
-    prompt: str = "thoughts_brief"  # what the rows show; the training is given the same as data.prompt
     words: Annotated[int, Ge(1)] = 60  # most words of a passage: what is learned is to read its beginning
     asked: Share = 0.5  # share of later steps that list the queries before them as asked already
 
@@ -80,7 +77,7 @@ def cut(passage: Passage, words: int) -> Passage:
     return Passage(passage.id, passage.title, " ".join(passage.text.split()[:words]))
 
 
-def common(key: str, name: str, question: Question, shown: Sequence[Passage], chat: Sequence[Any]) -> dict[str, Any]:
+def common(key: str, name: str, question: Question, shown: Sequence[Passage]) -> dict[str, Any]:
     """Return the fields that all rows have."""
     return {
         "id": key,
@@ -88,7 +85,6 @@ def common(key: str, name: str, question: Question, shown: Sequence[Passage], ch
         "question_id": question.id,
         "question": question.text,
         "passages": tuple(ShownPassage(id=p.id, title=p.title, text=p.text) for p in shown),
-        "messages": tuple(Turn(role=m.role, content=m.content) for m in chat),
     }
 
 
@@ -185,14 +181,12 @@ def thoughts_rows(config: ThoughtsRowsConfig, dropped: Counter[str]) -> Iterator
                     shown = [cut(passage, config.words) for passage in list(known.values())[: config.shown]]
                     is_listed = draw(key, "sub_questions/asked") < config.asked
                     earlier = tuple(step.query for step in steps[:place]) if is_listed else ()
-                    asked = Question(question.id, question.text)
-                    task = ThoughtsTask(asked, tuple(shown), (), earlier, 2 if earlier else 1)
                     yield ThoughtsRow(
-                        **common(key, name, question, shown, thoughts_chat(task, thoughts, config.prompt)),
+                        **common(key, name, question, shown),
                         part=parts[question.id],
                         teacher=teacher,
                         source={"type": question.type, "hop": place + 1, "hops": len(steps)},
-                        round=task.round,
+                        round=2 if earlier else 1,
                         earlier=earlier,
                         fast=thoughts.fast,
                         slow=thoughts.slow,
@@ -227,14 +221,12 @@ def verifier_rows(config: VerifierRowsConfig, dropped: Counter[str]) -> Iterator
                 every = {id_: passages[id_], **others(question, data.passages, config.shown - 1, "verdicts")}
                 order = sorted(every, key=lambda one: draw(f"{key}/{one}", "verdicts/order"))
                 shown = [cut(every[one], config.words) for one in order]
-                task = VerifierTask(Question(question.id, question.text), Chain(question.text), tuple(shown))
-                selected = (id_,) if supports else ()
                 yield VerifierRow(
-                    **common(key, name, question, shown, verifier_chat(task, selected)),
+                    **common(key, name, question, shown),
                     part=parts[question.id],
                     teacher=judge,
                     source={"type": question.type},
                     chain=question.text,
-                    selected=selected,
+                    selected=(id_,) if supports else (),
                     gold=(id_,) if is_supported.get(id_) else (),
                 )

@@ -16,7 +16,7 @@ from gnnrag.roles.base import Thoughts, ThoughtsTask, Verdict
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.thoughts import parse_thoughts, thoughts_chat
 from gnnrag.session import normalised
-from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, task_of
+from gnnrag.training.language.data import AnyRow, CorpusConfig, TrainLanguageConfig, reply_of, task_of
 from gnnrag.training.rows import DEPTH, ThoughtsRow, VerifierRow, gain_of, gold_ranks
 from gnnrag.types import OnProgress, Query
 
@@ -128,7 +128,7 @@ def thoughts_scores(row: ThoughtsRow, thoughts: Thoughts, corpora: Mapping[str, 
     """Compare two thoughts with the teacher's, and measure what they bring."""
     queries = [text for text in (thoughts.fast, thoughts.slow) if text]
     scores = {"complete": float(len(queries) == 2)}
-    if row.messages:
+    if reply_of(row):
         pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
         scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
     return scores | (corpora[row.set](row, queries) if row.set in corpora else {})

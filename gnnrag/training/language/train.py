@@ -34,6 +34,7 @@ from gnnrag.training.language.data import (
     TrainLanguageConfig,
     check_language,
     read_role,
+    reply_of,
     task_of,
 )
 from gnnrag.training.language.scoring import CorpusGain, open_gain, reply_pairs, reply_scores, reward
@@ -211,7 +212,7 @@ class LanguageTraining(Training):
         """Ask the role that was trained, each process its share of the fold's rows, and measure what it says."""
         gc.collect()
         torch.cuda.empty_cache()  # of the trainer
-        rows = [row for row in self.rows.of(self.parts, "report") if row.messages or row.set in self.corpora]
+        rows = [row for row in self.rows.of(self.parts, "report") if reply_of(row) or row.set in self.corpora]
         rows = rows[self.context.share]
         metrics = asyncio.run(self._measure(rows)) if rows else []
         report = [
