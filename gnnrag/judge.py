@@ -61,7 +61,8 @@ CRITERIA = {
 MEANS = {"a_score": ANSWER, "e_score": EVIDENCE}
 ORDERS = ("in_order", "swapped")  # the first run's answer is shown first, or last
 NO_REFERENCE, UNANSWERED, IDENTICAL = "no_reference", "unanswered", "identical"  # why nothing is asked
-MALFORMED, LLM_ERROR = "malformed", "llm_error"  # why a value is missing
+MALFORMED, REJECTED, LLM_ERROR = "malformed", "rejected", "llm_error"  # why a value is missing
+_PROBLEM = {"": "", "parse_failure": MALFORMED, "rejected": REJECTED, "llm_error": LLM_ERROR}  # by `Outcome.failure`
 LEAST, MISSING = 20, 0.1  # fewer values, or a larger share of them missing, are no result
 
 
@@ -276,7 +277,7 @@ def score_report(calls: Sequence[Call], questions: Sequence[Question], rows: Row
     report: dict[str, Any] = {"criteria": {}}
     for criterion in CRITERIA:
         why = Counter(call.problem(rows) for call in calls if call.part == criterion)
-        missing = {name: why[name] for name in (UNANSWERED, NO_REFERENCE, MALFORMED, LLM_ERROR)}
+        missing = {name: why[name] for name in (UNANSWERED, NO_REFERENCE, MALFORMED, REJECTED, LLM_ERROR)}
         report["criteria"][criterion] = _mean([row[criterion] for row in table]) | missing
     for name, prompt in MEANS.items():
         asked = {c.question.id for c in calls if c.prompt[0] == prompt and c.skipped != NO_REFERENCE}
@@ -301,7 +302,7 @@ def pair_report(calls: Sequence[Call], questions: Sequence[Question], rows: Rows
     return table, {
         **_headline("win_rate", "win_rate", rates["overall"], len(table)),
         "dimensions": rates,
-        "counts": {name: reasons[name] for name in (UNANSWERED, IDENTICAL, MALFORMED, LLM_ERROR)},
+        "counts": {name: reasons[name] for name in (UNANSWERED, IDENTICAL, MALFORMED, REJECTED, LLM_ERROR)},
         "position": {name: _position([(a[name], b[name]) for a, b in pairs]) for name in DIMENSIONS},
     }
 
@@ -498,13 +499,12 @@ async def _ask_all(config: JudgeConfig, backend: Backend, todo: Sequence[Call], 
             outcome = await prompters[call.prompt].ask(session, call.values, parse)
             used = session.by_role[ROLE]
             usage = {name: used[name] for name in ("calls", "prompt_tokens", "completion_tokens")}
-            problem = "" if not outcome.failure else MALFORMED if outcome.failure == "parse_failure" else LLM_ERROR
             journal.append(
                 {
                     "question_id": call.question.id,
                     "part": call.part,
                     "value": outcome.value,
-                    "problem": problem,
+                    "problem": _PROBLEM[outcome.failure],
                     "reply": outcome.reply,
                     "error": session.events[-1]["problem"],
                     "usage": {**usage, "cost": session.cost, "malformed": used["parse_failure"]},
@@ -545,7 +545,7 @@ def judged_figures(run: Path) -> dict[str, Any]:
         for name in (*MEANS, "win_rate"):
             rows.append((name, *(report.get(f"judge/{name}{part}") for part in ("", "_ci", "_counted", "_asked"))))
         for name, of in report.get("criteria", {}).items():
-            asked = of["counted"] + of[MALFORMED] + of[LLM_ERROR]
+            asked = of["counted"] + of[MALFORMED] + of[REJECTED] + of[LLM_ERROR]
             rows.append((name, of["mean"], of["interval"], of["counted"], asked))
         for name, of in report.get("dimensions", {}).items():
             rows.append((f"win_{name}", of["win_rate"], of["interval"], of["counted"], of["asked"]))

@@ -25,7 +25,7 @@ from gnnrag.cli.console import (
 from gnnrag.config import EvaluateConfig, is_given, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.io import read_journal
-from gnnrag.judge import LLM_ERROR, ROWS, JudgeConfig
+from gnnrag.judge import LLM_ERROR, MALFORMED, REJECTED, ROWS, JudgeConfig
 from gnnrag.judge import judge as run_judge
 from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.statistics import with_interval
@@ -150,17 +150,23 @@ def judge(settings: Settings, as_json: AsJson = False) -> int:
 def judge_remarks(report: Mapping[str, Any]) -> Iterator[str]:
     name, spent = " against ".join(report["runs"]), report["spent"]
     parts = report["criteria"].values() if report["kind"] == "scores" else [report["counts"]]
-    missing = {why: sum(part[why] for part in parts) for why in ("malformed", "llm_error")}
+    missing = {why: sum(part[why] for part in parts) for why in (MALFORMED, REJECTED, LLM_ERROR)}
     if spent["malformed"]:
         yield (
             f"{name}: {spent['malformed']} of {spent['calls']} replies were malformed; {missing['malformed']} "
             "values are missing for that, left out and not guessed"
         )
-    if missing["llm_error"]:
-        rows = {(row["question_id"], row["part"]): row for row in read_journal(Path(report["path"]) / ROWS)}
-        errors = Counter(str(row["error"])[:300] for row in rows.values() if row["problem"] == LLM_ERROR).most_common(3)
-        why = "; ".join(f"{count} x {error}" for error, count in errors)
-        yield f"{name}: {missing['llm_error']} values are missing as calls failed; the same command tries again: {why}"
+    for why, outcome in (
+        (REJECTED, "the requests were refused"),
+        (LLM_ERROR, "calls failed; the same command tries again"),
+    ):
+        if missing[why]:
+            rows = {(row["question_id"], row["part"]): row for row in read_journal(Path(report["path"]) / ROWS)}
+            of = [row for row in rows.values() if row["problem"] == why]
+            errors = Counter(str(row["error"])[:300] for row in of).most_common(3)
+            shown = "; ".join(f"{count} x {error}" for error, count in errors)
+            names = ", ".join(list(dict.fromkeys(row["question_id"] for row in of))[:3])
+            yield f"{name}: {missing[why]} values are missing ({names}) as {outcome}: {shown}"
     for run, counts in report["judged_runs"].items():
         if counts["unanswered"]:
             outcome = "score 0" if report["kind"] == "scores" else "lose"

@@ -120,7 +120,7 @@ def test_failed_and_identical_answers(tmp_path: Path) -> None:
     (report,) = judge(settings("pairwise", first, second), backend=backend)
     of = report["dimensions"]["overall"]
     assert (of["won"], of["shared"], of["lost"]) == (2, 2, 1) and len(backend.requests) == 2
-    assert report["counts"] == {"unanswered": 3, "identical": 1, "malformed": 0, "llm_error": 0}
+    assert report["counts"] == {"unanswered": 3, "identical": 1, "malformed": 0, "rejected": 0, "llm_error": 0}
     assert report["position"]["overall"]["judged"] == 1, "only what was asked tells of a bias"
     assert [report["judged_runs"][name]["unanswered"] for name in "ab"] == [2, 2]
 
