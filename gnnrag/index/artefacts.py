@@ -42,7 +42,7 @@ class Artefact:
     load: Callable[[Any, Path], Any]  # of the index, and the artefact's folder
 
 
-ARTEFACTS: dict[str, Artefact] = {}  # inputs come before what is made of them
+ARTEFACTS: dict[str, Artefact] = {}
 
 
 def artefact(
