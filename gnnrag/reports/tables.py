@@ -31,7 +31,7 @@ from gnnrag.errors import ConfigError, nearest
 KEYS = (
     "title", "paper", "used", "base", "models", "grid", "rows", "columns", "by", "published", "average", "note",
 )  # fmt: skip
-REQUIRED = ("title", "paper", "used", "base", "columns")
+REQUIRED = ("title", "base", "columns")
 SEPARATOR = " / "
 AVERAGE = "average"
 ROOT = "runs/papers"
@@ -120,11 +120,11 @@ class Table:
     """A table or figure; see the module for its file. `averages` are the rows of the last group."""
 
     title: str
-    base: Mapping[str, Any] | str | None  # settings of all rows, or the file that holds them
+    base: Mapping[str, Any]  # settings of all rows
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
-    path: Path | None = None
-    paper: str = ""
+    path: Path
+    paper: str = ""  # none: a table of one's own
     used: Mapping[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     axes: tuple[str, ...] = ("row",)
@@ -170,9 +170,9 @@ def _table(path: Path, raw: Any, given: Sequence[str]) -> Table:
     _check("by", [by := raw.get("by") or ""], ("", "type", "hops"))
     return Table(
         title=raw["title"], base={"run": {"root": ROOT}, **raw["base"]}, rows=rows,
-        columns=tuple(map(column_of, raw["columns"])), path=path, paper=raw["paper"],
-        used={str(job): str(model) for job, model in raw["used"].items()}, models=dots(raw.get("models") or {}),
-        axes=tuple(axes), by=by, averages=averages, note=raw.get("note") or "",
+        columns=tuple(map(column_of, raw["columns"])), path=path, paper=raw.get("paper") or "",
+        used={str(job): str(model) for job, model in (raw.get("used") or {}).items()},
+        models=dots(raw.get("models") or {}), axes=tuple(axes), by=by, averages=averages, note=raw.get("note") or "",
     )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def row_config(table: Table, row: Row, overrides: Sequence[str] = ()) -> Evaluat
     try:
         config = load_config(EvaluateConfig, table.base, [*models, *row.settings, *overrides, "run.name=null"])
     except ConfigError as error:
-        raise ConfigError(f"{table.path or table.title}: row {row.name!r}: {error}") from error
+        raise ConfigError(f"{table.path}: row {row.name!r}: {error}") from error
     if any(column.key == "run/seconds" for column in table.columns):
         # Concurrency changes no prediction, and so not the run's name, but it is what such a table compares.
         config.run.root = str(Path(config.run.root) / f"concurrency-{config.concurrency}")
@@ -313,9 +313,9 @@ def cell(result: Result, column: Column) -> str:
 
 
 def cells(table: Table, results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows as texts; without a file, a column that no row has a figure for is left out."""
+    """Return headings and rows as texts; of a table of one's own a column without figures is left out."""
     done = [r for r in results if r.values] or results
-    shown = [c for c in table.columns if table.path or any(r.values.get(c.name) is not None or r.error for r in done)]
+    shown = [c for c in table.columns if table.paper or any(r.values.get(c.name) is not None or r.error for r in done)]
     rows = [[r.row.name, *(cell(r, column) for column in shown)] for r in results]
     return ["row", *(column.heading for column in shown)], rows
 
