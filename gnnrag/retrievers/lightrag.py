@@ -25,6 +25,7 @@ from gnnrag.types import Query, Ranking
 _LOW, _HIGH = ("local", "hybrid", "mix"), ("global", "hybrid", "mix")  # modes that read either kind of keywords
 _SHORT = 50  # characters; a shorter query without keywords is its own low-level keyword
 _RESERVE = 200  # tokens of the total budget that are never used
+_PROMPT = 900  # tokens of the total that the released instructions to the reader take, at four characters each
 _EDGES = 50  # relations that one entity brings in `fixed`
 
 
@@ -39,6 +40,7 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
     `profile=released` is release 1.5.7. `fixed` differs from it in these points:
     - Relations of an entity are ranked by their cosine to the query, not hubs first, and at most 50 are kept.
     - Relations are searched by the question and its themes.
+    - The instructions to the reader take nothing of `total_tokens`.
     - Passages are picked by weight, not cosine; relations may pick passages that entities have picked.
     - Where a mode lacks its keywords, those of the other kind or the query take their place.
     """
@@ -95,6 +97,7 @@ class LightRAGRetriever(KnowledgeGraphRetriever):
         chosen_by = None if self.is_fixed else cosines
         own = current_passages(self.shown, hits, near, chosen_by, self.per_item, shared=self.is_fixed)
         used = self.shown.tokens(hits.entities, hits.edges) + self.shown.counter.count(query.text) + _RESERVE
+        used += 0 if self.is_fixed else _PROMPT
         own = self.shown.fit_passages(own[: self.chunk_top_k], self.total_tokens - used)
         return self.with_tail(own, query, branch, cosines)
 

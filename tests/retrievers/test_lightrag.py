@@ -198,9 +198,9 @@ def test_budgets_cut_rows_before_passages_are_picked() -> None:
     # Two of A's p0, p2, p5 may be picked; p2 and p1 are then the relations' own.
     assert ranked(mode="local", tail="none", entity_tokens=15).ids == ("p5", "p1", "p0", "p2")
     assert names(ranked(mode="local", channel="graph", relation_tokens=1), "relation") == []
-    # 200 are kept free and the rows take their part; what is left is for passages.
-    assert ranked(mode="local", tail="none", total_tokens=200).ids == ()
-    assert ranked(mode="local", tail="none", total_tokens=330).ids == ("p5", "p1", "p0", "p2")
+    # 200 are kept free, the reader's instructions take 900, and the rows their part; what is left is for passages.
+    assert ranked(mode="local", tail="none", total_tokens=1100).ids == ()
+    assert ranked(mode="local", tail="none", total_tokens=1230).ids == ("p5", "p1", "p0", "p2")
 
 
 # ------------------------------------------------------------------------------------------------------------ roles
