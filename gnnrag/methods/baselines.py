@@ -32,9 +32,9 @@ class Single(Method):
     """
 
     top_k: AtLeast1 = 200  # hits asked for: what Recall@k is measured on
-    reader_top_k: AtLeast1 = 5  # passages the reader sees
+    reader_top_k: AtLeast1 | None = 5  # passages the reader sees; null: all
     channel: Literal["text", "graph", "both"] = "text"  # graph: source passages of graph hits, whose texts become notes
-    reader_notes: AtLeast0 = 20  # graph hits whose texts the reader sees
+    reader_notes: AtLeast0 | None = 20  # graph hits whose texts the reader sees; null: all
     # retriever: its answer if it gives one (graphrag_global), else the reader's; reader: always the reader's
     answer: Literal["retriever", "reader"] = "retriever"
 
@@ -198,9 +198,17 @@ class Iterative(Method):
 
 @part("method", "ircot")
 class IRCoT(Iterative):
-    """Interleaved retrieval and chain of thought (Trivedi et al., ACL 2023): the newest thought is the next query."""
+    """Interleaved retrieval and chain of thought (Trivedi et al., ACL 2023): the newest thought is the next query.
+
+    `preset=official` is HippoRAG's `retrieve_ircot`: the whole thought is the query, scores are merged as they are.
+    """
+
+    whole_thought: bool = False  # false: at most 300 characters of it
 
     style = "ircot"
+
+    def query(self, state: State, step: Step) -> str:
+        return step.text if self.whole_thought else super().query(state, step)
 
 
 @part("method", "gcot")

@@ -143,7 +143,10 @@ def index_figures(config: EvaluateConfig) -> dict[str, float]:
 
 
 def outline(table: Table, rows: Sequence[Row], overrides: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a line for each row without running it: parts, data, its own settings. Raises ConfigError on wrong ones."""
+    """Yield a line for each row without running it: the release or equations it follows, parts, data, its own settings.
+
+    Raises ConfigError on wrong ones.
+    """
     label_says = {"method", "retriever", "roles", "data.path", "index.root"}
     hidden = {*label_says, *(override.partition("=")[0] for override in overrides)}
     for row in rows:
@@ -152,4 +155,5 @@ def outline(table: Table, rows: Sequence[Row], overrides: Sequence[str] = ()) ->
             continue
         config = resolved(table, row, overrides)
         settings = [item.replace('"', "") for item in row.settings if item.partition("=")[0] not in hidden]
-        yield f"{row.name}: {', '.join([_label(config), *settings])}"
+        follows = f" ({row.follows})" if row.follows else ""
+        yield f"{row.name}{follows}: {', '.join([_label(config), *settings])}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -65,7 +66,8 @@ def test_local_picks_the_passages_of_entities_then_of_their_relations() -> None:
     assert ranking.ids == ("p5", "p1", "p0", "p2") and ranking.branch == "local"
     graph = ranked(mode="local", channel="graph")
     assert names(graph, "entity") == ["A", "B"]
-    assert graph.kinds[:4] == ("entity", "relation", "entity", "relation")
+    assert graph.kinds[:4] == ("entity", "entity", "relation", "relation")
+    assert ranked(mode="local", channel="graph", profile="fixed").kinds[:3] == ("entity", "relation", "entity")
     assert graph.scores.tolist() == [1 / r for r in range(1, len(graph) + 1)]
 
 
@@ -120,11 +122,16 @@ def test_q_lr_3_released_ranks_hubs_first() -> None:
 
 
 def test_parallel_relations_are_one_edge_and_two_hits() -> None:
-    ranking = ranked(mode="local", channel="graph")
-    sources = dict(zip(ranking.ids, ranking.sources, strict=True))
-    assert (sources["A | meets | B"], sources["A | greets | B"]) == (("p0",), ("p5",))
-    texts = dict(zip(ranking.ids, ranking.texts, strict=True))
-    assert texts["A | meets | B"] == "A meets B"
+    for profile in ("fixed", "released"):
+        ranking = ranked(mode="local", channel="graph", profile=profile)
+        sources = dict(zip(ranking.ids, ranking.sources, strict=True))
+        assert (sources["A | meets | B"], sources["A | greets | B"]) == (("p0",), ("p5",))
+        texts = dict(zip(ranking.ids, ranking.texts, strict=True))
+        if profile == "fixed":
+            assert texts["A | meets | B"] == "A meets B"
+        else:  # the rows that its reader sees, one an edge
+            assert texts["A"].startswith('{"entity": "A"') and not texts["A | meets | B"]
+            assert json.loads(texts["A | greets | B"])["description"] == "A greets B; A meets B"
 
 
 # ---------------------------------------------------------------------------------------------------- keywords
