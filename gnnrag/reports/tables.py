@@ -10,9 +10,9 @@ named ones (`rows`), a `grid` of axes, or both. A row is a name for dotted setti
 
 Order of application: base, models, axes in the order of the file, rows, the caller's settings. `{missing: WHY}` marks
 a row that cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `follows: WHAT` names the
-release or the equations that a row follows; those of the base, of its axes and its own are joined. `used` names the paper's
-models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over that axis.
-`by: type` or `by: hops` splits each row. `plot: {x: AXIS, y: COLUMN}` makes a figure of it.
+release or the equations that a row follows; that of the table, those of its axes and its own are joined. `used` names
+the paper's models, job by job. `published` holds the paper's figures. `average: AXIS` adds a last group: means over
+that axis. `by: type` or `by: hops` splits each row. `plot: {x: AXIS, y: COLUMN}` makes a figure of it.
 """
 
 from __future__ import annotations
